@@ -1,0 +1,1 @@
+//! APIService: availability, proxying to extension servers, merged discovery.

@@ -1,0 +1,1 @@
+//! Server-side apply: fieldsV1 sets, managedFields, merge and conflicts.

@@ -1,0 +1,1 @@
+//! Who asks: client certificates, bearer tokens, front-proxy headers, anonymous.

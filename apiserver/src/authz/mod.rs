@@ -1,0 +1,1 @@
+//! May they: RBAC, escalation checks, access reviews, impersonation.

@@ -1,0 +1,1 @@
+//! Built-in kinds: the resource table, defaults, validation, update strategies.

@@ -1,0 +1,1 @@
+//! CustomResourceDefinitions: validation, conditions, structural schemas, pruning, defaulting, CEL, conversion.

@@ -1,0 +1,1 @@
+//! `/api`, `/apis`, aggregated discovery, `/version`, health.

@@ -1,0 +1,1 @@
+//! The HTTP surface: routing, content negotiation, handlers, the middleware order, TLS serving.

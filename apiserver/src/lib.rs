@@ -1,0 +1,19 @@
+//! A generic Kubernetes API server: storage, CRUD, patch, watch, discovery, OpenAPI, tables, CRDs, admission, RBAC, aggregation.
+//! Knows no Karmada kinds. `embedded/` and `server/` build control planes and simulated members from it.
+
+pub mod admission;
+pub mod aggregation;
+pub mod apply;
+pub mod authn;
+pub mod authz;
+pub mod builtin;
+pub mod crd;
+pub mod discovery;
+pub mod http;
+pub mod openapi;
+pub mod patch;
+pub mod registry;
+pub mod schema;
+pub mod status;
+pub mod storage;
+pub mod table;

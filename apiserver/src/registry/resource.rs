@@ -1,0 +1,70 @@
+//! The description of one served (group, version, resource): what discovery prints and handlers dispatch on.
+//!
+//! Written by `builtin/` (built-in kinds) and `crd/` (custom resources); read by `http/`, `discovery/`, `openapi/`, `table/`.
+
+use std::sync::Arc;
+
+use crate::registry::strategy::StrategyRef;
+
+/// `group/version, resource=plural`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gvr {
+    /// Empty for core.
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+}
+
+impl Gvr {
+    pub fn new(group: &str, version: &str, resource: &str) -> Self {
+        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    }
+
+    /// `v1` or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// One subresource and what discovery says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subresource {
+    /// `status`, `scale`, `log`, …
+    pub name: &'static str,
+    /// Kind in discovery (`Scale`, `Pod`, `Eviction`, …) with its group and version when they differ from the parent's.
+    pub kind: String,
+    pub group: String,
+    pub version: String,
+    pub verbs: Vec<&'static str>,
+}
+
+/// Paths of the scale subresource, as in a CRD.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    pub spec_replicas: String,
+    pub status_replicas: String,
+    /// Path of a string or a LabelSelector; printed as text in `Scale.status.selector`.
+    pub selector: Option<String>,
+}
+
+/// One served resource.
+#[derive(Debug, Clone)]
+pub struct ResourceInfo {
+    pub gvr: Gvr,
+    pub kind: String,
+    pub list_kind: String,
+    pub singular: String,
+    pub namespaced: bool,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    /// `create delete deletecollection get list patch update watch`, sorted.
+    pub verbs: Vec<&'static str>,
+    pub subresources: Vec<Subresource>,
+    pub scale: Option<ScalePaths>,
+    /// Version objects are stored in. All versions of a group and resource share one storage prefix.
+    pub storage_version: String,
+    pub strategy: StrategyRef,
+}
+
+/// Shared handle to a resource description.
+pub type ResourceRef = Arc<ResourceInfo>;

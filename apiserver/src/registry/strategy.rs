@@ -1,0 +1,93 @@
+//! What one kind adds to the generic create/update/delete machinery.
+//!
+//! `registry/` calls these; `builtin/` implements them for the built-in kinds and `crd/` for custom resources. All are
+//! synchronous and pure: time, ids and the caller are in [`RequestContext`], allocation of cluster IPs and the like goes through
+//! [`Allocators`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::schema::SchemaRef;
+use crate::status::{ApiResult, FieldError};
+
+/// Who asks: `authentication.k8s.io` `UserInfo`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserInfo {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: std::collections::BTreeMap<String, Vec<String>>,
+}
+
+/// What a strategy may know of the request it serves.
+#[derive(Debug, Clone)]
+pub struct RequestContext {
+    pub user: UserInfo,
+    pub now: jiff::Timestamp,
+    pub dry_run: bool,
+    /// `status`, `scale`, `finalize`, `approval`, …; empty for the main resource.
+    pub subresource: String,
+    /// The namespace of the path, empty for cluster-scoped requests.
+    pub namespace: String,
+}
+
+/// Finite things that creating an object takes from the cluster (service addresses, node ports).
+pub trait Allocators: Send + Sync {
+    /// Completes and reserves; called inside the write, before validation.
+    fn allocate(&self, ctx: &RequestContext, old: Option<&Value>, new: &mut Value) -> Result<(), Vec<FieldError>>;
+    /// Gives back what an object held; called after a delete or a failed write.
+    fn release(&self, object: &Value);
+}
+
+/// Per-kind behaviour. Objects are whole, with `apiVersion`, `kind` and `metadata`, in the version of the request.
+pub trait Strategy: Send + Sync + fmt::Debug {
+    /// Fills defaults (idempotent). Runs on every decoded object: request bodies, patch results, and objects read from storage.
+    fn default(&self, object: &mut Value);
+
+    /// Normalises before a create: drops status when the kind has a status subresource, sets generation, secret `stringData`, …
+    fn prepare_create(&self, ctx: &RequestContext, object: &mut Value);
+
+    /// Normalises before an update through `ctx.subresource`: resets what that subresource must not touch, bumps generation.
+    fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value);
+
+    /// Everything wrong with a new object besides its generic metadata.
+    fn validate_create(&self, ctx: &RequestContext, object: &Value) -> Vec<FieldError>;
+
+    /// Everything wrong with a change (immutable fields included) besides its generic metadata.
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError>;
+
+    /// `Warning` header texts for an accepted write.
+    fn warnings(&self, _ctx: &RequestContext, _old: Option<&Value>, _new: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What is wrong with `metadata.name` (or its generated form); texts as `validation.NameIsDNSSubdomain` gives them.
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String>;
+
+    /// Typed schema for server-side apply, strategic merge, unknown-field checks. `None`: schemaless (preserve everything).
+    fn schema(&self) -> Option<SchemaRef>;
+
+    /// True when PUT may omit `metadata.resourceVersion`.
+    fn allow_unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// True when PUT on an absent object creates it.
+    fn allow_create_on_update(&self) -> bool {
+        false
+    }
+
+    /// Drops what the schema does not know (custom resources); built-ins drop unknown fields too.
+    fn prune(&self, object: &mut Value);
+
+    /// Selectable fields beside metadata.name and metadata.namespace: (`spec.nodeName`, value as text).
+    fn selectable_fields(&self, object: &Value) -> Vec<(String, String)>;
+
+    /// Converts between served versions of one resource; identity when there is one version or strategy `None`.
+    fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> futures::future::BoxFuture<'_, ApiResult<Vec<Value>>>;
+}
+
+/// Shared handle to a strategy.
+pub type StrategyRef = Arc<dyn Strategy>;

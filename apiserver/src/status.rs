@@ -1,0 +1,318 @@
+//! The error every handler returns: a Kubernetes `Status`.
+//!
+//! Owned by the whole crate: storage, registry, admission and patch code build [`ApiError`] values with the
+//! constructors below; only `http/` writes them to the wire. Wording follows apimachinery's `errors` and `field`
+//! packages, because clients (kubectl, client-go, conformance scenarios) match on it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// `metav1.StatusReason` with its HTTP code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    BadRequest,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    AlreadyExists,
+    Conflict,
+    Invalid,
+    Gone,
+    Expired,
+    MethodNotAllowed,
+    NotAcceptable,
+    UnsupportedMediaType,
+    RequestEntityTooLarge,
+    TooManyRequests,
+    ServerTimeout,
+    Timeout,
+    InternalError,
+    ServiceUnavailable,
+}
+
+impl Reason {
+    /// The HTTP status that kube-apiserver sends with this reason.
+    pub fn code(self) -> u16 {
+        match self {
+            Reason::BadRequest => 400,
+            Reason::Unauthorized => 401,
+            Reason::Forbidden => 403,
+            Reason::NotFound => 404,
+            Reason::MethodNotAllowed => 405,
+            Reason::NotAcceptable => 406,
+            Reason::AlreadyExists | Reason::Conflict => 409,
+            Reason::Gone | Reason::Expired => 410,
+            Reason::RequestEntityTooLarge => 413,
+            Reason::UnsupportedMediaType => 415,
+            Reason::Invalid => 422,
+            Reason::TooManyRequests => 429,
+            Reason::ServerTimeout | Reason::InternalError => 500,
+            Reason::ServiceUnavailable => 503,
+            Reason::Timeout => 504,
+        }
+    }
+}
+
+/// `metav1.StatusCause`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Cause {
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub message: String,
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub field: String,
+}
+
+/// `metav1.StatusDetails`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub group: String,
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub kind: String,
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub uid: String,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub causes: Vec<Cause>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub retry_after_seconds: Option<u32>,
+}
+
+/// A failed request, ready to be written as a `Status` object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    pub code: u16,
+    /// Empty for answers of other servers that carried no reason.
+    pub reason: String,
+    pub message: String,
+    pub details: Option<Box<Details>>,
+}
+
+/// Result of every operation that can end in a `Status`.
+pub type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { code: reason.code(), reason: format!("{reason:?}"), message: message.into(), details: None }
+    }
+
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.details = Some(Box::new(details));
+        self
+    }
+
+    pub fn is(&self, reason: Reason) -> bool {
+        self.reason == format!("{reason:?}")
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Reason::BadRequest, message)
+    }
+
+    /// `resource` is the plural, `group` empty for core.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        Self::new(Reason::NotFound, format!("{} \"{name}\" not found", qualified(group, resource)))
+            .with_details(Details { name: name.into(), group: group.into(), kind: resource.into(), ..Details::default() })
+    }
+
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        Self::new(Reason::AlreadyExists, format!("{} \"{name}\" already exists", qualified(group, resource)))
+            .with_details(Details { name: name.into(), group: group.into(), kind: resource.into(), ..Details::default() })
+    }
+
+    pub fn conflict(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
+        Self::new(
+            Reason::Conflict,
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, resource)),
+        )
+        .with_details(Details { name: name.into(), group: group.into(), kind: resource.into(), ..Details::default() })
+    }
+
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
+        let what = match (resource.is_empty(), name.is_empty()) {
+            (true, _) => format!("forbidden: {why}"),
+            (false, true) => format!("{} is forbidden: {why}", qualified(group, resource)),
+            (false, false) => format!("{} \"{name}\" is forbidden: {why}", qualified(group, resource)),
+        };
+        Self::new(Reason::Forbidden, what).with_details(Details {
+            name: name.into(),
+            group: group.into(),
+            kind: resource.into(),
+            ..Details::default()
+        })
+    }
+
+    /// 422 with one cause per field error. `kind` is the CamelCase kind.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
+        let message = match errors.as_slice() {
+            [] => String::from("<nil>"),
+            [one] => one.to_string(),
+            many => {
+                // utilerrors.Aggregate prints each distinct message once.
+                let mut seen: Vec<String> = Vec::new();
+                for text in many.iter().map(ToString::to_string) {
+                    if !seen.contains(&text) {
+                        seen.push(text);
+                    }
+                }
+                if seen.len() == 1 { seen.remove(0) } else { format!("[{}]", seen.join(", ")) }
+            }
+        };
+        let causes = errors
+            .iter()
+            .map(|e| Cause { reason: e.kind.cause().into(), message: e.body(), field: e.field.clone() })
+            .collect();
+        Self::new(Reason::Invalid, format!("{} \"{name}\" is invalid: {message}", qualified(group, kind))).with_details(
+            Details { name: name.into(), group: group.into(), kind: kind.into(), causes, ..Details::default() },
+        )
+    }
+
+    pub fn internal(message: impl fmt::Display) -> Self {
+        let text = message.to_string();
+        Self::new(Reason::InternalError, format!("Internal error occurred: {text}"))
+            .with_details(Details { causes: vec![Cause { message: text, ..Cause::default() }], ..Details::default() })
+    }
+
+    /// The wire form.
+    pub fn to_status(&self) -> serde_json::Value {
+        let mut status = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.clone().into();
+        }
+        if let Some(details) = &self.details {
+            status["details"] = serde_json::to_value(details).unwrap_or_default();
+        }
+        status
+    }
+}
+
+/// `resource.group`, or only the resource for the core group.
+pub fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+/// `field.ErrorType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    Internal,
+    TypeInvalid,
+}
+
+impl FieldErrorKind {
+    fn title(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
+        }
+    }
+
+    fn cause(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::Internal => "InternalError",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+}
+
+/// `field.Error`: one thing wrong with one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    pub kind: FieldErrorKind,
+    /// A path as Kubernetes prints it: `spec.containers[0].name`, `metadata.labels[a/b]`.
+    pub field: String,
+    /// The bad value as Go prints it (`"text"`, `3`, `{"a":1}`); `None` for kinds that print none.
+    pub value: Option<String>,
+    pub detail: String,
+}
+
+impl FieldError {
+    pub fn new(kind: FieldErrorKind, field: impl Into<String>, value: Option<String>, detail: impl Into<String>) -> Self {
+        Self { kind, field: field.into(), value, detail: detail.into() }
+    }
+
+    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Required, field, None, detail)
+    }
+
+    pub fn invalid(field: impl Into<String>, value: &serde_json::Value, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Invalid, field, Some(print(value)), detail)
+    }
+
+    pub fn duplicate(field: impl Into<String>, value: &serde_json::Value) -> Self {
+        Self::new(FieldErrorKind::Duplicate, field, Some(print(value)), "")
+    }
+
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Forbidden, field, None, detail)
+    }
+
+    /// `supported` is printed sorted, each value quoted.
+    pub fn not_supported(field: impl Into<String>, value: &serde_json::Value, supported: &[&str]) -> Self {
+        let mut sorted = supported.to_vec();
+        sorted.sort_unstable();
+        let list: Vec<String> = sorted.iter().map(|s| format!("{s:?}")).collect();
+        let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
+        Self::new(FieldErrorKind::NotSupported, field, Some(print(value)), detail)
+    }
+
+    pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
+        Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {max_bytes} bytes"))
+    }
+
+    /// Everything but the field: the cause's message.
+    pub fn body(&self) -> String {
+        let mut text = self.kind.title().to_owned();
+        if let Some(value) = &self.value {
+            text.push_str(": ");
+            text.push_str(value);
+        }
+        if !self.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.detail);
+        }
+        text
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+/// A value as `field.Error` prints it: strings quoted, the rest as JSON.
+pub fn print(value: &serde_json::Value) -> String {
+    value.to_string()
+}

@@ -1,0 +1,1 @@
+//! Tables: declarative columns per kind and printing of cells.

@@ -1,0 +1,2 @@
+//! The `crowsnest` binary.
+fn main() {}
