@@ -117,13 +117,19 @@ impl ApiError {
 
     /// `resource` is the plural, `group` empty for core.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
-        Self::new(Reason::NotFound, format!("{} \"{name}\" not found", qualified(group, resource)))
-            .with_details(Details { name: name.into(), group: group.into(), kind: resource.into(), ..Details::default() })
+        Self::new(Reason::NotFound, format!("{} \"{name}\" not found", qualified(group, resource))).with_details(
+            Details { name: name.into(), group: group.into(), kind: resource.into(), ..Details::default() },
+        )
     }
 
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         Self::new(Reason::AlreadyExists, format!("{} \"{name}\" already exists", qualified(group, resource)))
-            .with_details(Details { name: name.into(), group: group.into(), kind: resource.into(), ..Details::default() })
+            .with_details(Details {
+                name: name.into(),
+                group: group.into(),
+                kind: resource.into(),
+                ..Details::default()
+            })
     }
 
     pub fn conflict(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
@@ -131,7 +137,12 @@ impl ApiError {
             Reason::Conflict,
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, resource)),
         )
-        .with_details(Details { name: name.into(), group: group.into(), kind: resource.into(), ..Details::default() })
+        .with_details(Details {
+            name: name.into(),
+            group: group.into(),
+            kind: resource.into(),
+            ..Details::default()
+        })
     }
 
     pub fn forbidden(group: &str, resource: &str, name: &str, why: impl fmt::Display) -> Self {
@@ -258,7 +269,12 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    pub fn new(kind: FieldErrorKind, field: impl Into<String>, value: Option<String>, detail: impl Into<String>) -> Self {
+    pub fn new(
+        kind: FieldErrorKind,
+        field: impl Into<String>,
+        value: Option<String>,
+        detail: impl Into<String>,
+    ) -> Self {
         Self { kind, field: field.into(), value, detail: detail.into() }
     }
 

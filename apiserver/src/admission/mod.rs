@@ -33,12 +33,22 @@ pub struct Attributes<'a> {
 #[async_trait]
 pub trait Admission: Send + Sync {
     /// May change the object.
-    async fn mutate(&self, _attributes: &Attributes<'_>, _object: Option<&mut Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
+    async fn mutate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&mut Value>,
+        _warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
         Ok(())
     }
 
     /// May only refuse.
-    async fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
+    async fn validate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&Value>,
+        _warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
         Ok(())
     }
 }

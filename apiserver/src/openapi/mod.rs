@@ -1,1 +1,1 @@
-//! OpenAPI v2 and v3 documents from the typed schemas.
+//! `/openapi/v2` and `/openapi/v3`, generated from the same schemas that patch and apply use.

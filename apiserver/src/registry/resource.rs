@@ -63,6 +63,8 @@ pub struct ResourceInfo {
     pub scale: Option<ScalePaths>,
     /// Version objects are stored in. All versions of a group and resource share one storage prefix.
     pub storage_version: String,
+    /// Group of the storage prefix: the group itself, except for `events.k8s.io` events, which live with core's.
+    pub storage_group: String,
     pub strategy: StrategyRef,
 }
 

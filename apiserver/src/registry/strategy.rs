@@ -69,6 +69,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     /// Typed schema for server-side apply, strategic merge, unknown-field checks. `None`: schemaless (preserve everything).
     fn schema(&self) -> Option<SchemaRef>;
 
+    /// Fields that a write through `subresource` (empty: the main resource) can neither change nor own: `[["status"]]`.
+    fn reset_fields(&self, _subresource: &str) -> &'static [&'static [&'static str]] {
+        &[]
+    }
+
     /// True when PUT may omit `metadata.resourceVersion`.
     fn allow_unconditional_update(&self) -> bool {
         true
@@ -86,7 +91,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     fn selectable_fields(&self, object: &Value) -> Vec<(String, String)>;
 
     /// Converts between served versions of one resource; identity when there is one version or strategy `None`.
-    fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> futures::future::BoxFuture<'_, ApiResult<Vec<Value>>>;
+    fn convert(
+        &self,
+        objects: Vec<Value>,
+        to_api_version: &str,
+    ) -> futures::future::BoxFuture<'_, ApiResult<Vec<Value>>>;
 }
 
 /// Shared handle to a strategy.

@@ -1,0 +1,82 @@
+//! From a CRD's structural `openAPIV3Schema` to typed nodes.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Field, ListType, Node, Schema, SchemaRef, Type, set::SchemaSet};
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+pub(super) fn custom_resource(schema: &Value) -> SchemaRef {
+    let mut root = convert(schema);
+    if root.ty == Type::Any {
+        root.ty = Type::Object;
+    }
+    add_type_meta(&mut root);
+    Arc::new(root)
+}
+
+fn add_type_meta(root: &mut Schema) {
+    let text = || Field::of(Node::Own(Arc::new(Schema { ty: Type::String, ..Schema::default() })));
+    root.properties.insert("apiVersion".into(), text());
+    root.properties.insert("kind".into(), text());
+    if let Some(meta) = SchemaSet::builtin().node(OBJECT_META) {
+        root.properties.insert("metadata".into(), Field::of(meta));
+    }
+}
+
+fn flag(schema: &Value, key: &str) -> bool {
+    schema.get(key).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn convert(schema: &Value) -> Schema {
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
+    let child = |node: &Value| Node::Own(Arc::new(convert(node)));
+    let mut out = Schema {
+        format: text("format").map(Box::from),
+        preserve_unknown: flag(schema, "x-kubernetes-preserve-unknown-fields"),
+        embedded_resource: flag(schema, "x-kubernetes-embedded-resource"),
+        nullable: flag(schema, "nullable"),
+        atomic: text("x-kubernetes-map-type") == Some("atomic"),
+        enumeration: schema.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
+        ..Schema::default()
+    };
+    out.ty = match text("type") {
+        _ if flag(schema, "x-kubernetes-int-or-string") => Type::IntOrString,
+        Some("string") => Type::String,
+        Some("integer") => Type::Integer,
+        Some("number") => Type::Number,
+        Some("boolean") => Type::Boolean,
+        Some("array") => Type::Array,
+        Some("object") => Type::Object,
+        _ => Type::Any,
+    };
+    if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+        for (name, node) in properties {
+            let field = Field { default: node.get("default").cloned(), ..Field::of(child(node)) };
+            out.properties.insert(name.as_str().into(), field);
+        }
+    }
+    match schema.get("additionalProperties") {
+        Some(node @ Value::Object(_)) => out.additional = Some(child(node)),
+        Some(Value::Bool(true)) => out.preserve_unknown = true,
+        _ => {}
+    }
+    out.items = schema.get("items").filter(|node| node.is_object()).map(child);
+    out.required = strings(schema.get("required"));
+    out.list_type = match text("x-kubernetes-list-type") {
+        Some("map") => ListType::Map(strings(schema.get("x-kubernetes-list-map-keys"))),
+        Some("set") => ListType::Set,
+        _ => ListType::Atomic,
+    };
+    if out.embedded_resource {
+        add_type_meta(&mut out);
+    }
+    out
+}
+
+fn strings(value: Option<&Value>) -> Vec<Box<str>> {
+    let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(Value::as_str).map(Box::from).collect()
+}
