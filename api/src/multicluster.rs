@@ -1,0 +1,96 @@
+//! multicluster.x-k8s.io/v1alpha1: the Kubernetes multi-cluster services API (KEP-1645). Written by users; read by the
+//! service controllers.
+
+use crate::object::{kind, shape, word};
+use k8s_openapi::api::core::v1::SessionAffinityConfig;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// The API group of this module.
+pub const GROUP: &str = "multicluster.x-k8s.io";
+
+kind! {
+    /// Offers the service of the same name to other clusters.
+    ServiceExport, Namespaced, "multicluster.x-k8s.io", "v1alpha1", "serviceexports" {
+        status(skip): ServiceExportStatus,
+    }
+}
+
+kind! {
+    /// Uses a service other clusters offer.
+    ServiceImport, Namespaced, "multicluster.x-k8s.io", "v1alpha1", "serviceimports" {
+        spec: ServiceImportSpec,
+        status(skip): ServiceImportStatus,
+    }
+}
+
+shape! {
+    /// What became of the offer.
+    pub struct ServiceExportStatus {
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+        pub conditions: Vec<ServiceExportCondition>,
+    }
+
+    /// `Valid` or `Conflict`.
+    pub struct ServiceExportCondition {
+        #[serde(rename = "type")]
+        pub type_: String,
+        #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
+        pub status: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub last_transition_time: Option<Time>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub reason: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub message: Option<String>,
+    }
+
+    /// The service as seen by its users.
+    pub struct ServiceImportSpec {
+        #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+        pub ports: Vec<ServicePort>,
+        /// At most one address.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[schemars(length(max = 1))]
+        pub ips: Vec<String>,
+        #[serde(rename = "type")]
+        pub type_: ServiceImportType,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub session_affinity: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub session_affinity_config: Option<SessionAffinityConfig>,
+    }
+
+    /// A port of the service.
+    pub struct ServicePort {
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub name: String,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub protocol: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub app_protocol: Option<String>,
+        pub port: i32,
+    }
+
+    /// The clusters that offer the service.
+    pub struct ServiceImportStatus {
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["cluster"]))]
+        pub clusters: Vec<ClusterStatus>,
+    }
+
+    /// A cluster that offers the service.
+    pub struct ClusterStatus {
+        pub cluster: String,
+    }
+}
+
+word! { closed
+    /// How the service is reached.
+    ServiceImportType {
+        /// By an address.
+        ClusterSetIP = "ClusterSetIP",
+        /// By the addresses of its endpoints.
+        Headless = "Headless",
+    }
+}

@@ -1,0 +1,195 @@
+//! How a kind and a closed word list are declared: the macros `kind!` and `word!` used by every group module, and the
+//! `Kind` trait the CRD manifests are built from.
+
+/// Whether objects of a kind live in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    Namespaced,
+    Cluster,
+}
+
+/// What a top-level kind says about itself beyond `k8s_openapi::Resource`.
+pub trait Kind: k8s_openapi::Resource + k8s_openapi::Metadata {
+    const SCOPE: Scope;
+
+    /// The schemas of the top-level fields beside `metadata`, by JSON name.
+    fn field_schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, schemars::Schema)>;
+}
+
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Declares a top-level kind: the struct with its metadata and fields, its serde form (with `apiVersion` and `kind`),
+/// and the `k8s_openapi` traits that make `kube::Api` work with it.
+///
+/// A field marked `skip` is left out of the serialised form while it is empty.
+macro_rules! kind {
+    (
+        $(#[$doc:meta])*
+        $name:ident, $scope:ident, $group:literal, $version:literal, $plural:literal {
+            $( $(#[$field_doc:meta])* $field:ident $(($skip:ident))? : $ty:ty ),* $(,)?
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+            $( $(#[$field_doc])* pub $field: $ty, )*
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeMap as _;
+                let mut map = serializer.serialize_map(None)?;
+                map.serialize_entry("apiVersion", <Self as k8s_openapi::Resource>::API_VERSION)?;
+                map.serialize_entry("kind", <Self as k8s_openapi::Resource>::KIND)?;
+                map.serialize_entry("metadata", &self.metadata)?;
+                $( kind!(@entry map, self, $field $(, $skip)?); )*
+                map.end()
+            }
+        }
+
+        impl k8s_openapi::Resource for $name {
+            const API_VERSION: &'static str = concat!($group, "/", $version);
+            const GROUP: &'static str = $group;
+            const KIND: &'static str = stringify!($name);
+            const VERSION: &'static str = $version;
+            const URL_PATH_SEGMENT: &'static str = $plural;
+            type Scope = kind!(@scope $scope);
+        }
+
+        impl k8s_openapi::ListableResource for $name {
+            const LIST_KIND: &'static str = concat!(stringify!($name), "List");
+        }
+
+        impl k8s_openapi::Metadata for $name {
+            type Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+            fn metadata(&self) -> &Self::Ty {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut Self::Ty {
+                &mut self.metadata
+            }
+        }
+
+        impl $crate::Kind for $name {
+            const SCOPE: $crate::Scope = $crate::Scope::$scope;
+
+            fn field_schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, schemars::Schema)> {
+                vec![ $( (stringify!($field), generator.subschema_for::<$ty>()) ),* ]
+            }
+        }
+    };
+    (@entry $map:ident, $self:ident, $field:ident) => {
+        $map.serialize_entry(stringify!($field), &$self.$field)?;
+    };
+    (@entry $map:ident, $self:ident, $field:ident, skip) => {
+        if !$crate::object::is_default(&$self.$field) {
+            $map.serialize_entry(stringify!($field), &$self.$field)?;
+        }
+    };
+    (@scope Namespaced) => { k8s_openapi::NamespaceResourceScope };
+    (@scope Cluster) => { k8s_openapi::ClusterResourceScope };
+}
+
+/// Declares a list of words Kubernetes keeps as strings. A word we do not know is kept in `Other`, so that decoding and
+/// writing back never loses what a newer or careless writer put there; the schema, not decoding, refuses it.
+///
+/// `word!(open …)` leaves the schema a plain string, `word!(closed …)` makes it an enum.
+macro_rules! word {
+    (@schema open $($value:literal),+) => { schemars::json_schema!({ "type": "string" }) };
+    (@schema closed $($value:literal),+) => { schemars::json_schema!({ "type": "string", "enum": [$($value),+] }) };
+    (
+        $openness:ident
+        $(#[$doc:meta])*
+        $name:ident { $( $(#[$variant_doc:meta])* $variant:ident = $value:literal ),+ $(,)? }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name {
+            $( $(#[$variant_doc])* $variant, )+
+            /// A word this version does not know, kept as written.
+            Other(String),
+        }
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $( Self::$variant => $value, )+
+                    Self::Other(word) => word,
+                }
+            }
+
+            /// Whether this is one of the words the API defines.
+            pub fn is_known(&self) -> bool {
+                !matches!(self, Self::Other(_))
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::Other(String::new())
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(word: &str) -> Self {
+                match word {
+                    $( $value => Self::$variant, )+
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str(self.as_str())
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let word = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
+                Ok(Self::from(word.as_ref()))
+            }
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                word!(@schema $openness $($value),+)
+            }
+        }
+    };
+}
+
+/// The derives and serde attributes every structure of these APIs shares.
+macro_rules! shape {
+    ($( $(#[$meta:meta])* pub struct $name:ident { $( $(#[$field_meta:meta])* pub $field:ident : $ty:ty ),* $(,)? } )+) => {
+        $(
+            $(#[$meta])*
+            #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+            #[serde(rename_all = "camelCase", default)]
+            pub struct $name { $( $(#[$field_meta])* pub $field: $ty, )* }
+        )+
+    };
+}
+
+pub(crate) use {kind, shape, word};

@@ -1,0 +1,19 @@
+//! policy.karmada.io/v1alpha1: what goes where (propagation), how it differs there (override), how much of it may be
+//! used (quota) and which clusters get tainted. Written by users; read by the planner, the scheduler and admission.
+
+mod overriding;
+mod placement;
+mod propagation;
+mod quota;
+mod taint;
+
+pub use overriding::*;
+pub use placement::*;
+pub use propagation::*;
+pub use quota::*;
+pub use taint::*;
+
+/// The API group of this module.
+pub const GROUP: &str = "policy.karmada.io";
+/// The API version of every kind here.
+pub const VERSION: &str = "v1alpha1";
