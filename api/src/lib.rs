@@ -11,6 +11,7 @@ pub mod autoscaling;
 pub mod cluster;
 pub mod config;
 pub mod multicluster;
+pub mod names;
 pub mod networking;
 mod object;
 pub mod policy;
