@@ -1,1 +1,30 @@
-//! crowsnest-fleet
+//! Member clusters: Cluster objects and their Secrets become live connections.
+//!
+//! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
+//! health probes, API discovery, the interest registry ([`Interests`]) and push-mode registration ([`join()`], [`unjoin()`]).
+//! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
+//! controllers. Member objects are never kept here: that is the cache's business.
+
+pub mod connection;
+pub mod credentials;
+pub mod dial;
+pub mod discovery;
+pub mod error;
+pub mod interest;
+pub mod join;
+pub mod member;
+pub mod probe;
+pub mod registry;
+pub mod unjoin;
+
+pub use connection::Connection;
+pub use credentials::{ConnectionSpec, Token};
+pub use dial::{Dialer, MemberIo};
+pub use discovery::{ApiResource, ApiResources};
+pub use error::Error;
+pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+pub use join::{JoinOptions, Joined, join};
+pub use member::Member;
+pub use probe::Probe;
+pub use registry::{Fleet, FleetOptions, MemberChange, MemberChanges};
+pub use unjoin::{UnjoinOptions, unjoin};

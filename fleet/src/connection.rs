@@ -1,0 +1,108 @@
+//! A live connection: the dialer and a pooled kube client over it.
+
+use crate::Error;
+use crate::credentials::{ConnectionSpec, Token};
+use crate::dial::{Dialer, ProxyRoute};
+use http::{HeaderValue, Request};
+use kube::Client;
+use kube::client::{Body, ConfigExt};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use std::sync::Arc;
+use std::time::Duration;
+use tower::ServiceBuilder;
+
+/// Kept across changes of the Cluster object for as long as its [`ConnectionSpec`] stays equal.
+#[derive(Clone)]
+pub struct Connection {
+    spec: Arc<ConnectionSpec>,
+    dialer: Dialer,
+    client: Client,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// Prepares TLS and the client. Nothing is dialled yet. Must run inside a tokio runtime.
+    pub fn open(spec: ConnectionSpec, connect_timeout: Duration) -> Result<Self, Error> {
+        let cluster = spec.cluster.clone();
+        let unusable =
+            |reason: String| Error::Endpoint { cluster: cluster.clone(), endpoint: spec.endpoint.to_string(), reason };
+        let mut config = kube::Config::new(spec.endpoint.clone());
+        config.accept_invalid_certs = spec.insecure_skip_tls_verification;
+        if let Some(pem) = &spec.ca_bundle {
+            let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+            let certificates = certificates.map_err(|e| unusable(format!("caBundle: {e}")))?;
+            config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
+        }
+        let tls = |config: &kube::Config| -> Result<Arc<rustls::ClientConfig>, Error> {
+            let mut tls = config.rustls_client_config().map_err(|e| unusable(e.to_string()))?;
+            tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Ok(Arc::new(tls))
+        };
+        let member_tls = if spec.endpoint.scheme_str() == Some("http") { None } else { Some(tls(&config)?) };
+        let proxy_tls = match &spec.proxy_url {
+            Some(url) if url.scheme_str() == Some("https") => Some(tls(&kube::Config::new(url.clone()))?),
+            _ => None,
+        };
+        let route = ProxyRoute { url: spec.proxy_url.clone(), headers: spec.proxy_header.clone(), tls: proxy_tls };
+        let dialer = Dialer::new(spec.endpoint.clone(), member_tls, route, connect_timeout)?;
+        let client = client(&config, dialer.clone(), spec.token.as_ref()).map_err(unusable)?;
+        Ok(Self { spec: Arc::new(spec), dialer, client })
+    }
+
+    pub fn spec(&self) -> &ConnectionSpec {
+        &self.spec
+    }
+
+    /// Raw connections, TLS done, for requests and tunnels that are carried byte for byte. Send an absolute-path
+    /// request with `Host` set to [`Connection::host`], prefixed by [`Connection::path_prefix`].
+    pub fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    /// Host and port for the `Host` header.
+    pub fn host(&self) -> &str {
+        self.spec.endpoint.authority().map(|authority| authority.as_str()).unwrap_or_default()
+    }
+
+    /// Path in front of every request, without a trailing slash; usually empty.
+    pub fn path_prefix(&self) -> &str {
+        self.spec.endpoint.path().trim_end_matches('/')
+    }
+
+    /// Client with our service account's rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+}
+
+/// No request retries and no rate limit: each caller has its own backoff.
+fn client(config: &kube::Config, dialer: Dialer, token: Option<&Token>) -> Result<Client, String> {
+    let authorization = match token {
+        Some(token) => {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.reveal())).map_err(|e| e.to_string())?;
+            value.set_sensitive(true);
+            Some(value)
+        }
+        None => None,
+    };
+    let hyper = hyper_util::client::legacy::Builder::new(hyper_util::rt::TokioExecutor::new())
+        .pool_idle_timeout(Duration::from_secs(60))
+        .pool_max_idle_per_host(8)
+        .build::<_, Body>(dialer);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .map_request(move |mut request: Request<Body>| {
+            if let Some(value) = &authorization {
+                request.headers_mut().entry(http::header::AUTHORIZATION).or_insert_with(|| value.clone());
+            }
+            request
+        })
+        .service(hyper);
+    Ok(Client::new(service, "default"))
+}

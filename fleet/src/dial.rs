@@ -1,0 +1,266 @@
+//! Raw connections to a member's API server: TCP or through a proxy, then TLS.
+//!
+//! One [`Dialer`] serves the member's kube client and the byte-for-byte tunnels of the proxy, so credentials, proxies
+//! and TLS rules cannot differ between the two.
+
+use crate::Error;
+use futures::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Uri};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, HttpConnector};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tower::{Service, ServiceExt};
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// An open byte stream to a member's API server, TLS done.
+pub struct MemberIo(Box<dyn Io>);
+
+impl std::fmt::Debug for MemberIo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MemberIo")
+    }
+}
+
+impl AsyncRead for MemberIo {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut *self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for MemberIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut *self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut *self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut *self.0).poll_shutdown(cx)
+    }
+}
+
+/// Opens connections to one API server. Cheap to clone; needs no lock.
+#[derive(Debug, Clone)]
+pub struct Dialer {
+    target: Uri,
+    via: Via,
+    tls: Option<Tls>,
+    timeout: Duration,
+}
+
+#[derive(Debug, Clone)]
+enum Via {
+    Direct,
+    Http { proxy: Uri, headers: HeaderMap, proxy_tls: Option<Arc<ClientConfig>> },
+    Socks5 { proxy: Uri },
+}
+
+#[derive(Debug, Clone)]
+struct Tls {
+    config: Arc<ClientConfig>,
+    server_name: ServerName<'static>,
+}
+
+/// How to reach the proxy in front of a member.
+#[derive(Debug, Clone, Default)]
+pub struct ProxyRoute {
+    pub url: Option<Uri>,
+    pub headers: HeaderMap,
+    /// TLS towards the proxy itself, for `https://` proxies.
+    pub tls: Option<Arc<ClientConfig>>,
+}
+
+impl Dialer {
+    /// `tls` None means plain HTTP (only when the endpoint says `http://`).
+    pub fn new(
+        target: Uri,
+        tls: Option<Arc<ClientConfig>>,
+        proxy: ProxyRoute,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let fail = |reason: String| Error::Dial { target: target.to_string(), reason };
+        let tls = match tls {
+            None => None,
+            Some(config) => {
+                let host = target.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+                let server_name = ServerName::try_from(host).map_err(|e| fail(e.to_string()))?;
+                Some(Tls { config, server_name })
+            }
+        };
+        let via = match proxy.url {
+            None => Via::Direct,
+            Some(url) if url.scheme_str() == Some("socks5") => Via::Socks5 { proxy: url },
+            Some(url) => {
+                let mut headers = proxy.headers;
+                if let Some(value) = basic_auth(&url) {
+                    headers.entry(http::header::PROXY_AUTHORIZATION).or_insert(value);
+                }
+                Via::Http { proxy: url, headers, proxy_tls: proxy.tls }
+            }
+        };
+        Ok(Self { target, via, tls, timeout })
+    }
+
+    /// Scheme, host and port of the API server, with the endpoint's path prefix if it has one.
+    pub fn target(&self) -> &Uri {
+        &self.target
+    }
+
+    /// Connects, bounded by the connect timeout. Speaks HTTP/1.1 (ALPN), which upgrades need.
+    pub async fn dial(&self) -> Result<MemberIo, Error> {
+        let target = self.target.to_string();
+        match tokio::time::timeout(self.timeout, self.dial_unbounded()).await {
+            Ok(Ok(io)) => Ok(io),
+            Ok(Err(reason)) => Err(Error::Dial { target, reason }),
+            Err(_) => Err(Error::DialTimeout { target, seconds: self.timeout.as_secs() }),
+        }
+    }
+
+    async fn dial_unbounded(&self) -> Result<MemberIo, String> {
+        let plain = self.dial_plain().await.map_err(|e| chain(&*e))?;
+        let Some(tls) = &self.tls else { return Ok(plain) };
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&tls.config));
+        let stream = connector.connect(tls.server_name.clone(), plain).await.map_err(|e| chain(&e))?;
+        Ok(MemberIo(Box::new(stream)))
+    }
+
+    async fn dial_plain(&self) -> Result<MemberIo, Box<dyn std::error::Error + Send + Sync>> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(Duration::from_secs(30)));
+        let target = self.target.clone();
+        Ok(match &self.via {
+            Via::Direct => boxed(tcp.oneshot(target).await?),
+            Via::Socks5 { proxy } => {
+                let mut socks = SocksV5::new(proxy.clone(), tcp);
+                if let Some((user, password)) = user_info(proxy) {
+                    socks = socks.with_auth(user, password);
+                }
+                boxed(socks.oneshot(target).await?)
+            }
+            Via::Http { proxy, headers, proxy_tls: None } => {
+                boxed(Tunnel::new(proxy.clone(), tcp).with_headers(headers.clone()).oneshot(target).await?)
+            }
+            Via::Http { proxy, headers, proxy_tls: Some(config) } => {
+                let tls = hyper_rustls::HttpsConnector::from((tcp, Arc::clone(config)));
+                boxed(Tunnel::new(proxy.clone(), tls).with_headers(headers.clone()).oneshot(target).await?)
+            }
+        })
+    }
+}
+
+fn boxed<T: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static>(io: T) -> MemberIo {
+    MemberIo(Box::new(TokioIo::new(io)))
+}
+
+/// The error with its causes: "invalid peer certificate" matters more than "error trying to connect".
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+fn user_info(uri: &Uri) -> Option<(String, String)> {
+    let (info, _) = uri.authority()?.as_str().rsplit_once('@')?;
+    let (user, password) = info.split_once(':').unwrap_or((info, ""));
+    Some((percent_decode(user), percent_decode(password)))
+}
+
+fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while i < bytes.len() {
+        let hex = |b: u8| (b as char).to_digit(16);
+        match (bytes[i], bytes.get(i + 1).copied().and_then(hex), bytes.get(i + 2).copied().and_then(hex)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                i += 3;
+            }
+            (byte, _, _) => {
+                out.push(byte);
+                i += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn basic_auth(uri: &Uri) -> Option<HeaderValue> {
+    use base64::Engine as _;
+    let (user, password) = user_info(uri)?;
+    let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+    let mut value = HeaderValue::from_str(&format!("Basic {encoded}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// A dialled stream as hyper's legacy client wants it.
+#[derive(Debug)]
+pub struct HyperIo(TokioIo<MemberIo>);
+
+impl hyper_util::client::legacy::connect::Connection for HyperIo {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl hyper::rt::Read for HyperIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl hyper::rt::Write for HyperIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Hyper's pooled client dials through this; the request's own host is not looked at.
+impl Service<Uri> for Dialer {
+    type Response = HyperIo;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<HyperIo, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let dialer = self.clone();
+        Box::pin(async move { Ok(HyperIo(TokioIo::new(dialer.dial().await?))) })
+    }
+}

@@ -1,0 +1,61 @@
+//! Everything that can go wrong between a Cluster object and a working connection.
+
+use crowsnest_api::names::ClusterName;
+use std::sync::Arc;
+
+/// Errors of this crate. Cheap to clone, since a broken connection's reason is shown to every reader.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    #[error("cluster {0} is not registered")]
+    UnknownCluster(ClusterName),
+    #[error("cluster {cluster}: spec.apiEndpoint {endpoint:?} is not usable: {reason}")]
+    Endpoint { cluster: ClusterName, endpoint: String, reason: String },
+    #[error("cluster {cluster}: spec.{field} is not set")]
+    MissingReference { cluster: ClusterName, field: &'static str },
+    #[error("cluster {cluster}: secret {namespace}/{name} {reason}")]
+    Secret { cluster: ClusterName, namespace: String, name: String, reason: String },
+    #[error("cluster {cluster}: spec.proxyURL or spec.proxyHeader is not usable: {reason}")]
+    Proxy { cluster: ClusterName, reason: String },
+    #[error("cannot connect to {target}: {reason}")]
+    Dial { target: String, reason: String },
+    #[error("{target} did not accept a connection within {seconds} s")]
+    DialTimeout { target: String, seconds: u64 },
+    #[error("{what}")]
+    Kube {
+        what: String,
+        #[source]
+        source: Arc<kube::Error>,
+    },
+    #[error("{what}")]
+    Parse {
+        what: String,
+        #[source]
+        source: Arc<serde_json::Error>,
+    },
+    #[error("cluster {name} is already registered")]
+    NameTaken { name: ClusterName },
+    #[error("the cluster with ID {id} is already registered as {name}")]
+    IdTaken { id: String, name: String },
+    #[error("{0}")]
+    Join(String),
+    #[error("the watch on {what} ended: {reason}")]
+    WatchEnded { what: &'static str, reason: String },
+}
+
+impl Error {
+    /// A failed request, with what was tried.
+    pub fn kube(what: impl Into<String>, source: kube::Error) -> Self {
+        Self::Kube { what: what.into(), source: Arc::new(source) }
+    }
+
+    /// True when the API server answered 404.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Kube { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == 404))
+    }
+
+    /// True when the API server answered 409 with reason AlreadyExists.
+    pub fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Kube { source, .. }
+            if matches!(&**source, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists"))
+    }
+}

@@ -1,0 +1,210 @@
+//! Who wants what collected. Interests are counted; the last one out stops the collector (invariant I1).
+
+use crowsnest_api::names::{ClusterName, Gvr};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Which clusters an interest means. `All` grows and shrinks with the fleet and includes the control plane only when
+/// named.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Clusters {
+    All,
+    Names(BTreeSet<ClusterName>),
+}
+
+impl Clusters {
+    pub fn one(name: ClusterName) -> Self {
+        Self::Names(BTreeSet::from([name]))
+    }
+
+    pub fn contains(&self, name: &ClusterName) -> bool {
+        match self {
+            Self::All => *name != ClusterName::control_plane(),
+            Self::Names(names) => names.contains(name),
+        }
+    }
+}
+
+/// Which namespaces of a namespaced resource.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Namespaces {
+    All,
+    Names(BTreeSet<String>),
+}
+
+impl Namespaces {
+    pub fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Names(names) => names.contains(namespace),
+        }
+    }
+
+    /// Everything either of the two wants.
+    pub fn union(self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Names(mut a), Self::Names(b)) => {
+                a.extend(b.iter().cloned());
+                Self::Names(a)
+            }
+            _ => Self::All,
+        }
+    }
+}
+
+/// Who asks, for people who wonder why something is collected.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// A ResourceRegistry of this name.
+    ResourceRegistry(String),
+    /// Everything the member lists, so that search finds it.
+    Search,
+    /// A controller of this name.
+    Controller(&'static str),
+    /// The rules that say who may see what (invariant I9).
+    Rights,
+    Other(String),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ResourceRegistry(name) => write!(f, "ResourceRegistry {name}"),
+            Self::Search => f.write_str("search"),
+            Self::Controller(name) => write!(f, "controller {name}"),
+            Self::Rights => f.write_str("rights"),
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+/// (clusters, resource, namespaces, why).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interest {
+    pub clusters: Clusters,
+    pub resource: Gvr,
+    pub namespaces: Namespaces,
+    pub why: Why,
+}
+
+/// What one collector has to fetch, all interests taken together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub namespaces: Namespaces,
+    pub why: BTreeSet<Why>,
+}
+
+/// The counted set of interests. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Interests {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    held: Mutex<Held>,
+    version: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    next: u64,
+    interests: BTreeMap<u64, Interest>,
+}
+
+impl Default for Interests {
+    fn default() -> Self {
+        Self { inner: Arc::new(Inner { held: Mutex::default(), version: watch::Sender::new(0) }) }
+    }
+}
+
+impl Interests {
+    /// Holds until the guard is dropped.
+    #[must_use = "the interest ends when the guard is dropped"]
+    pub fn declare(&self, interest: Interest) -> InterestGuard {
+        let id = {
+            let mut held = self.inner.held.lock();
+            held.next += 1;
+            let id = held.next;
+            held.interests.insert(id, interest);
+            id
+        };
+        self.inner.version.send_modify(|version| *version += 1);
+        InterestGuard { id, inner: Arc::clone(&self.inner) }
+    }
+
+    /// What has to be collected from this cluster.
+    pub fn wanted(&self, cluster: &ClusterName) -> BTreeMap<Gvr, Wanted> {
+        let held = self.inner.held.lock();
+        let mut wanted: BTreeMap<Gvr, Wanted> = BTreeMap::new();
+        for interest in held.interests.values().filter(|interest| interest.clusters.contains(cluster)) {
+            match wanted.get_mut(&interest.resource) {
+                Some(entry) => {
+                    let before = std::mem::replace(&mut entry.namespaces, Namespaces::All);
+                    entry.namespaces = before.union(&interest.namespaces);
+                    entry.why.insert(interest.why.clone());
+                }
+                None => {
+                    let entry =
+                        Wanted { namespaces: interest.namespaces.clone(), why: BTreeSet::from([interest.why.clone()]) };
+                    wanted.insert(interest.resource.clone(), entry);
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Everything declared now.
+    pub fn all(&self) -> Vec<Interest> {
+        self.inner.held.lock().interests.values().cloned().collect()
+    }
+
+    /// Counts changes; wait on it, then read [`Interests::wanted`].
+    pub fn version(&self) -> watch::Receiver<u64> {
+        self.inner.version.subscribe()
+    }
+}
+
+/// Keeps one interest alive.
+#[derive(Debug)]
+pub struct InterestGuard {
+    id: u64,
+    inner: Arc<Inner>,
+}
+
+impl Drop for InterestGuard {
+    fn drop(&mut self) {
+        self.inner.held.lock().interests.remove(&self.id);
+        self.inner.version.send_modify(|version| *version += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_one_out_ends_the_interest() {
+        let interests = Interests::default();
+        let cluster = ClusterName::new("member1").unwrap();
+        let pods = Gvr::new("", "v1", "pods");
+        let declare = |namespaces, why| {
+            interests.declare(Interest { clusters: Clusters::All, resource: pods.clone(), namespaces, why })
+        };
+        let narrow = declare(Namespaces::Names(BTreeSet::from(["a".to_owned()])), Why::Search);
+        let other = declare(Namespaces::Names(BTreeSet::from(["b".to_owned()])), Why::Rights);
+        let both = interests.wanted(&cluster);
+        assert_eq!(both[&pods].namespaces, Namespaces::Names(BTreeSet::from(["a".to_owned(), "b".to_owned()])));
+        assert_eq!(both[&pods].why.len(), 2);
+        let wide = declare(Namespaces::All, Why::Controller("status"));
+        assert_eq!(interests.wanted(&cluster)[&pods].namespaces, Namespaces::All);
+        assert!(interests.wanted(&ClusterName::control_plane()).is_empty());
+        drop((narrow, wide));
+        assert_eq!(interests.wanted(&cluster)[&pods].why, BTreeSet::from([Why::Rights]));
+        drop(other);
+        assert!(interests.wanted(&cluster).is_empty());
+    }
+}

@@ -1,0 +1,101 @@
+//! One member cluster as everybody sees it: an immutable snapshot, replaced on change.
+
+use crate::credentials::Token;
+use crate::{ApiResources, Connection, Error, Probe};
+use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterStatus};
+use crowsnest_api::names::ClusterName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A snapshot of a Cluster object with its live connection.
+#[derive(Debug, Clone)]
+pub struct Member {
+    pub(crate) name: ClusterName,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) connection: Result<Arc<Connection>, Error>,
+    pub(crate) impersonator: Result<Token, Error>,
+}
+
+impl Member {
+    pub fn name(&self) -> &ClusterName {
+        &self.name
+    }
+
+    /// The whole Cluster object.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    /// `metadata.uid`; a cluster that left and joined again has another one.
+    pub fn uid(&self) -> &str {
+        self.cluster.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    pub fn labels(&self) -> Option<&BTreeMap<String, String>> {
+        self.cluster.metadata.labels.as_ref()
+    }
+
+    pub fn spec(&self) -> &ClusterSpec {
+        &self.cluster.spec
+    }
+
+    pub fn status(&self) -> &ClusterStatus {
+        &self.cluster.status
+    }
+
+    /// Being removed: `metadata.deletionTimestamp` is set.
+    pub fn is_deleting(&self) -> bool {
+        self.cluster.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Condition Ready is True, as the cluster-status controller last wrote it.
+    pub fn is_ready(&self) -> bool {
+        self.status().conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    }
+
+    /// The connection, or why there is none (no Secret yet, unusable endpoint, …).
+    pub fn connection(&self) -> Result<&Arc<Connection>, Error> {
+        self.connection.as_ref().map_err(Clone::clone)
+    }
+
+    /// Client with our service account's rights.
+    pub fn client(&self) -> Result<kube::Client, Error> {
+        Ok(self.connection()?.client())
+    }
+
+    /// Token of the service account that may impersonate callers.
+    pub fn impersonator_token(&self) -> Result<&Token, Error> {
+        self.impersonator.as_ref().map_err(Clone::clone)
+    }
+
+    /// Asks the member how it is. Never fails: a failure is an answer.
+    pub async fn probe(&self) -> Probe {
+        match self.client() {
+            Ok(client) => crate::probe::probe(&client).await,
+            Err(error) => Probe::unreachable(error.to_string()),
+        }
+    }
+
+    /// Every resource the member serves, from aggregated discovery where offered.
+    pub async fn api_resources(&self) -> Result<ApiResources, Error> {
+        crate::discovery::discover(&self.client()?).await
+    }
+
+    /// False when anything a reader can see changed.
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        let connection = match (&self.connection, &other.connection) {
+            (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
+            (Err(a), Err(b)) => a.to_string() == b.to_string(),
+            _ => false,
+        };
+        let impersonator = match (&self.impersonator, &other.impersonator) {
+            (Ok(a), Ok(b)) => a == b,
+            (Err(a), Err(b)) => a.to_string() == b.to_string(),
+            _ => false,
+        };
+        connection
+            && impersonator
+            && self.cluster.metadata.uid == other.cluster.metadata.uid
+            && self.cluster.metadata.resource_version == other.cluster.metadata.resource_version
+    }
+}

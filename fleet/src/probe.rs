@@ -1,0 +1,67 @@
+//! Is a member there, and does it say it is well?
+
+use http::{Request, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use std::time::{Duration, Instant};
+
+/// How long a probe waits for an answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a member answered. `online` without `healthy`: it answers, but not with 200.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    pub online: bool,
+    pub healthy: bool,
+    /// Empty when healthy.
+    pub message: String,
+    pub latency: Duration,
+}
+
+impl Probe {
+    /// Nothing answered.
+    pub fn unreachable(message: String) -> Self {
+        Self { online: false, healthy: false, message, latency: Duration::ZERO }
+    }
+}
+
+/// GET `/readyz`, or `/healthz` where the former isn't served.
+pub async fn probe(client: &Client) -> Probe {
+    let started = Instant::now();
+    let mut answer = get(client, "/readyz").await;
+    if matches!(answer, Ok((StatusCode::NOT_FOUND, _))) {
+        answer = get(client, "/healthz").await;
+    }
+    let latency = started.elapsed();
+    match answer {
+        Ok((StatusCode::OK, _)) => Probe { online: true, healthy: true, message: String::new(), latency },
+        Ok((status, body)) => {
+            Probe { online: true, healthy: false, message: format!("{status}: {}", body.trim()), latency }
+        }
+        Err(message) => Probe { latency, ..Probe::unreachable(message) },
+    }
+}
+
+async fn get(client: &Client, path: &str) -> Result<(StatusCode, String), String> {
+    let request = Request::get(path).body(Body::empty()).map_err(|e| e.to_string())?;
+    let exchange = async {
+        let response = client.send(request).await.map_err(|e| describe(&e))?;
+        let status = response.status();
+        let body = http_body_util::Limited::new(response.into_body(), 64 * 1024);
+        let body = http_body_util::BodyExt::collect(body).await.map_err(|e| e.to_string())?.to_bytes();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    };
+    match tokio::time::timeout(PROBE_TIMEOUT, exchange).await {
+        Ok(answer) => answer,
+        Err(_) => Err(format!("no answer to {path} within {} s", PROBE_TIMEOUT.as_secs())),
+    }
+}
+
+/// The innermost cause says what happened (refused, timed out, certificate expired).
+fn describe(error: &kube::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

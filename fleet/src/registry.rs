@@ -1,0 +1,400 @@
+//! The live registry: Cluster objects and their Secrets, watched in the control plane.
+//!
+//! One task owns the state; readers see immutable [`Member`] snapshots behind an atomic pointer and never wait.
+
+use crate::connection::Connection;
+use crate::credentials::{ConnectionSpec, Secrets, impersonator_token};
+use crate::interest::Interests;
+use crate::{Error, Member};
+use arc_swap::ArcSwap;
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::names::ClusterName;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, ResourceExt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Readers that fall this far behind are told every member again.
+const CHANGE_BUFFER: usize = 1024;
+
+/// How to run the registry.
+#[derive(Debug, Clone)]
+pub struct FleetOptions {
+    pub connect_timeout: Duration,
+    /// How long [`Fleet::start`] waits for the first list of Clusters.
+    pub start_timeout: Duration,
+}
+
+impl Default for FleetOptions {
+    fn default() -> Self {
+        Self { connect_timeout: Duration::from_secs(10), start_timeout: Duration::from_secs(30) }
+    }
+}
+
+/// Something a reader can see changed.
+#[derive(Debug, Clone)]
+pub enum MemberChange {
+    Joined(Arc<Member>),
+    /// Spec, status, labels, credentials or connection changed.
+    Changed(Arc<Member>),
+    Left(Arc<Member>),
+}
+
+impl MemberChange {
+    pub fn member(&self) -> &Arc<Member> {
+        match self {
+            Self::Joined(member) | Self::Changed(member) | Self::Left(member) => member,
+        }
+    }
+}
+
+type Members = BTreeMap<ClusterName, Arc<Member>>;
+
+/// The fleet. Cheap to clone; [`Fleet::stop`] ends its task.
+#[derive(Clone)]
+pub struct Fleet {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    control_plane: Client,
+    members: ArcSwap<Members>,
+    changes: broadcast::Sender<MemberChange>,
+    interests: Interests,
+    health: watch::Sender<Result<(), String>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Fleet {
+    /// Watches Clusters and returns once the first list is in.
+    pub async fn start(control_plane: Client, options: FleetOptions) -> Result<Self, Error> {
+        let (health, mut healthy) = watch::channel(Err("the first list of Clusters is not in".to_owned()));
+        let inner = Arc::new(Inner {
+            control_plane: control_plane.clone(),
+            members: ArcSwap::default(),
+            changes: broadcast::Sender::new(CHANGE_BUFFER),
+            interests: Interests::default(),
+            health,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        let fleet = Self { inner: Arc::clone(&inner) };
+        let keeper = Keeper::new(inner, options.connect_timeout);
+        fleet.inner.tasks.spawn(keeper.run());
+        let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok)).await;
+        match first {
+            Ok(Ok(_)) => Ok(fleet),
+            Ok(Err(_)) | Err(_) => {
+                let reason = fleet.inner.health.borrow().clone().err().unwrap_or_default();
+                fleet.stop().await;
+                Err(Error::WatchEnded { what: "Clusters", reason })
+            }
+        }
+    }
+
+    /// Client of the control plane.
+    pub fn control_plane(&self) -> Client {
+        self.inner.control_plane.clone()
+    }
+
+    /// Client of a member, or of the control plane under its reserved name.
+    pub fn client(&self, cluster: &ClusterName) -> Result<Client, Error> {
+        if *cluster == ClusterName::control_plane() {
+            return Ok(self.control_plane());
+        }
+        self.member(cluster).ok_or_else(|| Error::UnknownCluster(cluster.clone()))?.client()
+    }
+
+    pub fn member(&self, name: &ClusterName) -> Option<Arc<Member>> {
+        self.inner.members.load().get(name).cloned()
+    }
+
+    /// All members in name order.
+    pub fn members(&self) -> Vec<Arc<Member>> {
+        self.inner.members.load().values().cloned().collect()
+    }
+
+    /// Every present member as `Joined`, then each change. A reader that falls behind is told the present members
+    /// again (as `Changed`) and those that left meanwhile.
+    pub fn changes(&self) -> MemberChanges {
+        let receiver = self.inner.changes.subscribe();
+        let known: Members = (**self.inner.members.load()).clone();
+        let pending = known.values().cloned().map(MemberChange::Joined).collect();
+        MemberChanges { fleet: self.clone(), receiver, known, pending }
+    }
+
+    pub fn interests(&self) -> &Interests {
+        &self.inner.interests
+    }
+
+    /// False with a reason while the registry does not follow the control plane.
+    pub fn ready(&self) -> Result<(), String> {
+        self.inner.health.borrow().clone()
+    }
+
+    /// Ends the watches and waits for them.
+    pub async fn stop(&self) {
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+}
+
+/// See [`Fleet::changes`].
+pub struct MemberChanges {
+    fleet: Fleet,
+    receiver: broadcast::Receiver<MemberChange>,
+    known: Members,
+    pending: std::collections::VecDeque<MemberChange>,
+}
+
+impl MemberChanges {
+    /// The next change, or None when the fleet stopped.
+    pub async fn next(&mut self) -> Option<MemberChange> {
+        loop {
+            if let Some(change) = self.pending.pop_front() {
+                return Some(change);
+            }
+            let received = tokio::select! {
+                received = self.receiver.recv() => received,
+                () = self.fleet.inner.stop.cancelled() => return None,
+            };
+            match received {
+                Ok(MemberChange::Left(member)) => {
+                    if self.known.remove(member.name()).is_some() {
+                        return Some(MemberChange::Left(member));
+                    }
+                }
+                Ok(MemberChange::Joined(member) | MemberChange::Changed(member)) => {
+                    return Some(match self.known.insert(member.name().clone(), Arc::clone(&member)) {
+                        None => MemberChange::Joined(member),
+                        Some(_) => MemberChange::Changed(member),
+                    });
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => self.catch_up(),
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    fn catch_up(&mut self) {
+        self.receiver = self.receiver.resubscribe();
+        let now: Members = (**self.fleet.inner.members.load()).clone();
+        let left = self.known.iter().filter(|(name, _)| !now.contains_key(*name));
+        self.pending.extend(left.map(|(_, member)| MemberChange::Left(Arc::clone(member))));
+        for (name, member) in &now {
+            let joined = !self.known.contains_key(name);
+            let member = Arc::clone(member);
+            self.pending.push_back(if joined { MemberChange::Joined(member) } else { MemberChange::Changed(member) });
+        }
+        self.known = now;
+    }
+}
+
+/// What the watches tell the keeper.
+enum Heard {
+    Cluster(Event<Cluster>),
+    Secret(String, Event<Secret>),
+    Trouble(&'static str, String),
+}
+
+/// The one task that owns the state.
+struct Keeper {
+    inner: Arc<Inner>,
+    connect_timeout: Duration,
+    clusters: BTreeMap<String, Arc<Cluster>>,
+    /// Names seen by the list in progress; those missing at its end are gone.
+    listing: Option<BTreeSet<String>>,
+    secrets: Secrets,
+    /// Per namespace: Secrets seen by the list in progress.
+    secret_listings: BTreeMap<String, BTreeSet<String>>,
+    secret_watches: BTreeSet<String>,
+    streams: futures::stream::SelectAll<BoxStream<'static, Heard>>,
+    started: bool,
+}
+
+impl Keeper {
+    fn new(inner: Arc<Inner>, connect_timeout: Duration) -> Self {
+        let mut streams = futures::stream::SelectAll::new();
+        let api: Api<Cluster> = Api::all(inner.control_plane.clone());
+        streams.push(heard(api, Heard::Cluster, "Clusters"));
+        Self {
+            inner,
+            connect_timeout,
+            clusters: BTreeMap::new(),
+            listing: None,
+            secrets: Secrets::new(),
+            secret_listings: BTreeMap::new(),
+            secret_watches: BTreeSet::new(),
+            streams,
+            started: false,
+        }
+    }
+
+    async fn run(mut self) {
+        let stop = self.inner.stop.clone();
+        while let Some(Some(heard)) = stop.run_until_cancelled(self.streams.next()).await {
+            self.hear(heard);
+        }
+        if !stop.is_cancelled() {
+            self.inner.health.send_replace(Err("the watch on Clusters ended".to_owned()));
+        }
+    }
+
+    fn hear(&mut self, heard: Heard) {
+        match heard {
+            Heard::Trouble(what, reason) => {
+                tracing::warn!(what, reason, "watch interrupted, retrying");
+                if !self.started {
+                    self.inner.health.send_replace(Err(reason));
+                }
+                return;
+            }
+            Heard::Cluster(event) => self.hear_cluster(event),
+            Heard::Secret(namespace, event) => self.hear_secret(&namespace, event),
+        }
+        self.watch_secrets();
+        self.publish();
+    }
+
+    fn hear_cluster(&mut self, event: Event<Cluster>) {
+        match event {
+            Event::Init => self.listing = Some(BTreeSet::new()),
+            Event::InitApply(cluster) => {
+                if let Some(seen) = &mut self.listing {
+                    seen.insert(cluster.name_any());
+                }
+                self.clusters.insert(cluster.name_any(), Arc::new(cluster));
+            }
+            Event::InitDone => {
+                if let Some(seen) = self.listing.take() {
+                    self.clusters.retain(|name, _| seen.contains(name));
+                }
+                self.started = true;
+                self.inner.health.send_replace(Ok(()));
+            }
+            Event::Apply(cluster) => {
+                self.clusters.insert(cluster.name_any(), Arc::new(cluster));
+            }
+            Event::Delete(cluster) => {
+                self.clusters.remove(&cluster.name_any());
+            }
+        }
+    }
+
+    fn hear_secret(&mut self, namespace: &str, event: Event<Secret>) {
+        let key = |secret: &Secret| (namespace.to_owned(), secret.name_any());
+        match event {
+            Event::Init => {
+                self.secret_listings.insert(namespace.to_owned(), BTreeSet::new());
+            }
+            Event::InitApply(secret) => {
+                self.secret_listings.entry(namespace.to_owned()).or_default().insert(secret.name_any());
+                self.secrets.insert(key(&secret), Arc::new(secret));
+            }
+            Event::InitDone => {
+                let seen = self.secret_listings.remove(namespace).unwrap_or_default();
+                self.secrets.retain(|(held, name), _| held != namespace || seen.contains(name));
+            }
+            Event::Apply(secret) => {
+                self.secrets.insert(key(&secret), Arc::new(secret));
+            }
+            Event::Delete(secret) => {
+                self.secrets.remove(&key(&secret));
+            }
+        }
+    }
+
+    /// One watch for each namespace that holds a cluster's Secrets.
+    fn watch_secrets(&mut self) {
+        let mut wanted = BTreeSet::new();
+        for cluster in self.clusters.values() {
+            let references = [&cluster.spec.secret_ref, &cluster.spec.impersonator_secret_ref];
+            wanted.extend(references.into_iter().flatten().map(|reference| reference.namespace.clone()));
+        }
+        for namespace in wanted {
+            if !namespace.is_empty() && self.secret_watches.insert(namespace.clone()) {
+                let api: Api<Secret> = Api::namespaced(self.inner.control_plane.clone(), &namespace);
+                let wrap = move |event| Heard::Secret(namespace.clone(), event);
+                self.streams.push(heard(api, wrap, "Secrets of clusters"));
+            }
+        }
+    }
+
+    /// Brings the published members in line and tells subscribers what changed.
+    fn publish(&mut self) {
+        if !self.started {
+            return;
+        }
+        let before = self.inner.members.load_full();
+        let mut after = Members::new();
+        let mut changes = Vec::new();
+        for (name, cluster) in &self.clusters {
+            let Ok(name) = ClusterName::new(name) else { continue };
+            let previous = before.get(&name);
+            let member = Arc::new(self.member(&name, cluster, previous));
+            match previous {
+                Some(previous) if previous.same_as(&member) => {
+                    after.insert(name, Arc::clone(previous));
+                }
+                Some(_) => {
+                    changes.push(MemberChange::Changed(Arc::clone(&member)));
+                    after.insert(name, member);
+                }
+                None => {
+                    changes.push(MemberChange::Joined(Arc::clone(&member)));
+                    after.insert(name, member);
+                }
+            }
+        }
+        let left = before.values().filter(|member| !after.contains_key(member.name()));
+        changes.extend(left.cloned().map(MemberChange::Left));
+        if changes.is_empty() {
+            return;
+        }
+        self.inner.members.store(Arc::new(after));
+        for change in changes {
+            // No subscriber is fine: the snapshot is what counts.
+            let _ = self.inner.changes.send(change);
+        }
+    }
+
+    fn member(&self, name: &ClusterName, cluster: &Arc<Cluster>, previous: Option<&Arc<Member>>) -> Member {
+        let connection = ConnectionSpec::of(name, cluster, &self.secrets).and_then(|spec| {
+            let kept = previous.and_then(|member| member.connection.as_ref().ok());
+            match kept {
+                Some(kept) if *kept.spec() == spec => Ok(Arc::clone(kept)),
+                _ => Connection::open(spec, self.connect_timeout).map(Arc::new),
+            }
+        });
+        let impersonator = impersonator_token(name, cluster, &self.secrets);
+        Member { name: name.clone(), cluster: Arc::clone(cluster), connection, impersonator }
+    }
+}
+
+fn heard<K>(
+    api: Api<K>,
+    wrap: impl Fn(Event<K>) -> Heard + Send + 'static,
+    what: &'static str,
+) -> BoxStream<'static, Heard>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    use kube::runtime::WatchStreamExt as _;
+    let backoff = watcher::DefaultBackoff::default();
+    watcher::watcher(api, watcher::Config::default())
+        .backoff(backoff)
+        .map(move |event| match event {
+            Ok(event) => wrap(event),
+            Err(error) => Heard::Trouble(what, error.to_string()),
+        })
+        .boxed()
+}
