@@ -1,0 +1,102 @@
+//! Printer columns of custom resources: `additionalPrinterColumns` compiled once per definition.
+
+use serde_json::{Value, json};
+
+use super::jsonpath::JsonPath;
+use super::{CREATION, Doc, Now, age};
+
+#[derive(Debug, Clone)]
+struct CustomColumn {
+    name: String,
+    kind: String,
+    format: String,
+    description: String,
+    priority: i64,
+    path: JsonPath,
+}
+
+/// The columns a version of a custom resource declares, or the age column when it declares none.
+#[derive(Debug, Clone, Default)]
+pub struct CustomPrinter {
+    columns: Vec<CustomColumn>,
+    /// No columns declared: name and age.
+    only_age: bool,
+}
+
+impl CustomPrinter {
+    /// Compiles `additionalPrinterColumns`. Columns whose path does not parse are left out (validation refuses them earlier).
+    pub fn new(declared: &[Value]) -> Self {
+        let text = |column: &Value, field: &str| column.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
+        let columns = declared
+            .iter()
+            .filter_map(|column| {
+                let source = text(column, "jsonPath");
+                let path = JsonPath::parse(&source).ok()?;
+                let description = match text(column, "description") {
+                    none if none.is_empty() => {
+                        format!("Custom resource definition column (in JSONPath format): {source}")
+                    }
+                    given => given,
+                };
+                let priority = column.get("priority").and_then(Value::as_i64).unwrap_or(0);
+                let (name, kind, format) = (text(column, "name"), text(column, "type"), text(column, "format"));
+                Some(CustomColumn { name, kind, format, description, priority, path })
+            })
+            .collect();
+        Self { columns, only_age: declared.is_empty() }
+    }
+
+    pub(super) fn columns(&self, docs: &dyn Fn(&str, &str) -> Option<String>) -> Vec<Value> {
+        if self.only_age {
+            let Doc::Field(schema, field) = CREATION else { return Vec::new() };
+            let description = docs(&format!("io.k8s.{schema}"), field).unwrap_or_default();
+            return vec![
+                json!({"name": "Age", "type": "date", "format": "", "description": description, "priority": 0}),
+            ];
+        }
+        let definition = |c: &CustomColumn| {
+            json!({
+                "name": c.name, "type": c.kind, "format": c.format,
+                "description": c.description, "priority": c.priority,
+            })
+        };
+        self.columns.iter().map(definition).collect()
+    }
+
+    pub(super) fn headers(&self) -> Vec<(String, i32)> {
+        if self.only_age {
+            return vec![("Age".to_owned(), 0)];
+        }
+        self.columns.iter().map(|c| (c.name.clone(), i32::try_from(c.priority).unwrap_or(i32::MAX))).collect()
+    }
+
+    pub(super) fn cells(&self, object: &Value, now: Now) -> Vec<Value> {
+        if self.only_age {
+            return vec![date(object.pointer("/metadata/creationTimestamp").unwrap_or(&Value::Null), now)];
+        }
+        self.columns.iter().map(|column| cell(column, object, now)).collect()
+    }
+}
+
+/// Only the first result counts; values that do not fit the column's type are null.
+fn cell(column: &CustomColumn, object: &Value, now: Now) -> Value {
+    let found = column.path.find(object);
+    let Some(value) = found.first().copied() else { return Value::Null };
+    match (column.kind.as_str(), value) {
+        ("string", Value::Null) => Value::Null,
+        ("string", value) => json!(super::jsonpath::print(value)),
+        ("integer", Value::Number(n)) => {
+            n.as_i64().or_else(|| n.as_f64().map(|f| f as i64)).map_or(Value::Null, |n| json!(n))
+        }
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("date", value) => date(value, now),
+        _ => Value::Null,
+    }
+}
+
+fn date(value: &Value, now: Now) -> Value {
+    match value.as_str() {
+        Some(text) => json!(age::since(text, now).unwrap_or_else(|| "<invalid>".to_owned())),
+        None => Value::Null,
+    }
+}

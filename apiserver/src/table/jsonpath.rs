@@ -1,0 +1,448 @@
+//! The JSONPath dialect of kubectl and of CustomResourceDefinitions.
+//!
+//! `.spec.size`, `$.items[*].name`, `['a.b']`, `.a\.b`, `[0]`, `[-1:]`, `[1:5:2]`, `..name`, `[0,2]`, `['a','b']`,
+//! `[?(@.type=="Ready")]`. Whole expressions may stand in braces. Missing keys give no result.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A parsed path.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JsonPath {
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Field(String),
+    /// `*`: every element or value.
+    Wildcard,
+    /// `[start:end:step]`; a single index is `start..start + 1`.
+    Slice {
+        start: Option<i64>,
+        end: Option<i64>,
+        step: i64,
+    },
+    Index(i64),
+    /// `['a','b']`, `[0,2]`: results of each, in order.
+    Union(Vec<Step>),
+    /// `..`: the value itself and everything below it.
+    Recursive,
+    Filter(Operand, Option<(Comparison, Operand)>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Operand {
+    Path(JsonPath),
+    Literal(Value),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// Why a text is no path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    #[error("unterminated array")]
+    UnterminatedArray,
+    #[error("unterminated filter")]
+    UnterminatedFilter,
+    #[error("unterminated quoted string")]
+    UnterminatedString,
+    #[error("unclosed action")]
+    UnclosedAction,
+    #[error("invalid array index {0}")]
+    InvalidIndex(String),
+    #[error("unrecognized character in action: {0:?}")]
+    UnexpectedCharacter(char),
+}
+
+/// Deeper nesting than this is refused instead of exhausting the stack.
+const MAX_DEPTH: usize = 32;
+
+impl JsonPath {
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let trimmed = text.trim();
+        let inner = match (trimmed.strip_prefix('{'), trimmed.strip_suffix('}')) {
+            (Some(_), Some(_)) => &trimmed[1..trimmed.len() - 1],
+            (Some(_), None) => return Err(ParseError::UnclosedAction),
+            _ => trimmed,
+        };
+        let mut parser = Parser { rest: inner.chars().peekable(), depth: 0 };
+        let path = parser.path()?;
+        match parser.rest.next() {
+            None => Ok(path),
+            Some(c) => Err(ParseError::UnexpectedCharacter(c)),
+        }
+    }
+
+    /// Everything the path selects, in document order.
+    pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
+        let mut current = vec![root];
+        for step in &self.steps {
+            let mut next = Vec::new();
+            for value in current {
+                step.select(value, &mut next);
+            }
+            current = next;
+        }
+        current
+    }
+
+    /// The field names of a path that consists of plain fields only (`.spec.replicas`); `None` for any other.
+    pub fn fields(&self) -> Option<Vec<&str>> {
+        self.steps
+            .iter()
+            .map(|step| match step {
+                Step::Field(name) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for JsonPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.iter().try_for_each(|step| write!(f, "{step}"))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bound = |n: &Option<i64>| n.map(|n| n.to_string()).unwrap_or_default();
+        match self {
+            Step::Field(name)
+                if name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') && !name.is_empty() =>
+            {
+                write!(f, ".{name}")
+            }
+            Step::Field(name) => write!(f, "[{}]", quoted(name)),
+            Step::Wildcard => f.write_str("[*]"),
+            Step::Index(index) => write!(f, "[{index}]"),
+            Step::Slice { start, end, step } => write!(f, "[{}:{}:{step}]", bound(start), bound(end)),
+            Step::Recursive => f.write_str("."),
+            Step::Union(steps) => {
+                let parts: Vec<String> = steps
+                    .iter()
+                    .map(|s| s.to_string().trim_start_matches('[').trim_end_matches(']').to_owned())
+                    .collect();
+                write!(f, "[{}]", parts.join(","))
+            }
+            Step::Filter(left, None) => write!(f, "[?({left})]"),
+            Step::Filter(left, Some((comparison, right))) => write!(f, "[?({left}{}{right})]", comparison.symbol()),
+        }
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operand::Path(path) => write!(f, "@{path}"),
+            Operand::Literal(Value::String(text)) => f.write_str(&quoted(text)),
+            Operand::Literal(other) => write!(f, "{other}"),
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+impl Comparison {
+    fn symbol(self) -> &'static str {
+        match self {
+            Comparison::Equal => "==",
+            Comparison::NotEqual => "!=",
+            Comparison::Less => "<",
+            Comparison::LessOrEqual => "<=",
+            Comparison::Greater => ">",
+            Comparison::GreaterOrEqual => ">=",
+        }
+    }
+}
+
+impl Step {
+    fn select<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) {
+        match self {
+            Step::Field(name) => found.extend(value.get(name)),
+            Step::Wildcard => match value {
+                Value::Array(items) => found.extend(items),
+                Value::Object(map) => found.extend(map.values()),
+                _ => {}
+            },
+            Step::Index(index) => {
+                if let Value::Array(items) = value {
+                    let at = if *index < 0 { *index + items.len() as i64 } else { *index };
+                    found.extend(usize::try_from(at).ok().and_then(|at| items.get(at)));
+                }
+            }
+            Step::Slice { start, end, step } => slice(value, *start, *end, *step, found),
+            Step::Union(steps) => steps.iter().for_each(|step| step.select(value, found)),
+            Step::Recursive => descend(value, found),
+            Step::Filter(left, right) => {
+                if let Value::Array(items) = value {
+                    found.extend(items.iter().filter(|item| holds(item, left, right.as_ref())));
+                }
+            }
+        }
+    }
+}
+
+fn slice<'a>(value: &'a Value, start: Option<i64>, end: Option<i64>, step: i64, found: &mut Vec<&'a Value>) {
+    let Value::Array(items) = value else { return };
+    let len = items.len() as i64;
+    let clamp = |n: i64| (if n < 0 { n + len } else { n }).clamp(0, len);
+    let (from, to) = (clamp(start.unwrap_or(0)), clamp(end.unwrap_or(len)));
+    if step <= 0 || from >= to {
+        return;
+    }
+    let (from, to, step) = (from as usize, to as usize, usize::try_from(step).unwrap_or(usize::MAX));
+    found.extend(items[from..to].iter().step_by(step));
+}
+
+fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
+    found.push(value);
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| descend(item, found)),
+        Value::Object(map) => map.values().for_each(|item| descend(item, found)),
+        _ => {}
+    }
+}
+
+fn holds(item: &Value, left: &Operand, right: Option<&(Comparison, Operand)>) -> bool {
+    let first = |operand: &Operand| match operand {
+        Operand::Literal(value) => Some(value.clone()),
+        Operand::Path(path) => path.find(item).first().copied().cloned(),
+    };
+    let Some(left) = first(left) else { return false };
+    let Some((comparison, right)) = right else { return true };
+    let Some(right) = first(right) else { return false };
+    let order = match (&left, &right) {
+        (Value::Number(a), Value::Number(b)) => a.as_f64().partial_cmp(&b.as_f64()),
+        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+        (a, b) if a == b => Some(std::cmp::Ordering::Equal),
+        (Value::Bool(_), Value::Bool(_)) => return *comparison == Comparison::NotEqual,
+        _ => None,
+    };
+    let Some(order) = order else { return false };
+    match comparison {
+        Comparison::Equal => order.is_eq(),
+        Comparison::NotEqual => order.is_ne(),
+        Comparison::Less => order.is_lt(),
+        Comparison::LessOrEqual => order.is_le(),
+        Comparison::Greater => order.is_gt(),
+        Comparison::GreaterOrEqual => order.is_ge(),
+    }
+}
+
+/// A value as text: strings bare, everything else as JSON.
+pub fn print(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+struct Parser<'a> {
+    rest: std::iter::Peekable<std::str::Chars<'a>>,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn path(&mut self) -> Result<JsonPath, ParseError> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(ParseError::UnexpectedCharacter('['));
+        }
+        let mut steps = Vec::new();
+        if matches!(self.rest.peek(), Some('$' | '@')) {
+            self.rest.next();
+        }
+        while let Some(&next) = self.rest.peek() {
+            match next {
+                '.' => {
+                    self.rest.next();
+                    match self.rest.peek() {
+                        Some('.') => {
+                            self.rest.next();
+                            steps.push(Step::Recursive);
+                            if self.rest.peek().is_some_and(|c| *c != '[') {
+                                steps.push(self.field()?);
+                            }
+                        }
+                        // `.['a']` and a lone `.` select nothing by themselves.
+                        Some('[') | None => {}
+                        Some(_) => steps.push(self.field()?),
+                    }
+                }
+                '[' => {
+                    self.rest.next();
+                    steps.push(self.bracket()?);
+                }
+                c if steps.is_empty() && (c.is_alphanumeric() || c == '_' || c == '*') => steps.push(self.field()?),
+                _ => break,
+            }
+        }
+        self.depth -= 1;
+        Ok(JsonPath { steps })
+    }
+
+    fn field(&mut self) -> Result<Step, ParseError> {
+        let mut name = String::new();
+        while let Some(&c) = self.rest.peek() {
+            match c {
+                '\\' => {
+                    self.rest.next();
+                    name.extend(self.rest.next());
+                }
+                '.' | '[' | ']' | ' ' | ',' | ')' | '=' | '!' | '<' | '>' | '|' | '&' | '{' | '}' | '\'' | '"' => break,
+                c => {
+                    name.push(c);
+                    self.rest.next();
+                }
+            }
+        }
+        match (name.as_str(), self.rest.peek()) {
+            ("", Some(c)) => Err(ParseError::UnexpectedCharacter(*c)),
+            ("", None) => Err(ParseError::UnclosedAction),
+            ("*", _) => Ok(Step::Wildcard),
+            _ => Ok(Step::Field(name)),
+        }
+    }
+
+    fn blanks(&mut self) {
+        while self.rest.next_if(|c| *c == ' ').is_some() {}
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<String, ParseError> {
+        let mut text = String::new();
+        loop {
+            match self.rest.next() {
+                None => return Err(ParseError::UnterminatedString),
+                Some('\\') => text.extend(self.rest.next()),
+                Some(c) if c == quote => return Ok(text),
+                Some(c) => text.push(c),
+            }
+        }
+    }
+
+    fn bracket(&mut self) -> Result<Step, ParseError> {
+        self.blanks();
+        if self.rest.next_if_eq(&'?').is_some() {
+            return self.filter();
+        }
+        let mut steps = Vec::new();
+        loop {
+            self.blanks();
+            let step = match self.rest.peek() {
+                None => return Err(ParseError::UnterminatedArray),
+                Some('*') => {
+                    self.rest.next();
+                    Step::Wildcard
+                }
+                Some(&quote @ ('\'' | '"')) => {
+                    self.rest.next();
+                    Step::Field(self.quoted(quote)?)
+                }
+                Some(_) => self.subscript()?,
+            };
+            steps.push(step);
+            self.blanks();
+            match self.rest.next() {
+                Some(',') => {}
+                Some(']') if steps.len() == 1 => return Ok(steps.remove(0)),
+                Some(']') => return Ok(Step::Union(steps)),
+                Some(c) => return Err(ParseError::UnexpectedCharacter(c)),
+                None => return Err(ParseError::UnterminatedArray),
+            }
+        }
+    }
+
+    /// `3`, `-1`, `1:`, `:2`, `1:5:2`, or a bare key.
+    fn subscript(&mut self) -> Result<Step, ParseError> {
+        let mut text = String::new();
+        while let Some(c) = self.rest.next_if(|c| !matches!(c, ',' | ']')) {
+            text.push(c);
+        }
+        let text = text.trim();
+        let number = |part: &str| match part.trim() {
+            "" => Ok(None),
+            digits => digits.parse::<i64>().map(Some).map_err(|_| ParseError::InvalidIndex(text.to_owned())),
+        };
+        let parts: Vec<&str> = text.split(':').collect();
+        match parts.as_slice() {
+            [single] => match number(single)? {
+                Some(index) => Ok(Step::Index(index)),
+                None => Err(ParseError::InvalidIndex(text.to_owned())),
+            },
+            [start, end] => Ok(Step::Slice { start: number(start)?, end: number(end)?, step: 1 }),
+            [start, end, step] => {
+                Ok(Step::Slice { start: number(start)?, end: number(end)?, step: number(step)?.unwrap_or(1) })
+            }
+            _ => Err(ParseError::InvalidIndex(text.to_owned())),
+        }
+    }
+
+    fn filter(&mut self) -> Result<Step, ParseError> {
+        if self.rest.next() != Some('(') {
+            return Err(ParseError::UnterminatedFilter);
+        }
+        let left = self.operand()?;
+        self.blanks();
+        let mut symbol = String::new();
+        while let Some(c) = self.rest.next_if(|c| matches!(c, '=' | '!' | '<' | '>')) {
+            symbol.push(c);
+        }
+        let right = match symbol.as_str() {
+            "" => None,
+            "==" => Some(Comparison::Equal),
+            "!=" => Some(Comparison::NotEqual),
+            "<" => Some(Comparison::Less),
+            "<=" => Some(Comparison::LessOrEqual),
+            ">" => Some(Comparison::Greater),
+            ">=" => Some(Comparison::GreaterOrEqual),
+            _ => return Err(ParseError::UnexpectedCharacter(symbol.chars().next().unwrap_or('='))),
+        };
+        let right = match right {
+            Some(comparison) => Some((comparison, self.operand()?)),
+            None => None,
+        };
+        self.blanks();
+        match (self.rest.next(), {
+            self.blanks();
+            self.rest.next()
+        }) {
+            (Some(')'), Some(']')) => Ok(Step::Filter(left, right)),
+            _ => Err(ParseError::UnterminatedFilter),
+        }
+    }
+
+    fn operand(&mut self) -> Result<Operand, ParseError> {
+        self.blanks();
+        match self.rest.peek() {
+            None => Err(ParseError::UnterminatedFilter),
+            Some(&quote @ ('\'' | '"')) => {
+                self.rest.next();
+                Ok(Operand::Literal(Value::String(self.quoted(quote)?)))
+            }
+            Some('@' | '$' | '.') => Ok(Operand::Path(self.path()?)),
+            Some(_) => {
+                let mut text = String::new();
+                while let Some(c) = self.rest.next_if(|c| !matches!(c, ' ' | ')' | '=' | '!' | '<' | '>')) {
+                    text.push(c);
+                }
+                serde_json::from_str(&text)
+                    .map(Operand::Literal)
+                    .map_err(|_| ParseError::UnexpectedCharacter(text.chars().next().unwrap_or(')')))
+            }
+        }
+    }
+}

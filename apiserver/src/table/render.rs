@@ -1,0 +1,102 @@
+//! The documents a client gets instead of plain objects: `Table` and `PartialObjectMetadata`.
+
+use serde_json::{Map, Value, json};
+
+use super::{Now, Printer};
+use crate::status::{ApiError, ApiResult};
+
+/// `includeObject` of a table request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IncludeObject {
+    None,
+    #[default]
+    Metadata,
+    Object,
+}
+
+impl IncludeObject {
+    /// Parses the query parameter; empty means `Metadata`.
+    pub fn parse(text: &str) -> ApiResult<Self> {
+        match text {
+            "" | "Metadata" => Ok(Self::Metadata),
+            "None" => Ok(Self::None),
+            "Object" => Ok(Self::Object),
+            other => Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+            ))),
+        }
+    }
+}
+
+/// List metadata of a table: what a list answers, or an object's own version.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListMeta {
+    pub resource_version: String,
+    pub continue_token: String,
+    pub remaining_item_count: Option<i64>,
+}
+
+impl ListMeta {
+    /// Of a table that shows one object.
+    pub fn of(object: &Value) -> Self {
+        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or("");
+        Self { resource_version: version.to_owned(), ..Self::default() }
+    }
+
+    fn to_json(&self) -> Value {
+        let mut meta = Map::new();
+        if !self.resource_version.is_empty() {
+            meta.insert("resourceVersion".into(), json!(self.resource_version));
+        }
+        if !self.continue_token.is_empty() {
+            meta.insert("continue".into(), json!(self.continue_token));
+        }
+        if let Some(remaining) = self.remaining_item_count {
+            meta.insert("remainingItemCount".into(), json!(remaining));
+        }
+        Value::Object(meta)
+    }
+}
+
+/// `PartialObjectMetadata` of an object.
+pub fn partial_object_metadata(object: &Value) -> Value {
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+/// `PartialObjectMetadataList` of some objects.
+pub fn partial_object_metadata_list<'a>(objects: impl IntoIterator<Item = &'a Value>, meta: &ListMeta) -> Value {
+    let items: Vec<Value> = objects.into_iter().map(partial_object_metadata).collect();
+    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta.to_json(), "items": items})
+}
+
+/// A `meta.k8s.io/v1` Table with one row per object. `columns` is `None` for every watch event but the first, which saves
+/// clients the repetition.
+pub fn table<'a>(
+    printer: &Printer,
+    columns: Option<Vec<Value>>,
+    objects: impl IntoIterator<Item = &'a Value>,
+    meta: &ListMeta,
+    include: IncludeObject,
+    now: Now,
+) -> Value {
+    let rows: Vec<Value> = objects.into_iter().map(|object| row(printer, object, include, now)).collect();
+    json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta.to_json(),
+        "columnDefinitions": columns, "rows": rows,
+    })
+}
+
+fn row(printer: &Printer, object: &Value, include: IncludeObject, now: Now) -> Value {
+    let mut row = json!({"cells": printer.cells(object, now)});
+    let conditions = printer.conditions(object);
+    if !conditions.is_empty() {
+        row["conditions"] = Value::Array(conditions);
+    }
+    row["object"] = match include {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Metadata => partial_object_metadata(object),
+        IncludeObject::Object => object.clone(),
+    };
+    row
+}
