@@ -9,6 +9,7 @@ pub mod authz;
 pub mod builtin;
 pub mod crd;
 pub mod discovery;
+pub mod error;
 pub mod http;
 pub mod openapi;
 pub mod patch;

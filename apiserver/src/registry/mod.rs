@@ -1,4 +1,252 @@
 //! Generic create, get, list, update, patch, delete and watch of any resource.
+//!
+//! [`Registry`] owns the rules every object obeys; what a kind adds comes from its [`strategy::Strategy`], what the server's
+//! configuration adds from [`crate::admission`]. Called by `http/` for requests and by in-process parts of the server.
 
+pub mod catalog;
+pub mod connect;
+mod create;
+mod delete;
+pub mod lifecycle;
+mod list;
+pub mod object;
+pub mod options;
+pub mod patch;
 pub mod resource;
+mod scale;
+pub mod selector;
 pub mod strategy;
+mod update;
+pub mod validation;
+mod watch;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use crate::admission::{Admission, Attributes, Operation};
+use crate::error::Error;
+use crate::registry::catalog::Catalog;
+use crate::registry::connect::Connect;
+use crate::registry::resource::{Gvr, ResourceRef};
+use crate::registry::strategy::{Allocators, RequestContext};
+use crate::status::{ApiError, ApiResult, Reason, qualified};
+use crate::storage::{ObjectKey, Record, ResourceKey, Store};
+
+pub use delete::Deleted;
+pub use list::List;
+pub use update::Change;
+pub use watch::{Emitted, Watch};
+
+/// Part of a table: (group, plural).
+type GroupResource = (String, String);
+
+/// See the module.
+pub struct Registry {
+    pub store: Store,
+    pub catalog: Catalog,
+    admission: ArcSwap<Vec<Arc<dyn Admission>>>,
+    allocators: RwLock<HashMap<GroupResource, Arc<dyn Allocators>>>,
+    connects: RwLock<HashMap<(GroupResource, String), Arc<dyn Connect>>>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    pub fn new(store: Store, catalog: Catalog) -> Self {
+        Self {
+            store,
+            catalog,
+            admission: ArcSwap::default(),
+            allocators: RwLock::default(),
+            connects: RwLock::default(),
+        }
+    }
+
+    /// Sets the admission chain: all steps mutate in order, then all validate in order.
+    pub fn set_admission(&self, chain: Vec<Arc<dyn Admission>>) {
+        self.admission.store(Arc::new(chain));
+    }
+
+    pub fn set_allocators(&self, group: &str, resource: &str, allocators: Arc<dyn Allocators>) {
+        self.allocators.write().insert((group.into(), resource.into()), allocators);
+    }
+
+    /// Registers what serves a connect subresource; `subresource` is `log`, `exec`, `proxy`, …
+    pub fn set_connect(&self, group: &str, resource: &str, subresource: &str, connect: Arc<dyn Connect>) {
+        self.connects.write().insert(((group.into(), resource.into()), subresource.into()), connect);
+    }
+
+    pub fn connect(&self, group: &str, resource: &str, subresource: &str) -> Option<Arc<dyn Connect>> {
+        self.connects.read().get(&((group.into(), resource.into()), subresource.into())).cloned()
+    }
+
+    /// The served resource, or the 404 of an unknown path.
+    pub fn resource(&self, gvr: &Gvr) -> ApiResult<ResourceRef> {
+        self.catalog.get(gvr).ok_or_else(unknown_path)
+    }
+
+    /// One object in the version of the resource.
+    pub async fn get(&self, resource: &ResourceRef, namespace: &str, name: &str) -> ApiResult<Value> {
+        let record = self.record(resource, namespace, name)?;
+        self.decode(resource, record).await
+    }
+
+    pub(crate) fn record(&self, resource: &ResourceRef, namespace: &str, name: &str) -> ApiResult<Record> {
+        self.store
+            .get(&table(resource), &ObjectKey::new(namespace, name))
+            .ok_or_else(|| ApiError::not_found(&resource.gvr.group, &resource.gvr.resource, name))
+    }
+
+    pub(crate) async fn decode(&self, resource: &ResourceRef, record: Record) -> ApiResult<Value> {
+        let mut objects = self.decode_all(resource, vec![record]).await?;
+        objects.pop().ok_or_else(|| ApiError::internal("conversion lost the object"))
+    }
+
+    /// Parses, converts to the version of the resource, applies defaults.
+    pub(crate) async fn decode_all(&self, resource: &ResourceRef, records: Vec<Record>) -> ApiResult<Vec<Value>> {
+        let wanted = resource.gvr.api_version();
+        let mut objects = Vec::with_capacity(records.len());
+        let mut other_versions = Vec::new();
+        for record in &records {
+            let object = record.body.value(record.revision).map_err(storage_error)?;
+            if record.body.api_version() != wanted {
+                other_versions.push(objects.len());
+            }
+            objects.push(object);
+        }
+        if !other_versions.is_empty() {
+            let convert = other_versions.iter().map(|i| std::mem::take(&mut objects[*i])).collect();
+            let converted = resource.strategy.convert(convert, &wanted).await?;
+            for (i, object) in other_versions.into_iter().zip(converted) {
+                objects[i] = object;
+            }
+        }
+        for object in &mut objects {
+            resource.strategy.default(object);
+        }
+        Ok(objects)
+    }
+
+    /// The form an object is stored in.
+    pub(crate) async fn encode(&self, resource: &ResourceRef, object: &Value) -> ApiResult<crate::storage::Body> {
+        let stored = Gvr { version: resource.storage_version.clone(), ..resource.gvr.clone() }.api_version();
+        if object["apiVersion"] == stored.as_str() {
+            return crate::storage::Body::encode(object).map_err(storage_error);
+        }
+        let converted = resource.strategy.convert(vec![object.clone()], &stored).await?;
+        let object = converted.first().ok_or_else(|| ApiError::internal("conversion lost the object"))?;
+        crate::storage::Body::encode(object).map_err(storage_error)
+    }
+
+    pub(crate) async fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        mut object: Option<&mut Value>,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        for step in self.admission.load_full().iter() {
+            step.mutate(attributes, object.as_deref_mut(), warnings).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        for step in self.admission.load_full().iter() {
+            step.validate(attributes, object, warnings).await?;
+        }
+        Ok(())
+    }
+
+    /// Admission of a connect request; there is no object to change.
+    pub async fn admit_connect(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        options: &Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let attributes = Attributes { ctx, resource, operation: Operation::Connect, name, old: None, options };
+        self.mutate(&attributes, None, warnings).await?;
+        self.validate(&attributes, None, warnings).await
+    }
+
+    pub(crate) fn allocators(&self, resource: &ResourceRef) -> Option<Arc<dyn Allocators>> {
+        self.allocators.read().get(&(resource.gvr.group.clone(), resource.gvr.resource.clone())).cloned()
+    }
+}
+
+pub(crate) fn table(resource: &ResourceRef) -> ResourceKey {
+    ResourceKey::new(&resource.gvr.group, &resource.gvr.resource)
+}
+
+/// 404 for a path no resource answers to.
+pub fn unknown_path() -> ApiError {
+    ApiError::new(Reason::NotFound, "the server could not find the requested resource").with_details(Default::default())
+}
+
+/// 405 for a verb the resource does not have.
+pub fn unknown_method() -> ApiError {
+    ApiError::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
+        .with_details(Default::default())
+}
+
+/// An error kube-apiserver answers with 500 and no reason.
+pub fn unexpected(message: impl Into<String>) -> ApiError {
+    ApiError { code: 500, reason: String::new(), message: message.into(), details: None }
+}
+
+/// The store's errors that have no object to speak of.
+pub(crate) fn storage_error(error: Error) -> ApiError {
+    match error {
+        Error::Expired { requested, oldest } => {
+            ApiError::new(Reason::Expired, format!("too old resource version: {requested} ({oldest})"))
+        }
+        Error::Status(status) => status,
+        Error::Closed => ApiError::new(Reason::ServiceUnavailable, "the server is shutting down"),
+        other => ApiError::internal(other),
+    }
+}
+
+pub(crate) const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// The store's answer to a write of one object.
+pub(crate) fn write_error(resource: &ResourceRef, name: &str, error: Error) -> ApiError {
+    let Gvr { group, resource, .. } = &resource.gvr;
+    match error {
+        Error::Exists => ApiError::already_exists(group, resource, name),
+        Error::NotFound => ApiError::not_found(group, resource, name),
+        Error::Conflict { .. } => ApiError::conflict(group, resource, name, MODIFIED),
+        other => storage_error(other),
+    }
+}
+
+/// `kind.group` as it appears in messages about invalid objects.
+pub(crate) fn invalid(
+    resource: &ResourceRef,
+    name: &str,
+    errors: Vec<crate::status::FieldError>,
+) -> ApiResult<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    tracing::debug!(kind = qualified(&resource.gvr.group, &resource.kind), name, "invalid object");
+    Err(ApiError::invalid(&resource.gvr.group, &resource.kind, name, errors))
+}
+
+#[cfg(test)]
+mod tests;

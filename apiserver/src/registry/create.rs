@@ -1,0 +1,185 @@
+//! Create.
+
+use rand::Rng;
+use serde_json::Value;
+
+use crate::admission::{Attributes, Operation};
+use crate::apply;
+use crate::error::Error;
+use crate::registry::object::{Object, time};
+use crate::registry::options::WriteOptions;
+use crate::registry::resource::ResourceRef;
+use crate::registry::strategy::RequestContext;
+use crate::registry::{Registry, invalid, table, unexpected, validation, write_error};
+use crate::status::{ApiError, ApiResult};
+use crate::storage::{Expect, ObjectKey, Write};
+
+/// Longest base of a generated name: 63 less the five random characters.
+const BASE: usize = 58;
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Tries when a generated name is taken.
+const TRIES: usize = 8;
+
+impl Registry {
+    /// Stores a new object and returns it as stored.
+    pub async fn create(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        mut object: Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
+        set_namespace(&mut object, &ctx.namespace)?;
+        dedup_owners(&mut object, warnings);
+        apply::track_update(
+            resource.strategy.schema().as_deref(),
+            None,
+            &mut object,
+            &manager(resource, ctx, options),
+        );
+        let generated = object.name().is_empty() && !object.meta_text("generateName").is_empty();
+        for attempt in 0.. {
+            let mut candidate = object.clone();
+            if generated {
+                let base: String = object.meta_text("generateName").chars().take(BASE).collect();
+                candidate.metadata_mut().insert("name".into(), format!("{base}{}", suffix()).into());
+            }
+            match self.create_named(resource, ctx, candidate, options, warnings).await {
+                Err(error) if generated && attempt + 1 < TRIES && error.is(crate::status::Reason::AlreadyExists) => {}
+                other => return other,
+            }
+        }
+        Err(ApiError::internal("no free name"))
+    }
+
+    async fn create_named(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        mut object: Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
+        let name = object.name().to_owned();
+        let attributes =
+            Attributes { ctx, resource, operation: Operation::Create, name: &name, old: None, options: &options.raw };
+        self.mutate(&attributes, Some(&mut object), warnings).await?;
+        resource.strategy.default(&mut object);
+        self.before_create(resource, ctx, &mut object, warnings)?;
+        self.validate(&attributes, Some(&object), warnings).await?;
+        if let Some(version) = Some(object.resource_version()).filter(|v| !v.is_empty()) {
+            tracing::debug!(version, "create with a resourceVersion");
+            return Err(unexpected("resourceVersion should not be set on objects to be created"));
+        }
+        let key = ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, &name);
+        if ctx.dry_run {
+            return match self.store.get(&table(resource), &key) {
+                Some(_) => Err(write_error(resource, &name, Error::Exists)),
+                None => Ok(object),
+            };
+        }
+        let body = self.encode(resource, &object).await?;
+        let write = Write { table: table(resource), key, expect: Expect::Absent, body: Some(body) };
+        match self.store.write(write).await {
+            Ok(revision) => {
+                object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
+                Ok(object)
+            }
+            Err(error) => {
+                if let Some(allocators) = self.allocators(resource) {
+                    allocators.release(&object);
+                }
+                Err(write_error(resource, &name, error))
+            }
+        }
+    }
+
+    /// `rest.BeforeCreate` and the allocations around it.
+    fn before_create(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        object: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let metadata = object.metadata_mut();
+        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            metadata.remove(key);
+        }
+        resource.strategy.prepare_create(ctx, object);
+        let metadata = object.metadata_mut();
+        metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        metadata.insert("creationTimestamp".into(), time(ctx.now).into());
+        let name = object.name().to_owned();
+        let allocators = self.allocators(resource);
+        if let Some(allocators) = &allocators {
+            allocators.allocate(ctx, None, object).or_else(|errors| invalid(resource, &name, errors))?;
+        }
+        let strategy = &resource.strategy;
+        let mut errors = object.metadata().map_or_else(Vec::new, |m| {
+            validation::object_meta(m, resource.namespaced, &|name, prefix| strategy.validate_name(name, prefix))
+        });
+        errors.extend(strategy.validate_create(ctx, object));
+        if let Err(error) = invalid(resource, &name, errors) {
+            if let Some(allocators) = allocators {
+                allocators.release(object);
+            }
+            return Err(error);
+        }
+        warnings.extend(strategy.warnings(ctx, None, object));
+        Ok(())
+    }
+}
+
+/// What server-side apply records of this write.
+pub(crate) fn manager(resource: &ResourceRef, ctx: &RequestContext, options: &WriteOptions) -> apply::Manager {
+    apply::Manager {
+        name: options.manager.clone(),
+        subresource: ctx.subresource.clone(),
+        api_version: resource.gvr.api_version(),
+        now: ctx.now,
+    }
+}
+
+/// Five characters as apiserver appends them to `generateName`.
+fn suffix() -> String {
+    let mut random = rand::rng();
+    (0..5).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
+}
+
+/// `EnsureObjectNamespaceMatchesRequestNamespace`.
+pub(crate) fn set_namespace(object: &mut Value, namespace: &str) -> ApiResult<()> {
+    let given = object.namespace().to_owned();
+    if namespace.is_empty() {
+        object.metadata_mut().remove("namespace");
+    } else if given.is_empty() {
+        object.metadata_mut().insert("namespace".into(), namespace.into());
+    } else if given != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// Drops repeated owners (same uid), as apiserver does with a warning.
+pub(crate) fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
+    let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) else { return };
+    let before = owners.len();
+    let mut seen: Vec<Value> = Vec::new();
+    owners.retain(|owner| {
+        let new = !seen.contains(owner);
+        if new {
+            seen.push(owner.clone());
+        }
+        new
+    });
+    if owners.len() < before {
+        let uids: Vec<&str> = seen.iter().filter_map(|o| o["uid"].as_str()).collect();
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            uids.join(", ")
+        ));
+    }
+}

@@ -1,0 +1,260 @@
+//! Delete, gracefully or at once, with finalizers for dependents, and deletion of collections.
+
+use serde_json::{Value, json};
+
+use crate::admission::{Attributes, Operation};
+use crate::error::Error;
+use crate::registry::object::{Object, time};
+use crate::registry::options::{DeleteOptions, ListOptions, Propagation};
+use crate::registry::resource::ResourceRef;
+use crate::registry::strategy::RequestContext;
+use crate::registry::update::ready_to_go;
+use crate::registry::{Registry, storage_error, table, write_error};
+use crate::status::{ApiError, ApiResult};
+use crate::storage::{Expect, ObjectKey, Record, Write};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// Grace of a pod that names none.
+const POD_GRACE: i64 = 30;
+
+/// What became of a delete.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deleted {
+    /// The object is marked and waits for finalizers, its kubelet or its namespace's content.
+    Waiting(Value),
+    /// The object is gone; its last state.
+    Gone(Value),
+}
+
+impl Deleted {
+    pub fn object(&self) -> &Value {
+        match self {
+            Deleted::Waiting(object) | Deleted::Gone(object) => object,
+        }
+    }
+}
+
+/// What one look at the object decides. Pure outcome of [`decide`].
+enum Decision {
+    Keep,
+    Mark(Value),
+    Remove,
+}
+
+impl Registry {
+    pub async fn delete(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        options: &DeleteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Deleted> {
+        loop {
+            let namespace = if resource.namespaced { ctx.namespace.as_str() } else { "" };
+            let record = self.record(resource, namespace, name)?;
+            let revision = record.revision;
+            let live = self.decode(resource, Record { ..record }).await?;
+            check_preconditions(resource, name, options, &live)?;
+            let attributes = Attributes {
+                ctx,
+                resource,
+                operation: Operation::Delete,
+                name,
+                old: Some(&live),
+                options: &options.raw,
+            };
+            self.mutate(&attributes, None, warnings).await?;
+            self.validate(&attributes, None, warnings).await?;
+            let decision = decide(resource, ctx.now, options, &live);
+            if ctx.dry_run {
+                return Ok(match decision {
+                    Decision::Keep => Deleted::Waiting(live),
+                    Decision::Mark(object) => Deleted::Waiting(object),
+                    Decision::Remove => Deleted::Gone(live),
+                });
+            }
+            let (body, mut object) = match decision {
+                Decision::Keep => return Ok(Deleted::Waiting(live)),
+                Decision::Mark(object) => (Some(self.encode(resource, &object).await?), object),
+                Decision::Remove => (None, live),
+            };
+            let gone = body.is_none();
+            let key = ObjectKey::new(namespace, name);
+            let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body };
+            match self.store.write(write).await {
+                Ok(_) if gone => {
+                    if let Some(allocators) = self.allocators(resource) {
+                        allocators.release(&object);
+                    }
+                    return Ok(Deleted::Gone(object));
+                }
+                Ok(revision) => {
+                    object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
+                    return Ok(Deleted::Waiting(object));
+                }
+                // Overtaken: look again, preconditions included.
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(write_error(resource, name, error)),
+            }
+        }
+    }
+
+    /// Deletes everything a list with these options would show; returns what was deleted.
+    pub async fn delete_collection(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        list: &ListOptions,
+        options: &DeleteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Vec<Value>> {
+        let listed = self.list(resource, &ctx.namespace, list).await?;
+        let mut deleted = Vec::with_capacity(listed.objects.len());
+        for object in listed.objects {
+            let mut own = ctx.clone();
+            if resource.namespaced {
+                own.namespace = object.namespace().to_owned();
+            }
+            match self.delete(resource, &own, object.name(), options, warnings).await {
+                Ok(_) => deleted.push(object),
+                Err(error) if error.is(crate::status::Reason::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Removes an object the server itself owns, whatever its finalizers; false when it changed or is gone.
+    pub async fn remove_raw(&self, resource: &ResourceRef, object: &Value) -> ApiResult<bool> {
+        let Ok(revision) = object.resource_version().parse() else { return Ok(false) };
+        let key = ObjectKey::new(if resource.namespaced { object.namespace() } else { "" }, object.name());
+        let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body: None };
+        match self.store.write(write).await {
+            Ok(_) => Ok(true),
+            Err(Error::Conflict { .. } | Error::NotFound) => Ok(false),
+            Err(error) => Err(storage_error(error)),
+        }
+    }
+}
+
+fn check_preconditions(resource: &ResourceRef, name: &str, options: &DeleteOptions, live: &Value) -> ApiResult<()> {
+    let conflict = |why: String| Err(ApiError::conflict(&resource.gvr.group, &resource.kind, name, why));
+    if let Some(uid) = &options.uid
+        && uid != live.uid()
+    {
+        return conflict(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            live.uid()
+        ));
+    }
+    if let Some(version) = &options.resource_version
+        && version != live.resource_version()
+    {
+        return conflict(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            live.resource_version()
+        ));
+    }
+    Ok(())
+}
+
+fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions, live: &Value) -> Decision {
+    let core = |plural: &str| resource.gvr.group.is_empty() && resource.gvr.resource == plural;
+    let mut object = live.clone();
+    let wanted = finalizers(options, live);
+    let changed = wanted != live.finalizers();
+    object.set_finalizers(wanted.clone());
+    if core("pods") {
+        return decide_pod(now, options, live, object, changed);
+    }
+    if core("namespaces") && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) {
+        if live.is_deleting() && !changed {
+            return Decision::Keep;
+        }
+        if !live.is_deleting() {
+            object.metadata_mut().insert("deletionTimestamp".into(), time(now).into());
+            object["status"]["phase"] = "Terminating".into();
+        }
+        return Decision::Mark(object);
+    }
+    if wanted.is_empty() {
+        return Decision::Remove;
+    }
+    if live.is_deleting() && !changed {
+        return Decision::Keep;
+    }
+    mark(&mut object, now, 0);
+    Decision::Mark(object)
+}
+
+fn decide_pod(
+    now: jiff::Timestamp,
+    options: &DeleteOptions,
+    live: &Value,
+    mut object: Value,
+    changed: bool,
+) -> Decision {
+    let held = !object.finalizers().is_empty();
+    let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(POD_GRACE);
+    let asked = options.grace.unwrap_or(default).max(0);
+    let finished = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let unscheduled = live["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
+    let grace = if unscheduled || finished { 0 } else { asked };
+    if live.is_deleting() {
+        let current = live.grace_period().unwrap_or(0);
+        let shorter = options.grace.is_some() && grace < current;
+        if !shorter && current > 0 {
+            return if changed { Decision::Mark(object) } else { Decision::Keep };
+        }
+        if grace == 0 && !held {
+            return Decision::Remove;
+        }
+        if !shorter {
+            return if changed { Decision::Mark(object) } else { Decision::Keep };
+        }
+    } else if grace == 0 && !held {
+        return Decision::Remove;
+    }
+    object.metadata_mut().remove("deletionTimestamp");
+    mark(&mut object, now, grace);
+    Decision::Mark(object)
+}
+
+/// Sets the deletion marks; the generation grows once, for kinds that have one.
+fn mark(object: &mut Value, now: jiff::Timestamp, grace: i64) {
+    let generation = object.generation();
+    let first = object.grace_period().is_none();
+    let due = now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(now);
+    let metadata = object.metadata_mut();
+    if first && generation > 0 {
+        metadata.insert("generation".into(), json!(generation + 1));
+    }
+    metadata.entry("deletionTimestamp").or_insert_with(|| time(due).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
+}
+
+/// The finalizers an object gets for its dependents' sake.
+fn finalizers(options: &DeleteOptions, live: &Value) -> Vec<String> {
+    let mut current = live.finalizers();
+    let has = |name: &str| current.iter().any(|f| f == name);
+    let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
+        (Some(orphan), _) => (orphan, false),
+        (None, Some(policy)) => (policy == Propagation::Orphan, policy == Propagation::Foreground),
+        (None, None) => (has(ORPHAN), has(FOREGROUND)),
+    };
+    for (name, wanted) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
+        if !wanted {
+            current.retain(|f| f != name);
+        } else if !current.iter().any(|f| f == name) {
+            current.push(name.to_owned());
+        }
+    }
+    current
+}
+
+/// Exposed for controllers that finish a deletion themselves.
+pub fn is_finished(resource: &ResourceRef, object: &Value) -> bool {
+    ready_to_go(resource, object)
+}

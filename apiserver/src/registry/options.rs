@@ -1,0 +1,292 @@
+//! The options of a request, parsed from its query and body, with apiserver's words for what is wrong.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::registry::selector::{FieldSelector, LabelSelector};
+use crate::status::{ApiError, ApiResult, FieldError};
+
+/// Query parameters in order.
+#[derive(Debug, Clone, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub fn parse(query: Option<&str>) -> Self {
+        let decode = |text: &str| {
+            percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+        };
+        let pairs = query.unwrap_or_default().split('&').filter(|p| !p.is_empty());
+        Self(pairs.map(|p| p.split_once('=').unwrap_or((p, ""))).map(|(k, v)| (decode(k), decode(v))).collect())
+    }
+
+    /// First value of a parameter; empty counts as absent.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str()).filter(|v| !v.is_empty())
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(k, _)| k == name)
+    }
+
+    pub fn all(&self, name: &str) -> Vec<String> {
+        self.0.iter().filter(|(k, _)| k == name).map(|(_, v)| v.clone()).collect()
+    }
+
+    /// As Go's conversion of query values: everything but `false` and `0` is true.
+    pub fn flag(&self, name: &str) -> bool {
+        self.0.iter().find(|(k, _)| k == name).is_some_and(|(_, v)| !matches!(v.to_lowercase().as_str(), "false" | "0"))
+    }
+
+    pub fn integer(&self, name: &str) -> ApiResult<Option<i64>> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let parsed = text.parse::<i64>();
+        parsed.map(Some).map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+    }
+}
+
+/// How unknown and duplicate fields are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+/// Options of create, update, patch.
+#[derive(Debug, Clone, Default)]
+pub struct WriteOptions {
+    pub dry_run: bool,
+    /// Field manager, from the option or the user agent.
+    pub manager: String,
+    pub field_validation: FieldValidation,
+    /// Patch only: take over conflicting fields.
+    pub force: bool,
+    /// The options as an object, for admission.
+    pub raw: Value,
+}
+
+impl WriteOptions {
+    /// `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
+    pub fn parse(kind: &str, query: &Query, user_agent: &str, apply: bool) -> ApiResult<Self> {
+        let mut errors = Vec::new();
+        let dry_run = query.all("dryRun");
+        errors.extend(check_dry_run(&dry_run));
+        let manager = query.get("fieldManager").unwrap_or_default();
+        if kind == "PatchOptions" {
+            if apply && manager.is_empty() {
+                errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+            }
+            if !apply && query.has("force") {
+                errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+            }
+        }
+        if manager.len() > 128 {
+            errors.push(FieldError::too_long("fieldManager", 128));
+        }
+        let mut field_validation = FieldValidation::Warn;
+        match query.get("fieldValidation") {
+            None | Some("Warn") => {}
+            Some("Ignore") => field_validation = FieldValidation::Ignore,
+            Some("Strict") => field_validation = FieldValidation::Strict,
+            Some(other) => {
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                errors.push(FieldError::not_supported("fieldValidation", &json!(other), &supported));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", kind, "", errors));
+        }
+        let mut raw = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        for key in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = query.get(key) {
+                raw[key] = value.into();
+            }
+        }
+        if !dry_run.is_empty() {
+            raw["dryRun"] = json!(dry_run);
+        }
+        if query.has("force") {
+            raw["force"] = query.flag("force").into();
+        }
+        let manager = if manager.is_empty() { manager_of(user_agent) } else { manager.to_owned() };
+        Ok(Self { dry_run: !dry_run.is_empty(), manager, field_validation, force: query.flag("force"), raw })
+    }
+}
+
+/// The default field manager: the user agent up to its first slash, printable and bounded.
+fn manager_of(user_agent: &str) -> String {
+    user_agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(128).collect()
+}
+
+fn check_dry_run(values: &[String]) -> Option<FieldError> {
+    if values.iter().all(|v| v == "All") {
+        return None;
+    }
+    Some(FieldError::not_supported("dryRun", &json!(values), &["All"]))
+}
+
+/// Options of get and list; `watch` of a collection shares them.
+#[derive(Debug, Clone, Default)]
+pub struct ListOptions {
+    pub labels: LabelSelector,
+    pub fields: FieldSelector,
+    pub limit: usize,
+    pub continue_token: Option<String>,
+    pub resource_version: String,
+    pub version_match: String,
+    pub watch: bool,
+    pub bookmarks: bool,
+    pub send_initial_events: Option<bool>,
+    pub timeout: Option<Duration>,
+}
+
+impl ListOptions {
+    pub fn parse(query: &Query) -> ApiResult<Self> {
+        let limit = query.integer("limit")?.unwrap_or(0);
+        let timeout = query.integer("timeoutSeconds")?;
+        let options = Self {
+            labels: LabelSelector::parse(query.get("labelSelector").unwrap_or_default())?,
+            fields: FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())?,
+            limit: usize::try_from(limit).unwrap_or(0),
+            continue_token: query.get("continue").map(str::to_owned),
+            resource_version: query.get("resourceVersion").unwrap_or_default().to_owned(),
+            version_match: query.get("resourceVersionMatch").unwrap_or_default().to_owned(),
+            watch: query.flag("watch"),
+            bookmarks: query.flag("allowWatchBookmarks"),
+            send_initial_events: query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents")),
+            timeout: timeout.and_then(|t| u64::try_from(t).ok()).filter(|t| *t > 0).map(Duration::from_secs),
+        };
+        let errors = options.check();
+        if errors.is_empty() { Ok(options) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)) }
+    }
+
+    /// `ValidateListOptions`.
+    fn check(&self) -> Vec<FieldError> {
+        const MATCH: &str = "resourceVersionMatch";
+        let matching = self.version_match.as_str();
+        let mut errors = Vec::new();
+        if self.watch {
+            if self.send_initial_events.is_some() {
+                if matching != "NotOlderThan" {
+                    let text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                    errors.push(FieldError::forbidden(MATCH, text));
+                }
+                if !matching.is_empty() && matching != "NotOlderThan" {
+                    errors.push(FieldError::not_supported(MATCH, &json!(matching), &["NotOlderThan"]));
+                }
+            } else if !matching.is_empty() {
+                let text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                errors.push(FieldError::forbidden(MATCH, text));
+            }
+            return errors;
+        }
+        if self.send_initial_events.is_some() {
+            let text = "sendInitialEvents is forbidden for list";
+            errors.push(FieldError::forbidden("sendInitialEvents", text));
+        }
+        if !matching.is_empty() {
+            if self.resource_version.is_empty() {
+                let text = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                errors.push(FieldError::forbidden(MATCH, text));
+            }
+            if self.continue_token.is_some() {
+                errors.push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+            }
+            if !["Exact", "NotOlderThan"].contains(&matching) {
+                let mut error = FieldError::not_supported(MATCH, &json!(matching), &[]);
+                error.detail = "supported values: \"Exact\", \"NotOlderThan\", \"\"".into();
+                errors.push(error);
+            }
+            if matching == "Exact" && self.resource_version == "0" {
+                let text = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                errors.push(FieldError::forbidden(MATCH, text));
+            }
+        }
+        errors
+    }
+}
+
+/// `propagationPolicy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// `metav1.DeleteOptions`.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    pub grace: Option<i64>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub propagation: Option<Propagation>,
+    pub orphan_dependents: Option<bool>,
+    pub dry_run: bool,
+    pub raw: Value,
+}
+
+impl DeleteOptions {
+    /// `body` is the parsed request body, if any; without one the query is used.
+    pub fn parse(body: Option<Value>, query: &Query) -> ApiResult<Self> {
+        let from_body = body.is_some();
+        let mut raw = body.unwrap_or_else(|| json!({}));
+        if !from_body {
+            if let Some(grace) = query.integer("gracePeriodSeconds")? {
+                raw["gracePeriodSeconds"] = grace.into();
+            }
+            if let Some(policy) = query.get("propagationPolicy") {
+                raw["propagationPolicy"] = policy.into();
+            }
+            if query.has("orphanDependents") {
+                raw["orphanDependents"] = query.flag("orphanDependents").into();
+            }
+            if query.has("dryRun") {
+                raw["dryRun"] = json!(query.all("dryRun"));
+            }
+        }
+        let dry_run: Vec<String> = raw["dryRun"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect();
+        let mut errors: Vec<FieldError> = check_dry_run(&dry_run).into_iter().collect();
+        let policy = raw["propagationPolicy"].as_str();
+        let propagation = match policy {
+            None => None,
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some(other) => {
+                let mut error = FieldError::not_supported("propagationPolicy", &json!(other), &[]);
+                error.detail = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"".into();
+                errors.push(error);
+                None
+            }
+        };
+        let orphan_dependents = raw["orphanDependents"].as_bool();
+        if policy.is_some() && orphan_dependents.is_some() {
+            let text = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid("propagationPolicy", &raw["propagationPolicy"], text));
+        }
+        let grace = raw["gracePeriodSeconds"].as_i64();
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors));
+        }
+        raw["kind"] = "DeleteOptions".into();
+        raw["apiVersion"] = "meta.k8s.io/v1".into();
+        let precondition = |key: &str| raw["preconditions"][key].as_str().map(str::to_owned);
+        Ok(Self {
+            grace,
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+            propagation,
+            orphan_dependents,
+            dry_run: !dry_run.is_empty(),
+            raw: raw.clone(),
+        })
+    }
+}

@@ -1,0 +1,350 @@
+//! Label and field selectors: parsing as apimachinery does, with its words for what is wrong, and matching. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::registry::validation;
+use crate::status::{ApiError, ApiResult};
+
+/// One requirement of a label selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Requirement {
+    In(String, BTreeSet<String>),
+    NotIn(String, BTreeSet<String>),
+    Exists(String),
+    Absent(String),
+    Greater(String, i64),
+    Less(String, i64),
+}
+
+impl Requirement {
+    fn matches(&self, get: &dyn Fn(&str) -> Option<String>) -> bool {
+        match self {
+            Self::In(key, values) => get(key).is_some_and(|v| values.contains(&v)),
+            Self::NotIn(key, values) => get(key).is_none_or(|v| !values.contains(&v)),
+            Self::Exists(key) => get(key).is_some(),
+            Self::Absent(key) => get(key).is_none(),
+            Self::Greater(key, n) => get(key).and_then(|v| v.parse::<i64>().ok()).is_some_and(|v| v > *n),
+            Self::Less(key, n) => get(key).and_then(|v| v.parse::<i64>().ok()).is_some_and(|v| v < *n),
+        }
+    }
+}
+
+/// `labels.Selector`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LabelSelector {
+    requirements: Vec<Requirement>,
+    nothing: bool,
+}
+
+impl LabelSelector {
+    /// Parses the query form: `a=b,c in (d,e),!f`.
+    pub fn parse(text: &str) -> ApiResult<Self> {
+        let tokens = tokenize(text);
+        let mut parser = Parser { tokens: &tokens, at: 0 };
+        let requirements = parser.selector().map_err(ApiError::bad_request)?;
+        Ok(Self { requirements, nothing: false })
+    }
+
+    /// Takes a `metav1.LabelSelector`: absent selects nothing, empty everything.
+    pub fn from_object(selector: Option<&Value>) -> Result<Self, String> {
+        let Some(selector) = selector.filter(|s| !s.is_null()) else {
+            return Ok(Self { requirements: Vec::new(), nothing: true });
+        };
+        let mut requirements = Vec::new();
+        let labels: BTreeMap<&String, &Value> =
+            selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten().collect();
+        for (key, value) in labels {
+            let values = BTreeSet::from([value.as_str().unwrap_or_default().to_owned()]);
+            requirements.push(Requirement::In(key.clone(), values));
+        }
+        for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+            let key = expression["key"].as_str().unwrap_or_default().to_owned();
+            let values: BTreeSet<String> = expression["values"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|v| v.as_str().map(str::to_owned))
+                .collect();
+            requirements.push(match expression["operator"].as_str().unwrap_or_default() {
+                "In" => Requirement::In(key, values),
+                "NotIn" => Requirement::NotIn(key, values),
+                "Exists" => Requirement::Exists(key),
+                "DoesNotExist" => Requirement::Absent(key),
+                other => return Err(format!("{other:?} is not a valid label selector operator")),
+            });
+        }
+        Ok(Self { requirements, nothing: false })
+    }
+
+    pub fn is_everything(&self) -> bool {
+        !self.nothing && self.requirements.is_empty()
+    }
+
+    /// `labels` is the object's `metadata.labels`.
+    pub fn matches(&self, labels: Option<&Value>) -> bool {
+        !self.nothing
+            && self
+                .requirements
+                .iter()
+                .all(|r| r.matches(&|key| labels?.get(key)?.as_str().map(str::to_owned)))
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, requirement) in self.requirements.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            let join = |values: &BTreeSet<String>| values.iter().cloned().collect::<Vec<_>>().join(",");
+            match requirement {
+                Requirement::In(key, values) if values.len() == 1 => write!(f, "{key}={}", join(values))?,
+                Requirement::In(key, values) => write!(f, "{key} in ({})", join(values))?,
+                Requirement::NotIn(key, values) => write!(f, "{key} notin ({})", join(values))?,
+                Requirement::Exists(key) => f.write_str(key)?,
+                Requirement::Absent(key) => write!(f, "!{key}")?,
+                Requirement::Greater(key, n) => write!(f, "{key}>{n}")?,
+                Requirement::Less(key, n) => write!(f, "{key}<{n}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    Symbol(&'static str),
+    Word(String),
+    End,
+}
+
+impl Token {
+    fn text(&self) -> &str {
+        match self {
+            Token::Symbol(text) => text,
+            Token::Word(text) => text,
+            Token::End => "",
+        }
+    }
+
+    fn is_identifier(&self) -> bool {
+        matches!(self, Token::Word(w) if w != "in" && w != "notin")
+    }
+}
+
+fn tokenize(text: &str) -> Vec<Token> {
+    const SYMBOLS: [&str; 9] = ["!=", "==", "=", "!", "(", ")", ",", ">", "<"];
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', '\r', '\n']);
+        if rest.is_empty() {
+            tokens.push(Token::End);
+            return tokens;
+        }
+        if let Some(symbol) = SYMBOLS.iter().find(|s| rest.starts_with(**s)) {
+            tokens.push(Token::Symbol(symbol));
+            rest = &rest[symbol.len()..];
+            continue;
+        }
+        let end = rest.find([' ', '\t', '\r', '\n', '=', '!', '(', ')', ',', '>', '<']).unwrap_or(rest.len());
+        tokens.push(Token::Word(rest[..end].to_owned()));
+        rest = &rest[end..];
+    }
+}
+
+struct Parser<'a> {
+    tokens: &'a [Token],
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> &Token {
+        self.tokens.get(self.at).unwrap_or(&Token::End)
+    }
+
+    fn next(&mut self) -> Token {
+        let token = self.peek().clone();
+        self.at += 1;
+        token
+    }
+
+    fn selector(&mut self) -> Result<Vec<Requirement>, String> {
+        let mut requirements = Vec::new();
+        loop {
+            match self.peek() {
+                Token::End => return Ok(requirements),
+                Token::Symbol("!") | Token::Word(_) => {}
+                other => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text())),
+            }
+            requirements.push(self.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?);
+            match self.next() {
+                Token::End => return Ok(requirements),
+                Token::Symbol(",") => {
+                    if !self.peek().is_identifier() && *self.peek() != Token::Symbol("!") {
+                        return Err(format!("found '{}', expected: identifier after ','", self.peek().text()));
+                    }
+                }
+                other => return Err(format!("found '{}', expected: ',' or 'end of string'", other.text())),
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, String> {
+        let absent = *self.peek() == Token::Symbol("!");
+        if absent {
+            self.next();
+        }
+        let token = self.next();
+        if !token.is_identifier() {
+            return Err(format!("found '{}', expected: identifier", token.text()));
+        }
+        let key = token.text().to_owned();
+        if let Some(error) = validation::qualified_name(&key).into_iter().next() {
+            return Err(format!("<nil>: Invalid value: {key:?}: {error}"));
+        }
+        if absent {
+            return Ok(Requirement::Absent(key));
+        }
+        if matches!(self.peek(), Token::End | Token::Symbol(",")) {
+            return Ok(Requirement::Exists(key));
+        }
+        let operator = self.next();
+        match (&operator, operator.text()) {
+            (Token::Word(_), "in") => Ok(Requirement::In(key, self.values()?)),
+            (Token::Word(_), "notin") => Ok(Requirement::NotIn(key, self.values()?)),
+            (Token::Symbol(_), "=" | "==") => Ok(Requirement::In(key.clone(), self.exact(&key)?)),
+            (Token::Symbol(_), "!=") => Ok(Requirement::NotIn(key.clone(), self.exact(&key)?)),
+            (Token::Symbol(_), ">") => Ok(Requirement::Greater(key.clone(), self.number(&key)?)),
+            (Token::Symbol(_), "<") => Ok(Requirement::Less(key.clone(), self.number(&key)?)),
+            (_, other) => Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt")),
+        }
+    }
+
+    fn exact(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
+        match self.peek() {
+            Token::End | Token::Symbol(",") => Ok(BTreeSet::from([String::new()])),
+            Token::Word(_) => {
+                let value = self.next().text().to_owned();
+                checked(key, BTreeSet::from([value]))
+            }
+            other => Err(format!("found '{}', expected: identifier", other.text())),
+        }
+    }
+
+    fn number(&mut self, key: &str) -> Result<i64, String> {
+        let values = self.exact(key)?;
+        let value = values.first().map(String::as_str).unwrap_or_default();
+        value.parse().map_err(|_| {
+            format!("values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+        })
+    }
+
+    fn values(&mut self) -> Result<BTreeSet<String>, String> {
+        let open = self.next();
+        if open != Token::Symbol("(") {
+            return Err(format!("found '{}' expected: '('", open.text()));
+        }
+        let mut values = BTreeSet::new();
+        let mut expect_value = true;
+        loop {
+            match self.next() {
+                Token::Word(word) if expect_value => {
+                    values.insert(word);
+                    expect_value = false;
+                }
+                Token::Symbol(",") => {
+                    if expect_value {
+                        values.insert(String::new());
+                    }
+                    expect_value = true;
+                }
+                Token::Symbol(")") => {
+                    if expect_value {
+                        values.insert(String::new());
+                    }
+                    return checked("values", values);
+                }
+                other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
+            }
+        }
+    }
+}
+
+fn checked(_key: &str, values: BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+    for (i, value) in values.iter().enumerate() {
+        if let Some(error) = validation::label_value(value).into_iter().next() {
+            return Err(format!("values[{i}]: Invalid value: {value:?}: {error}"));
+        }
+    }
+    Ok(values)
+}
+
+/// `fields.Selector`: (`path`, equal?, value) terms, all of which must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FieldSelector {
+    pub terms: Vec<(String, bool, String)>,
+}
+
+impl FieldSelector {
+    pub fn parse(text: &str) -> ApiResult<Self> {
+        let mut terms = Vec::new();
+        for part in split_terms(text) {
+            if part.is_empty() {
+                continue;
+            }
+            let (path, equal, value) = ["!=", "==", "="]
+                .iter()
+                .filter_map(|op| part.find(op).map(|at| (at, *op)))
+                .min_by_key(|(at, op)| (*at, std::cmp::Reverse(op.len())))
+                .map(|(at, op)| (&part[..at], op != "!=", &part[at + op.len()..]))
+                .ok_or_else(|| {
+                    ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"))
+                })?;
+            terms.push((path.to_owned(), equal, unescape(value)));
+        }
+        Ok(Self { terms })
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The value that a path must equal, when the selector says so.
+    pub fn exact(&self, path: &str) -> Option<&str> {
+        self.terms.iter().find(|(p, equal, _)| *equal && p == path).map(|(_, _, value)| value.as_str())
+    }
+
+    /// `get` gives a field as text; unknown fields are empty.
+    pub fn matches(&self, get: &dyn Fn(&str) -> String) -> bool {
+        self.terms.iter().all(|(path, equal, value)| (get(path) == *value) == *equal)
+    }
+}
+
+fn split_terms(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut escaped = false;
+    for c in text.chars() {
+        if c == ',' && !escaped {
+            parts.push(String::new());
+            continue;
+        }
+        escaped = c == '\\' && !escaped;
+        if let Some(last) = parts.last_mut() {
+            last.push(c);
+        }
+    }
+    parts
+}
+
+fn unescape(value: &str) -> String {
+    let mut out = String::new();
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        out.push(if c == '\\' { chars.next().unwrap_or('\\') } else { c });
+    }
+    out
+}

@@ -1,0 +1,298 @@
+//! Update and patch: one loop that reads, changes, checks and writes with compare-and-swap.
+
+use serde_json::Value;
+
+use crate::admission::{Attributes, Operation};
+use crate::apply;
+use crate::error::Error;
+use crate::registry::create::{dedup_owners, manager, set_namespace};
+use crate::registry::object::Object;
+use crate::registry::options::WriteOptions;
+use crate::registry::patch::Patch;
+use crate::registry::resource::ResourceRef;
+use crate::registry::strategy::RequestContext;
+use crate::registry::{MODIFIED, Registry, invalid, storage_error, table, unexpected, validation, write_error};
+use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
+use crate::storage::{Expect, Record, Write};
+
+/// Tries of a patch that others keep overtaking.
+const TRIES: usize = 16;
+
+/// What a client wants an object to become.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// PUT: the whole object.
+    Replace(Value),
+    Patch(Patch),
+}
+
+/// The outcome of one pass.
+enum Pass {
+    Done(Value),
+    Overtaken,
+}
+
+impl Registry {
+    /// Changes an object; the flag tells whether it was created. `name` is that of the path.
+    pub async fn update(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        change: &Change,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<(Value, bool)> {
+        for _ in 0..TRIES {
+            let record = match self.record(resource, &ctx.namespace, name) {
+                Ok(record) => record,
+                Err(absent) => match self.new_object(resource, ctx, name, change, options)? {
+                    Some(object) => match self.create(resource, ctx, object, options, warnings).await {
+                        // Somebody else was faster: go on as an update.
+                        Err(error) if error.is(crate::status::Reason::AlreadyExists) => continue,
+                        other => return other.map(|object| (object, true)),
+                    },
+                    None => return Err(absent),
+                },
+            };
+            let mut told = Vec::new();
+            match self.update_once(resource, ctx, name, record, change, options, &mut told).await? {
+                Pass::Done(object) => {
+                    warnings.append(&mut told);
+                    return Ok((object, false));
+                }
+                Pass::Overtaken => {}
+            }
+        }
+        Err(write_error(resource, name, Error::Conflict { current: 0 }))
+    }
+
+    /// The object to create when the path has none yet: for apply, and for kinds that allow it on PUT.
+    fn new_object(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        change: &Change,
+        options: &WriteOptions,
+    ) -> ApiResult<Option<Value>> {
+        if !ctx.subresource.is_empty() {
+            return Ok(None);
+        }
+        let object = match change {
+            Change::Replace(object) if resource.strategy.allow_create_on_update() => {
+                let mut object = object.clone();
+                check_name(&mut object, name)?;
+                if !object.resource_version().is_empty() && object.resource_version() != "0" {
+                    return Err(write_error(resource, name, Error::Conflict { current: 0 }));
+                }
+                object
+            }
+            Change::Patch(patch) if patch.creates() => {
+                let mut object = patch.apply(resource, ctx, None, options)?;
+                check_name(&mut object, name)?;
+                if !object.uid().is_empty() {
+                    let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", object.uid());
+                    return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, name, why));
+                }
+                object
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(object))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one pass of the loop above, with all it works on")]
+    async fn update_once(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        record: Record,
+        change: &Change,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Pass> {
+        let revision = record.revision;
+        let stored = record.body.clone();
+        let live = self.decode(resource, record).await?;
+        let (mut new, tracked) = match change {
+            Change::Replace(object) => (object.clone(), false),
+            Change::Patch(patch) => (patch.apply(resource, ctx, Some(&live), options)?, patch.creates()),
+        };
+        check_name(&mut new, name)?;
+        set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
+        check_versions(resource, name, change, &live, &new)?;
+        carry_over(&live, &mut new);
+        dedup_owners(&mut new, warnings);
+        if !tracked {
+            let schema = resource.strategy.schema();
+            apply::track_update(schema.as_deref(), Some(&live), &mut new, &manager(resource, ctx, options));
+        }
+        let attributes = Attributes {
+            ctx,
+            resource,
+            operation: Operation::Update,
+            name,
+            old: Some(&live),
+            options: &options.raw,
+        };
+        self.mutate(&attributes, Some(&mut new), warnings).await?;
+        resource.strategy.default(&mut new);
+        self.before_update(resource, ctx, &live, &mut new, warnings)?;
+        self.validate(&attributes, Some(&new), warnings).await?;
+        new.metadata_mut().insert("resourceVersion".into(), live.resource_version().into());
+        if ctx.dry_run {
+            return Ok(Pass::Done(new));
+        }
+        let body = self.encode(resource, &new).await?;
+        if body.same_object(&stored) {
+            return Ok(Pass::Done(new));
+        }
+        let gone = ready_to_go(resource, &new);
+        let key = crate::storage::ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, name);
+        let body = (!gone).then_some(body);
+        let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body };
+        match self.store.write(write).await {
+            Ok(revision) => {
+                new.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
+                if gone && let Some(allocators) = self.allocators(resource) {
+                    allocators.release(&live);
+                }
+                Ok(Pass::Done(new))
+            }
+            Err(Error::Conflict { .. }) if !asks_for_version(change, &live) => Ok(Pass::Overtaken),
+            Err(error) => Err(write_error(resource, name, error)),
+        }
+    }
+
+    /// `rest.BeforeUpdate` and the allocations around it.
+    fn before_update(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        live: &Value,
+        new: &mut Value,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let strategy = &resource.strategy;
+        carry_over(live, new);
+        strategy.prepare_update(ctx, live, new);
+        let name = live.name();
+        if let Some(allocators) = self.allocators(resource) {
+            allocators.allocate(ctx, Some(live), new).or_else(|errors| invalid(resource, name, errors))?;
+        }
+        let mut errors = match (new.metadata(), live.metadata()) {
+            (Some(new), Some(old)) => validation::object_meta_update(new, old),
+            _ => Vec::new(),
+        };
+        // apiserver checks the metadata once for all kinds and once more with the kind's own rules.
+        errors.extend(errors.clone());
+        errors.extend(strategy.validate_update(ctx, live, new));
+        invalid(resource, name, errors)?;
+        warnings.extend(strategy.warnings(ctx, Some(live), new));
+        Ok(())
+    }
+
+    /// Replaces an object that the server itself maintains, without admission; `None` when the world moved on.
+    pub async fn replace_raw(&self, resource: &ResourceRef, object: &Value) -> ApiResult<Option<Value>> {
+        let revision = object.resource_version().parse().map_err(|_| unexpected("object without resourceVersion"))?;
+        let key = crate::storage::ObjectKey::new(if resource.namespaced { object.namespace() } else { "" }, object.name());
+        let body = self.encode(resource, object).await?;
+        let body = (!ready_to_go(resource, object)).then_some(body);
+        let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body };
+        match self.store.write(write).await {
+            Ok(revision) => {
+                let mut object = object.clone();
+                object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
+                Ok(Some(object))
+            }
+            Err(Error::Conflict { .. } | Error::NotFound) => Ok(None),
+            Err(error) => Err(storage_error(error)),
+        }
+    }
+}
+
+/// True when the client tied the change to one version: then a conflict is its answer.
+fn asks_for_version(change: &Change, live: &Value) -> bool {
+    match change {
+        Change::Replace(object) => !object.resource_version().is_empty(),
+        Change::Patch(patch) => patch.names_version(live),
+    }
+}
+
+fn check_name(object: &mut Value, name: &str) -> ApiResult<()> {
+    let given = object.name().to_owned();
+    if given.is_empty() {
+        object.metadata_mut().insert("name".into(), name.into());
+    } else if given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    Ok(())
+}
+
+/// Preconditions in the object itself: uid (PUT only) and resourceVersion.
+fn check_versions(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
+    let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
+    if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
+        let registry = if group.is_empty() { plural.clone() } else { format!("{group}/{plural}") };
+        let place = crate::storage::ObjectKey::new(live.namespace(), name);
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{registry}/{place}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {}, UID in object meta: {}",
+            new.uid(),
+            live.uid()
+        );
+        return Err(ApiError::conflict(group, plural, name, why));
+    }
+    let version = new.resource_version();
+    if version.is_empty() || version == "0" {
+        if matches!(change, Change::Replace(_)) && !resource.strategy.allow_unconditional_update() {
+            let error = FieldError::new(
+                FieldErrorKind::Invalid,
+                "metadata.resourceVersion",
+                Some("0".into()),
+                "must be specified for an update",
+            );
+            return Err(ApiError::invalid(group, plural, name, vec![error]));
+        }
+        return Ok(());
+    }
+    if version.parse::<u64>().is_err() {
+        return Err(unexpected(format!("strconv.ParseUint: parsing {version:?}: invalid syntax")));
+    }
+    if version != live.resource_version() {
+        return Err(ApiError::conflict(group, plural, name, MODIFIED));
+    }
+    Ok(())
+}
+
+/// What no update may change: taken from the live object when absent or always.
+fn carry_over(live: &Value, new: &mut Value) {
+    let Some(old) = live.metadata() else { return };
+    let metadata = new.metadata_mut();
+    metadata.remove("selfLink");
+    for key in ["creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        match old.get(key) {
+            Some(value) => metadata.insert(key.into(), value.clone()),
+            None => metadata.remove(key),
+        };
+    }
+    for key in ["uid", "generateName"] {
+        let absent = metadata.get(key).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
+        if absent && key == "uid" && let Some(value) = old.get(key) {
+            metadata.insert(key.into(), value.clone());
+        }
+    }
+}
+
+/// True when a deleted object has nothing left to wait for.
+pub(crate) fn ready_to_go(resource: &ResourceRef, object: &Value) -> bool {
+    object.is_deleting()
+        && object.finalizers().is_empty()
+        && object.grace_period().unwrap_or(0) == 0
+        && (resource.gvr.resource != "namespaces"
+            || !resource.gvr.group.is_empty()
+            || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty))
+}

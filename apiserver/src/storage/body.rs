@@ -1,0 +1,158 @@
+//! The stored bytes of one object: JSON without `apiVersion`, `kind` and `metadata.resourceVersion`, compressed when that pays.
+//!
+//! Layout: one byte (0 plain, 1 zstd), four bytes (little endian) telling where inside the JSON the first member of `metadata`
+//! starts, lengths of `apiVersion` and `kind` (one byte each), both texts, then the JSON. What is left out is spliced in when
+//! the object is read, so that objects are served, alone or as list items, without being parsed.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::storage::Revision;
+
+const HEADER: usize = 7;
+/// Below this size compression saves less than it costs.
+const COMPRESS_FROM: usize = 1024;
+
+/// One object as it is kept in memory and on disk. Cloning shares the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body(Bytes);
+
+impl Body {
+    /// Encodes an object; its `metadata.resourceVersion` is left out.
+    pub fn encode(object: &Value) -> Result<Self> {
+        let damaged = |e: serde_json::Error| Error::Damaged(e.to_string());
+        let members = object.as_object().ok_or_else(|| Error::Damaged("not an object".into()))?;
+        let mut json = Vec::with_capacity(512);
+        let mut metadata_at = 0u32;
+        json.push(b'{');
+        for (key, value) in members.iter().filter(|(key, _)| *key != "apiVersion" && *key != "kind") {
+            if json.len() > 1 {
+                json.push(b',');
+            }
+            serde_json::to_writer(&mut json, key).map_err(damaged)?;
+            json.push(b':');
+            match value {
+                Value::Object(metadata) if key == "metadata" => {
+                    json.push(b'{');
+                    metadata_at = json.len() as u32;
+                    let mut first = true;
+                    for (name, member) in metadata.iter().filter(|(name, _)| *name != "resourceVersion") {
+                        if !std::mem::take(&mut first) {
+                            json.push(b',');
+                        }
+                        serde_json::to_writer(&mut json, name).map_err(damaged)?;
+                        json.push(b':');
+                        serde_json::to_writer(&mut json, member).map_err(damaged)?;
+                    }
+                    json.push(b'}');
+                }
+                other => serde_json::to_writer(&mut json, other).map_err(damaged)?,
+            }
+        }
+        json.push(b'}');
+        if metadata_at == 0 {
+            return Err(Error::Damaged("no metadata".into()));
+        }
+        let text = |key: &str| members.get(key).and_then(Value::as_str).unwrap_or_default();
+        Ok(Self(pack(&json, metadata_at, text("apiVersion"), text("kind"))?.into()))
+    }
+
+    /// Takes bytes read from a journal.
+    pub fn from_stored(bytes: impl Into<Bytes>) -> Result<Self> {
+        let bytes = bytes.into();
+        let whole = bytes.len() >= HEADER && bytes[0] <= 1 && {
+            let texts = &bytes[HEADER..];
+            texts.len() >= bytes[5] as usize + bytes[6] as usize && std::str::from_utf8(&texts[..bytes[5] as usize + bytes[6] as usize]).is_ok()
+        };
+        if whole { Ok(Self(bytes)) } else { Err(Error::Damaged("unknown body layout".into())) }
+    }
+
+    pub fn as_stored(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// Bytes held.
+    pub fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The version the object was stored in.
+    pub fn api_version(&self) -> &str {
+        std::str::from_utf8(&self.0[HEADER..HEADER + self.0[5] as usize]).unwrap_or_default()
+    }
+
+    pub fn kind(&self) -> &str {
+        let from = HEADER + self.0[5] as usize;
+        std::str::from_utf8(&self.0[from..from + self.0[6] as usize]).unwrap_or_default()
+    }
+
+    /// True when both hold the same object, whatever their revisions.
+    pub fn same_object(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    fn plain(&self) -> Result<(Cow<'_, [u8]>, usize)> {
+        let at = u32::from_le_bytes([self.0[1], self.0[2], self.0[3], self.0[4]]) as usize;
+        let payload = &self.0[HEADER + self.0[5] as usize + self.0[6] as usize..];
+        let plain = match self.0[0] {
+            0 => Cow::Borrowed(payload),
+            _ => zstd::stream::decode_all(payload).map_err(|e| Error::Damaged(e.to_string()))?.into(),
+        };
+        if at == 0 || at >= plain.len() { Err(Error::Damaged("metadata beyond the end".into())) } else { Ok((plain, at)) }
+    }
+
+    /// Appends the object as JSON text with its resourceVersion; with `apiVersion` and `kind` when `typed`.
+    pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, typed: bool) -> Result<()> {
+        let (plain, at) = self.plain()?;
+        out.reserve(plain.len() + 96);
+        if typed {
+            out.extend_from_slice(b"{\"kind\":\"");
+            out.extend_from_slice(self.kind().as_bytes());
+            out.extend_from_slice(b"\",\"apiVersion\":\"");
+            out.extend_from_slice(self.api_version().as_bytes());
+            out.extend_from_slice(b"\",");
+            out.extend_from_slice(&plain[1..at]);
+        } else {
+            out.extend_from_slice(&plain[..at]);
+        }
+        out.extend_from_slice(b"\"resourceVersion\":\"");
+        out.extend_from_slice(revision.to_string().as_bytes());
+        out.push(b'"');
+        if plain[at] != b'}' {
+            out.push(b',');
+        }
+        out.extend_from_slice(&plain[at..]);
+        Ok(())
+    }
+
+    /// The parsed object with its resourceVersion.
+    pub fn value(&self, revision: Revision) -> Result<Value> {
+        let (plain, _) = self.plain()?;
+        let mut value: Value = serde_json::from_slice(&plain).map_err(|e| Error::Damaged(e.to_string()))?;
+        value["apiVersion"] = self.api_version().into();
+        value["kind"] = self.kind().into();
+        value["metadata"]["resourceVersion"] = revision.to_string().into();
+        Ok(value)
+    }
+}
+
+fn pack(json: &[u8], metadata_at: u32, api_version: &str, kind: &str) -> Result<Vec<u8>> {
+    let length = |text: &str| u8::try_from(text.len()).map_err(|_| Error::Damaged(format!("{text:?} is too long")));
+    let lengths = [length(api_version)?, length(kind)?];
+    let small = match json.len() >= COMPRESS_FROM {
+        true => zstd::bulk::compress(json, 1).ok().filter(|small| small.len() < json.len()),
+        false => None,
+    };
+    let payload = small.as_deref().unwrap_or(json);
+    let mut out = Vec::with_capacity(HEADER + api_version.len() + kind.len() + payload.len());
+    out.push(u8::from(small.is_some()));
+    out.extend_from_slice(&metadata_at.to_le_bytes());
+    out.extend_from_slice(&lengths);
+    out.extend_from_slice(api_version.as_bytes());
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(payload);
+    Ok(out)
+}

@@ -1,0 +1,278 @@
+//! All objects and their recent history in memory: ordered tables, one change log each. Pure; `store` guards it with a lock.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::error::{Error, Result};
+use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
+
+/// How much history each table keeps for watches and continued lists. Whichever bound is reached first compacts.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub changes: usize,
+    pub bytes: usize,
+    pub age: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { changes: 50_000, bytes: 24 << 20, age: Duration::from_secs(300) }
+    }
+}
+
+/// An object at the revision that wrote it.
+#[derive(Debug, Clone)]
+pub struct Record {
+    pub key: ObjectKey,
+    pub revision: Revision,
+    pub body: Body,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One committed write. For `Deleted` the body is the last state and the revision that of the delete.
+#[derive(Debug)]
+pub struct Change {
+    pub kind: ChangeKind,
+    pub key: ObjectKey,
+    pub revision: Revision,
+    pub body: Body,
+    /// The state before, absent for `Added`.
+    pub previous: Option<(Revision, Body)>,
+    at: Instant,
+    /// The encoding watchers share while any of them is sending it, per representation (requested API version).
+    shared: Mutex<Vec<(Arc<str>, Weak<Vec<u8>>)>>,
+}
+
+impl Change {
+    fn size(&self) -> usize {
+        self.body.size() + self.previous.as_ref().map_or(0, |(_, b)| b.size()) + self.key.as_str().len() + 160
+    }
+
+    /// The encoding of this change as `representation`, made once for all watchers that send it at the same time.
+    pub fn shared(&self, representation: &Arc<str>) -> Option<Arc<Vec<u8>>> {
+        self.shared.lock().iter().find(|(r, _)| r == representation).and_then(|(_, weak)| weak.upgrade())
+    }
+
+    pub fn share(&self, representation: &Arc<str>, encoded: &Arc<Vec<u8>>) {
+        let mut shared = self.shared.lock();
+        shared.retain(|(r, weak)| r != representation && weak.strong_count() > 0);
+        shared.push((representation.clone(), Arc::downgrade(encoded)));
+    }
+}
+
+/// Part of a table at one revision.
+#[derive(Debug)]
+pub struct Listing {
+    pub records: Vec<Record>,
+    pub revision: Revision,
+    /// Objects beyond `limit`.
+    pub remaining: usize,
+}
+
+#[derive(Debug)]
+struct Table {
+    objects: BTreeMap<ObjectKey, Record>,
+    changes: VecDeque<Arc<Change>>,
+    bytes: usize,
+    /// Revisions below this one can no longer be watched or listed.
+    oldest: Revision,
+    /// Revision of the last change of this table.
+    last: Revision,
+    wake: watch::Sender<Revision>,
+}
+
+impl Table {
+    fn new(oldest: Revision) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            changes: VecDeque::new(),
+            bytes: 0,
+            oldest,
+            last: 0,
+            wake: watch::Sender::new(0),
+        }
+    }
+
+    fn compact(&mut self, limits: &Limits, now: Instant) {
+        while let Some(first) = self.changes.front()
+            && (self.changes.len() > limits.changes
+                || self.bytes > limits.bytes
+                || now.saturating_duration_since(first.at) > limits.age)
+        {
+            self.oldest = first.revision;
+            self.bytes -= first.size();
+            self.changes.pop_front();
+        }
+    }
+
+    fn range(&self, namespace: &str, after: Option<&ObjectKey>) -> impl Iterator<Item = &Record> {
+        let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        let start = match after {
+            Some(key) => Bound::Excluded(key.as_str().to_owned()),
+            None => Bound::Included(prefix.clone()),
+        };
+        self.objects
+            .range::<str, _>((start.as_ref().map(String::as_str), Bound::Unbounded))
+            .take_while(move |(key, _)| key.as_str().starts_with(&prefix))
+            .map(|(_, record)| record)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Index {
+    tables: HashMap<ResourceKey, Table>,
+    revision: Revision,
+    /// The revision the index was loaded at: nothing older can be watched.
+    floor: Revision,
+    limits: Limits,
+}
+
+impl Index {
+    pub fn new(revision: Revision, limits: Limits) -> Self {
+        Self { tables: HashMap::new(), revision, floor: revision, limits }
+    }
+
+    pub fn load(&mut self, table: ResourceKey, key: ObjectKey, revision: Revision, body: Body) {
+        let table = self.tables.entry(table).or_insert_with(|| Table::new(self.floor));
+        table.last = table.last.max(revision);
+        table.objects.insert(key.clone(), Record { key, revision, body });
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Revision of the newest change of a table; tells caches whether they are current.
+    pub fn last_change(&self, table: &ResourceKey) -> Revision {
+        self.tables.get(table).map_or(0, |t| t.last)
+    }
+
+    pub fn get(&self, table: &ResourceKey, key: &ObjectKey) -> Option<&Record> {
+        self.tables.get(table)?.objects.get(key)
+    }
+
+    pub fn count(&self, table: &ResourceKey) -> usize {
+        self.tables.get(table).map_or(0, |t| t.objects.len())
+    }
+
+    pub fn tables(&self) -> impl Iterator<Item = (&ResourceKey, usize)> {
+        self.tables.iter().map(|(key, table)| (key, table.objects.len()))
+    }
+
+    /// Puts one committed write in place. `body` is `None` for a delete of an existing object.
+    pub fn apply(&mut self, table: &ResourceKey, key: &ObjectKey, revision: Revision, body: Option<Body>, now: Instant) {
+        let floor = self.floor;
+        let table = self.tables.entry(table.clone()).or_insert_with(|| Table::new(floor));
+        let previous = match &body {
+            Some(body) => {
+                table.objects.insert(key.clone(), Record { key: key.clone(), revision, body: body.clone() })
+            }
+            None => table.objects.remove(key),
+        }
+        .map(|record| (record.revision, record.body));
+        self.revision = revision;
+        table.last = revision;
+        let (kind, body) = match (body, &previous) {
+            (Some(body), None) => (ChangeKind::Added, body),
+            (Some(body), Some(_)) => (ChangeKind::Modified, body),
+            (None, Some((_, last))) => (ChangeKind::Deleted, last.clone()),
+            (None, None) => return,
+        };
+        let change = Change { kind, key: key.clone(), revision, body, previous, at: now, shared: Mutex::default() };
+        table.bytes += change.size();
+        table.changes.push_back(Arc::new(change));
+        table.compact(&self.limits, now);
+    }
+
+    /// Tells the watchers of a table that there is something new.
+    pub fn wake(&self, table: &ResourceKey) {
+        if let Some(table) = self.tables.get(table) {
+            table.wake.send_replace(self.revision);
+        }
+    }
+
+    pub fn subscribe(&mut self, table: &ResourceKey) -> watch::Receiver<Revision> {
+        let floor = self.floor;
+        self.tables.entry(table.clone()).or_insert_with(|| Table::new(floor)).wake.subscribe()
+    }
+
+    /// Up to `limit` changes after `since`, oldest first.
+    pub fn changes(&self, table: &ResourceKey, since: Revision, limit: usize) -> Result<Vec<Arc<Change>>> {
+        let Some(table) = self.tables.get(table) else { return self.old_enough(self.floor, since).map(|()| Vec::new()) };
+        self.old_enough(table.oldest, since)?;
+        let from = table.changes.partition_point(|c| c.revision <= since);
+        Ok(table.changes.iter().skip(from).take(limit).cloned().collect())
+    }
+
+    fn old_enough(&self, oldest: Revision, requested: Revision) -> Result<()> {
+        if requested < oldest { Err(Error::Expired { requested, oldest }) } else { Ok(()) }
+    }
+
+    /// The objects of one namespace (all when empty) after a key, now or at an older revision.
+    pub fn list(
+        &self,
+        table: &ResourceKey,
+        namespace: &str,
+        at: Option<Revision>,
+        after: Option<&ObjectKey>,
+        limit: usize,
+    ) -> Result<Listing> {
+        let revision = at.unwrap_or(self.revision);
+        let Some(found) = self.tables.get(table) else {
+            self.old_enough(self.floor, revision)?;
+            return Ok(Listing { records: Vec::new(), revision, remaining: 0 });
+        };
+        if revision >= found.last {
+            let mut range = found.range(namespace, after);
+            let records: Vec<Record> = range.by_ref().take(limit).cloned().collect();
+            let remaining = range.count();
+            return Ok(Listing { records, revision, remaining });
+        }
+        self.old_enough(found.oldest, revision)?;
+        let mut then: BTreeMap<ObjectKey, Record> =
+            found.range(namespace, after).map(|r| (r.key.clone(), r.clone())).collect();
+        for change in found.changes.iter().rev().take_while(|c| c.revision > revision) {
+            let in_namespace = namespace.is_empty() || change.key.namespace() == namespace;
+            if !in_namespace || after.is_some_and(|a| &change.key <= a) {
+                continue;
+            }
+            match &change.previous {
+                Some((revision, body)) => {
+                    let record = Record { key: change.key.clone(), revision: *revision, body: body.clone() };
+                    then.insert(change.key.clone(), record);
+                }
+                None => {
+                    then.remove(&change.key);
+                }
+            }
+        }
+        let remaining = then.len().saturating_sub(limit);
+        Ok(Listing { records: then.into_values().take(limit).collect(), revision, remaining })
+    }
+
+    /// Forgets history up to and including `revision`.
+    pub fn compact(&mut self, revision: Revision) {
+        self.floor = self.floor.max(revision);
+        for table in self.tables.values_mut() {
+            while let Some(first) = table.changes.front()
+                && first.revision <= revision
+            {
+                table.bytes -= first.size();
+                table.changes.pop_front();
+            }
+            table.oldest = table.oldest.max(revision);
+        }
+    }
+}

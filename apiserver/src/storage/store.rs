@@ -1,0 +1,265 @@
+//! The store: reads from the index under a lock, writes through one task that commits them in groups.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::error::{Error, Result};
+use crate::storage::index::{Change, Index, Limits, Listing, Record};
+use crate::storage::journal::{Entry, Journal};
+use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
+
+/// Writes waiting for the writer task; more callers wait.
+const QUEUE: usize = 1024;
+/// Writes in one transaction.
+const GROUP: usize = 512;
+/// Changes handed to a watcher at once.
+const BATCH: usize = 256;
+
+/// What must hold for a write to be accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    Absent,
+    /// The object is at this revision.
+    Revision(Revision),
+}
+
+/// A write; `body` is `None` for a delete.
+#[derive(Debug)]
+pub struct Write {
+    pub table: ResourceKey,
+    pub key: ObjectKey,
+    pub expect: Expect,
+    pub body: Option<Body>,
+}
+
+struct Queued {
+    write: Write,
+    done: oneshot::Sender<Result<Revision>>,
+}
+
+struct Shared {
+    index: RwLock<Index>,
+    queue: Mutex<Option<mpsc::Sender<Queued>>>,
+    writer: Mutex<Option<JoinHandle<Result<()>>>>,
+    /// Why the store refuses writes, once a commit failed.
+    failed: Mutex<Option<String>>,
+}
+
+/// Handle to the objects of one server. Cloning shares it.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("revision", &self.revision()).finish()
+    }
+}
+
+impl Store {
+    /// Loads what the journal holds and starts the writer task.
+    pub async fn open(mut journal: Box<dyn Journal>, limits: Limits) -> Result<Self> {
+        let snapshot = journal.load().await?;
+        let mut index = Index::new(snapshot.revision, limits);
+        for (table, key, revision, body) in snapshot.objects {
+            index.load(table, key, revision, body);
+        }
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let shared = Arc::new(Shared {
+            index: RwLock::new(index),
+            queue: Mutex::new(Some(sender)),
+            writer: Mutex::new(None),
+            failed: Mutex::new(None),
+        });
+        let writer = tokio::spawn(run(shared.clone(), receiver, journal));
+        *shared.writer.lock() = Some(writer);
+        Ok(Self { shared })
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.shared.index.read().revision()
+    }
+
+    pub fn last_change(&self, table: &ResourceKey) -> Revision {
+        self.shared.index.read().last_change(table)
+    }
+
+    pub fn get(&self, table: &ResourceKey, key: &ObjectKey) -> Option<Record> {
+        self.shared.index.read().get(table, key).cloned()
+    }
+
+    /// Objects of one namespace (all when empty) after a key, now or at an older revision.
+    pub fn list(
+        &self,
+        table: &ResourceKey,
+        namespace: &str,
+        at: Option<Revision>,
+        after: Option<&ObjectKey>,
+        limit: usize,
+    ) -> Result<Listing> {
+        self.shared.index.read().list(table, namespace, at, after, limit)
+    }
+
+    pub fn count(&self, table: &ResourceKey) -> usize {
+        self.shared.index.read().count(table)
+    }
+
+    /// Tables with their number of objects, for metrics.
+    pub fn tables(&self) -> Vec<(ResourceKey, usize)> {
+        self.shared.index.read().tables().map(|(key, count)| (key.clone(), count)).collect()
+    }
+
+    /// Commits one write; when it returns, the write is durable and visible.
+    pub async fn write(&self, write: Write) -> Result<Revision> {
+        let queue = self.shared.queue.lock().clone().ok_or(Error::Closed)?;
+        let (done, answer) = oneshot::channel();
+        queue.send(Queued { write, done }).await.map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Changes of a table after `since`.
+    pub fn watch(&self, table: &ResourceKey, since: Revision) -> Result<Watcher> {
+        let mut index = self.shared.index.write();
+        index.changes(table, since, 0)?;
+        let wake = index.subscribe(table);
+        Ok(Watcher { shared: self.shared.clone(), table: table.clone(), position: since, wake })
+    }
+
+    /// Forgets history up to and including `revision`.
+    pub fn compact(&self, revision: Revision) {
+        self.shared.index.write().compact(revision);
+    }
+
+    /// Why writes are refused, if they are.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.failed.lock().clone()
+    }
+
+    /// Commits what is queued and closes the journal. Later writes fail with [`Error::Closed`].
+    pub async fn close(&self) -> Result<()> {
+        self.shared.queue.lock().take();
+        let writer = self.shared.writer.lock().take();
+        match writer {
+            Some(writer) => writer.await?,
+            None => Ok(()),
+        }
+    }
+}
+
+/// A cursor over the changes of one table.
+pub struct Watcher {
+    shared: Arc<Shared>,
+    table: ResourceKey,
+    position: Revision,
+    wake: watch::Receiver<Revision>,
+}
+
+impl Watcher {
+    /// Waits for changes and returns some, oldest first. [`Error::Expired`] when it fell behind the kept history.
+    pub async fn next(&mut self) -> Result<Vec<Arc<Change>>> {
+        loop {
+            self.wake.borrow_and_update();
+            let changes = self.shared.index.read().changes(&self.table, self.position, BATCH)?;
+            if let Some(last) = changes.last() {
+                self.position = last.revision;
+                return Ok(changes);
+            }
+            self.wake.changed().await.map_err(|_| Error::Closed)?;
+        }
+    }
+
+    /// Everything up to this revision has been returned; moves forward while the table is quiet. For bookmarks.
+    pub fn position(&mut self) -> Revision {
+        let index = self.shared.index.read();
+        if index.last_change(&self.table) <= self.position {
+            self.position = self.position.max(index.revision());
+        }
+        self.position
+    }
+}
+
+async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Queued>, mut journal: Box<dyn Journal>) -> Result<()> {
+    let mut group = Vec::with_capacity(GROUP);
+    while queue.recv_many(&mut group, GROUP).await > 0 {
+        if let Some(why) = shared.failed.lock().clone() {
+            for queued in group.drain(..) {
+                answer(queued.done, Err(Error::Failed(why.clone())));
+            }
+            continue;
+        }
+        let (entries, waiting) = accept(&shared.index.read(), group.drain(..));
+        let Some(last) = entries.last().map(|e| e.revision) else { continue };
+        if let Err(error) = journal.commit(&entries, last).await {
+            tracing::error!(%error, "commit failed; the store takes no more writes");
+            let why = error.to_string();
+            *shared.failed.lock() = Some(why.clone());
+            for (done, _) in waiting {
+                answer(done, Err(Error::Failed(why.clone())));
+            }
+            continue;
+        }
+        publish(&shared, entries);
+        for (done, revision) in waiting {
+            answer(done, Ok(revision));
+        }
+    }
+    journal.close().await
+}
+
+/// A caller that gave up needs no answer.
+fn answer(done: oneshot::Sender<Result<Revision>>, result: Result<Revision>) {
+    drop(done.send(result));
+}
+
+type Waiting = Vec<(oneshot::Sender<Result<Revision>>, Revision)>;
+
+/// Checks the group against the index and against itself; the refused are answered at once.
+fn accept(index: &Index, group: impl Iterator<Item = Queued>) -> (Vec<Entry>, Waiting) {
+    let mut revision = index.revision();
+    let mut pending: HashMap<(ResourceKey, ObjectKey), Option<Revision>> = HashMap::new();
+    let (mut entries, mut waiting) = (Vec::new(), Vec::new());
+    for Queued { write, done } in group {
+        let at = (write.table, write.key);
+        let current = match pending.get(&at) {
+            Some(state) => *state,
+            None => index.get(&at.0, &at.1).map(|r| r.revision),
+        };
+        let refused = match (write.expect, current) {
+            (Expect::Absent, None) => None,
+            (Expect::Absent, Some(_)) => Some(Error::Exists),
+            (Expect::Revision(_), None) => Some(Error::NotFound),
+            (Expect::Revision(expected), Some(current)) if expected == current => None,
+            (Expect::Revision(_), Some(current)) => Some(Error::Conflict { current }),
+        };
+        if let Some(error) = refused {
+            answer(done, Err(error));
+            continue;
+        }
+        revision += 1;
+        pending.insert(at.clone(), write.body.as_ref().map(|_| revision));
+        entries.push(Entry { table: at.0, key: at.1, revision, body: write.body });
+        waiting.push((done, revision));
+    }
+    (entries, waiting)
+}
+
+fn publish(shared: &Shared, entries: Vec<Entry>) {
+    let now = Instant::now();
+    let mut index = shared.index.write();
+    let mut touched: Vec<ResourceKey> = Vec::new();
+    for entry in entries {
+        index.apply(&entry.table, &entry.key, entry.revision, entry.body, now);
+        if !touched.contains(&entry.table) {
+            touched.push(entry.table);
+        }
+    }
+    for table in &touched {
+        index.wake(table);
+    }
+}

@@ -1,0 +1,102 @@
+//! What readers, writers and watchers of one store see.
+
+use serde_json::json;
+
+use super::*;
+use crate::error::Error;
+
+fn body(name: &str, n: u64) -> Body {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": n.to_string()}});
+    Body::encode(&object).unwrap()
+}
+
+fn write(name: &str, expect: Expect, body: Option<Body>) -> Write {
+    Write { table: ResourceKey::new("", "configmaps"), key: ObjectKey::new("ns", name), expect, body }
+}
+
+fn names(listing: &Listing) -> Vec<&str> {
+    listing.records.iter().map(|r| r.key.name()).collect()
+}
+
+async fn memory() -> Store {
+    Store::open(Box::new(MemoryJournal), Limits::default()).await.unwrap()
+}
+
+#[tokio::test]
+async fn writes_are_compared_and_ordered() {
+    let store = memory().await;
+    let first = store.write(write("a", Expect::Absent, Some(body("a", 1)))).await.unwrap();
+    assert!(matches!(store.write(write("a", Expect::Absent, Some(body("a", 2)))).await, Err(Error::Exists)));
+    let second = store.write(write("a", Expect::Revision(first), Some(body("a", 2)))).await.unwrap();
+    assert!(second > first);
+    let stale = store.write(write("a", Expect::Revision(first), None)).await;
+    assert!(matches!(stale, Err(Error::Conflict { current }) if current == second));
+    store.write(write("a", Expect::Revision(second), None)).await.unwrap();
+    assert!(matches!(store.write(write("a", Expect::Revision(second), None)).await, Err(Error::NotFound)));
+}
+
+#[tokio::test]
+async fn lists_see_older_revisions_until_compaction() {
+    let store = memory().await;
+    let table = ResourceKey::new("", "configmaps");
+    let mut revisions = Vec::new();
+    for name in ["a", "b", "c"] {
+        revisions.push(store.write(write(name, Expect::Absent, Some(body(name, 0)))).await.unwrap());
+    }
+    store.write(write("a", Expect::Revision(revisions[0]), None)).await.unwrap();
+    assert_eq!(names(&store.list(&table, "ns", None, None, 10).unwrap()), ["b", "c"]);
+    assert_eq!(names(&store.list(&table, "ns", Some(revisions[1]), None, 10).unwrap()), ["a", "b"]);
+    let page = store.list(&table, "", Some(revisions[2]), Some(&ObjectKey::new("ns", "a")), 1).unwrap();
+    assert_eq!((names(&page), page.remaining), (vec!["b"], 1));
+    store.compact(revisions[2]);
+    assert!(matches!(store.list(&table, "ns", Some(revisions[1]), None, 10), Err(Error::Expired { .. })));
+    assert!(matches!(store.watch(&table, revisions[1]), Err(Error::Expired { .. })));
+}
+
+#[tokio::test]
+async fn watchers_get_each_change_once_and_in_order() {
+    let store = memory().await;
+    let table = ResourceKey::new("", "configmaps");
+    let start = store.revision();
+    let first = store.write(write("a", Expect::Absent, Some(body("a", 1)))).await.unwrap();
+    let mut watcher = store.watch(&table, start).unwrap();
+    assert_eq!(watcher.next().await.unwrap()[0].kind, ChangeKind::Added);
+    let second = store.write(write("a", Expect::Revision(first), Some(body("a", 2)))).await.unwrap();
+    let third = store.write(write("a", Expect::Revision(second), None)).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        seen.extend(watcher.next().await.unwrap().iter().map(|c| (c.kind, c.revision)));
+    }
+    assert_eq!(seen, [(ChangeKind::Modified, second), (ChangeKind::Deleted, third)]);
+    assert_eq!(watcher.position(), third);
+}
+
+#[tokio::test]
+async fn sqlite_keeps_everything_and_its_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || async { SqliteJournal::open(directory.path(), Durability::Process).await };
+    let store = Store::open(Box::new(open().await.unwrap()), Limits::default()).await.unwrap();
+    let revision = store.write(write("a", Expect::Absent, Some(body("a", 7)))).await.unwrap();
+    assert!(matches!(open().await, Err(Error::Locked { .. })));
+    store.close().await.unwrap();
+    let store = Store::open(Box::new(open().await.unwrap()), Limits::default()).await.unwrap();
+    assert_eq!(store.revision(), revision);
+    let record = store.get(&ResourceKey::new("", "configmaps"), &ObjectKey::new("ns", "a")).unwrap();
+    let object = record.body.value(record.revision).unwrap();
+    assert_eq!(object["data"]["n"], "7");
+    assert_eq!(object["metadata"]["resourceVersion"], revision.to_string());
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn newer_data_is_refused() {
+    use sqlx::{Connection, Executor};
+    let directory = tempfile::tempdir().unwrap();
+    drop(SqliteJournal::open(directory.path(), Durability::Process).await.unwrap());
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(directory.path().join("objects.db"));
+    let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+    connection.execute("PRAGMA user_version = 99").await.unwrap();
+    connection.close().await.unwrap();
+    let refused = SqliteJournal::open(directory.path(), Durability::Process).await.unwrap_err();
+    assert!(matches!(refused, Error::NewerData { found: 99, .. }), "{refused}");
+}
