@@ -26,18 +26,30 @@ impl Registry {
         &self,
         resource: &ResourceRef,
         ctx: &RequestContext,
-        mut object: Value,
+        object: Value,
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
+        self.create_tracked(resource, ctx, object, options, warnings, false).await
+    }
+
+    /// The same; `tracked` tells that the object already has its managedFields (from an apply).
+    pub(crate) async fn create_tracked(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        mut object: Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+        tracked: bool,
+    ) -> ApiResult<Value> {
         set_namespace(&mut object, &ctx.namespace)?;
         dedup_owners(&mut object, warnings);
-        apply::track_update(
-            resource.strategy.schema().as_deref(),
-            None,
-            &mut object,
-            &manager(resource, ctx, options),
-        );
+        let api_version = resource.gvr.api_version();
+        if !tracked {
+            let schema = resource.strategy.schema();
+            apply::track_update(schema.as_deref(), None, &mut object, &manager(resource, ctx, options, &api_version));
+        }
         let generated = object.name().is_empty() && !object.meta_text("generateName").is_empty();
         for attempt in 0.. {
             let mut candidate = object.clone();
@@ -133,12 +145,18 @@ impl Registry {
 }
 
 /// What server-side apply records of this write.
-pub(crate) fn manager(resource: &ResourceRef, ctx: &RequestContext, options: &WriteOptions) -> apply::Manager {
+pub(crate) fn manager<'a>(
+    resource: &'a ResourceRef,
+    ctx: &'a RequestContext,
+    options: &'a WriteOptions,
+    api_version: &'a str,
+) -> apply::Manager<'a> {
     apply::Manager {
-        name: options.manager.clone(),
-        subresource: ctx.subresource.clone(),
-        api_version: resource.gvr.api_version(),
+        name: &options.manager,
+        subresource: &ctx.subresource,
+        api_version,
         now: ctx.now,
+        reset_fields: resource.strategy.reset_fields(&ctx.subresource),
     }
 }
 

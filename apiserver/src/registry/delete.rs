@@ -8,7 +8,6 @@ use crate::registry::object::{Object, time};
 use crate::registry::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
-use crate::registry::update::ready_to_go;
 use crate::registry::{Registry, storage_error, table, write_error};
 use crate::status::{ApiError, ApiResult};
 use crate::storage::{Expect, ObjectKey, Record, Write};
@@ -252,9 +251,4 @@ fn finalizers(options: &DeleteOptions, live: &Value) -> Vec<String> {
         }
     }
     current
-}
-
-/// Exposed for controllers that finish a deletion themselves.
-pub fn is_finished(resource: &ResourceRef, object: &Value) -> bool {
-    ready_to_go(resource, object)
 }

@@ -37,8 +37,8 @@ use crate::status::{ApiError, ApiResult, Reason, qualified};
 use crate::storage::{ObjectKey, Record, ResourceKey, Store};
 
 pub use delete::Deleted;
-pub use list::List;
-pub use update::Change;
+pub use list::{List, Page};
+pub use update::{Change, Edit};
 pub use watch::{Emitted, Watch};
 
 /// Part of a table: (group, plural).
@@ -190,7 +190,13 @@ impl Registry {
 }
 
 pub(crate) fn table(resource: &ResourceRef) -> ResourceKey {
-    ResourceKey::new(&resource.gvr.group, &resource.gvr.resource)
+    ResourceKey::new(&resource.storage_group, &resource.gvr.resource)
+}
+
+/// The Scale of an object, when its resource has one.
+pub fn scale_of(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
+    let paths = resource.scale.as_ref().ok_or_else(unknown_path)?;
+    Ok(scale::of(paths, object))
 }
 
 /// 404 for a path no resource answers to.
@@ -236,17 +242,10 @@ pub(crate) fn write_error(resource: &ResourceRef, name: &str, error: Error) -> A
 }
 
 /// `kind.group` as it appears in messages about invalid objects.
-pub(crate) fn invalid(
-    resource: &ResourceRef,
-    name: &str,
-    errors: Vec<crate::status::FieldError>,
-) -> ApiResult<()> {
+pub(crate) fn invalid(resource: &ResourceRef, name: &str, errors: Vec<crate::status::FieldError>) -> ApiResult<()> {
     if errors.is_empty() {
         return Ok(());
     }
     tracing::debug!(kind = qualified(&resource.gvr.group, &resource.kind), name, "invalid object");
     Err(ApiError::invalid(&resource.gvr.group, &resource.kind, name, errors))
 }
-
-#[cfg(test)]
-mod tests;

@@ -13,9 +13,8 @@ pub struct Query(Vec<(String, String)>);
 
 impl Query {
     pub fn parse(query: Option<&str>) -> Self {
-        let decode = |text: &str| {
-            percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
-        };
+        let decode =
+            |text: &str| percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
         let pairs = query.unwrap_or_default().split('&').filter(|p| !p.is_empty());
         Self(pairs.map(|p| p.split_once('=').unwrap_or((p, ""))).map(|(k, v)| (decode(k), decode(v))).collect())
     }
@@ -41,7 +40,9 @@ impl Query {
     pub fn integer(&self, name: &str) -> ApiResult<Option<i64>> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let parsed = text.parse::<i64>();
-        parsed.map(Some).map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+        parsed
+            .map(Some)
+            .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
     }
 }
 
@@ -192,7 +193,8 @@ impl ListOptions {
                 errors.push(FieldError::forbidden(MATCH, text));
             }
             if self.continue_token.is_some() {
-                errors.push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+                errors
+                    .push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
             }
             if !["Exact", "NotOlderThan"].contains(&matching) {
                 let mut error = FieldError::not_supported(MATCH, &json!(matching), &[]);
@@ -247,12 +249,8 @@ impl DeleteOptions {
                 raw["dryRun"] = json!(query.all("dryRun"));
             }
         }
-        let dry_run: Vec<String> = raw["dryRun"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|v| v.as_str().map(str::to_owned))
-            .collect();
+        let dry_run: Vec<String> =
+            raw["dryRun"].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect();
         let mut errors: Vec<FieldError> = check_dry_run(&dry_run).into_iter().collect();
         let policy = raw["propagationPolicy"].as_str();
         let propagation = match policy {

@@ -62,11 +62,22 @@ impl Patch {
                 }
             },
             Patch::Apply(config) => {
-                let manager = manager(resource, ctx, options);
+                let api_version = resource.gvr.api_version();
+                let manager = manager(resource, ctx, options, &api_version);
                 return apply::apply(schema.as_deref(), live, config, &manager, options.force);
             }
         };
         check_patched(resource, schema.as_deref(), patched, options)
+    }
+}
+
+impl Patch {
+    /// The patch applied to something that is not a stored object, such as a Scale.
+    pub(crate) fn apply_untyped(&self, base: &Value) -> ApiResult<Value> {
+        match self {
+            Patch::Json(patch) => json_patch(base, patch),
+            Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply(patch) => merge_patch(base, patch),
+        }
     }
 }
 

@@ -86,10 +86,7 @@ impl LabelSelector {
     /// `labels` is the object's `metadata.labels`.
     pub fn matches(&self, labels: Option<&Value>) -> bool {
         !self.nothing
-            && self
-                .requirements
-                .iter()
-                .all(|r| r.matches(&|key| labels?.get(key)?.as_str().map(str::to_owned)))
+            && self.requirements.iter().all(|r| r.matches(&|key| labels?.get(key)?.as_str().map(str::to_owned)))
     }
 }
 

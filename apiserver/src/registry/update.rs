@@ -1,5 +1,7 @@
 //! Update and patch: one loop that reads, changes, checks and writes with compare-and-swap.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
@@ -11,7 +13,7 @@ use crate::registry::options::WriteOptions;
 use crate::registry::patch::Patch;
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
-use crate::registry::{MODIFIED, Registry, invalid, storage_error, table, unexpected, validation, write_error};
+use crate::registry::{MODIFIED, Registry, invalid, scale, storage_error, table, unexpected, validation, write_error};
 use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
 use crate::storage::{Expect, Record, Write};
 
@@ -24,6 +26,51 @@ pub enum Change {
     /// PUT: the whole object.
     Replace(Value),
     Patch(Patch),
+    /// A write through the scale subresource.
+    Scale(Box<Change>),
+    /// A change the server itself makes.
+    Edit(Edit),
+}
+
+/// A pure edit of the live object.
+#[derive(Clone)]
+pub struct Edit(pub Arc<dyn Fn(&mut Value) -> ApiResult<()> + Send + Sync>);
+
+impl std::fmt::Debug for Edit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Edit")
+    }
+}
+
+impl Change {
+    /// The object as it should be after the change; the flag tells that its managedFields are done.
+    fn produce(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        live: &Value,
+        options: &WriteOptions,
+    ) -> ApiResult<(Value, bool)> {
+        match self {
+            Change::Replace(object) => Ok((object.clone(), false)),
+            Change::Patch(patch) => Ok((patch.apply(resource, ctx, Some(live), options)?, patch.creates())),
+            Change::Edit(edit) => {
+                let mut object = live.clone();
+                (edit.0)(&mut object)?;
+                Ok((object, false))
+            }
+            Change::Scale(change) => {
+                let paths = resource.scale.as_ref().ok_or_else(crate::registry::unknown_path)?;
+                let current = scale::of(paths, live);
+                let wanted = match change.as_ref() {
+                    Change::Patch(patch) => patch.apply_untyped(&current)?,
+                    Change::Replace(scale) => scale.clone(),
+                    _ => return Err(crate::registry::unknown_method()),
+                };
+                Ok((scale::write(resource, paths, live, &wanted)?, false))
+            }
+        }
+    }
 }
 
 /// The outcome of one pass.
@@ -47,7 +94,10 @@ impl Registry {
             let record = match self.record(resource, &ctx.namespace, name) {
                 Ok(record) => record,
                 Err(absent) => match self.new_object(resource, ctx, name, change, options)? {
-                    Some(object) => match self.create(resource, ctx, object, options, warnings).await {
+                    Some(object) => match self
+                        .create_tracked(resource, ctx, object, options, warnings, matches!(change, Change::Patch(_)))
+                        .await
+                    {
                         // Somebody else was faster: go on as an update.
                         Err(error) if error.is(crate::status::Reason::AlreadyExists) => continue,
                         other => return other.map(|object| (object, true)),
@@ -92,7 +142,10 @@ impl Registry {
                 let mut object = patch.apply(resource, ctx, None, options)?;
                 check_name(&mut object, name)?;
                 if !object.uid().is_empty() {
-                    let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", object.uid());
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                        object.uid()
+                    );
                     return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, name, why));
                 }
                 object
@@ -116,10 +169,7 @@ impl Registry {
         let revision = record.revision;
         let stored = record.body.clone();
         let live = self.decode(resource, record).await?;
-        let (mut new, tracked) = match change {
-            Change::Replace(object) => (object.clone(), false),
-            Change::Patch(patch) => (patch.apply(resource, ctx, Some(&live), options)?, patch.creates()),
-        };
+        let (mut new, tracked) = change.produce(resource, ctx, &live, options)?;
         check_name(&mut new, name)?;
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         check_versions(resource, name, change, &live, &new)?;
@@ -127,16 +177,12 @@ impl Registry {
         dedup_owners(&mut new, warnings);
         if !tracked {
             let schema = resource.strategy.schema();
-            apply::track_update(schema.as_deref(), Some(&live), &mut new, &manager(resource, ctx, options));
+            let api_version = resource.gvr.api_version();
+            let manager = manager(resource, ctx, options, &api_version);
+            apply::track_update(schema.as_deref(), Some(&live), &mut new, &manager);
         }
-        let attributes = Attributes {
-            ctx,
-            resource,
-            operation: Operation::Update,
-            name,
-            old: Some(&live),
-            options: &options.raw,
-        };
+        let attributes =
+            Attributes { ctx, resource, operation: Operation::Update, name, old: Some(&live), options: &options.raw };
         self.mutate(&attributes, Some(&mut new), warnings).await?;
         resource.strategy.default(&mut new);
         self.before_update(resource, ctx, &live, &mut new, warnings)?;
@@ -197,7 +243,8 @@ impl Registry {
     /// Replaces an object that the server itself maintains, without admission; `None` when the world moved on.
     pub async fn replace_raw(&self, resource: &ResourceRef, object: &Value) -> ApiResult<Option<Value>> {
         let revision = object.resource_version().parse().map_err(|_| unexpected("object without resourceVersion"))?;
-        let key = crate::storage::ObjectKey::new(if resource.namespaced { object.namespace() } else { "" }, object.name());
+        let key =
+            crate::storage::ObjectKey::new(if resource.namespaced { object.namespace() } else { "" }, object.name());
         let body = self.encode(resource, object).await?;
         let body = (!ready_to_go(resource, object)).then_some(body);
         let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body };
@@ -218,6 +265,8 @@ fn asks_for_version(change: &Change, live: &Value) -> bool {
     match change {
         Change::Replace(object) => !object.resource_version().is_empty(),
         Change::Patch(patch) => patch.names_version(live),
+        Change::Scale(change) => asks_for_version(change, live),
+        Change::Edit(_) => false,
     }
 }
 
@@ -281,7 +330,10 @@ fn carry_over(live: &Value, new: &mut Value) {
     }
     for key in ["uid", "generateName"] {
         let absent = metadata.get(key).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
-        if absent && key == "uid" && let Some(value) = old.get(key) {
+        if absent
+            && key == "uid"
+            && let Some(value) = old.get(key)
+        {
             metadata.insert(key.into(), value.clone());
         }
     }

@@ -309,8 +309,11 @@ pub fn object_meta_update(new: &Map<String, Value>, old: &Map<String, Value>) ->
     let mut errors = Vec::new();
     if old.get("deletionTimestamp").is_some_and(|t| !t.is_null()) {
         let before = strings(old.get("finalizers"));
-        let added: Vec<String> =
-            strings(new.get("finalizers")).into_iter().filter(|f| !before.contains(f)).map(|f| format!("{f:?}")).collect();
+        let added: Vec<String> = strings(new.get("finalizers"))
+            .into_iter()
+            .filter(|f| !before.contains(f))
+            .map(|f| format!("{f:?}"))
+            .collect();
         if !added.is_empty() {
             let detail = format!(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",

@@ -65,7 +65,8 @@ impl Body {
         let bytes = bytes.into();
         let whole = bytes.len() >= HEADER && bytes[0] <= 1 && {
             let texts = &bytes[HEADER..];
-            texts.len() >= bytes[5] as usize + bytes[6] as usize && std::str::from_utf8(&texts[..bytes[5] as usize + bytes[6] as usize]).is_ok()
+            texts.len() >= bytes[5] as usize + bytes[6] as usize
+                && std::str::from_utf8(&texts[..bytes[5] as usize + bytes[6] as usize]).is_ok()
         };
         if whole { Ok(Self(bytes)) } else { Err(Error::Damaged("unknown body layout".into())) }
     }
@@ -101,7 +102,11 @@ impl Body {
             0 => Cow::Borrowed(payload),
             _ => zstd::stream::decode_all(payload).map_err(|e| Error::Damaged(e.to_string()))?.into(),
         };
-        if at == 0 || at >= plain.len() { Err(Error::Damaged("metadata beyond the end".into())) } else { Ok((plain, at)) }
+        if at == 0 || at >= plain.len() {
+            Err(Error::Damaged("metadata beyond the end".into()))
+        } else {
+            Ok((plain, at))
+        }
     }
 
     /// Appends the object as JSON text with its resourceVersion; with `apiVersion` and `kind` when `typed`.

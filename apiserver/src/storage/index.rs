@@ -172,13 +172,18 @@ impl Index {
     }
 
     /// Puts one committed write in place. `body` is `None` for a delete of an existing object.
-    pub fn apply(&mut self, table: &ResourceKey, key: &ObjectKey, revision: Revision, body: Option<Body>, now: Instant) {
+    pub fn apply(
+        &mut self,
+        table: &ResourceKey,
+        key: &ObjectKey,
+        revision: Revision,
+        body: Option<Body>,
+        now: Instant,
+    ) {
         let floor = self.floor;
         let table = self.tables.entry(table.clone()).or_insert_with(|| Table::new(floor));
         let previous = match &body {
-            Some(body) => {
-                table.objects.insert(key.clone(), Record { key: key.clone(), revision, body: body.clone() })
-            }
+            Some(body) => table.objects.insert(key.clone(), Record { key: key.clone(), revision, body: body.clone() }),
             None => table.objects.remove(key),
         }
         .map(|record| (record.revision, record.body));
@@ -210,7 +215,9 @@ impl Index {
 
     /// Up to `limit` changes after `since`, oldest first.
     pub fn changes(&self, table: &ResourceKey, since: Revision, limit: usize) -> Result<Vec<Arc<Change>>> {
-        let Some(table) = self.tables.get(table) else { return self.old_enough(self.floor, since).map(|()| Vec::new()) };
+        let Some(table) = self.tables.get(table) else {
+            return self.old_enough(self.floor, since).map(|()| Vec::new());
+        };
         self.old_enough(table.oldest, since)?;
         let from = table.changes.partition_point(|c| c.revision <= since);
         Ok(table.changes.iter().skip(from).take(limit).cloned().collect())

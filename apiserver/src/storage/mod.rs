@@ -27,8 +27,6 @@ pub struct ResourceKey(Arc<str>);
 
 impl ResourceKey {
     pub fn new(group: &str, resource: &str) -> Self {
-        // Both Event APIs show the same objects.
-        let group = if resource == "events" && group == "events.k8s.io" { "" } else { group };
         Self(format!("{group}/{resource}").into())
     }
 

@@ -44,6 +44,7 @@ struct Queued {
 
 struct Shared {
     index: RwLock<Index>,
+    progress: watch::Sender<Revision>,
     queue: Mutex<Option<mpsc::Sender<Queued>>>,
     writer: Mutex<Option<JoinHandle<Result<()>>>>,
     /// Why the store refuses writes, once a commit failed.
@@ -72,6 +73,7 @@ impl Store {
         }
         let (sender, receiver) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
+            progress: watch::Sender::new(index.revision()),
             index: RwLock::new(index),
             queue: Mutex::new(Some(sender)),
             writer: Mutex::new(None),
@@ -129,6 +131,13 @@ impl Store {
         index.changes(table, since, 0)?;
         let wake = index.subscribe(table);
         Ok(Watcher { shared: self.shared.clone(), table: table.clone(), position: since, wake })
+    }
+
+    /// Waits until the server has reached a revision.
+    pub async fn reached(&self, revision: Revision) {
+        let mut progress = self.shared.progress.subscribe();
+        // The sender lives as long as the store does.
+        drop(progress.wait_for(|current| *current >= revision).await);
     }
 
     /// Forgets history up to and including `revision`.
@@ -262,4 +271,5 @@ fn publish(shared: &Shared, entries: Vec<Entry>) {
     for table in &touched {
         index.wake(table);
     }
+    shared.progress.send_replace(index.revision());
 }

@@ -6,7 +6,8 @@ use super::*;
 use crate::error::Error;
 
 fn body(name: &str, n: u64) -> Body {
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": n.to_string()}});
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": n.to_string()}});
     Body::encode(&object).unwrap()
 }
 

@@ -1,0 +1,66 @@
+//! NamespaceLifecycle: nothing is made in namespaces that are absent or going, and the system's namespaces stay.
+
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::admission::{Admission, Attributes, Operation};
+use crate::registry::Registry;
+use crate::registry::object::Object;
+use crate::registry::resource::Gvr;
+use crate::status::{ApiError, ApiResult, Cause};
+
+/// Namespaces that cannot be deleted.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// See the module.
+pub struct NamespaceLifecycle {
+    registry: Weak<Registry>,
+}
+
+impl NamespaceLifecycle {
+    pub fn new(registry: &Arc<Registry>) -> Self {
+        Self { registry: Arc::downgrade(registry) }
+    }
+
+    async fn namespace(&self, name: &str) -> ApiResult<Option<Value>> {
+        let Some(registry) = self.registry.upgrade() else { return Ok(None) };
+        let Some(namespaces) = registry.catalog.get(&Gvr::new("", "v1", "namespaces")) else { return Ok(None) };
+        registry.get(&namespaces, "", name).await.map(Some)
+    }
+}
+
+#[async_trait]
+impl Admission for NamespaceLifecycle {
+    async fn mutate(
+        &self,
+        a: &Attributes<'_>,
+        object: Option<&mut Value>,
+        _warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let namespaces = a.resource.gvr.group.is_empty() && a.resource.gvr.resource == "namespaces";
+        if namespaces && a.operation == Operation::Delete && IMMORTAL.contains(&a.name) {
+            return Err(ApiError::forbidden("", "namespaces", a.name, "this namespace may not be deleted"));
+        }
+        if !a.resource.namespaced || a.operation != Operation::Create {
+            return Ok(());
+        }
+        let name = &a.ctx.namespace;
+        let Some(namespace) = self.namespace(name).await? else { return Ok(()) };
+        if namespace["status"]["phase"] != "Terminating" && !namespace.is_deleting() {
+            return Ok(());
+        }
+        let why = format!("unable to create new content in namespace {name} because it is being terminated");
+        let given = object.as_deref().map(|o| o.name().to_owned()).unwrap_or_default();
+        let mut error = ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, &given, why);
+        if let Some(details) = &mut error.details {
+            details.causes.push(Cause {
+                reason: "NamespaceTerminating".into(),
+                message: format!("namespace {name} is being terminated"),
+                field: "metadata.namespace".into(),
+            });
+        }
+        Err(error)
+    }
+}

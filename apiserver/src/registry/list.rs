@@ -1,0 +1,231 @@
+//! List: consistent pages by selector at a chosen version.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::registry::object::Object;
+use crate::registry::options::ListOptions;
+use crate::registry::resource::ResourceRef;
+use crate::registry::selector::FieldSelector;
+use crate::registry::{Registry, storage_error, table, unexpected};
+use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crate::storage::{ObjectKey, Record, Revision};
+
+/// How long a read waits for a version the server has not reached yet.
+const FUTURE: Duration = Duration::from_secs(3);
+/// Records decoded at once while looking for matches.
+const CHUNK: usize = 1000;
+
+/// One page of a list.
+#[derive(Debug, Clone)]
+pub struct List {
+    pub objects: Vec<Value>,
+    pub revision: Revision,
+    pub continue_token: String,
+    pub remaining: Option<usize>,
+}
+
+/// Records of one page that need no decoding, when the client wants the objects as they are stored.
+#[derive(Debug)]
+pub struct Page {
+    pub records: Vec<Record>,
+    pub revision: Revision,
+    pub continue_token: String,
+    pub remaining: Option<usize>,
+}
+
+/// Where and when a list starts.
+struct Start {
+    at: Option<Revision>,
+    after: Option<ObjectKey>,
+}
+
+impl Registry {
+    pub async fn list(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<List> {
+        check_fields(resource, &options.fields)?;
+        let start = self.start(namespace, options).await?;
+        let everything = options.labels.is_everything() && options.fields.is_everything();
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let (mut at, mut after) = (start.at, start.after);
+        let mut objects = Vec::new();
+        loop {
+            let chunk = if everything { limit } else { CHUNK };
+            let page = self.read(resource, namespace, options, at, after.as_ref(), chunk)?;
+            let (revision, remaining) = (page.revision, page.remaining);
+            let keys: Vec<ObjectKey> = page.records.iter().map(|r| r.key.clone()).collect();
+            let count = keys.len();
+            let decoded = self.decode_all(resource, page.records).await?;
+            for (i, object) in decoded.into_iter().enumerate() {
+                if !everything && !matches(resource, options, &object) {
+                    continue;
+                }
+                objects.push(object);
+                let left = count - i - 1 + remaining;
+                if objects.len() == limit && left > 0 {
+                    return Ok(List {
+                        objects,
+                        revision,
+                        continue_token: encode_token(revision, keys[i].as_str(), namespace),
+                        remaining: everything.then_some(left),
+                    });
+                }
+            }
+            if remaining == 0 {
+                return Ok(List { objects, revision, continue_token: String::new(), remaining: None });
+            }
+            at = Some(revision);
+            after = keys.last().cloned();
+        }
+    }
+
+    /// The page a list without selectors would show, undecoded.
+    pub async fn page(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<Page> {
+        let start = self.start(namespace, options).await?;
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let listing = self.read(resource, namespace, options, start.at, start.after.as_ref(), limit)?;
+        let continue_token = match listing.records.last() {
+            Some(last) if listing.remaining > 0 => encode_token(listing.revision, last.key.as_str(), namespace),
+            _ => String::new(),
+        };
+        let remaining = (listing.remaining > 0).then_some(listing.remaining);
+        Ok(Page { records: listing.records, revision: listing.revision, continue_token, remaining })
+    }
+
+    fn read(
+        &self,
+        resource: &ResourceRef,
+        namespace: &str,
+        options: &ListOptions,
+        at: Option<Revision>,
+        after: Option<&ObjectKey>,
+        limit: usize,
+    ) -> ApiResult<crate::storage::Listing> {
+        self.store.list(&table(resource), namespace, at, after, limit).map_err(|error| match error {
+            Error::Expired { .. } if options.continue_token.is_some() => ApiError::new(
+                Reason::Expired,
+                "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
+            ),
+            other => storage_error(other),
+        })
+    }
+
+    /// Every object of a resource in all namespaces, as it is now.
+    pub async fn list_all(&self, resource: &ResourceRef) -> ApiResult<Vec<Value>> {
+        Ok(self.list(resource, "", &ListOptions::default()).await?.objects)
+    }
+
+    async fn start(&self, namespace: &str, options: &ListOptions) -> ApiResult<Start> {
+        if let Some(token) = &options.continue_token {
+            if !options.resource_version.is_empty() && options.resource_version != "0" {
+                let text = "specifying resource version is not allowed when using continue";
+                return Err(ApiError::bad_request(text));
+            }
+            let (revision, key) = decode_token(token, namespace)?;
+            return Ok(Start { at: Some(revision), after: Some(key) });
+        }
+        let revision = parse_version(&options.resource_version)
+            .map_err(|e| ApiError::bad_request(format!("invalid resource version: {}", e.message)))?;
+        if revision == 0 {
+            return Ok(Start { at: None, after: None });
+        }
+        self.reach(revision).await?;
+        let exact = options.version_match == "Exact" || (options.version_match.is_empty() && options.limit > 0);
+        Ok(Start { at: exact.then_some(revision), after: None })
+    }
+
+    /// Waits until the server is at `revision`; 504 when it does not come.
+    pub(crate) async fn reach(&self, revision: Revision) -> ApiResult<()> {
+        let current = self.store.revision();
+        if revision <= current {
+            return Ok(());
+        }
+        if tokio::time::timeout(FUTURE, self.store.reached(revision)).await.is_ok() {
+            return Ok(());
+        }
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge".into(),
+            message: "Too large resource version".into(),
+            ..Cause::default()
+        };
+        let details = Details { causes: vec![cause], retry_after_seconds: Some(1), ..Details::default() };
+        let text = format!("Timeout: Too large resource version: {revision}, current: {}", self.store.revision());
+        Err(ApiError::new(Reason::Timeout, text).with_details(details))
+    }
+}
+
+/// `ParseResourceVersion`: empty and 0 mean any.
+pub(crate) fn parse_version(text: &str) -> ApiResult<Revision> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| {
+        unexpected(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
+    })
+}
+
+/// Refuses fields the kind cannot be selected by.
+pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> ApiResult<()> {
+    if fields.is_everything() {
+        return Ok(());
+    }
+    let known = resource.strategy.selectable_fields(&Value::Null);
+    for (path, _, _) in &fields.terms {
+        if path == "metadata.name" || path == "metadata.namespace" || known.iter().any(|(k, _)| k == path) {
+            continue;
+        }
+        let custom = resource.strategy.schema().is_some_and(|s| s.name.is_none());
+        return Err(ApiError::bad_request(if known.is_empty() && !custom {
+            format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        } else {
+            format!("field label not supported: {path}")
+        }));
+    }
+    Ok(())
+}
+
+pub(crate) fn matches(resource: &ResourceRef, options: &ListOptions, object: &Value) -> bool {
+    if !options.labels.matches(object.labels()) {
+        return false;
+    }
+    if options.fields.is_everything() {
+        return true;
+    }
+    let fields = resource.strategy.selectable_fields(object);
+    options.fields.matches(&|path| match path {
+        "metadata.name" => object.name().to_owned(),
+        "metadata.namespace" => object.namespace().to_owned(),
+        other => fields.iter().find(|(k, _)| k == other).map(|(_, v)| v.clone()).unwrap_or_default(),
+    })
+}
+
+fn encode_token(revision: Revision, key: &str, namespace: &str) -> String {
+    let start = if namespace.is_empty() { key } else { key.split_once('/').map_or(key, |(_, name)| name) };
+    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{start}\u{0}")}).to_string())
+}
+
+fn decode_token(token: &str, namespace: &str) -> ApiResult<(Revision, ObjectKey)> {
+    let invalid = |why: String| ApiError::bad_request(format!("invalid continue token: {why}"));
+    let bytes = URL_SAFE_NO_PAD
+        .decode(token)
+        .map_err(|_| invalid("continue key is not valid: illegal base64 data at input byte 0".into()))?;
+    let token: Value = serde_json::from_slice(&bytes).map_err(|_| {
+        let first = char::from(bytes.first().copied().unwrap_or_default());
+        invalid(format!("continue key is not valid: invalid character '{first}' looking for beginning of value"))
+    })?;
+    if token["v"] != "meta.k8s.io/v1" {
+        return Err(invalid(format!("server does not recognize this encoded version {}", token["v"])));
+    }
+    let start = token["start"].as_str().unwrap_or_default().trim_end_matches('\u{0}');
+    if start.is_empty() || start.contains("..") {
+        return Err(invalid("encoded start key does not match the requested list".into()));
+    }
+    let revision = token["rv"].as_u64().ok_or_else(|| invalid("incorrect encoded start resourceVersion 0".into()))?;
+    let key = if namespace.is_empty() { ObjectKey::from_stored(start) } else { ObjectKey::new(namespace, start) };
+    Ok((revision, key))
+}

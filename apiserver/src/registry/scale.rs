@@ -1,0 +1,77 @@
+//! The scale subresource: a `Scale` read from and written through its parent. Pure.
+
+use serde_json::{Map, Value, json};
+
+use crate::registry::object::Object;
+use crate::registry::resource::{ResourceRef, ScalePaths};
+use crate::registry::selector::LabelSelector;
+use crate::status::{ApiError, ApiResult, FieldError};
+
+fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    path.trim_start_matches('.').split('.').try_fold(object, |value, key| value.get(key))
+}
+
+fn put(object: &mut Value, path: &str, value: Value) {
+    let mut slot = object;
+    for key in path.trim_start_matches('.').split('.') {
+        if !slot.is_object() {
+            *slot = Value::Object(Map::new());
+        }
+        slot = &mut slot[key];
+    }
+    *slot = value;
+}
+
+/// The `autoscaling/v1` Scale of an object.
+pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
+    let mut metadata = Map::new();
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object["metadata"].get(key) {
+            metadata.insert(key.into(), value.clone());
+        }
+    }
+    let replicas = |path: &str| at(object, path).and_then(Value::as_i64).unwrap_or(0);
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": {}, "status": {"replicas": replicas(&paths.status_replicas)},
+    });
+    let wanted = replicas(&paths.spec_replicas);
+    if wanted != 0 {
+        scale["spec"]["replicas"] = wanted.into();
+    }
+    let selector = match paths.selector.as_deref().and_then(|path| at(object, path)) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Object(labels)) => {
+            let structured = labels.contains_key("matchLabels") || labels.contains_key("matchExpressions");
+            let selector = Value::Object(labels.clone());
+            let selector = if structured { selector } else { json!({"matchLabels": selector}) };
+            LabelSelector::from_object(Some(&selector)).map(|s| s.to_string()).unwrap_or_default()
+        }
+        _ => String::new(),
+    };
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
+}
+
+/// The parent with the replicas (and preconditions) of a changed Scale.
+pub(crate) fn write(resource: &ResourceRef, paths: &ScalePaths, live: &Value, scale: &Value) -> ApiResult<Value> {
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if replicas < 0 {
+        let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+        return Err(ApiError::invalid("autoscaling", "Scale", live.name(), vec![error]));
+    }
+    let uid = scale.uid();
+    if !uid.is_empty() && uid != live.uid() {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid());
+        return Err(ApiError::conflict(&resource.gvr.group, &resource.gvr.resource, live.name(), why));
+    }
+    let mut new = live.clone();
+    put(&mut new, &paths.spec_replicas, replicas.into());
+    let version = scale.resource_version();
+    if !version.is_empty() {
+        new.metadata_mut().insert("resourceVersion".into(), version.into());
+    }
+    Ok(new)
+}
