@@ -1,0 +1,201 @@
+//! The fixed strings of the Karmada APIs: labels, annotations, taints, finalizers, conditions, event reasons. Other
+//! tools read and write them, so they never change.
+
+/// Labels.
+pub mod label {
+    pub const PROPAGATION_POLICY_PERMANENT_ID: &str = "propagationpolicy.karmada.io/permanent-id";
+    pub const CLUSTER_PROPAGATION_POLICY_PERMANENT_ID: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
+    pub const RESOURCE_BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
+    pub const CLUSTER_RESOURCE_BINDING_PERMANENT_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
+    pub const WORK_PERMANENT_ID: &str = "work.karmada.io/permanent-id";
+    pub const MULTI_CLUSTER_SERVICE_PERMANENT_ID: &str = "multiclusterservice.karmada.io/permanent-id";
+    /// `true` on member objects we manage.
+    pub const MANAGED: &str = "karmada.io/managed";
+    /// `true` on objects of the control plane's own components.
+    pub const SYSTEM: &str = "karmada.io/system";
+    /// Who made a binding that no policy made.
+    pub const BINDING_MANAGED_BY: &str = "binding.karmada.io/managed-by";
+    /// Which kind of object took a template, other than a policy.
+    pub const RESOURCE_TEMPLATE_CLAIMED_BY: &str = "resourcetemplate.karmada.io/claimed-by";
+    /// `true`: members decide about replicas.
+    pub const RETAIN_REPLICAS: &str = "resourcetemplate.karmada.io/retain-replicas";
+    /// `Always`: the object can not be deleted.
+    pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
+    /// `true` on namespaces that are not made in members by themselves.
+    pub const NAMESPACE_SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
+    /// Followed by a hash of the binding depended on by.
+    pub const DEPENDED_BY_PREFIX: &str = "resourcebinding.karmada.io/depended-by-";
+    pub const ENDPOINT_SLICE_NAMESPACE: &str = "endpointslice.karmada.io/namespace";
+    pub const ENDPOINT_SLICE_NAME: &str = "endpointslice.karmada.io/name";
+    pub const ENDPOINT_SLICE_MANAGED_BY: &str = "endpointslice.karmada.io/managed-by";
+    pub const MULTI_CLUSTER_SERVICE_NAMESPACE: &str = "multiclusterservice.karmada.io/namespace";
+    pub const MULTI_CLUSTER_SERVICE_NAME: &str = "multiclusterservice.karmada.io/name";
+    pub const FEDERATED_RESOURCE_QUOTA_NAMESPACE: &str = "federatedresourcequota.karmada.io/namespace";
+    pub const FEDERATED_RESOURCE_QUOTA_NAME: &str = "federatedresourcequota.karmada.io/name";
+    /// `rbac-defaults` on roles made at the start.
+    pub const BOOTSTRAPPING: &str = "karmada.io/bootstrapping";
+
+    pub const MANAGED_VALUE: &str = "true";
+    pub const SYSTEM_VALUE: &str = "true";
+    pub const RETAIN_REPLICAS_VALUE: &str = "true";
+    pub const DELETION_PROTECTED_ALWAYS: &str = "Always";
+    pub const ENDPOINT_SLICE_CONTROLLER: &str = "endpointslice-controller.karmada.io";
+    pub const ENDPOINT_SLICE_DISPATCH_CONTROLLER: &str = "endpointslice-dispatch-controller.karmada.io";
+    pub const BOOTSTRAPPING_RBAC_DEFAULTS: &str = "rbac-defaults";
+}
+
+/// Annotations.
+pub mod annotation {
+    /// The policy that took a template.
+    pub const PROPAGATION_POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
+    pub const PROPAGATION_POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
+    pub const CLUSTER_PROPAGATION_POLICY_NAME: &str = "clusterpropagationpolicy.karmada.io/name";
+    /// The work a member object came with.
+    pub const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
+    pub const WORK_NAME: &str = "work.karmada.io/name";
+    /// `overwrite` or `abort`.
+    pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
+    pub const CONFLICT_RESOLUTION_OVERWRITE: &str = "overwrite";
+    pub const CONFLICT_RESOLUTION_ABORT: &str = "abort";
+    /// The binding a work or member object came from.
+    pub const RESOURCE_BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
+    pub const RESOURCE_BINDING_NAME: &str = "resourcebinding.karmada.io/name";
+    pub const CLUSTER_RESOURCE_BINDING_NAME: &str = "clusterresourcebinding.karmada.io/name";
+    /// The objects a template refers to, as JSON.
+    pub const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
+    /// The template a member object was made from, and what of it is ours.
+    pub const RESOURCE_TEMPLATE_UID: &str = "resourcetemplate.karmada.io/uid";
+    pub const RESOURCE_TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
+    pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
+    pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
+    /// The placement a binding was last scheduled with, as JSON.
+    pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
+    /// The overrides a work was made with, as JSON.
+    pub const APPLIED_OVERRIDES: &str = "policy.karmada.io/applied-overrides";
+    pub const APPLIED_CLUSTER_OVERRIDES: &str = "policy.karmada.io/applied-cluster-overrides";
+    /// The cluster an imported EndpointSlice came from.
+    pub const ENDPOINT_SLICE_PROVISION_CLUSTER: &str = "endpointslice.karmada.io/provision-cluster";
+    pub const MULTI_CLUSTER_SERVICE_NAMESPACE: &str = "multiclusterservice.karmada.io/namespace";
+    pub const MULTI_CLUSTER_SERVICE_NAME: &str = "multiclusterservice.karmada.io/name";
+    /// The cluster an object read through search or the fleet-wide proxy is in.
+    pub const CACHED_FROM_CLUSTER: &str = "resource.karmada.io/cached-from-cluster";
+    /// The cluster a metric was read from.
+    pub const QUERY_FROM_CLUSTER: &str = "resource.karmada.io/query-from-cluster";
+}
+
+/// Keys of cluster taints.
+pub mod taint {
+    pub const UNSCHEDULABLE: &str = "cluster.karmada.io/unschedulable";
+    pub const NOT_READY: &str = "cluster.karmada.io/not-ready";
+    pub const UNREACHABLE: &str = "cluster.karmada.io/unreachable";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    pub const CLUSTER_CONTROLLER: &str = "karmada.io/cluster-controller";
+    pub const EXECUTION_CONTROLLER: &str = "karmada.io/execution-controller";
+    pub const BINDING_CONTROLLER: &str = "karmada.io/binding-controller";
+    pub const CLUSTER_RESOURCE_BINDING_CONTROLLER: &str = "karmada.io/cluster-resource-binding-controller";
+    pub const ENDPOINT_SLICE_CONTROLLER: &str = "karmada.io/endpointslice-controller";
+    pub const MCS_ENDPOINT_SLICE_COLLECT_CONTROLLER: &str = "karmada.io/mcs-endpointslice-collect-controller";
+    pub const MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER: &str = "karmada.io/mcs-endpointslice-dispatch-controller";
+    pub const MULTI_CLUSTER_SERVICE_CONTROLLER: &str = "karmada.io/multiclusterservice-controller";
+    pub const PROPAGATION_POLICY_CONTROLLER: &str = "karmada.io/propagation-policy-controller";
+    pub const CLUSTER_PROPAGATION_POLICY_CONTROLLER: &str = "karmada.io/cluster-propagation-policy-controller";
+    pub const BINDING_DEPENDENCIES_DISTRIBUTOR: &str = "karmada.io/binding-dependencies-distributor";
+}
+
+/// Condition types and their reasons.
+pub mod condition {
+    /// Of bindings.
+    pub const SCHEDULED: &str = "Scheduled";
+    pub const SCHEDULED_SUCCESS: &str = "Success";
+    pub const SCHEDULED_SCHEDULER_ERROR: &str = "SchedulerError";
+    pub const SCHEDULED_NO_CLUSTER_FIT: &str = "NoClusterFit";
+    pub const SCHEDULED_UNSCHEDULABLE: &str = "Unschedulable";
+    pub const SCHEDULED_QUOTA_EXCEEDED: &str = "QuotaExceeded";
+    pub const FULLY_APPLIED: &str = "FullyApplied";
+    pub const FULLY_APPLIED_SUCCESS: &str = "FullyAppliedSuccess";
+    pub const FULLY_APPLIED_FAILED: &str = "FullyAppliedFailed";
+    /// Of works.
+    pub const APPLIED: &str = "Applied";
+    pub const APPLIED_SUCCESSFUL: &str = "AppliedSuccessful";
+    pub const APPLIED_FAILED: &str = "AppliedFailed";
+    pub const DISPATCHING: &str = "Dispatching";
+    pub const DISPATCHING_DISPATCHING: &str = "Dispatching";
+    pub const DISPATCHING_SUSPENDED: &str = "SuspendDispatching";
+    /// Of clusters.
+    pub const READY: &str = "Ready";
+    pub const COMPLETE_API_ENABLEMENTS: &str = "CompleteAPIEnablements";
+    /// Of MultiClusterServices.
+    pub const SERVICE_APPLIED: &str = "ServiceApplied";
+    pub const ENDPOINT_SLICE_DISPATCHED: &str = "EndpointSliceDispatched";
+}
+
+/// Why and by whom a copy is taken out of a cluster.
+pub mod eviction {
+    pub const REASON_TAINT_UNTOLERATED: &str = "TaintUntolerated";
+    pub const REASON_APPLICATION_FAILURE: &str = "ApplicationFailure";
+    pub const PRODUCER_TAINT_MANAGER: &str = "TaintManager";
+    pub const PRODUCER_APPLICATION_FAILOVER: &str = "resource-binding-application-failover-controller";
+    pub const PRODUCER_CLUSTER_APPLICATION_FAILOVER: &str = "cluster-resource-binding-application-failover-controller";
+}
+
+/// Fields of clusters that selectors and spread constraints name.
+pub mod cluster_field {
+    pub const PROVIDER: &str = "provider";
+    pub const REGION: &str = "region";
+    pub const ZONE: &str = "zone";
+}
+
+/// The scheduler that takes care of bindings naming none.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// Reasons of events.
+pub mod event {
+    macro_rules! outcomes {
+        ($($succeed:ident $succeed_word:literal, $failed:ident $failed_word:literal;)*) => {
+            $( pub const $succeed: &str = $succeed_word; pub const $failed: &str = $failed_word; )*
+        };
+    }
+
+    outcomes! {
+        // Of clusters.
+        CREATE_EXECUTION_SPACE_SUCCEED "CreateExecutionSpaceSucceed", CREATE_EXECUTION_SPACE_FAILED "CreateExecutionSpaceFailed";
+        REMOVE_EXECUTION_SPACE_SUCCEED "RemoveExecutionSpaceSucceed", REMOVE_EXECUTION_SPACE_FAILED "RemoveExecutionSpaceFailed";
+        TAINT_CLUSTER_SUCCEED "TaintClusterSucceed", TAINT_CLUSTER_FAILED "TaintClusterFailed";
+        SYNC_IMPERSONATION_CONFIG_SUCCEED "SyncImpersonationConfigSucceed", SYNC_IMPERSONATION_CONFIG_FAILED "SyncImpersonationConfigFailed";
+        // Of works.
+        REFLECT_STATUS_SUCCEED "ReflectStatusSucceed", REFLECT_STATUS_FAILED "ReflectStatusFailed";
+        INTERPRET_HEALTH_SUCCEED "InterpretHealthSucceed", INTERPRET_HEALTH_FAILED "InterpretHealthFailed";
+        SYNC_SUCCEED "SyncSucceed", SYNC_FAILED "SyncFailed";
+        // Of bindings, templates and quotas.
+        SYNC_SCHEDULE_RESULT_SUCCEED "SyncScheduleResultToDependenciesSucceed", SYNC_SCHEDULE_RESULT_FAILED "SyncScheduleResultToDependenciesFailed";
+        SYNC_WORK_SUCCEED "SyncWorkSucceed", SYNC_WORK_FAILED "SyncWorkFailed";
+        AGGREGATE_STATUS_SUCCEED "AggregateStatusSucceed", AGGREGATE_STATUS_FAILED "AggregateStatusFailed";
+        SCHEDULE_BINDING_SUCCEED "ScheduleBindingSucceed", SCHEDULE_BINDING_FAILED "ScheduleBindingFailed";
+        DESCHEDULE_BINDING_SUCCEED "DescheduleBindingSucceed", DESCHEDULE_BINDING_FAILED "DescheduleBindingFailed";
+        EVICT_WORKLOAD_SUCCEED "EvictWorkloadFromClusterSucceed", EVICT_WORKLOAD_FAILED "EvictWorkloadFromClusterFailed";
+        COLLECT_OVERALL_STATUS_SUCCEED "CollectOverallStatusSucceed", COLLECT_OVERALL_STATUS_FAILED "CollectOverallStatusFailed";
+        APPLY_POLICY_SUCCEED "ApplyPolicySucceed", APPLY_POLICY_FAILED "ApplyPolicyFailed";
+        APPLY_OVERRIDE_POLICY_SUCCEED "ApplyOverridePolicySucceed", APPLY_OVERRIDE_POLICY_FAILED "ApplyOverridePolicyFailed";
+        GET_DEPENDENCIES_SUCCEED "GetDependenciesSucceed", GET_DEPENDENCIES_FAILED "GetDependenciesFailed";
+        GET_COMPONENTS_SUCCEED "GetComponentsSucceed", GET_COMPONENTS_FAILED "GetComponentsFailed";
+        GET_REPLICAS_SUCCEED "GetReplicasSucceed", GET_REPLICAS_FAILED "GetReplicasFailed";
+        PREEMPT_POLICY_SUCCEED "PreemptPolicySucceed", PREEMPT_POLICY_FAILED "PreemptPolicyFailed";
+        // Of services.
+        SYNC_DERIVED_SERVICE_SUCCEED "SyncDerivedServiceSucceed", SYNC_DERIVED_SERVICE_FAILED "SyncDerivedServiceFailed";
+        SYNC_SERVICE_SUCCEED "SyncServiceSucceed", SYNC_SERVICE_FAILED "SyncServiceFailed";
+        DISPATCH_ENDPOINT_SLICE_SUCCEED "DispatchEndpointSliceSucceed", DISPATCH_ENDPOINT_SLICE_FAILED "DispatchEndpointSliceFailed";
+    }
+
+    pub const WORK_DISPATCHING: &str = "WorkDispatching";
+    pub const CLEANUP_WORK_FAILED: &str = "CleanupWorkFailed";
+    pub const DEPENDENCY_POLICY_CONFLICT: &str = "DependencyPolicyConflict";
+    pub const CLUSTER_NOT_FOUND: &str = "ClusterNotFound";
+    pub const API_INCOMPATIBLE: &str = "APIIncompatible";
+    pub const START_RULE_FAILED: &str = "StartRuleFailed";
+    pub const SCALE_FAILED: &str = "ScaleFailed";
+    pub const UPDATE_STATUS_FAILED: &str = "UpdateStatusFailed";
+    pub const UPDATE_CRON_FEDERATED_HPA_FAILED: &str = "UpdateCronFederatedHPAFailed";
+}

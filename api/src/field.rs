@@ -1,0 +1,146 @@
+//! What is wrong with a field, in the words and order API servers use. Admission and the aggregated API collect these
+//! and turn them into a `Status` with causes.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// The sorts of field errors Kubernetes knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    TypeInvalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    Internal,
+}
+
+impl FieldErrorKind {
+    /// How a message begins.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
+        }
+    }
+
+    /// The `reason` of the cause in a `Status`.
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::Internal => "InternalError",
+        }
+    }
+}
+
+/// One thing wrong with one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    pub kind: FieldErrorKind,
+    /// A path as Kubernetes prints it: `spec.containers[0].name`, `metadata.labels[a/b]`.
+    pub field: String,
+    /// The bad value as printed; absent for kinds that print none.
+    pub value: Option<String>,
+    pub detail: String,
+}
+
+impl FieldError {
+    pub fn new(
+        kind: FieldErrorKind,
+        field: impl Into<String>,
+        value: Option<String>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { kind, field: field.into(), value, detail: detail.into() }
+    }
+
+    pub fn invalid<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Invalid, field, Some(printed(value)), detail)
+    }
+
+    pub fn type_invalid<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::TypeInvalid, field, Some(printed(value)), detail)
+    }
+
+    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Required, field, None, detail)
+    }
+
+    pub fn duplicate<V: Serialize + ?Sized>(field: impl Into<String>, value: &V) -> Self {
+        Self::new(FieldErrorKind::Duplicate, field, Some(printed(value)), "")
+    }
+
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Forbidden, field, None, detail)
+    }
+
+    /// `supported` is printed sorted.
+    pub fn not_supported<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, supported: &[&str]) -> Self {
+        let mut supported = supported.to_vec();
+        supported.sort_unstable();
+        let list: Vec<String> = supported.iter().map(|word| format!("{word:?}")).collect();
+        let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
+        Self::new(FieldErrorKind::NotSupported, field, Some(printed(value)), detail)
+    }
+
+    /// Everything but the field: the message of the cause.
+    pub fn body(&self) -> String {
+        let mut body = self.kind.title().to_owned();
+        for part in self.value.iter().chain((!self.detail.is_empty()).then_some(&self.detail)) {
+            body.push_str(": ");
+            body.push_str(part);
+        }
+        body
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.field, self.body())
+    }
+}
+
+/// Several errors in one message: a single one as it is, more in brackets, repeated ones once.
+pub fn aggregate(errors: &[FieldError]) -> String {
+    let mut messages: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let message = error.to_string();
+        if !messages.contains(&message) {
+            messages.push(message);
+        }
+    }
+    match messages.len() {
+        1 => messages.remove(0),
+        _ => format!("[{}]", messages.join(", ")),
+    }
+}
+
+/// A value as Go's JSON prints it, fields in the order of their declaration.
+pub fn printed<V: Serialize + ?Sized>(value: &V) -> String {
+    let text = serde_json::to_string(value).unwrap_or_else(|error| format!("<{error}>"));
+    if text.starts_with('"') {
+        return text;
+    }
+    // Go's encoder makes JSON safe for HTML unless the value is a bare string.
+    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}

@@ -1,0 +1,164 @@
+//! Kubernetes' rules for the shape of names, labels, taints and the like. Each function returns what is wrong with a
+//! text, in the words `kubectl` users know from API servers; nothing means it is fine.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+const DNS1123_LABEL_FORMAT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const DNS1123_LABEL_ERROR: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
+const DNS1123_SUBDOMAIN_ERROR: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
+const DNS1035_LABEL_FORMAT: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
+const DNS1035_LABEL_ERROR: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
+const QUALIFIED_NAME_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const QUALIFIED_NAME_ERROR: &str =
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+const LABEL_VALUE_FORMAT: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
+const LABEL_VALUE_ERROR: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+
+static DNS1123_LABEL: LazyLock<Regex> = LazyLock::new(|| anchored(DNS1123_LABEL_FORMAT));
+static DNS1123_SUBDOMAIN_FORMAT: LazyLock<String> =
+    LazyLock::new(|| format!("{DNS1123_LABEL_FORMAT}(\\.{DNS1123_LABEL_FORMAT})*"));
+static DNS1123_SUBDOMAIN: LazyLock<Regex> = LazyLock::new(|| anchored(&DNS1123_SUBDOMAIN_FORMAT));
+static DNS1035_LABEL: LazyLock<Regex> = LazyLock::new(|| anchored(DNS1035_LABEL_FORMAT));
+static QUALIFIED_NAME: LazyLock<Regex> = LazyLock::new(|| anchored(QUALIFIED_NAME_FORMAT));
+static LABEL_VALUE: LazyLock<Regex> = LazyLock::new(|| anchored(LABEL_VALUE_FORMAT));
+
+#[expect(clippy::expect_used, reason = "the patterns are constants above, each exercised by the tests below")]
+fn anchored(pattern: &str) -> Regex {
+    Regex::new(&format!("^(?:{pattern})$")).expect("a constant pattern compiles")
+}
+
+/// The words for a text longer than allowed.
+pub fn max_length_error(length: usize) -> String {
+    format!("must be no more than {length} bytes")
+}
+
+fn regex_error(message: &str, format: &str, examples: &[&str]) -> String {
+    if examples.is_empty() {
+        return format!("{message} (regex used for validation is '{format}')");
+    }
+    let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
+    // API servers join examples with " or " and leave a comma after each; the odd result is what people search for.
+    format!("{message} (e.g. {} regex used for validation is '{format}')", examples.join(" or ").trim_end())
+}
+
+/// A DNS label (RFC 1123): at most 63 lower-case letters, digits and dashes.
+pub fn dns1123_label(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if value.len() > 63 {
+        errors.push(max_length_error(63));
+    }
+    if !DNS1123_LABEL.is_match(value) {
+        if DNS1123_SUBDOMAIN.is_match(value) {
+            errors.push("must not contain dots".to_owned());
+        } else {
+            errors.push(regex_error(DNS1123_LABEL_ERROR, DNS1123_LABEL_FORMAT, &["my-name", "123-abc"]));
+        }
+    }
+    errors
+}
+
+/// A DNS subdomain (RFC 1123): labels joined by dots, at most 253 bytes.
+pub fn dns1123_subdomain(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if value.len() > 253 {
+        errors.push(max_length_error(253));
+    }
+    if !DNS1123_SUBDOMAIN.is_match(value) {
+        errors.push(regex_error(DNS1123_SUBDOMAIN_ERROR, &DNS1123_SUBDOMAIN_FORMAT, &["example.com"]));
+    }
+    errors
+}
+
+/// A DNS label that begins with a letter (RFC 1035).
+pub fn dns1035_label(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if value.len() > 63 {
+        errors.push(max_length_error(63));
+    }
+    if !DNS1035_LABEL.is_match(value) {
+        errors.push(regex_error(DNS1035_LABEL_ERROR, DNS1035_LABEL_FORMAT, &["my-name", "abc-123"]));
+    }
+    errors
+}
+
+/// A name with an optional DNS prefix, as label and annotation keys are.
+pub fn qualified_name(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    let name = match value.split_once('/') {
+        None => value,
+        Some((_, name)) if name.contains('/') => {
+            errors.push(format!(
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                regex_error(QUALIFIED_NAME_ERROR, QUALIFIED_NAME_FORMAT, &["MyName", "my.name", "123-abc"])
+            ));
+            return errors;
+        }
+        Some((prefix, name)) => {
+            if prefix.is_empty() {
+                errors.push("prefix part must be non-empty".to_owned());
+            } else {
+                errors.extend(dns1123_subdomain(prefix).into_iter().map(|error| format!("prefix part {error}")));
+            }
+            name
+        }
+    };
+    if name.is_empty() {
+        errors.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        errors.push(format!("name part {}", max_length_error(63)));
+    }
+    if !QUALIFIED_NAME.is_match(name) {
+        errors.push(format!(
+            "name part {}",
+            regex_error(QUALIFIED_NAME_ERROR, QUALIFIED_NAME_FORMAT, &["MyName", "my.name", "123-abc"])
+        ));
+    }
+    errors
+}
+
+/// The value of a label.
+pub fn label_value(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if value.len() > 63 {
+        errors.push(max_length_error(63));
+    }
+    if !LABEL_VALUE.is_match(value) {
+        errors.push(regex_error(LABEL_VALUE_ERROR, LABEL_VALUE_FORMAT, &["MyValue", "my_value", "12345"]));
+    }
+    errors
+}
+
+/// The name of a member cluster (Karmada's rule: its length leaves room for the names made from it).
+pub fn cluster_name(value: &str) -> Vec<String> {
+    if value.is_empty() {
+        return vec!["must be not empty".to_owned()];
+    }
+    if value.len() > crate::names::CLUSTER_NAME_MAX_LENGTH {
+        return vec![format!("must be no more than {} characters", crate::names::CLUSTER_NAME_MAX_LENGTH)];
+    }
+    dns1123_label(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wording() {
+        insta::assert_yaml_snapshot!([
+            ("label", dns1123_label("Bad_Name")),
+            ("label with dots", dns1123_label("a.b")),
+            ("label too long", dns1123_label(&"a".repeat(64))),
+            ("subdomain", dns1123_subdomain("a..b")),
+            ("1035", dns1035_label("1a")),
+            ("qualified", qualified_name("bad key!")),
+            ("qualified twice", qualified_name("a/b/c")),
+            ("qualified empty prefix", qualified_name("/b")),
+            ("value", label_value("a b")),
+            ("cluster", cluster_name("a.b")),
+            ("fine", [dns1123_label("a"), qualified_name("a.b/C_d"), label_value("")].concat()),
+        ]);
+    }
+}

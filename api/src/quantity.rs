@@ -1,0 +1,441 @@
+//! Amounts of resources, exactly as Kubernetes reads, adds and prints them.
+//!
+//! A quantity is a whole number of 10⁻⁹ plus the format it was written in. Finer fractions round away from zero, so
+//! that asking for a little never becomes asking for nothing. Amounts beyond ±1.7·10²⁹ stay at that bound.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
+use std::str::FromStr;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Why a text is no quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Format,
+    #[error("unable to parse numeric part of quantity")]
+    Numeric,
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+/// How a quantity is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `12e6`
+    DecimalExponent,
+    /// `12Mi`
+    BinarySI,
+    /// `12M`
+    #[default]
+    DecimalSI,
+}
+
+/// An amount of a resource. Two quantities are equal when their amounts are, however they are written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quantity {
+    nano: i128,
+    format: Format,
+}
+
+const NANO: i128 = 1_000_000_000;
+const DECIMAL_SUFFIXES: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+
+impl Quantity {
+    pub const ZERO: Self = Self { nano: 0, format: Format::DecimalSI };
+
+    /// So many whole units.
+    pub fn new(units: i64, format: Format) -> Self {
+        Self { nano: i128::from(units) * NANO, format }
+    }
+
+    /// So many thousandths.
+    pub fn from_milli(milli: i64, format: Format) -> Self {
+        Self { nano: i128::from(milli) * (NANO / 1000), format }
+    }
+
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        let parts = Parts::split(text)?;
+        let scale = interpret(parts.suffix).ok_or(QuantityError::Suffix)?;
+        parts.amount(scale)
+    }
+
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    pub fn is_zero(&self) -> bool {
+        self.nano == 0
+    }
+
+    /// -1, 0 or 1.
+    pub fn sign(&self) -> i32 {
+        match self.nano.cmp(&0) {
+            Ordering::Less => -1,
+            Ordering::Equal => 0,
+            Ordering::Greater => 1,
+        }
+    }
+
+    /// Whole units, rounded away from zero, and held at the bounds of `i64`.
+    pub fn value(&self) -> i64 {
+        self.scaled_value(0)
+    }
+
+    /// Thousandths, rounded away from zero, and held at the bounds of `i64`.
+    pub fn milli_value(&self) -> i64 {
+        self.scaled_value(-3)
+    }
+
+    /// In units of 10^scale, rounded away from zero, and held at the bounds of `i64`.
+    pub fn scaled_value(&self, scale: i32) -> i64 {
+        let scaled = shift(self.nano, -9 - scale);
+        i64::try_from(scaled).unwrap_or(if scaled < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    /// Rounded away from zero to a multiple of 10^scale.
+    pub fn round_up(&self, scale: i32) -> Self {
+        Self { nano: shift(shift(self.nano, -9 - scale), scale + 9), format: self.format }
+    }
+
+    pub fn as_f64(&self) -> f64 {
+        self.nano as f64 / NANO as f64
+    }
+
+    /// So many times this.
+    pub fn times(&self, factor: i64) -> Self {
+        Self { nano: self.nano.saturating_mul(i128::from(factor)), format: self.format }
+    }
+
+    /// How often `other` fits in, rounded down. Nothing when `other` is zero.
+    pub fn divided_by(&self, other: &Self) -> Option<i64> {
+        let times = self.nano.checked_div(other.nano)?;
+        Some(i64::try_from(times).unwrap_or(if times < 0 { i64::MIN } else { i64::MAX }))
+    }
+
+    /// Nothing takes its format from what it is joined with.
+    fn joined_format(&self, other: &Self) -> Format {
+        if self.is_zero() { other.format } else { self.format }
+    }
+
+    fn write_decimal(&self, formatter: &mut fmt::Formatter<'_>, exponents: bool) -> fmt::Result {
+        let (mut mantissa, mut exponent) = (self.nano, -9);
+        while mantissa % 1000 == 0 && (exponents || exponent < 18) {
+            mantissa /= 1000;
+            exponent += 3;
+        }
+        write!(formatter, "{mantissa}")?;
+        if !exponents {
+            let suffix = DECIMAL_SUFFIXES.iter().find(|(_, power)| *power == exponent).map_or("", |(suffix, _)| suffix);
+            formatter.write_str(suffix)
+        } else if exponent == 0 {
+            Ok(())
+        } else {
+            write!(formatter, "e{exponent}")
+        }
+    }
+
+    fn write_binary(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut mantissa, mut power) = (self.nano / NANO, 0);
+        while mantissa % 1024 == 0 && power + 1 < BINARY_SUFFIXES.len() {
+            mantissa /= 1024;
+            power += 1;
+        }
+        write!(formatter, "{mantissa}{}", BINARY_SUFFIXES[power])
+    }
+}
+
+/// Multiplies by 10^power; a fraction that would be lost rounds away from zero.
+fn shift(value: i128, power: i32) -> i128 {
+    let Some(factor) = 10_i128.checked_pow(power.unsigned_abs()) else {
+        return if power > 0 { value.saturating_mul(i128::MAX) } else { value.signum() };
+    };
+    if power >= 0 {
+        return value.saturating_mul(factor);
+    }
+    let quotient = value / factor;
+    if value % factor == 0 { quotient } else { quotient + value.signum() }
+}
+
+/// What a suffix multiplies with.
+#[derive(Clone, Copy)]
+struct Scale {
+    binary: bool,
+    exponent: i32,
+    format: Format,
+}
+
+fn interpret(suffix: &str) -> Option<Scale> {
+    if let Some((_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(word, _)| *word == suffix) {
+        return Some(Scale { binary: false, exponent: *exponent, format: Format::DecimalSI });
+    }
+    if let Some(power) = BINARY_SUFFIXES.iter().position(|word| *word == suffix) {
+        return Some(Scale { binary: true, exponent: 10 * i32::try_from(power).ok()?, format: Format::BinarySI });
+    }
+    let exponent = suffix.strip_prefix(['e', 'E']).filter(|rest| !rest.is_empty())?;
+    // An exponent beyond what an amount can hold is cut off here; the amount is held at its bound anyway.
+    let exponent = exponent.parse::<i64>().ok()?.clamp(-1000, 1000);
+    Some(Scale { binary: false, exponent: i32::try_from(exponent).ok()?, format: Format::DecimalExponent })
+}
+
+/// The pieces of a written quantity.
+struct Parts<'t> {
+    negative: bool,
+    digits: &'t str,
+    fraction: &'t str,
+    suffix: &'t str,
+}
+
+impl<'t> Parts<'t> {
+    fn split(text: &'t str) -> Result<Self, QuantityError> {
+        if text.is_empty() {
+            return Err(QuantityError::Format);
+        }
+        let (negative, rest) = match text.as_bytes()[0] {
+            b'-' => (true, &text[1..]),
+            b'+' => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let (digits, rest) = split_while(rest, |byte| byte.is_ascii_digit());
+        let (fraction, suffix) = match rest.strip_prefix('.') {
+            Some(rest) => split_while(rest, |byte| byte.is_ascii_digit()),
+            None => ("", rest),
+        };
+        let (_, rest) = split_while(suffix, |byte| b"eEinumkKMGTP".contains(&byte));
+        let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+        if !split_while(rest, |byte| byte.is_ascii_digit()).1.is_empty() {
+            return Err(QuantityError::Format);
+        }
+        Ok(Self { negative, digits, fraction, suffix })
+    }
+
+    fn amount(&self, scale: Scale) -> Result<Quantity, QuantityError> {
+        // Beyond these many digits an amount is out of bounds, or below the smallest fraction.
+        let fraction = &self.fraction[..self.fraction.len().min(30)];
+        let lost = self.fraction[fraction.len()..].bytes().any(|digit| digit != b'0');
+        let places = i32::try_from(fraction.len()).map_err(|_| QuantityError::Numeric)?;
+        let mut value: i128 = 0;
+        for digit in self.digits.bytes().chain(fraction.bytes()) {
+            value = value.saturating_mul(10).saturating_add(i128::from(digit - b'0'));
+        }
+        let mut format = scale.format;
+        let mut nano = if scale.binary {
+            shift(value.saturating_mul(1 << scale.exponent), 9 - places)
+        } else {
+            shift(value, 9 + scale.exponent - places)
+        };
+        if lost && nano == 0 {
+            nano = 1;
+        }
+        if format == Format::BinarySI {
+            nano = nano.min(i128::from(i64::MAX) * NANO);
+            if nano > 0 && nano < NANO {
+                format = Format::DecimalSI;
+            }
+        }
+        Ok(Quantity { nano: if self.negative { -nano } else { nano }, format })
+    }
+}
+
+fn split_while(text: &str, matches: impl Fn(u8) -> bool) -> (&str, &str) {
+    let end = text.bytes().position(|byte| !matches(byte)).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+impl fmt::Display for Quantity {
+    /// The canonical form: no fraction, the largest suffix that leaves the number whole.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nano == 0 {
+            return formatter.write_str("0");
+        }
+        match self.format {
+            Format::DecimalExponent => self.write_decimal(formatter, true),
+            Format::BinarySI if self.nano.abs() >= 1024 * NANO && self.nano % NANO == 0 => self.write_binary(formatter),
+            Format::DecimalSI | Format::BinarySI => self.write_decimal(formatter, false),
+        }
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        Self::parse(text)
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nano == other.nano
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nano.cmp(&other.nano)
+    }
+}
+
+impl Add for Quantity {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { nano: self.nano.saturating_add(other.nano), format: self.joined_format(&other) }
+    }
+}
+
+impl Sub for Quantity {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { nano: self.nano.saturating_sub(other.nano), format: self.joined_format(&other) }
+    }
+}
+
+impl Neg for Quantity {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self { nano: -self.nano, format: self.format }
+    }
+}
+
+impl AddAssign for Quantity {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl SubAssign for Quantity {
+    fn sub_assign(&mut self, other: Self) {
+        *self = *self - other;
+    }
+}
+
+impl TryFrom<&WireQuantity> for Quantity {
+    type Error = QuantityError;
+
+    fn try_from(wire: &WireQuantity) -> Result<Self, QuantityError> {
+        Self::parse(wire.0.trim())
+    }
+}
+
+impl From<Quantity> for WireQuantity {
+    fn from(quantity: Quantity) -> Self {
+        WireQuantity(quantity.to_string())
+    }
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = match serde_json::Value::deserialize(deserializer)? {
+            serde_json::Value::String(text) => text,
+            serde_json::Value::Number(number) => number.to_string(),
+            serde_json::Value::Null => return Ok(Self::ZERO),
+            _ => return Err(serde::de::Error::custom(QuantityError::Format)),
+        };
+        Self::parse(written.trim()).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("0", "0")]
+    #[case("0Ki", "0")]
+    #[case("1", "1")]
+    #[case("+5", "5")]
+    #[case("-5", "-5")]
+    #[case("0.5", "500m")]
+    #[case("1.5", "1500m")]
+    #[case("1000m", "1")]
+    #[case("100m", "100m")]
+    #[case("0.0001", "100u")]
+    #[case("0.1n", "1n")]
+    #[case("1000", "1k")]
+    #[case("1001", "1001")]
+    #[case("1000000k", "1G")]
+    #[case("12E", "12E")]
+    #[case("12e6", "12e6")]
+    #[case("1e1", "10")]
+    #[case("100e-5", "1e-3")]
+    #[case("1024", "1024")]
+    #[case("1Ki", "1Ki")]
+    #[case("1024Mi", "1Gi")]
+    #[case("1.5Gi", "1536Mi")]
+    #[case("0.5Ki", "512")]
+    #[case("1000Ki", "1000Ki")]
+    #[case("0.0001Ki", "102400u")]
+    #[case("100Ei", "9223372036854775807")]
+    #[case("9223372036854775807", "9223372036854775807")]
+    fn canonical_form(#[case] written: &str, #[case] canonical: &str) {
+        assert_eq!(Quantity::parse(written).unwrap().to_string(), canonical, "{written}");
+    }
+
+    #[rstest]
+    #[case("", QuantityError::Format)]
+    #[case("1.1.M", QuantityError::Format)]
+    #[case("1+1.0M", QuantityError::Format)]
+    #[case("0.1mi", QuantityError::Suffix)]
+    #[case("aoeu", QuantityError::Format)]
+    #[case(".5i", QuantityError::Suffix)]
+    #[case("-3.01e-", QuantityError::Suffix)]
+    #[case("1 Gi", QuantityError::Format)]
+    fn refused(#[case] written: &str, #[case] error: QuantityError) {
+        assert_eq!(Quantity::parse(written), Err(error), "{written}");
+    }
+
+    #[test]
+    fn arithmetic() {
+        let quantity = |text: &str| Quantity::parse(text).unwrap();
+        assert_eq!((quantity("1Gi") + quantity("512Mi")).to_string(), "1536Mi");
+        assert_eq!((Quantity::ZERO + quantity("1Gi")).to_string(), "1Gi");
+        assert_eq!((quantity("1") - quantity("300m")).to_string(), "700m");
+        assert_eq!(quantity("250m").times(3).to_string(), "750m");
+        assert_eq!(quantity("1.0001").milli_value(), 1001);
+        assert_eq!(quantity("-1.0001").value(), -2);
+        assert_eq!(quantity("100m").value(), 1);
+        assert_eq!(quantity("1.2").round_up(0).to_string(), "2");
+        assert_eq!(quantity("7").divided_by(&quantity("2")), Some(3));
+        assert_eq!(quantity("7").divided_by(&Quantity::ZERO), None);
+        assert!(quantity("1000m") == quantity("1") && quantity("1Ki") > quantity("1k"));
+        assert_eq!(quantity("16E").value(), i64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn printing_and_reading_keep_the_amount(
+            number in -1_000_000_000_000_i64..1_000_000_000_000,
+            fraction in 0_u32..1_000_000,
+            suffix in prop::sample::select(vec!["", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3", "e-3", "E6"]),
+        ) {
+            let read = Quantity::parse(&format!("{number}.{fraction:06}{suffix}")).unwrap();
+            let again = Quantity::parse(&read.to_string()).unwrap();
+            prop_assert_eq!(read, again);
+            prop_assert_eq!(read.to_string(), again.to_string());
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Field selectors in their string form: `metadata.name=web,status.phase!=Running`. Backslashes escape commas, equals
+//! signs and backslashes in values.
+
+use std::fmt;
+
+use crate::selector::SelectorError;
+
+/// A test of one field.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FieldRequirement {
+    pub field: String,
+    /// Whether the field has to have the value; otherwise it must not.
+    pub equals: bool,
+    pub value: String,
+}
+
+/// Requirements on fields, all of which have to hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FieldSelector {
+    requirements: Vec<FieldRequirement>,
+}
+
+impl FieldSelector {
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let mut requirements = Vec::new();
+        for term in split_terms(text).into_iter().filter(|term| !term.is_empty()) {
+            let not_understood = || SelectorError::Field { selector: text.to_owned(), term: term.to_owned() };
+            let (field, operator, value) = split_term(term).ok_or_else(not_understood)?;
+            let value = unescape(value).ok_or_else(not_understood)?;
+            requirements.push(FieldRequirement { field: field.to_owned(), equals: operator != "!=", value });
+        }
+        Ok(Self { requirements })
+    }
+
+    pub fn requirements(&self) -> &[FieldRequirement] {
+        &self.requirements
+    }
+
+    /// Whether everything matches.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Matches fields looked up by path. A field that is not there is empty.
+    pub fn matches_with<'v>(&self, lookup: impl Fn(&str) -> Option<std::borrow::Cow<'v, str>>) -> bool {
+        self.requirements.iter().all(|requirement| {
+            (lookup(&requirement.field).unwrap_or_default() == requirement.value) == requirement.equals
+        })
+    }
+
+    /// The value a field has to have, if there is just one.
+    pub fn required_value(&self, field: &str) -> Option<&str> {
+        let requirement =
+            self.requirements.iter().find(|requirement| requirement.field == field && requirement.equals)?;
+        Some(&requirement.value)
+    }
+}
+
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut terms = Vec::new();
+    let (mut start, mut escaped) = (0, false);
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b',' => {
+                terms.push(&text[start..index]);
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    terms.push(&text[start..]);
+    terms
+}
+
+fn split_term(term: &str) -> Option<(&str, &str, &str)> {
+    (0..term.len()).filter(|index| term.is_char_boundary(*index)).find_map(|index| {
+        let operator = ["!=", "==", "="].into_iter().find(|operator| term[index..].starts_with(operator))?;
+        Some((&term[..index], operator, &term[index + operator.len()..]))
+    })
+}
+
+fn unescape(value: &str) -> Option<String> {
+    let mut plain = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => plain.push(characters.next().filter(|next| matches!(next, '\\' | ',' | '='))?),
+            ',' | '=' => return None,
+            other => plain.push(other),
+        }
+    }
+    Some(plain)
+}
+
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, requirement) in self.requirements.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let operator = if requirement.equals { "=" } else { "!=" };
+            let value = requirement.value.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
+            write!(formatter, "{comma}{}{operator}{value}", requirement.field)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("", true)]
+    #[case("metadata.name=web", true)]
+    #[case("metadata.name==web,status.phase!=Failed", true)]
+    #[case("metadata.name!=web", false)]
+    #[case("spec.nodeName=", true)]
+    #[case(r"odd=a\,b\=c\\d", true)]
+    fn fields(#[case] text: &str, #[case] expected: bool) {
+        let selector = FieldSelector::parse(text).unwrap();
+        let matches = selector.matches_with(|field| match field {
+            "metadata.name" => Some("web".into()),
+            "odd" => Some(r"a,b=c\d".into()),
+            _ => None,
+        });
+        assert_eq!(matches, expected, "{text}");
+        assert_eq!(FieldSelector::parse(&selector.to_string()).unwrap(), selector);
+    }
+
+    #[test]
+    fn refusals() {
+        let error = FieldSelector::parse("metadata.name").unwrap_err();
+        assert_eq!(error.to_string(), "invalid selector: 'metadata.name'; can't understand 'metadata.name'");
+        assert!(FieldSelector::parse(r"a=b\x").is_err());
+        assert!(FieldSelector::parse("a=b=c").is_err());
+    }
+}

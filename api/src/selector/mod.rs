@@ -1,0 +1,25 @@
+//! Label and field selectors: read from their string form and from objects, matched, printed.
+
+mod field;
+mod label;
+mod parse;
+
+pub use field::{FieldRequirement, FieldSelector};
+pub use label::{Operator, Requirement, Selector};
+
+use crate::field::FieldError;
+
+/// Why a selector can not be used. The words are those of API servers, which pass them on to users.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    #[error("unable to parse requirement: {0}")]
+    Requirement(String),
+    #[error("{0}")]
+    Syntax(String),
+    #[error("{}", crate::field::aggregate(.0))]
+    Invalid(Vec<FieldError>),
+    #[error("{0:?} is not a valid label selector operator")]
+    Operator(String),
+    #[error("invalid selector: '{selector}'; can't understand '{term}'")]
+    Field { selector: String, term: String },
+}

@@ -1,0 +1,202 @@
+//! The grammar of the string form of label selectors:
+//!
+//! ```text
+//! selector    := requirement { "," requirement }
+//! requirement := [ "!" ] key | key ( "=" | "==" | "!=" | ">" | "<" ) [ value ] | key ( "in" | "notin" ) "(" values ")"
+//! values      := [ value ] { "," [ value ] }
+//! ```
+
+use std::collections::BTreeSet;
+
+use crate::names::format;
+use crate::selector::{Operator, Requirement, SelectorError};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    End,
+    Open,
+    Close,
+    Comma,
+    Not,
+    Operator(Operator),
+    Identifier,
+}
+
+fn is_special(character: char) -> bool {
+    matches!(character, '=' | '!' | '(' | ')' | ',' | '>' | '<')
+}
+
+fn tokens(text: &str) -> Vec<(Token, &str)> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let length = if is_special(first) {
+            ["==", "!="].iter().find(|pair| rest.starts_with(**pair)).map_or(1, |pair| pair.len())
+        } else {
+            rest.find(|character: char| is_special(character) || character.is_whitespace()).unwrap_or(rest.len())
+        };
+        let (word, after) = rest.split_at(length);
+        let token = match word {
+            "(" => Token::Open,
+            ")" => Token::Close,
+            "," => Token::Comma,
+            "!" => Token::Not,
+            "=" => Token::Operator(Operator::Equals),
+            "==" => Token::Operator(Operator::DoubleEquals),
+            "!=" => Token::Operator(Operator::NotEquals),
+            ">" => Token::Operator(Operator::GreaterThan),
+            "<" => Token::Operator(Operator::LessThan),
+            "in" => Token::Operator(Operator::In),
+            "notin" => Token::Operator(Operator::NotIn),
+            _ => Token::Identifier,
+        };
+        tokens.push((token, word));
+        rest = after.trim_start();
+    }
+    tokens
+}
+
+struct Parser<'t> {
+    tokens: Vec<(Token, &'t str)>,
+    position: usize,
+}
+
+impl<'t> Parser<'t> {
+    /// The next token where an operator may stand.
+    fn operator_ahead(&self) -> (Token, &'t str) {
+        self.tokens.get(self.position).copied().unwrap_or((Token::End, ""))
+    }
+
+    /// The next token where a key or value stands: `in` and `notin` are words like any other there.
+    fn ahead(&self) -> (Token, &'t str) {
+        match self.operator_ahead() {
+            (Token::Operator(Operator::In | Operator::NotIn), word) => (Token::Identifier, word),
+            other => other,
+        }
+    }
+
+    fn take(&mut self) -> (Token, &'t str) {
+        let taken = self.ahead();
+        self.position += 1;
+        taken
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, SelectorError> {
+        let mut absent = false;
+        let (mut token, mut word) = self.take();
+        if token == Token::Not {
+            absent = true;
+            (token, word) = self.take();
+        }
+        if token != Token::Identifier {
+            return Err(SelectorError::Syntax(format!("found '{word}', expected: identifier")));
+        }
+        let key = word;
+        if let problems @ [_, ..] = format::qualified_name(key).as_slice() {
+            let error = crate::field::FieldError::invalid("<nil>", key, problems.join("; "));
+            return Err(SelectorError::Syntax(error.to_string()));
+        }
+        if absent {
+            return Requirement::new(key, Operator::DoesNotExist, BTreeSet::new());
+        }
+        if matches!(self.ahead().0, Token::End | Token::Comma) {
+            return Requirement::new(key, Operator::Exists, BTreeSet::new());
+        }
+        let (token, word) = self.operator_ahead();
+        self.position += 1;
+        let Token::Operator(operator) = token else {
+            return Err(SelectorError::Syntax(format!("found '{word}', expected: in, notin, =, ==, !=, gt, lt")));
+        };
+        let values = match operator {
+            Operator::In | Operator::NotIn => self.values()?,
+            _ => self.exact_value()?,
+        };
+        Requirement::new(key, operator, values)
+    }
+
+    fn exact_value(&mut self) -> Result<BTreeSet<String>, SelectorError> {
+        match self.ahead() {
+            (Token::End | Token::Comma, _) => Ok(BTreeSet::from([String::new()])),
+            (Token::Identifier, word) => {
+                self.position += 1;
+                Ok(BTreeSet::from([word.to_owned()]))
+            }
+            (_, word) => Err(SelectorError::Syntax(format!("found '{word}', expected: identifier"))),
+        }
+    }
+
+    fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
+        let (token, word) = self.take();
+        if token != Token::Open {
+            return Err(SelectorError::Syntax(format!("found '{word}' expected: '('")));
+        }
+        match self.ahead() {
+            (Token::Close, _) => {
+                self.position += 1;
+                return Ok(BTreeSet::new());
+            }
+            (Token::Identifier | Token::Comma, _) => {}
+            (_, word) => {
+                return Err(SelectorError::Syntax(format!("found '{word}', expected: ',', ')' or identifier")));
+            }
+        }
+        let mut values = BTreeSet::new();
+        let mut expects_value = true;
+        loop {
+            match self.take() {
+                (Token::Identifier, word) if expects_value => {
+                    values.insert(word.to_owned());
+                    expects_value = false;
+                }
+                // A comma with nothing before it, or nothing after it, stands for the empty value.
+                (Token::Comma, _) => {
+                    if expects_value {
+                        values.insert(String::new());
+                    }
+                    expects_value = true;
+                }
+                (Token::Close, _) => {
+                    if expects_value {
+                        values.insert(String::new());
+                    }
+                    return Ok(values);
+                }
+                (_, word) if expects_value => {
+                    return Err(SelectorError::Syntax(format!("found '{word}', expected: ',', or identifier")));
+                }
+                (_, word) => return Err(SelectorError::Syntax(format!("found '{word}', expected: ',' or ')'"))),
+            }
+        }
+    }
+}
+
+/// The requirements of a selector, as written.
+pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError> {
+    let mut parser = Parser { tokens: tokens(text), position: 0 };
+    let mut requirements = Vec::new();
+    loop {
+        match parser.ahead() {
+            (Token::Identifier | Token::Not, _) => {}
+            (Token::End, _) => return Ok(requirements),
+            (_, word) => {
+                return Err(SelectorError::Syntax(format!(
+                    "found '{word}', expected: !, identifier, or 'end of string'"
+                )));
+            }
+        }
+        let requirement = parser.requirement().map_err(|error| SelectorError::Requirement(error.to_string()))?;
+        requirements.push(requirement);
+        match parser.take() {
+            (Token::End, _) => return Ok(requirements),
+            (Token::Comma, _) => match parser.ahead() {
+                (Token::Identifier | Token::Not, _) => {}
+                (_, word) => {
+                    return Err(SelectorError::Syntax(format!("found '{word}', expected: identifier after ','")));
+                }
+            },
+            (_, word) => {
+                return Err(SelectorError::Syntax(format!("found '{word}', expected: ',' or 'end of string'")));
+            }
+        }
+    }
+}
