@@ -18,6 +18,7 @@ pub mod names;
 pub mod networking;
 mod object;
 pub mod policy;
+pub mod print;
 pub mod quantity;
 pub mod remedy;
 pub mod search;

@@ -45,7 +45,7 @@ impl ApiResources {
         let mut chosen: Vec<&ApiResource> = Vec::new();
         for resource in &self.resources {
             let same = |other: &&ApiResource| {
-                other.gvr.group() == resource.gvr.group() && other.gvr.resource() == resource.gvr.resource()
+                other.gvr.group == resource.gvr.group && other.gvr.resource == resource.gvr.resource
             };
             match chosen.iter().position(|other| same(other)) {
                 None => chosen.push(resource),

@@ -22,7 +22,7 @@ impl Clusters {
 
     pub fn contains(&self, name: &ClusterName) -> bool {
         match self {
-            Self::All => *name != ClusterName::control_plane(),
+            Self::All => !name.is_control_plane(),
             Self::Names(names) => names.contains(name),
         }
     }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn the_last_one_out_ends_the_interest() {
         let interests = Interests::default();
-        let cluster = ClusterName::new("member1").unwrap();
+        let cluster = ClusterName::parse("member1").unwrap();
         let pods = Gvr::new("", "v1", "pods");
         let declare = |namespaces, why| {
             interests.declare(Interest { clusters: Clusters::All, resource: pods.clone(), namespaces, why })

@@ -107,7 +107,7 @@ impl Fleet {
 
     /// Client of a member, or of the control plane under its reserved name.
     pub fn client(&self, cluster: &ClusterName) -> Result<Client, Error> {
-        if *cluster == ClusterName::control_plane() {
+        if cluster.is_control_plane() {
             return Ok(self.control_plane());
         }
         self.member(cluster).ok_or_else(|| Error::UnknownCluster(cluster.clone()))?.client()
@@ -245,7 +245,7 @@ impl Keeper {
             self.hear(heard);
         }
         if !stop.is_cancelled() {
-            self.inner.health.send_replace(Err("the watch on Clusters ended".to_owned()));
+            let _ = self.inner.health.send_replace(Err("the watch on Clusters ended".to_owned()));
         }
     }
 
@@ -254,7 +254,7 @@ impl Keeper {
             Heard::Trouble(what, reason) => {
                 tracing::warn!(what, reason, "watch interrupted, retrying");
                 if !self.started {
-                    self.inner.health.send_replace(Err(reason));
+                    let _ = self.inner.health.send_replace(Err(reason));
                 }
                 return;
             }
@@ -279,7 +279,7 @@ impl Keeper {
                     self.clusters.retain(|name, _| seen.contains(name));
                 }
                 self.started = true;
-                self.inner.health.send_replace(Ok(()));
+                let _ = self.inner.health.send_replace(Ok(()));
             }
             Event::Apply(cluster) => {
                 self.clusters.insert(cluster.name_any(), Arc::new(cluster));
@@ -338,7 +338,7 @@ impl Keeper {
         let mut after = Members::new();
         let mut changes = Vec::new();
         for (name, cluster) in &self.clusters {
-            let Ok(name) = ClusterName::new(name) else { continue };
+            let Ok(name) = ClusterName::parse(name) else { continue };
             let previous = before.get(&name);
             let member = Arc::new(self.member(&name, cluster, previous));
             match previous {

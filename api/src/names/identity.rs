@@ -83,6 +83,11 @@ impl Gvr {
         join_api_version(&self.group, &self.version)
     }
 
+    /// `deployments.apps`, or `pods` for the core group: the version-free name CRDs and people use.
+    pub fn group_resource(&self) -> String {
+        if self.group.is_empty() { self.resource.to_string() } else { format!("{}.{}", self.resource, self.group) }
+    }
+
     /// Where the API server serves it: `/api/v1/pods`, `/apis/apps/v1/namespaces/default/deployments`.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };

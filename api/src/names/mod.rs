@@ -105,12 +105,28 @@ name_type! {
 /// The longest cluster name.
 pub const CLUSTER_NAME_MAX_LENGTH: usize = 48;
 
+/// The control plane's own place among the clusters objects come from. Not a DNS label, so no Cluster can be called so.
+pub const CONTROL_PLANE: &str = "@control-plane";
+
 impl ClusterName {
+    /// A name a Cluster may have, or the reserved name of the control plane.
     pub fn parse(name: &str) -> Result<Self, NameError> {
+        if name == CONTROL_PLANE {
+            return Ok(Self::control_plane());
+        }
         match format::cluster_name(name).into_iter().next() {
             None => Ok(Self(name.into())),
             Some(reason) => Err(NameError::Cluster { name: name.to_owned(), reason }),
         }
+    }
+
+    /// The control plane as one more place objects come from.
+    pub fn control_plane() -> Self {
+        Self(CONTROL_PLANE.into())
+    }
+
+    pub fn is_control_plane(&self) -> bool {
+        &*self.0 == CONTROL_PLANE
     }
 
     /// The namespace of the control plane that holds this cluster's works.
