@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterAffinity, FieldSelector, ResourceSelector};
-use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
@@ -99,31 +98,6 @@ fn zones_match(operator: &str, zones: &[String], values: &[String]) -> bool {
         "DoesNotExist" => zones.is_empty(),
         _ => false,
     }
-}
-
-/// Whether a toleration accepts a taint, by the rules of `core/v1`.
-pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let effect = toleration.effect.as_deref().unwrap_or_default();
-    let key = toleration.key.as_deref().unwrap_or_default();
-    if !effect.is_empty() && effect != taint.effect || !key.is_empty() && key != taint.key {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or_default() {
-        "" | "Equal" => {
-            toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
-                && !key.is_empty()
-        }
-        "Exists" => true,
-        _ => false,
-    }
-}
-
-/// The first taint with one of `effects` that nothing tolerates.
-pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration], effects: &[&str]) -> Option<&'a Taint> {
-    taints
-        .iter()
-        .filter(|taint| effects.contains(&taint.effect.as_str()))
-        .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
 #[cfg(test)]

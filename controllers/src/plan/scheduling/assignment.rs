@@ -223,13 +223,13 @@ fn fewest<'n>(weights: Vec<(&'n str, i32)>, wanted: i32, keep: &[TargetCluster])
     ordered
 }
 
-/// Adds the new replicas onto the old, keeping the old order; new clusters follow.
-fn merged(mut keep: Vec<TargetCluster>, added: Vec<TargetCluster>) -> Vec<TargetCluster> {
-    for new in added {
-        match keep.iter_mut().find(|old| old.name == new.name) {
-            Some(old) => old.replicas += new.replicas,
-            None => keep.push(new),
+/// Adds the old replicas to the new ones of the same cluster; clusters that got nothing new follow.
+fn merged(keep: Vec<TargetCluster>, mut added: Vec<TargetCluster>) -> Vec<TargetCluster> {
+    for old in keep {
+        match added.iter_mut().find(|new| new.name == old.name) {
+            Some(new) => new.replicas += old.replicas,
+            None => added.push(target(&old.name, old.replicas)),
         }
     }
-    keep
+    added
 }

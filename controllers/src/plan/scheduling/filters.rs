@@ -1,11 +1,12 @@
 //! Filters: which clusters a binding may go to at all. Each is named as Karmada names its plugin.
 
 use crowsnest_api::policy::{ClusterAffinityTerm, SpreadFieldValue};
+use crowsnest_api::taints;
 use crowsnest_api::work::ResourceBindingSpec;
 
 use super::report::Rejection;
 use super::{ClusterFacts, Peer, World};
-use crate::plan::selector::{cluster_matches, untolerated};
+use crate::plan::selector::cluster_matches;
 
 /// The binding as filters see it.
 pub struct Subject<'a> {
@@ -60,7 +61,7 @@ fn taint_toleration(_: &World<'_>, subject: &Subject<'_>, cluster: &ClusterFacts
         return None;
     }
     let tolerations = subject.spec.placement.as_ref().map_or(&[][..], |placement| &placement.cluster_tolerations);
-    let taint = untolerated(&cluster.cluster.spec.taints, tolerations, &["NoSchedule", "NoExecute"])?;
+    let taint = taints::first_untolerated(&cluster.cluster.spec.taints, tolerations, taints::keeps_away)?;
     let taint = match taint.value.as_deref() {
         None | Some("") => format!("{}:{}", taint.key, taint.effect),
         Some(value) => format!("{}={value}:{}", taint.key, taint.effect),

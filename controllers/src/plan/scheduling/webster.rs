@@ -3,14 +3,17 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use crate::plan::names::fnv32a;
-
 /// Which of two equal claims on a seat wins once their seats are equal too. The parity of the template's uid
 /// decides, so that not every workload prefers the same cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TieBreak {
     NameAscending,
     NameDescending,
+}
+
+/// 32-bit FNV-1a.
+fn fnv32a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 impl TieBreak {

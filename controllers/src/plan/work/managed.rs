@@ -19,9 +19,8 @@ pub fn is_managed(member: &Value) -> bool {
     label(member, MANAGED_LABEL) == Some("true")
 }
 
-/// Marks a manifest as its Work's and records which keys are the manifest's.
-pub fn mark(manifest: &mut Value, work_permanent_id: &str) {
-    set_label(manifest, MANAGED_LABEL, "true");
+/// Puts the Work's permanent id on a manifest and records which keys are the manifest's.
+pub fn stamp(manifest: &mut Value, work_permanent_id: &str) {
     if !work_permanent_id.is_empty() {
         set_label(manifest, WORK_PERMANENT_ID, work_permanent_id);
     }
@@ -55,38 +54,43 @@ fn retain_keys(desired: &mut Value, observed: &Value, field: &str, list: &str) {
     }
 }
 
-const OWNERSHIP_LABELS: [&str; 6] = [
-    MANAGED_LABEL,
-    WORK_PERMANENT_ID,
-    "resourcebinding.karmada.io/permanent-id",
-    "clusterresourcebinding.karmada.io/permanent-id",
-    "propagationpolicy.karmada.io/permanent-id",
-    "clusterpropagationpolicy.karmada.io/permanent-id",
-];
+const OWNERSHIP_LABELS: [&str; 3] = [MANAGED_LABEL, WORK_PERMANENT_ID, "resourcebinding.karmada.io/permanent-id"];
 
-const OWNERSHIP_ANNOTATIONS: [&str; 13] = [
+const OWNERSHIP_ANNOTATIONS: [&str; 8] = [
     MANAGED_ANNOTATIONS,
     MANAGED_LABELS,
     "resourcetemplate.karmada.io/uid",
     "resourcetemplate.karmada.io/generation",
     "resourcebinding.karmada.io/namespace",
     "resourcebinding.karmada.io/name",
-    "clusterresourcebinding.karmada.io/name",
-    "work.karmada.io/conflict-resolution",
     "work.karmada.io/namespace",
     "work.karmada.io/name",
-    "propagationpolicy.karmada.io/namespace",
-    "propagationpolicy.karmada.io/name",
-    "clusterpropagationpolicy.karmada.io/name",
 ];
 
-/// Gives a member object up: it stays, and nothing on it says it was ever managed.
-pub fn disown(member: &mut Value) {
-    for key in OWNERSHIP_LABELS {
-        remove(member, &["metadata", "labels", key]);
+const POLICY_LABEL: &str = "propagationpolicy.karmada.io/permanent-id";
+const POLICY_ANNOTATIONS: [&str; 2] = ["propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"];
+const CLUSTER_POLICY_LABEL: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
+const CLUSTER_POLICY_ANNOTATION: &str = "clusterpropagationpolicy.karmada.io/name";
+
+/// The manifest with which a member object is given up: it stays, and what said that it is managed goes. What
+/// Karmada leaves (conflict resolution, a cluster-scoped binding's name and id) is left too.
+pub fn disown(manifest: &mut Value) {
+    let cluster_scoped = crate::plan::object::namespace(manifest).is_empty();
+    let policy_label = if cluster_scoped { CLUSTER_POLICY_LABEL } else { POLICY_LABEL };
+    let policy_annotations = if cluster_scoped { &[CLUSTER_POLICY_ANNOTATION][..] } else { &POLICY_ANNOTATIONS[..] };
+    for key in OWNERSHIP_LABELS.iter().chain([&policy_label]) {
+        remove(manifest, &["metadata", "labels", key]);
     }
-    for key in OWNERSHIP_ANNOTATIONS {
-        remove(member, &["metadata", "annotations", key]);
+    for key in OWNERSHIP_ANNOTATIONS.iter().chain(policy_annotations) {
+        remove(manifest, &["metadata", "annotations", key]);
+    }
+    for field in ["labels", "annotations"] {
+        let emptied = crate::plan::object::at(manifest, &["metadata", field])
+            .and_then(Value::as_object)
+            .is_some_and(serde_json::Map::is_empty);
+        if emptied {
+            remove(manifest, &["metadata", field]);
+        }
     }
 }
 
@@ -98,7 +102,8 @@ mod tests {
     #[test]
     fn a_members_own_keys_stay_and_dropped_ones_go() {
         let mut desired = json!({"metadata": {"labels": {"a": "2"}}});
-        mark(&mut desired, "id");
+        set_label(&mut desired, MANAGED_LABEL, "true");
+        stamp(&mut desired, "id");
         let observed = json!({"metadata": {
             "labels": {"a": "1", "gone": "x", "own": "y"},
             "annotations": {MANAGED_LABELS: "a,gone", MANAGED_ANNOTATIONS: MANAGED_LABELS, "own": "z"},
