@@ -20,7 +20,9 @@ pub enum Health {
 pub fn ready_condition(health: Health, now: Timestamp) -> Condition {
     let (status, reason, message) = match health {
         Health::Healthy => (true, "ClusterReady", "cluster is healthy and ready to accept workloads"),
-        Health::Unhealthy => (false, "ClusterNotReady", "cluster is reachable but health endpoint responded without ok"),
+        Health::Unhealthy => {
+            (false, "ClusterNotReady", "cluster is reachable but health endpoint responded without ok")
+        }
         Health::Unreachable => (false, "ClusterNotReachable", "cluster is not reachable"),
     };
     condition(words::READY, status, reason, message, now)
@@ -100,10 +102,16 @@ pub fn api_enablements(resources: impl IntoIterator<Item = (String, String, Stri
 pub fn api_condition(enablements: &[ApiEnablement], complete: bool, now: Timestamp) -> Condition {
     let kind = words::COMPLETE_API_ENABLEMENTS;
     match (enablements.is_empty(), complete) {
-        (true, _) => condition(kind, false, "EmptyAPIEnablements", "collected empty APIEnablements from the cluster", now),
-        (false, false) => {
-            condition(kind, false, "PartialAPIEnablements", "might collect partial APIEnablements from the cluster", now)
+        (true, _) => {
+            condition(kind, false, "EmptyAPIEnablements", "collected empty APIEnablements from the cluster", now)
         }
+        (false, false) => condition(
+            kind,
+            false,
+            "PartialAPIEnablements",
+            "might collect partial APIEnablements from the cluster",
+            now,
+        ),
         (false, true) => {
             condition(kind, true, "CompleteAPIEnablements", "collected complete APIEnablements from the cluster", now)
         }

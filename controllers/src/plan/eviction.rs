@@ -38,9 +38,10 @@ fn tolerated_until(taint: &Taint, tolerations: &[Toleration], now: Timestamp) ->
     }
     let seconds = matching.iter().filter_map(|toleration| toleration.toleration_seconds).min();
     let added = taint.time_added.as_ref().map_or(now, |time| time.0);
-    Some(seconds.map(|seconds| {
-        added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX)
-    }))
+    Some(
+        seconds
+            .map(|seconds| added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX)),
+    )
 }
 
 /// The tolerations of the placement the current result was made with.
@@ -94,8 +95,8 @@ pub fn tasks(
         let item = status.aggregated_status.iter().find(|item| item.cluster_name == name);
         item.is_some_and(|item| item.health == Some(ResourceHealth::Healthy))
     };
-    let replaced = status.scheduler_observed_generation == generation
-        && spec.clusters.iter().all(|target| healthy(&target.name));
+    let replaced =
+        status.scheduler_observed_generation == generation && spec.clusters.iter().all(|target| healthy(&target.name));
     let mut plan = TaskPlan { tasks: Vec::new(), look_again: None };
     for task in &spec.graceful_eviction_tasks {
         let Some(created) = &task.creation_timestamp else {
@@ -106,7 +107,8 @@ pub fn tasks(
             Some(true) => plan.tasks.push(task.clone()),
             Some(false) => {}
             None => {
-                let grace = task.grace_period_seconds.map_or(timeout, |seconds| SignedDuration::from_secs(seconds.into()));
+                let grace =
+                    task.grace_period_seconds.map_or(timeout, |seconds| SignedDuration::from_secs(seconds.into()));
                 let end = created.0.saturating_add(grace).unwrap_or(Timestamp::MAX);
                 if now < end && !replaced {
                     plan.look_again = Some(plan.look_again.map_or(end, |earlier| earlier.min(end)));

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use crowsnest_api::constants::condition as words;
 use crowsnest_api::work::{
-    AggregatedStatusItem, ManifestStatus, ObjectReference, ResourceBindingSpec, ResourceHealth, ResourceIdentifier, Work,
+    AggregatedStatusItem, ManifestStatus, ObjectReference, ResourceBindingSpec, ResourceHealth, ResourceIdentifier,
+    Work,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
@@ -60,15 +61,18 @@ pub fn fully_applied(spec: &ResourceBindingSpec, items: &[AggregatedStatusItem],
     let all = !expected.is_empty() && items.len() == expected.len() && applied == expected.len();
     let (reason, message) = match all {
         true => (words::FULLY_APPLIED_SUCCESS, "All works have been successfully applied"),
-        false => {
-            (words::FULLY_APPLIED_FAILED, "Failed to apply all works, see status.aggregatedStatus for details")
-        }
+        false => (words::FULLY_APPLIED_FAILED, "Failed to apply all works, see status.aggregatedStatus for details"),
     };
     condition(words::FULLY_APPLIED, all, reason, message, now)
 }
 
 /// The entry a Work keeps about one manifest's object in the member.
-pub fn manifest_status(ordinal: usize, manifest: &Value, status: Option<Value>, healthy: Option<bool>) -> ManifestStatus {
+pub fn manifest_status(
+    ordinal: usize,
+    manifest: &Value,
+    status: Option<Value>,
+    healthy: Option<bool>,
+) -> ManifestStatus {
     let (group, version) = match object::api_version(manifest).split_once('/') {
         Some((group, version)) => (group, version),
         None => ("", object::api_version(manifest)),

@@ -92,10 +92,7 @@ pub fn free_nodes(nodes: &[NodeFacts], pods: &[PodFacts]) -> Vec<FreeNode> {
 
 pub fn node_summary(nodes: &[NodeFacts]) -> NodeSummary {
     let count = |nodes: usize| i32::try_from(nodes).unwrap_or(i32::MAX);
-    NodeSummary {
-        total_num: count(nodes.len()),
-        ready_num: count(nodes.iter().filter(|node| node.ready).count()),
-    }
+    NodeSummary { total_num: count(nodes.len()), ready_num: count(nodes.iter().filter(|node| node.ready).count()) }
 }
 
 /// Allocatable of all nodes as the nodes write it, what unscheduled pods ask for, what scheduled ones take, and how

@@ -236,9 +236,8 @@ fn simulate_sets(mut nodes: Vec<FreeNode>, components: &[Component], most: i64, 
     for set in 0..most {
         for component in components {
             let requirements = component.replica_requirements.as_ref();
-            let mut request = requirements
-                .map(|requirements| Resources::of_list(&requirements.resource_request))
-                .unwrap_or_default();
+            let mut request =
+                requirements.map(|requirements| Resources::of_list(&requirements.resource_request)).unwrap_or_default();
             request.pods = 1;
             let claim = requirements.and_then(|requirements| requirements.node_claim.as_ref());
             for _ in 0..component.replicas {
@@ -255,9 +254,7 @@ fn simulate_sets(mut nodes: Vec<FreeNode>, components: &[Component], most: i64, 
 fn accepts(node: &NodeFacts, claim: &NodeClaim) -> bool {
     let selected = claim.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
     let affine = claim.hard_node_affinity.as_ref().is_none_or(|affinity| matches_affinity(node, affinity));
-    selected
-        && affine
-        && taints::first_untolerated(&node.taints, &claim.tolerations, taints::keeps_away).is_none()
+    selected && affine && taints::first_untolerated(&node.taints, &claim.tolerations, taints::keeps_away).is_none()
 }
 
 fn matches_affinity(node: &NodeFacts, affinity: &NodeSelector) -> bool {
@@ -274,9 +271,7 @@ fn matches_term(node: &NodeFacts, term: &NodeSelectorTerm) -> bool {
     let by_field = |requirement: &NodeSelectorRequirement| {
         requirement.key == "metadata.name" && matches_requirement(requirement, Some(&node.name))
     };
-    (!expressions.is_empty() || !fields.is_empty())
-        && expressions.iter().all(by_label)
-        && fields.iter().all(by_field)
+    (!expressions.is_empty() || !fields.is_empty()) && expressions.iter().all(by_label) && fields.iter().all(by_field)
 }
 
 fn matches_requirement(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {

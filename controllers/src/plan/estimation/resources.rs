@@ -115,11 +115,7 @@ impl Resources {
 
     /// How often `request` fits; `None` when it asks for nothing.
     pub fn fits(&self, request: &Resources) -> Option<i64> {
-        request
-            .amounts()
-            .filter(|(_, amount)| *amount > 0)
-            .map(|(name, amount)| self.get(name).max(0) / amount)
-            .min()
+        request.amounts().filter(|(_, amount)| *amount > 0).map(|(name, amount)| self.get(name).max(0) / amount).min()
     }
 
     /// The list Karmada writes: amounts above zero, cpu and counts decimal, memory and storage binary.

@@ -50,8 +50,7 @@ pub fn service(desired: &mut Value, observed: &Value) {
 pub fn service_account(desired: &mut Value, observed: &Value) {
     for field in ["secrets", "imagePullSecrets"] {
         let mut merged = desired.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
-        let mut names: BTreeSet<String> =
-            merged.iter().map(|secret| text(secret, &["name"]).to_owned()).collect();
+        let mut names: BTreeSet<String> = merged.iter().map(|secret| text(secret, &["name"]).to_owned()).collect();
         for secret in observed.get(field).and_then(Value::as_array).into_iter().flatten() {
             if names.insert(text(secret, &["name"]).to_owned()) {
                 merged.push(secret.clone());

@@ -110,7 +110,8 @@ impl Counters {
     fn is_up_to_date(&self, status: &Value, template_generation: i64) -> bool {
         let member_generation = count(status, "generation");
         let wanted = if self.observed == Observed::Member { member_generation } else { template_generation };
-        count(status, "observedGeneration") >= member_generation && count(status, "resourceTemplateGeneration") >= wanted
+        count(status, "observedGeneration") >= member_generation
+            && count(status, "resourceTemplateGeneration") >= wanted
     }
 }
 
@@ -326,9 +327,12 @@ fn is_finished(status: &Value) -> bool {
 }
 
 fn has_condition(status: &Value, kind: &str) -> bool {
-    status.get("conditions").and_then(Value::as_array).into_iter().flatten().any(|condition| {
-        object::text(condition, &["type"]) == kind && object::text(condition, &["status"]) == "True"
-    })
+    status
+        .get("conditions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .any(|condition| object::text(condition, &["type"]) == kind && object::text(condition, &["status"]) == "True")
 }
 
 /// Counters and times of all members. The Job is Failed when it failed anywhere, Complete when every member is.

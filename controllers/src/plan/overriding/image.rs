@@ -63,9 +63,8 @@ static REFERENCE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!("^((?:{domain}/)?{part}(?:/{part})*)(?::({tag}))?(?:@({digest}))?$"))
 });
 static TAG: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[\w][\w.-]{0,127}$"));
-static DIGEST: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(r"^[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}$")
-});
+static DIGEST: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}$"));
 
 impl Image {
     /// A digest beside a tag is dropped, as Karmada does.
@@ -150,7 +149,9 @@ mod tests {
     #[case::repository("r.io/lib/nginx:1", "Repository", "replace", "other", "r.io/other:1")]
     #[case::tag_add("nginx:1.25", "Tag", "add", "-alpine", "nginx:1.25-alpine")]
     #[case::tag_to_digest(
-        "nginx:1", "Tag", "replace",
+        "nginx:1",
+        "Tag",
+        "replace",
         "sha256:50d858e0985ecc7f60418aaf0cc5ab587f42c2570a884095a9e8ccacd0f6545c",
         "nginx@sha256:50d858e0985ecc7f60418aaf0cc5ab587f42c2570a884095a9e8ccacd0f6545c"
     )]

@@ -105,8 +105,11 @@ fn apply_scope(
 ) -> Result<Vec<Applied>, Failed> {
     let mut applied = Vec::new();
     for (policy, overriders) in matching(manifest, cluster, policies) {
-        apply_overriders(manifest, overriders)
-            .map_err(|error| Failed { policy: policy.to_owned(), cluster_scoped, error })?;
+        apply_overriders(manifest, overriders).map_err(|error| Failed {
+            policy: policy.to_owned(),
+            cluster_scoped,
+            error,
+        })?;
         applied.push(Applied { policy_name: policy.to_owned(), overriders: overriders.clone() });
     }
     Ok(applied)
@@ -123,7 +126,8 @@ fn matching<'a>(
         .iter()
         .filter_map(|policy| {
             let selectors = &policy.spec.resource_selectors;
-            let precision = if selectors.is_empty() { Some(Precision::All) } else { best_precision(selectors, manifest) };
+            let precision =
+                if selectors.is_empty() { Some(Precision::All) } else { best_precision(selectors, manifest) };
             precision.map(|precision| (precision, *policy))
         })
         .collect();
@@ -137,9 +141,7 @@ fn matching<'a>(
 }
 
 /// A policy's rules; the deprecated single form counts as one rule.
-fn rules(
-    spec: &OverrideSpec,
-) -> impl Iterator<Item = (Option<&crowsnest_api::policy::ClusterAffinity>, &Overriders)> {
+fn rules(spec: &OverrideSpec) -> impl Iterator<Item = (Option<&crowsnest_api::policy::ClusterAffinity>, &Overriders)> {
     let single = spec.override_rules.is_empty().then_some((spec.target_cluster.as_ref(), &spec.overriders));
     spec.override_rules.iter().map(|rule| (rule.target_cluster.as_ref(), &rule.overriders)).chain(single)
 }
@@ -163,18 +165,23 @@ fn apply_overriders(manifest: &mut Value, overriders: &Overriders) -> Result<(),
     for overrider in &overriders.field_overrider {
         field::apply(manifest, overrider)?;
     }
-    patch::apply(manifest, overriders.plaintext.iter().map(|entry| patch::Operation {
-        operator: &entry.operator,
-        path: &entry.path,
-        value: entry.value.as_ref().map(|value| &value.0),
-    }))
+    patch::apply(
+        manifest,
+        overriders.plaintext.iter().map(|entry| patch::Operation {
+            operator: &entry.operator,
+            path: &entry.path,
+            value: entry.value.as_ref().map(|value| &value.0),
+        }),
+    )
 }
 
 /// Where a workload kind keeps its containers; overriders of images, commands and arguments know these kinds only.
 fn containers<'a>(manifest: &'a mut Value) -> Option<&'a mut Vec<Value>> {
     let path: &[&str] = match object::kind(manifest) {
         "Pod" => &["spec", "containers"],
-        "ReplicaSet" | "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => &["spec", "template", "spec", "containers"],
+        "ReplicaSet" | "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => {
+            &["spec", "template", "spec", "containers"]
+        }
         _ => return None,
     };
     path.iter().try_fold(manifest, |value: &'a mut Value, key| value.get_mut(*key))?.as_array_mut()

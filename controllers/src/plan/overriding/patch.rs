@@ -28,8 +28,8 @@ pub fn apply<'a>(document: &mut Value, operations: impl Iterator<Item = Operatio
         path: path.to_owned(),
         reason,
     };
-    let patch: json_patch::Patch = serde_json::from_value(Value::Array(entries))
-        .map_err(|error| failed("patch", "", error.to_string()))?;
+    let patch: json_patch::Patch =
+        serde_json::from_value(Value::Array(entries)).map_err(|error| failed("patch", "", error.to_string()))?;
     json_patch::patch(document, &patch)
         .map_err(|error| failed("patch", &error.path.to_string(), error.kind.to_string()))
 }

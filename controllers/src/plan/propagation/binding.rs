@@ -150,7 +150,8 @@ fn spec(intent: &Intent<'_>, scope: BindingScope) -> ResourceBindingSpec {
 }
 
 fn affinity_groups(intent: &Intent<'_>) -> Option<WorkloadAffinityGroups> {
-    let affinity = intent.policy.spec.placement.workload_affinity.as_ref().filter(|_| intent.gates.workload_affinity)?;
+    let affinity =
+        intent.policy.spec.placement.workload_affinity.as_ref().filter(|_| intent.gates.workload_affinity)?;
     let group = |key: Option<&String>| {
         let value = key.and_then(|key| Some(format!("{key}={}", object::label(intent.template, key)?)));
         value.unwrap_or_default()

@@ -7,9 +7,9 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ReplicaDivisionPreference, ReplicaSchedulingType, StaticClusterWeight};
 use crowsnest_api::work::{ResourceBindingSpec, TargetCluster, TargetComponent};
 
+use super::ScheduleError;
 use super::selection::{Candidate, scheduling_type};
 use super::webster::{TieBreak, divide};
-use super::ScheduleError;
 use crate::plan::selector::cluster_matches;
 
 /// Whether earlier results are kept as far as possible, or thrown away because a reschedule was asked for.
@@ -148,14 +148,17 @@ impl Assignment<'_> {
 
     /// Division by what clusters can hold. Steady: a scale up adds to what is there, a scale down takes in
     /// proportion; Fresh: everything is divided anew.
-    fn dynamic(&self, candidates: &[Candidate], replicas: i32, aggregated: bool) -> Result<Vec<TargetCluster>, ScheduleError> {
+    fn dynamic(
+        &self,
+        candidates: &[Candidate],
+        replicas: i32,
+        aggregated: bool,
+    ) -> Result<Vec<TargetCluster>, ScheduleError> {
         let names: BTreeSet<&str> = candidates.iter().map(|candidate| candidate.name.as_str()).collect();
         let scheduled: Vec<TargetCluster> =
             self.spec.clusters.iter().filter(|target| names.contains(target.name.as_str())).cloned().collect();
         let assigned: i32 = scheduled.iter().map(|target| target.replicas).sum();
-        let had = |name: &str| {
-            scheduled.iter().find(|target| target.name == name).map_or(0, |target| target.replicas)
-        };
+        let had = |name: &str| scheduled.iter().find(|target| target.name == name).map_or(0, |target| target.replicas);
         let room = |extra: &dyn Fn(&str) -> i32| -> Vec<(&str, i32)> {
             candidates
                 .iter()
@@ -202,10 +205,8 @@ fn static_votes<'n, 'c>(
         let matching = rules.iter().filter(|rule| cluster_matches(cluster, &rule.target_cluster));
         matching.map(|rule| rule.weight).max().filter(|weight| *weight > 0)
     };
-    let votes: Vec<(&str, i64)> = candidates
-        .iter()
-        .filter_map(|candidate| Some((candidate.name.as_str(), weight(&candidate.name)?)))
-        .collect();
+    let votes: Vec<(&str, i64)> =
+        candidates.iter().filter_map(|candidate| Some((candidate.name.as_str(), weight(&candidate.name)?))).collect();
     if votes.is_empty() { candidates.iter().map(|candidate| (candidate.name.as_str(), 1)).collect() } else { votes }
 }
 

@@ -24,9 +24,8 @@ pub(super) fn trigger(world: &World<'_>, binding: &Binding<'_>, placement: &Plac
     if !spec.is_workload() || scheduling_type(placement) == ReplicaSchedulingType::Duplicated {
         return Some(Trigger::Reconcile);
     }
-    let terminating = |name: &str| {
-        world.clusters.iter().any(|cluster| cluster.name() == name && cluster.is_terminating())
-    };
+    let terminating =
+        |name: &str| world.clusters.iter().any(|cluster| cluster.name() == name && cluster.is_terminating());
     spec.clusters.iter().any(|target| terminating(&target.name)).then_some(Trigger::TargetTerminating)
 }
 
@@ -58,9 +57,7 @@ fn are_replicas_changed(gates: Gates, spec: &ResourceBindingSpec, placement: &Pl
         return true;
     }
     match &strategy.replica_scheduling_type {
-        Some(ReplicaSchedulingType::Duplicated) => {
-            spec.clusters.iter().any(|target| target.replicas != spec.replicas)
-        }
+        Some(ReplicaSchedulingType::Duplicated) => spec.clusters.iter().any(|target| target.replicas != spec.replicas),
         Some(ReplicaSchedulingType::Divided) => {
             spec.clusters.iter().map(|target| i64::from(target.replicas)).sum::<i64>() != i64::from(spec.replicas)
         }

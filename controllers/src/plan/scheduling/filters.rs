@@ -29,9 +29,7 @@ const FILTERS: [(&str, Filter); 7] = [
 
 /// The first filter that rejects the cluster.
 pub fn reject(world: &World<'_>, subject: &Subject<'_>, cluster: &ClusterFacts) -> Option<Rejection> {
-    FILTERS
-        .iter()
-        .find_map(|(filter, check)| check(world, subject, cluster).map(|reason| Rejection { filter, reason }))
+    FILTERS.iter().find_map(|(filter, check)| check(world, subject, cluster).map(|reason| Rejection { filter, reason }))
 }
 
 fn cluster_affinity(_: &World<'_>, subject: &Subject<'_>, cluster: &ClusterFacts) -> Option<String> {

@@ -27,9 +27,7 @@ struct Path {
 
 /// The names of the best set of groups, in order of weight; empty when no set fits.
 pub fn select(mut groups: Vec<Group>, bounds: Bounds) -> Vec<String> {
-    groups.sort_by(|a, b| {
-        a.clusters.cmp(&b.clusters).then(b.weight.cmp(&a.weight)).then_with(|| a.name.cmp(&b.name))
-    });
+    groups.sort_by(|a, b| a.clusters.cmp(&b.clusters).then(b.weight.cmp(&a.weight)).then_with(|| a.name.cmp(&b.name)));
     let mut search = Search { groups: &groups, bounds, chosen: Vec::new(), found: Vec::new() };
     search.extend(0, 0);
     let names = best(search.found).map(|path| path.groups).unwrap_or_default();

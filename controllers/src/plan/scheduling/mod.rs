@@ -241,7 +241,8 @@ fn run(
         report.note(&candidate.name, |entry| entry.selected = true);
     }
     let mode = if changes::is_reschedule_required(spec, binding.status) { Mode::Fresh } else { Mode::Steady };
-    let overflows = placement.cluster_affinity.is_none() && term.is_some_and(|term| !term.overflow_affinities.is_empty());
+    let overflows =
+        placement.cluster_affinity.is_none() && term.is_some_and(|term| !term.overflow_affinities.is_empty());
     let records_components = sets && spec.components.len() > 1;
     let find = |name: &str| feasible.iter().find(|facts| facts.name() == name).map(|facts| &facts.cluster);
     let mut targets = Assignment { spec, mode, overflows, records_components }.assign(&selected, find)?;

@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crowsnest_api::policy::{Placement, ReplicaDivisionPreference, ReplicaSchedulingType, SpreadConstraint, SpreadFieldValue};
+use crowsnest_api::policy::{
+    Placement, ReplicaDivisionPreference, ReplicaSchedulingType, SpreadConstraint, SpreadFieldValue,
+};
 
 use super::ScheduleError;
 use super::groups::{self, Bounds, Group};
@@ -25,9 +27,8 @@ pub struct Candidate {
 /// The order in which clusters are preferred everywhere.
 pub fn sort(candidates: &mut [Candidate]) {
     candidates.sort_by(|a, b| {
-        let key = |candidate: &Candidate| {
-            (candidate.overflow_order, Reverse(candidate.score), Reverse(candidate.available))
-        };
+        let key =
+            |candidate: &Candidate| (candidate.overflow_order, Reverse(candidate.score), Reverse(candidate.available));
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
     });
 }
@@ -48,7 +49,11 @@ pub struct Demand {
 }
 
 /// Narrows sorted candidates down to those the spread constraints choose.
-pub fn select(placement: &Placement, candidates: Vec<Candidate>, demand: Demand) -> Result<Vec<Candidate>, ScheduleError> {
+pub fn select(
+    placement: &Placement,
+    candidates: Vec<Candidate>,
+    demand: Demand,
+) -> Result<Vec<Candidate>, ScheduleError> {
     if placement.spread_constraints.is_empty() || ignores_constraints(placement) {
         return Ok(candidates);
     }
@@ -71,9 +76,10 @@ fn ignores_constraints(placement: &Placement) -> bool {
     let Some(strategy) = &placement.replica_scheduling else { return false };
     strategy.replica_scheduling_type == Some(ReplicaSchedulingType::Divided)
         && strategy.replica_division_preference == Some(ReplicaDivisionPreference::Weighted)
-        && strategy.weight_preference.as_ref().is_none_or(|preference| {
-            !preference.static_weight_list.is_empty() && preference.dynamic_weight.is_none()
-        })
+        && strategy
+            .weight_preference
+            .as_ref()
+            .is_none_or(|preference| !preference.static_weight_list.is_empty() && preference.dynamic_weight.is_none())
 }
 
 fn limit(groups: i64) -> usize {

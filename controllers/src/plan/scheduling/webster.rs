@@ -38,11 +38,11 @@ impl Party<'_> {
 impl Ord for Party<'_> {
     /// The greater party gets the next seat.
     fn cmp(&self, other: &Self) -> Ordering {
-        self.quotient().total_cmp(&other.quotient()).then_with(|| other.seats.cmp(&self.seats)).then_with(|| {
-            match self.tie_break {
-                TieBreak::NameAscending => other.name.cmp(self.name),
-                TieBreak::NameDescending => self.name.cmp(other.name),
-            }
+        self.quotient().total_cmp(&other.quotient()).then_with(|| other.seats.cmp(&self.seats)).then_with(|| match self
+            .tie_break
+        {
+            TieBreak::NameAscending => other.name.cmp(self.name),
+            TieBreak::NameDescending => self.name.cmp(other.name),
         })
     }
 }

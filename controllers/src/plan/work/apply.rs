@@ -18,7 +18,12 @@ pub enum ApplyPlan {
 }
 
 /// Plans the write for a manifest; `retain` is the kind's own rule for fields the member decides.
-pub fn plan(cluster: &str, manifest: &Value, observed: Option<&Value>, retain: impl Fn(&mut Value, &Value)) -> ApplyPlan {
+pub fn plan(
+    cluster: &str,
+    manifest: &Value,
+    observed: Option<&Value>,
+    retain: impl Fn(&mut Value, &Value),
+) -> ApplyPlan {
     let Some(observed) = observed else { return ApplyPlan::Create(manifest.clone()) };
     if !may_update(manifest, observed) {
         return ApplyPlan::Conflict(format!(

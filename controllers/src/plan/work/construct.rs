@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::managed::{self, MANAGED_LABEL, WORK_PERMANENT_ID};
 use super::prune::{prune, prune_job_ttl};
+use crate::plan::object;
 use crate::plan::overriding;
 use crate::plan::scheduling::{TieBreak, divide};
-use crate::plan::object;
 
 pub const EXECUTION_FINALIZER: &str = "karmada.io/execution-controller";
 pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
@@ -38,7 +38,10 @@ impl BindingIdentity<'_> {
         match self.namespace {
             "" => vec![("clusterresourcebinding.karmada.io/name", self.name)],
             namespace => {
-                vec![("resourcebinding.karmada.io/namespace", namespace), ("resourcebinding.karmada.io/name", self.name)]
+                vec![
+                    ("resourcebinding.karmada.io/namespace", namespace),
+                    ("resourcebinding.karmada.io/name", self.name),
+                ]
             }
         }
     }
@@ -92,12 +95,18 @@ pub fn purged_directly(spec: &ResourceBindingSpec) -> Vec<&str> {
 }
 
 /// How a divided Job's completions are split, in proportion to the clusters' replicas; empty when they are not.
-pub fn job_completions(spec: &ResourceBindingSpec, template: &Value, targets: &[TargetCluster]) -> BTreeMap<String, i32> {
-    let divided = spec.placement.as_ref().and_then(|placement| placement.replica_scheduling.as_ref()).is_some_and(
-        |strategy| strategy.replica_scheduling_type == Some(crowsnest_api::policy::ReplicaSchedulingType::Divided),
-    );
+pub fn job_completions(
+    spec: &ResourceBindingSpec,
+    template: &Value,
+    targets: &[TargetCluster],
+) -> BTreeMap<String, i32> {
+    let divided =
+        spec.placement.as_ref().and_then(|placement| placement.replica_scheduling.as_ref()).is_some_and(|strategy| {
+            strategy.replica_scheduling_type == Some(crowsnest_api::policy::ReplicaSchedulingType::Divided)
+        });
     let completions = object::integer(template, &["spec", "completions"]);
-    let Some(completions) = completions.filter(|_| object::kind(template) == "Job" && divided && spec.replicas > 0) else {
+    let Some(completions) = completions.filter(|_| object::kind(template) == "Job" && divided && spec.replicas > 0)
+    else {
         return BTreeMap::new();
     };
     let votes = targets.iter().map(|target| (target.name.as_str(), i64::from(target.replicas)));

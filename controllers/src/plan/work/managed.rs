@@ -113,6 +113,9 @@ mod tests {
         assert_eq!(desired["metadata"]["labels"]["a"], "2");
         assert_eq!(desired["metadata"]["labels"].get("gone"), None);
         assert_eq!(desired["metadata"]["annotations"]["own"], "z");
-        assert_eq!(desired["metadata"]["annotations"][MANAGED_LABELS], "a,karmada.io/managed,work.karmada.io/permanent-id");
+        assert_eq!(
+            desired["metadata"]["annotations"][MANAGED_LABELS],
+            "a,karmada.io/managed,work.karmada.io/permanent-id"
+        );
     }
 }
