@@ -4,6 +4,7 @@
 //! container, the sessions that are open, and lines that exec wrote into a log. `member/` owns one [`Kubelet`] and
 //! connects it to the API server's subresources.
 
+pub mod connect;
 pub mod filesystem;
 pub mod logs;
 pub mod pods;
@@ -307,7 +308,8 @@ impl Kubelet {
             service.pointer("/spec/selector").and_then(serde_json::Value::as_object).filter(|s| !s.is_empty());
         let selector = selector.ok_or_else(unavailable)?;
         let pods = self.runtime.list_pods(namespace).await?;
-        let pod = pods.into_iter().map(Pod::from_object).find(|pod| pod.backs(selector)).ok_or_else(unavailable)?;
+        let backing = |pod: &Pod| pod.backs(selector) && pod.named_endpoint(&target_port).is_some();
+        let pod = pods.into_iter().map(Pod::from_object).find(backing).ok_or_else(unavailable)?;
         respond(&pod, &target_port, &request)
     }
 

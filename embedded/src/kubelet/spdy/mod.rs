@@ -9,7 +9,7 @@ mod frame;
 mod headers;
 
 pub use connection::{Connection, Driver, Receiver, Sender, Stream};
-pub use frame::{Frame, RstStatus};
+pub use frame::{Frame, Reader as FrameReader, RstStatus};
 pub use headers::{Compressor, Decompressor, Headers};
 
 /// What can end a SPDY connection.
