@@ -15,6 +15,9 @@ pub mod openapi;
 pub mod patch;
 pub mod registry;
 pub mod schema;
+pub mod server;
 pub mod status;
 pub mod storage;
 pub mod table;
+
+pub use server::{ApiServer, Config, Data};

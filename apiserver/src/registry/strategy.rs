@@ -90,6 +90,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     /// Selectable fields beside metadata.name and metadata.namespace: (`spec.nodeName`, value as text).
     fn selectable_fields(&self, object: &Value) -> Vec<(String, String)>;
 
+    /// True when stored objects can be served as they are: written with today's defaults and pruned by today's schema.
+    fn serves_stored(&self) -> bool {
+        true
+    }
+
     /// Converts between served versions of one resource; identity when there is one version or strategy `None`.
     fn convert(
         &self,
