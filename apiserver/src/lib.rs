@@ -12,6 +12,7 @@ pub mod discovery;
 pub mod error;
 pub mod http;
 pub mod openapi;
+pub mod outbound;
 pub mod patch;
 pub mod registry;
 pub mod schema;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use kube::core::cel::cel::objects::{Key, Map};
-use kube::core::cel::cel::{Context, Program, Value as Cel};
 use kube::core::cel::KubeCelExt;
+use kube::core::cel::cel::objects::{Key, Map};
+use kube::core::cel::cel::{Context, ExecutionError, Program, Value as Cel};
 use serde_json::Value;
 
 use crate::status::{FieldError, FieldErrorKind, print};
@@ -15,8 +15,27 @@ use crate::table::jsonpath::JsonPath;
 const MAX_MESSAGE: usize = 5 * 1024;
 /// Identifiers that CEL keeps for itself; fields of these names are written `__name__` in rules.
 const RESERVED: &[&str] = &[
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-    "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// One compiled rule.
@@ -75,7 +94,15 @@ impl Rules {
         errors
     }
 
-    fn walk(&self, base: &Context<'_>, schema: &Value, new: &Value, old: Option<&Value>, name: &str, errors: &mut Vec<FieldError>) {
+    fn walk(
+        &self,
+        base: &Context<'_>,
+        schema: &Value,
+        new: &Value,
+        old: Option<&Value>,
+        name: &str,
+        errors: &mut Vec<FieldError>,
+    ) {
         if new.is_null() {
             return;
         }
@@ -94,9 +121,13 @@ impl Rules {
             Value::Object(members) => {
                 for (key, member) in members {
                     let old = old.and_then(|o| o.get(key));
-                    if let Some((rules, sub)) = self.properties.get(key).zip(schema.pointer("/properties").and_then(|p| p.get(key))) {
+                    if let Some((rules, sub)) =
+                        self.properties.get(key).zip(schema.pointer("/properties").and_then(|p| p.get(key)))
+                    {
                         rules.walk(base, sub, member, old, &join(name, key), errors);
-                    } else if let Some((rules, sub)) = self.additional.as_deref().zip(schema.get("additionalProperties")) {
+                    } else if let Some((rules, sub)) =
+                        self.additional.as_deref().zip(schema.get("additionalProperties"))
+                    {
                         rules.walk(base, sub, member, old, &format!("{name}[{key}]"), errors);
                     }
                 }
@@ -119,7 +150,8 @@ fn correlated<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Va
     if schema.get("x-kubernetes-list-type").and_then(Value::as_str) != Some("map") {
         return None;
     }
-    let keys: Vec<&str> = schema.get("x-kubernetes-list-map-keys")?.as_array()?.iter().filter_map(Value::as_str).collect();
+    let keys: Vec<&str> =
+        schema.get("x-kubernetes-list-map-keys")?.as_array()?.iter().filter_map(Value::as_str).collect();
     old.as_array()?.iter().find(|candidate| keys.iter().all(|key| candidate.get(key) == item.get(key)))
 }
 
@@ -130,7 +162,7 @@ fn join(name: &str, key: &str) -> String {
 /// All functions Kubernetes offers to rules.
 pub(crate) fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
-    context.add_function("dyn", |value: Cel| value);
+    context.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
     context
 }
 

@@ -23,7 +23,10 @@ pattern!(SSN, r"^\d{3}[- ]?\d{2}[- ]?\d{4}$");
 pattern!(CARD, r"^[\d\- ]{13,23}$");
 pattern!(ISBN, r"^[\dXx\- ]{10,17}$");
 pattern!(DATE, r"^\d{4}-\d{2}-\d{2}$");
-pattern!(DURATION, r"^[+-]?(\d+(\.\d*)?\s*(ns|us|µs|ms|s|m|h|d|w|nanoseconds?|microseconds?|milliseconds?|seconds?|minutes?|hours?|days?|weeks?)\s*)+$|^0$");
+pattern!(
+    DURATION,
+    r"^[+-]?(\d+(\.\d*)?\s*(ns|us|µs|ms|s|m|h|d|w|nanoseconds?|microseconds?|milliseconds?|seconds?|minutes?|hours?|days?|weeks?)\s*)+$|^0$"
+);
 pattern!(SHORT_NAME, r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$");
 pattern!(LONG_NAME, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$");
 
@@ -39,7 +42,9 @@ pub fn fits(format: &str, text: &str) -> bool {
         "mac" => MAC.is_match(text),
         "hostname" => text.len() <= 255 && HOSTNAME.is_match(text),
         "email" => EMAIL.is_match(text),
-        "uri" => text.starts_with('/') || text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some()) || opaque_uri(text),
+        "uri" => {
+            text.starts_with('/') || text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some()) || opaque_uri(text)
+        }
         "uuid" => UUID.is_match(text),
         "uuid3" => uuid_of(text, "3"),
         "uuid4" => uuid_of(text, "4"),
@@ -47,7 +52,9 @@ pub fn fits(format: &str, text: &str) -> bool {
         "byte" => base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
         "bsonobjectid" => BSON.is_match(text),
         "hexcolor" => HEX_COLOR.is_match(text),
-        "rgbcolor" => RGB_COLOR.captures(text).is_some_and(|c| (1..=3).all(|i| c[i].parse::<u16>().is_ok_and(|n| n < 256))),
+        "rgbcolor" => {
+            RGB_COLOR.captures(text).is_some_and(|c| (1..=3).all(|i| c[i].parse::<u16>().is_ok_and(|n| n < 256)))
+        }
         "ssn" => SSN.is_match(text),
         "creditcard" => CARD.is_match(text) && luhn(text),
         "isbn" | "isbn10" | "isbn13" => isbn(format, text),
@@ -97,7 +104,15 @@ fn luhn(text: &str) -> bool {
         .iter()
         .rev()
         .enumerate()
-        .map(|(i, d)| if i % 2 == 0 { *d } else if *d > 4 { d * 2 - 9 } else { d * 2 })
+        .map(|(i, d)| {
+            if i % 2 == 0 {
+                *d
+            } else if *d > 4 {
+                d * 2 - 9
+            } else {
+                d * 2
+            }
+        })
         .sum();
     (13..=19).contains(&digits.len()) && sum.is_multiple_of(10)
 }
@@ -110,7 +125,8 @@ fn isbn(format: &str, text: &str) -> bool {
     if text.ends_with(['X', 'x']) {
         digits.push(10);
     }
-    let ten = || digits.len() == 10 && digits.iter().enumerate().map(|(i, d)| d * (10 - i as u32)).sum::<u32>() % 11 == 0;
+    let ten =
+        || digits.len() == 10 && digits.iter().enumerate().map(|(i, d)| d * (10 - i as u32)).sum::<u32>() % 11 == 0;
     let thirteen = || {
         let sum = digits.iter().enumerate().map(|(i, d)| if i % 2 == 0 { *d } else { d * 3 }).sum::<u32>();
         digits.len() == 13 && sum.is_multiple_of(10)

@@ -42,7 +42,8 @@ impl Condition {
         if same {
             return false;
         }
-        let kept = (old.get("status") == wanted.get("status")).then(|| old.get("lastTransitionTime").cloned()).flatten();
+        let kept =
+            (old.get("status") == wanted.get("status")).then(|| old.get("lastTransitionTime").cloned()).flatten();
         *old = wanted;
         if let Some(kept) = kept {
             old["lastTransitionTime"] = kept;

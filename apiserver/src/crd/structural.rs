@@ -77,7 +77,12 @@ pub fn validate(schema: &Value, path: &str, status: bool) -> Vec<FieldError> {
     invariants(schema, path, Place::Root, &mut structural);
     let mut keywords = Vec::new();
     let rules_too = structural.is_empty();
-    walk_keywords(schema, path, &Around { root: true, in_junction: false, uncorrelated: None, rules: rules_too }, &mut keywords);
+    walk_keywords(
+        schema,
+        path,
+        &Around { root: true, in_junction: false, uncorrelated: None, rules: rules_too },
+        &mut keywords,
+    );
     errors.extend(keywords);
     structural.sort_by_key(ToString::to_string);
     let sound = structural.is_empty();
@@ -90,19 +95,52 @@ pub fn validate(schema: &Value, path: &str, status: bool) -> Vec<FieldError> {
 
 fn root_with_status(schema: &Value, path: &str) -> Option<FieldError> {
     const ALLOWED: &[&str] = &[
-        "description", "type", "format", "title", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength",
-        "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "required", "items", "properties",
-        "externalDocs", "example", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations", "additionalProperties",
-        "enum", "anyOf", "oneOf", "allOf", "not", "maxProperties", "minProperties", "nullable", "default",
-        "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string", "x-kubernetes-map-type",
+        "description",
+        "type",
+        "format",
+        "title",
+        "maximum",
+        "exclusiveMaximum",
+        "minimum",
+        "exclusiveMinimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "maxItems",
+        "minItems",
+        "uniqueItems",
+        "multipleOf",
+        "required",
+        "items",
+        "properties",
+        "externalDocs",
+        "example",
+        "x-kubernetes-preserve-unknown-fields",
+        "x-kubernetes-validations",
+        "additionalProperties",
+        "enum",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "not",
+        "maxProperties",
+        "minProperties",
+        "nullable",
+        "default",
+        "x-kubernetes-embedded-resource",
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-map-type",
     ];
     let kind = word(schema, "type");
     if !kind.is_empty() && kind != "object" {
-        let detail = r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
+        let detail =
+            r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
         return Some(FieldError::invalid(format!("{path}.type"), &Value::from(kind), detail));
     }
     let stray = schema.as_object()?.keys().find(|key| !ALLOWED.contains(&key.as_str()) && non_empty(schema, key))?;
-    let detail = format!("only {ALLOWED:?} fields are allowed at the root of the schema if the status subresource is enabled ({stray})");
+    let detail = format!(
+        "only {ALLOWED:?} fields are allowed at the root of the schema if the status subresource is enabled ({stray})"
+    );
     Some(FieldError::invalid(path, schema, detail))
 }
 
@@ -147,7 +185,10 @@ fn invariants(schema: &Value, path: &str, place: Place, errors: &mut Vec<FieldEr
     let additional = format!("{path}.additionalProperties");
     if get(schema, "additionalProperties").is_some() {
         if embedded {
-            errors.push(FieldError::forbidden(additional.as_str(), "must not be used if x-kubernetes-embedded-resource is set"));
+            errors.push(FieldError::forbidden(
+                additional.as_str(),
+                "must not be used if x-kubernetes-embedded-resource is set",
+            ));
         }
         if place == Place::Root {
             errors.push(FieldError::forbidden(additional.as_str(), "must not be used at the root"));
@@ -354,7 +395,8 @@ fn list_map(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(keys_path.as_str(), "must not be empty if x-kubernetes-list-type is map"));
     }
     let Some(items) = get(schema, "items").filter(|i| i.is_object()) else {
-        errors.push(FieldError::required(format!("{path}.items"), "must have a schema if x-kubernetes-list-type is map"));
+        errors
+            .push(FieldError::required(format!("{path}.items"), "must have a schema if x-kubernetes-list-type is map"));
         return;
     };
     if word(items, "type") != "object" {
@@ -364,7 +406,9 @@ fn list_map(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let required: Vec<&str> =
         items.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let mut seen: Vec<&Value> = Vec::new();
-    for (index, key) in schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten().enumerate() {
+    for (index, key) in
+        schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten().enumerate()
+    {
         let name = key.as_str().unwrap_or("");
         match items.pointer("/properties").and_then(|p| p.get(name)) {
             None => {
@@ -375,7 +419,11 @@ fn list_map(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 let at = format!("{path}.items.properties[{name}]");
                 if matches!(word(property, "type"), "array" | "object") {
                     let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                    errors.push(FieldError::invalid(format!("{at}.type"), &Value::from(word(property, "type")), detail));
+                    errors.push(FieldError::invalid(
+                        format!("{at}.type"),
+                        &Value::from(word(property, "type")),
+                        detail,
+                    ));
                 }
                 if !required.contains(&name) && property.get("default").is_none() {
                     let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
@@ -395,7 +443,10 @@ fn list_map(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
 fn list_set(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let Some(items) = get(schema, "items") else { return };
     if is(items, "nullable") {
-        errors.push(FieldError::forbidden(format!("{path}.items.nullable"), "cannot be nullable when x-kubernetes-list-type is set"));
+        errors.push(FieldError::forbidden(
+            format!("{path}.items.nullable"),
+            "cannot be nullable when x-kubernetes-list-type is set",
+        ));
     }
     match word(items, "type") {
         "object" if word(items, "x-kubernetes-map-type") != "atomic" => {
@@ -416,9 +467,13 @@ fn list_set(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 fn rules(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldError>) {
-    let Some(rules) = get(schema, "x-kubernetes-validations").and_then(Value::as_array).filter(|r| !r.is_empty()) else { return };
+    let Some(rules) = get(schema, "x-kubernetes-validations").and_then(Value::as_array).filter(|r| !r.is_empty())
+    else {
+        return;
+    };
     if around.in_junction {
-        errors.push(FieldError::forbidden(format!("{path}.x-kubernetes-validations"), "must be empty to be structural"));
+        errors
+            .push(FieldError::forbidden(format!("{path}.x-kubernetes-validations"), "must be empty to be structural"));
         return;
     }
     for (index, rule) in rules.iter().enumerate() {
@@ -474,7 +529,9 @@ fn field_path(schema: &Value, rule: &Value, at: &str, errors: &mut Vec<FieldErro
     let path = crate::table::jsonpath::JsonPath::parse(text).ok();
     let mut current = Some(schema);
     for field in path.as_ref().and_then(|p| p.fields()).unwrap_or_default() {
-        current = current.and_then(|s| s.pointer("/properties").and_then(|p| p.get(field)).or_else(|| s.get("additionalProperties")));
+        current = current.and_then(|s| {
+            s.pointer("/properties").and_then(|p| p.get(field)).or_else(|| s.get("additionalProperties"))
+        });
     }
     let parses = path.as_ref().is_some_and(|p| p.fields().is_some_and(|f| !f.is_empty()));
     if !parses || current.is_none() {
@@ -507,7 +564,12 @@ fn defaults(root: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldErro
             errors.push(error);
         }
     } else if schema.get("default").is_some_and(Value::is_null) && !is(schema, "nullable") {
-        errors.push(FieldError::new(FieldErrorKind::Invalid, format!("{path}.default"), Some("null".into()), "must not be null if nullable is not true"));
+        errors.push(FieldError::new(
+            FieldErrorKind::Invalid,
+            format!("{path}.default"),
+            Some("null".into()),
+            "must not be null if nullable is not true",
+        ));
     }
     let top = std::ptr::eq(root, schema);
     for (at, child, place) in children(schema, path) {

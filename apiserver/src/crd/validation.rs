@@ -27,7 +27,8 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     errors.extend(status(view));
     errors.extend(approval(view, None));
     if flag(definition, "/spec/preserveUnknownFields") {
-        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        let detail =
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         errors.push(FieldError::invalid("spec.preserveUnknownFields", &Value::from(true), detail));
     }
     errors
@@ -52,7 +53,8 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors.extend(status(after));
     errors.extend(approval(after, Some(before)));
     if flag(new, "/spec/preserveUnknownFields") && !flag(old, "/spec/preserveUnknownFields") {
-        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        let detail =
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         errors.push(FieldError::invalid("spec.preserveUnknownFields", &Value::from(true), detail));
     }
     errors
@@ -194,10 +196,18 @@ fn subresources(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) 
         let simple = JsonPath::parse(written).ok().is_some_and(|p| p.fields().is_some_and(|f| !f.is_empty()));
         if !simple || !written.starts_with('.') {
             let detail = "should be a json path in \".a.b.c\" notation";
-            errors.push(FieldError::invalid(field, &Value::from(written), format!("{detail} under either .spec or .status").replace(" under either .spec or .status", "")));
+            errors.push(FieldError::invalid(
+                field,
+                &Value::from(written),
+                format!("{detail} under either .spec or .status").replace(" under either .spec or .status", ""),
+            ));
         } else if !start.split('|').any(|s| written.starts_with(s)) {
             let places = start.replace('|', " or ");
-            errors.push(FieldError::invalid(field, &Value::from(written), format!("should be a json path under {places}").replace("..", ".")));
+            errors.push(FieldError::invalid(
+                field,
+                &Value::from(written),
+                format!("should be a json path under {places}").replace("..", "."),
+            ));
         }
     };
     check("specReplicasPath", ".spec.", true);
@@ -278,7 +288,11 @@ fn selectable(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::invalid(at.as_str(), &value, detail));
             }
             None if names[0] != "metadata" => {
-                errors.push(FieldError::invalid(at.as_str(), &value, "is an invalid path: does not refer to a valid field"));
+                errors.push(FieldError::invalid(
+                    at.as_str(),
+                    &value,
+                    "is an invalid path: does not refer to a valid field",
+                ));
             }
             None => {}
         }
@@ -318,7 +332,12 @@ fn names(definition: &Value, pointer: &str, complete: bool, errors: &mut Vec<Fie
     }
     for key in ["kind", "listKind"] {
         if !one(key).is_empty() {
-            errors.extend(label(format!("{path}.{key}"), one(key), true, "may have mixed case, but should otherwise match: "));
+            errors.extend(label(
+                format!("{path}.{key}"),
+                one(key),
+                true,
+                "may have mixed case, but should otherwise match: ",
+            ));
         }
     }
     for (index, short) in texts(names, "/shortNames").iter().enumerate() {
@@ -340,15 +359,22 @@ fn conversion(view: Definition<'_>, errors: &mut Vec<FieldError>) {
     match strategy {
         "Webhook" => {
             let Some(webhook) = webhook else {
-                errors.push(FieldError::required("spec.conversion.webhookClientConfig", "required when strategy is set to Webhook"));
+                errors.push(FieldError::required(
+                    "spec.conversion.webhookClientConfig",
+                    "required when strategy is set to Webhook",
+                ));
                 return;
             };
             match webhook.get("clientConfig").filter(|c| c.is_object()) {
                 Some(client) => {
-                    errors.extend(crate::admission::webhook_client_config(client, "spec.conversion.webhookClientConfig"));
+                    errors
+                        .extend(crate::admission::webhook_client_config(client, "spec.conversion.webhookClientConfig"));
                 }
                 None => {
-                    errors.push(FieldError::required("spec.conversion.webhookClientConfig", "required when strategy is set to Webhook"));
+                    errors.push(FieldError::required(
+                        "spec.conversion.webhookClientConfig",
+                        "required when strategy is set to Webhook",
+                    ));
                 }
             }
             review_versions(webhook, errors);
@@ -378,7 +404,11 @@ fn review_versions(webhook: &Value, errors: &mut Vec<FieldError>) {
     }
     for (index, version) in versions.iter().enumerate() {
         if versions[..index].contains(version) {
-            errors.push(FieldError::invalid(format!("{field}[{index}]"), &Value::from(version.as_str()), "duplicate version"));
+            errors.push(FieldError::invalid(
+                format!("{field}[{index}]"),
+                &Value::from(version.as_str()),
+                "duplicate version",
+            ));
         } else if let Some(problems) = joined(dns1035_label(version)) {
             errors.push(FieldError::invalid(format!("{field}[{index}]"), &Value::from(version.as_str()), problems));
         }
@@ -417,7 +447,12 @@ fn approval(view: Definition<'_>, old: Option<Definition<'_>>) -> Option<FieldEr
         return None;
     }
     let annotation = |view: Definition<'_>| {
-        view.0.pointer("/metadata/annotations").and_then(|a| a.get(APPROVAL)).and_then(Value::as_str).unwrap_or("").to_owned()
+        view.0
+            .pointer("/metadata/annotations")
+            .and_then(|a| a.get(APPROVAL))
+            .and_then(Value::as_str)
+            .unwrap_or("")
+            .to_owned()
     };
     let given = annotation(view);
     if old.is_some_and(|old| annotation(old) == given) {

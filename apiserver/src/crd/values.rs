@@ -77,7 +77,8 @@ fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Fin
     check_type(schema, value, name, found);
     if let Some(Value::Array(allowed)) = keyword(schema, "enum") {
         found.check(allowed.contains(value), || {
-            let listed: Vec<String> = allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
+            let listed: Vec<String> =
+                allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
             FieldError::not_supported(name, value, &listed.iter().map(String::as_str).collect::<Vec<_>>())
         });
     }
@@ -104,22 +105,29 @@ fn check_type(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
 }
 
 fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &mut Findings) {
-    let length = text.chars().count() as u64;
-    if let Some(max) = keyword(schema, "maxLength").and_then(Value::as_u64) {
-        found.check(length <= max, || FieldError::too_long(name, usize::try_from(max).unwrap_or(usize::MAX)));
-    }
-    if let Some(min) = keyword(schema, "minLength").and_then(Value::as_u64) {
-        found.check(length >= min, || invalid(name, value, format!("should be at least {min} chars long")));
-    }
-    if let Some(pattern) = keyword(schema, "pattern").and_then(Value::as_str).filter(|p| !p.is_empty()) {
-        let fits = Regex::new(pattern).is_ok_and(|regex| regex.is_match(text));
-        found.check(fits, || invalid(name, value, format!("should match '{pattern}'")));
-    }
+    check_length_and_pattern(schema, value, text, name, found);
     if let Some(format) = keyword(schema, "format").and_then(Value::as_str) {
         found.check(formats::fits(format, text), || {
             let detail = format!("{name} in body must be of type {format}: {text:?}");
             FieldError::new(FieldErrorKind::TypeInvalid, name, Some(print(value)), detail)
         });
+    }
+}
+
+/// Only the first of these three is reported.
+fn check_length_and_pattern(schema: &Value, value: &Value, text: &str, name: &str, found: &mut Findings) {
+    let length = text.chars().count() as u64;
+    let known = found.errors.len();
+    if let Some(max) = keyword(schema, "maxLength").and_then(Value::as_u64) {
+        found.check(length <= max, || FieldError::too_long(name, usize::try_from(max).unwrap_or(usize::MAX)));
+    }
+    if let Some(min) = keyword(schema, "minLength").and_then(Value::as_u64).filter(|_| found.errors.len() == known) {
+        found.check(length >= min, || invalid(name, value, format!("should be at least {min} chars long")));
+    }
+    let pattern = keyword(schema, "pattern").and_then(Value::as_str).filter(|p| !p.is_empty());
+    if let Some(pattern) = pattern.filter(|_| found.errors.len() == known) {
+        let fits = Regex::new(pattern).is_ok_and(|regex| regex.is_match(text));
+        found.check(fits, || invalid(name, value, format!("should match '{pattern}'")));
     }
 }
 
@@ -294,10 +302,9 @@ fn uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: 
             match keyword(schema, "x-kubernetes-list-type").and_then(Value::as_str) {
                 Some("set") => duplicates(items.iter().cloned(), field, errors),
                 Some("map") => {
-                    let keys: Vec<&str> =
-                        keyword(schema, "x-kubernetes-list-map-keys").and_then(Value::as_array).map_or_else(Vec::new, |keys| {
-                            keys.iter().filter_map(Value::as_str).collect()
-                        });
+                    let keys: Vec<&str> = keyword(schema, "x-kubernetes-list-map-keys")
+                        .and_then(Value::as_array)
+                        .map_or_else(Vec::new, |keys| keys.iter().filter_map(Value::as_str).collect());
                     duplicates(items.iter().map(|item| key_of(item, &keys)), field, errors);
                 }
                 _ => {}

@@ -63,6 +63,14 @@ pub trait Strategy: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
+    /// `Warning` text of every request to a deprecated version.
+    fn deprecation(&self) -> Option<&str> {
+        None
+    }
+
+    /// Marks an object whose deletion begins (conditions, finalizers), before its finalizers decide whether it stays.
+    fn prepare_delete(&self, _ctx: &RequestContext, _object: &mut Value) {}
+
     /// What is wrong with `metadata.name` (or its generated form); texts as `validation.NameIsDNSSubdomain` gives them.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String>;
 
