@@ -74,7 +74,7 @@ shape! {
     /// A class of nodes.
     pub struct ResourceModel {
         /// Number of the class.
-        #[schemars(schema_with = "crate::cluster::unsigned")]
+        #[schemars(schema_with = "crate::object::plain_integer")]
         pub grade: u64,
         /// How much of each resource nodes of this class have.
         pub ranges: Vec<ResourceModelRange>,
@@ -152,8 +152,9 @@ shape! {
 
     /// How many nodes of a class have room.
     pub struct AllocatableModeling {
-        #[schemars(schema_with = "crate::cluster::unsigned")]
+        #[schemars(schema_with = "crate::object::plain_integer")]
         pub grade: u64,
+        #[schemars(schema_with = "crate::object::plain_integer")]
         pub count: i64,
     }
 }
@@ -166,9 +167,4 @@ word! { closed
         /// An agent in the member connects to the control plane.
         Pull = "Pull",
     }
-}
-
-/// Go's `uint` is described as a plain integer.
-fn unsigned(_generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "integer" })
 }

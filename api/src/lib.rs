@@ -11,6 +11,7 @@ pub mod autoscaling;
 pub mod cluster;
 pub mod config;
 pub mod constants;
+pub mod crd;
 pub mod field;
 pub mod modeling;
 pub mod multicluster;

@@ -3,7 +3,7 @@
 
 use crate::object::{kind, shape, word};
 use k8s_openapi::api::core::v1::SessionAffinityConfig;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// The API group of this module.
 pub const GROUP: &str = "multicluster.x-k8s.io";
@@ -24,25 +24,11 @@ kind! {
 }
 
 shape! {
-    /// What became of the offer.
+    /// What became of the offer: `Valid`, `Conflict`.
     pub struct ServiceExportStatus {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-        pub conditions: Vec<ServiceExportCondition>,
-    }
-
-    /// `Valid` or `Conflict`.
-    pub struct ServiceExportCondition {
-        #[serde(rename = "type")]
-        pub type_: String,
-        #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
-        pub status: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub last_transition_time: Option<Time>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub reason: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub message: Option<String>,
+        pub conditions: Vec<Condition>,
     }
 
     /// The service as seen by its users.

@@ -11,9 +11,16 @@ pub enum Scope {
 /// What a top-level kind says about itself beyond `k8s_openapi::Resource`.
 pub trait Kind: k8s_openapi::Resource + k8s_openapi::Metadata {
     const SCOPE: Scope;
+    /// What the kind is for.
+    const DESCRIPTION: &'static str;
 
     /// The schemas of the top-level fields beside `metadata`, by JSON name.
     fn field_schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, schemars::Schema)>;
+}
+
+/// Go's `int` and `uint` are described as integers of no particular size.
+pub(crate) fn plain_integer(_generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "integer" })
 }
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -26,12 +33,12 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// A field marked `skip` is left out of the serialised form while it is empty.
 macro_rules! kind {
     (
-        $(#[$doc:meta])*
+        $(#[doc = $doc:literal])*
         $name:ident, $scope:ident, $group:literal, $version:literal, $plural:literal {
             $( $(#[$field_doc:meta])* $field:ident $(($skip:ident))? : $ty:ty ),* $(,)?
         }
     ) => {
-        $(#[$doc])*
+        $(#[doc = $doc])*
         #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
         #[serde(default)]
         pub struct $name {
@@ -78,6 +85,7 @@ macro_rules! kind {
 
         impl $crate::Kind for $name {
             const SCOPE: $crate::Scope = $crate::Scope::$scope;
+            const DESCRIPTION: &'static str = concat!($($doc),*);
 
             fn field_schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, schemars::Schema)> {
                 vec![ $( (stringify!($field), generator.subschema_for::<$ty>()) ),* ]

@@ -29,9 +29,9 @@ fn anchored(pattern: &str) -> Regex {
     Regex::new(&format!("^(?:{pattern})$")).expect("a constant pattern compiles")
 }
 
-/// The words for a text longer than allowed.
-pub fn max_length_error(length: usize) -> String {
-    format!("must be no more than {length} bytes")
+/// The words for a text longer than allowed. The rules for DNS names say `characters`, those for labels `bytes`.
+fn max_length_error(length: usize, unit: &str) -> String {
+    format!("must be no more than {length} {unit}")
 }
 
 fn regex_error(message: &str, format: &str, examples: &[&str]) -> String {
@@ -47,7 +47,7 @@ fn regex_error(message: &str, format: &str, examples: &[&str]) -> String {
 pub fn dns1123_label(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > 63 {
-        errors.push(max_length_error(63));
+        errors.push(max_length_error(63, "characters"));
     }
     if !DNS1123_LABEL.is_match(value) {
         if DNS1123_SUBDOMAIN.is_match(value) {
@@ -63,7 +63,7 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > 253 {
-        errors.push(max_length_error(253));
+        errors.push(max_length_error(253, "characters"));
     }
     if !DNS1123_SUBDOMAIN.is_match(value) {
         errors.push(regex_error(DNS1123_SUBDOMAIN_ERROR, &DNS1123_SUBDOMAIN_FORMAT, &["example.com"]));
@@ -75,7 +75,7 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
 pub fn dns1035_label(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > 63 {
-        errors.push(max_length_error(63));
+        errors.push(max_length_error(63, "characters"));
     }
     if !DNS1035_LABEL.is_match(value) {
         errors.push(regex_error(DNS1035_LABEL_ERROR, DNS1035_LABEL_FORMAT, &["my-name", "abc-123"]));
@@ -107,7 +107,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        errors.push(format!("name part {}", max_length_error(63)));
+        errors.push(format!("name part {}", max_length_error(63, "bytes")));
     }
     if !QUALIFIED_NAME.is_match(name) {
         errors.push(format!(
@@ -122,7 +122,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
 pub fn label_value(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > 63 {
-        errors.push(max_length_error(63));
+        errors.push(max_length_error(63, "bytes"));
     }
     if !LABEL_VALUE.is_match(value) {
         errors.push(regex_error(LABEL_VALUE_ERROR, LABEL_VALUE_FORMAT, &["MyValue", "my_value", "12345"]));

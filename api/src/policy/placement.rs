@@ -82,9 +82,11 @@ shape! {
         pub spread_by_label: String,
         /// At most so many groups; 0 means no limit.
         #[serde(skip_serializing_if = "is_default")]
+        #[schemars(schema_with = "crate::object::plain_integer")]
         pub max_groups: i64,
         /// At least so many groups.
         #[serde(skip_serializing_if = "is_default")]
+        #[schemars(schema_with = "crate::object::plain_integer")]
         pub min_groups: i64,
     }
 

@@ -80,6 +80,7 @@ shape! {
     /// Which object of the work is meant.
     pub struct ResourceIdentifier {
         /// Index in the list of manifests.
+        #[schemars(schema_with = "crate::object::plain_integer")]
         pub ordinal: i64,
         #[serde(skip_serializing_if = "String::is_empty")]
         pub group: String,

@@ -1,0 +1,204 @@
+//! The CustomResourceDefinitions of every kind that lives in the control plane's own storage: Karmada's, the
+//! multi-cluster services API, and the internal group behind the aggregated APIs.
+//!
+//! Schemas come from the types, so a field can not be in one and missing in the other; `structural` turns what schemars
+//! says into the structural form API servers ask for. Installed by the server at start and by `crowsnest init`.
+
+mod definition;
+mod markers;
+mod structural;
+
+pub use definition::Webhook;
+
+use serde_json::Value;
+
+use crate::{apps, autoscaling, config, multicluster, networking, policy, remedy, storage, work};
+use definition::{Column, Definition, Version};
+
+const AGE: Column = Column { name: "AGE", path: ".metadata.creationTimestamp", of: "date" };
+const SCHEDULED: &str = r#".status.conditions[?(@.type=="Scheduled")].status"#;
+const FULLY_APPLIED: &str = r#".status.conditions[?(@.type=="FullyApplied")].status"#;
+const APPLIED: &str = r#".status.conditions[?(@.type=="Applied")].status"#;
+
+const fn text(name: &'static str, path: &'static str) -> Column {
+    Column { name, path, of: "string" }
+}
+
+const fn number(name: &'static str, path: &'static str) -> Column {
+    Column { name, path, of: "integer" }
+}
+
+fn policies() -> Vec<Definition> {
+    let columns =
+        [text("CONFLICT-RESOLUTION", ".spec.conflictResolution"), text("PRIORITY", ".spec.priority"), AGE].to_vec();
+    vec![
+        Definition::of(Version::of::<policy::PropagationPolicy>().requires(&["spec"]).columns(columns.clone()))
+            .short("pp"),
+        Definition::of(Version::of::<policy::ClusterPropagationPolicy>().requires(&["spec"]).columns(columns))
+            .short("cpp"),
+        Definition::of(Version::of::<policy::OverridePolicy>().requires(&["spec"])).short("op"),
+        Definition::of(Version::of::<policy::ClusterOverridePolicy>().requires(&["spec"])).short("cop"),
+        Definition::of(
+            Version::of::<policy::FederatedResourceQuota>()
+                .requires(&["spec"])
+                .status()
+                .columns(vec![text("OVERALL", ".status.overall"), text("OVERALL_USED", ".status.overallUsed")]),
+        ),
+        Definition::of(Version::of::<policy::ClusterTaintPolicy>().requires(&["spec"])).uncategorised(),
+    ]
+}
+
+fn works() -> Vec<Definition> {
+    let columns = vec![text("SCHEDULED", SCHEDULED), text("FULLYAPPLIED", FULLY_APPLIED), AGE];
+    vec![
+        Definition::of(Version::of::<work::ResourceBinding>().requires(&["spec"]).status().columns(columns.clone()))
+            .also(Version::of::<work::v1alpha1::ResourceBinding>().requires(&["spec"]).status())
+            .short("rb"),
+        Definition::of(Version::of::<work::ClusterResourceBinding>().requires(&["spec"]).status().columns(columns))
+            .also(Version::of::<work::v1alpha1::ClusterResourceBinding>().requires(&["spec"]).status())
+            .short("crb"),
+        Definition::of(Version::of::<work::Work>().requires(&["spec"]).status().columns(vec![
+            text("WORKLOAD-KIND", ".spec.workload.manifests[*].kind"),
+            text("APPLIED", APPLIED),
+            AGE,
+        ]))
+        .short("wk"),
+    ]
+}
+
+fn interpreters() -> Vec<Definition> {
+    vec![
+        Definition::of(Version::of::<config::ResourceInterpreterCustomization>().requires(&["spec"]).columns(vec![
+            text("TARGET-API-VERSION", ".spec.target.apiVersion"),
+            text("TARGET-KIND", ".spec.target.kind"),
+            AGE,
+        ]))
+        .short("ric"),
+        Definition::of(Version::of::<config::ResourceInterpreterWebhookConfiguration>().requires(&["webhooks"])),
+    ]
+}
+
+fn autoscalers() -> Vec<Definition> {
+    let target =
+        [text("REFERENCE-KIND", ".spec.scaleTargetRef.kind"), text("REFERENCE-NAME", ".spec.scaleTargetRef.name")];
+    let bounds = [
+        number("MINPODS", ".spec.minReplicas"),
+        number("MAXPODS", ".spec.maxReplicas"),
+        number("REPLICAS", ".status.currentReplicas"),
+    ];
+    vec![
+        Definition::of(
+            Version::of::<autoscaling::FederatedHPA>()
+                .requires(&["spec"])
+                .status()
+                .columns([&target[..], &bounds[..], &[AGE]].concat()),
+        )
+        .short("fhpa"),
+        Definition::of(
+            Version::of::<autoscaling::CronFederatedHPA>()
+                .requires(&["spec"])
+                .status()
+                .columns([&target[..], &[AGE]].concat()),
+        )
+        .short("cronfhpa"),
+    ]
+}
+
+fn services() -> Vec<Definition> {
+    let age = Column { name: "Age", ..AGE };
+    vec![
+        Definition::of(Version::of::<networking::MultiClusterService>().requires(&["spec"]).status()).short("mcs"),
+        Definition::of(Version::of::<networking::MultiClusterIngress>().status()).short("mci"),
+        Definition::of(Version::of::<multicluster::ServiceExport>().status().columns(vec![age]))
+            .short("svcex")
+            .uncategorised(),
+        Definition::of(Version::of::<multicluster::ServiceImport>().status().columns(vec![
+            text("Type", ".spec.type"),
+            text("IP", ".spec.ips"),
+            age,
+        ]))
+        .short("svcim")
+        .uncategorised(),
+    ]
+}
+
+fn others() -> Vec<Definition> {
+    vec![
+        Definition::of(Version::of::<apps::WorkloadRebalancer>().requires(&["spec"]).status()).uncategorised(),
+        Definition::of(Version::of::<remedy::Remedy>().requires(&["spec"])),
+    ]
+}
+
+fn internals() -> Vec<Definition> {
+    vec![
+        Definition::of(Version::of::<storage::Cluster>().requires(&["spec"]).status()).uncategorised(),
+        Definition::of(Version::of::<storage::ResourceRegistry>().status()).uncategorised(),
+    ]
+}
+
+/// All CustomResourceDefinitions, ready to be applied. With a webhook, the bindings' versions are converted by it;
+/// without one only the stored version of the bindings is served.
+pub fn crds(conversion: Option<&Webhook>) -> Vec<Value> {
+    [policies(), works(), interpreters(), autoscalers(), services(), others(), internals()]
+        .into_iter()
+        .flatten()
+        .map(|definition| definition.manifest(conversion))
+        .collect()
+}
+
+/// The structural schema of one kind's top level, as a definition would hold it. The aggregated API describes its
+/// kinds with it.
+pub fn schema<K: crate::Kind>(required: &'static [&'static str]) -> Value {
+    Version::of::<K>().requires(required).schema()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One line per field, so that a review sees what changed.
+    fn outline(path: &str, schema: &Value, required: bool, lines: &mut Vec<String>) {
+        let mut notes = Vec::new();
+        for (key, value) in schema.as_object().into_iter().flatten() {
+            if !matches!(key.as_str(), "description" | "properties" | "items" | "additionalProperties" | "required") {
+                notes.push(format!("{key}={value}"));
+            }
+        }
+        lines.push(format!("{path}{} {}", if required { "*" } else { "" }, notes.join(" ")));
+        let names: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            outline(&format!("{path}.{name}"), property, names.contains(&name.as_str()), lines);
+        }
+        for (key, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
+            if schema[key].is_object() {
+                outline(&format!("{path}{mark}"), &schema[key], false, lines);
+            }
+        }
+    }
+
+    #[test]
+    fn manifests() {
+        let webhook = Webhook { url: "https://webhook.example:443".into(), ca_bundle: "Q0E=".into() };
+        for crd in crds(Some(&webhook)) {
+            let name = crd["metadata"]["name"].as_str().unwrap().to_owned();
+            let mut rest = crd.clone();
+            let mut lines = Vec::new();
+            for version in rest["spec"]["versions"].as_array_mut().unwrap() {
+                let schema = version["schema"].take();
+                outline(version["name"].as_str().unwrap(), &schema["openAPIV3Schema"], false, &mut lines);
+            }
+            insta::assert_snapshot!(
+                name,
+                format!("{}\n\n{}\n", serde_json::to_string_pretty(&rest).unwrap(), lines.join("\n"))
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_webhook_only_the_stored_version_is_served() {
+        for crd in crds(None) {
+            assert_eq!(crd["spec"]["versions"].as_array().unwrap().len(), 1, "{}", crd["metadata"]["name"]);
+            assert_eq!(crd["spec"]["conversion"]["strategy"], "None");
+        }
+    }
+}

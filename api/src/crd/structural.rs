@@ -1,0 +1,139 @@
+//! Turns what schemars says of a type into a structural schema: no references, no unions with null, defaults only where
+//! the API has them, and Kubernetes' own extensions where clients rely on them.
+
+use serde_json::{Map, Value, json};
+
+/// Quantities and the like as API servers check them.
+const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+
+/// Keys schemars writes that mean nothing in a structural schema.
+const DROPPED: [&str; 5] = ["default", "title", "$schema", "nullable", "examples"];
+
+/// A schema with its references resolved.
+pub(super) fn form(schema: Value, definitions: &Map<String, Value>) -> Value {
+    let Value::Object(mut schema) = schema else {
+        return json!({ "x-kubernetes-preserve-unknown-fields": true });
+    };
+    without_null(&mut schema);
+    if let Some(Value::String(reference)) = schema.remove("$ref") {
+        let name = reference.rsplit('/').next().unwrap_or_default().replace("~1", "/");
+        let mut target = special(&name).unwrap_or_else(|| match definitions.get(&name) {
+            Some(definition) => {
+                let mut target = form(definition.clone(), definitions);
+                super::markers::refine(&name, &mut target);
+                target
+            }
+            None => json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }),
+        });
+        // What is said beside the reference is said about the field, so it wins over what is said about the type.
+        if let (Some(target), Value::Object(beside)) =
+            (target.as_object_mut(), form(Value::Object(schema), definitions))
+        {
+            target.extend(beside);
+        }
+        return target;
+    }
+    for key in DROPPED {
+        schema.remove(key);
+    }
+    if let Some(default) = schema.remove("x-default") {
+        schema.insert("default".into(), default);
+    }
+    if schema.remove("x-raw").is_some() {
+        return raw(&schema);
+    }
+    let raw_items = schema.remove("x-items-raw").is_some();
+    if let Some(Value::Object(properties)) = schema.remove("properties") {
+        let (properties, optional) = fields(properties, definitions);
+        require(&mut schema, &optional);
+        // Go writes a struct's fields, not the struct's unions; a flattened schema is closed in no way.
+        schema.remove("unevaluatedProperties");
+        schema.insert("properties".into(), Value::Object(properties));
+    }
+    for key in ["items", "additionalProperties"] {
+        match schema.remove(key) {
+            None | Some(Value::Bool(_)) => {}
+            Some(_) if raw_items => {
+                schema.insert(key.into(), json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }));
+            }
+            Some(inner) => {
+                schema.insert(key.into(), form(inner, definitions));
+            }
+        }
+    }
+    Value::Object(schema)
+}
+
+/// The fields in structural form, and the names of those that are always written but not required.
+fn fields(properties: Map<String, Value>, definitions: &Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
+    let mut optional = Vec::new();
+    let properties = properties
+        .into_iter()
+        .map(|(name, mut property)| {
+            if property.as_object_mut().is_some_and(|property| property.remove("x-optional").is_some()) {
+                optional.push(name.clone());
+            }
+            (name, form(property, definitions))
+        })
+        .collect();
+    (properties, optional)
+}
+
+fn require(schema: &mut Map<String, Value>, optional: &[String]) {
+    let Some(Value::Array(required)) = schema.get_mut("required") else { return };
+    required.retain(|name| !name.as_str().is_some_and(|name| optional.iter().any(|optional| optional == name)));
+    if required.is_empty() {
+        schema.remove("required");
+    }
+}
+
+/// An optional field is a union with null to schemars; to an API server it is a field that may be absent.
+fn without_null(schema: &mut Map<String, Value>) {
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|word| word != "null");
+        if let [single] = types.as_slice() {
+            let single = single.clone();
+            schema.insert("type".into(), single);
+        }
+    }
+    if let Some(Value::Array(words)) = schema.get_mut("enum") {
+        words.retain(|word| !word.is_null());
+    }
+    let Some(Value::Array(mut alternatives)) = schema.remove("anyOf") else { return };
+    alternatives.retain(|alternative| alternative["type"] != "null");
+    match alternatives.as_slice() {
+        [Value::Object(single)] => {
+            for (key, value) in single {
+                schema.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        _ => {
+            schema.insert("anyOf".into(), Value::Array(alternatives));
+        }
+    }
+}
+
+/// Types whose description in Kubernetes says more than their Rust form.
+fn special(name: &str) -> Option<Value> {
+    let int_or_string = json!({
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "x-kubernetes-int-or-string": true,
+    });
+    if name.ends_with(".api.resource.Quantity") {
+        let mut quantity = int_or_string;
+        quantity["pattern"] = QUANTITY_PATTERN.into();
+        return Some(quantity);
+    }
+    if name.ends_with(".util.intstr.IntOrString") {
+        return Some(int_or_string);
+    }
+    name.ends_with(".apiextensions.v1.JSON").then(|| json!({ "x-kubernetes-preserve-unknown-fields": true }))
+}
+
+fn raw(schema: &Map<String, Value>) -> Value {
+    let mut raw = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    if let Some(description) = schema.get("description") {
+        raw["description"] = description.clone();
+    }
+    raw
+}
