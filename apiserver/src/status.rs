@@ -303,6 +303,21 @@ impl FieldError {
         Self::new(FieldErrorKind::NotSupported, field, Some(print(value)), detail)
     }
 
+    /// The same with the values in the given order.
+    pub fn unsupported(field: impl Into<String>, value: &serde_json::Value, supported: &[&str]) -> Self {
+        let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        Self::new(
+            FieldErrorKind::NotSupported,
+            field,
+            Some(print(value)),
+            format!("supported values: {}", list.join(", ")),
+        )
+    }
+
+    pub fn not_found(field: impl Into<String>, value: &serde_json::Value) -> Self {
+        Self::new(FieldErrorKind::NotFound, field, Some(print(value)), "")
+    }
+
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
         Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {max_bytes} bytes"))
     }

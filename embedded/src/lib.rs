@@ -1,2 +1,1 @@
 //! crowsnest-embedded
-pub mod kubelet;

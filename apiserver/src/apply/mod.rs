@@ -1,11 +1,25 @@
 //! Server-side apply and managedFields.
 //!
-//! Pure. `registry/` calls [`track_update`] for every create, update and patch, [`apply`] for apply patches.
+//! Pure. `registry/` calls [`track_update`] for every create, update and patch, [`apply`] for apply patches. Both stand between
+//! decoding with defaults and admission, before the strategy's `prepare_*`, as in kube-apiserver.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::schema::Schema;
-use crate::status::ApiResult;
+use crate::schema::{Schema, normalise};
+use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
+
+mod last_applied;
+mod managed;
+mod path;
+#[cfg(test)]
+mod tests;
+mod typed;
+
+use managed::Entry;
+pub use path::{FieldSet, PathElement};
+
+/// Owner of everything an object holds that was never tracked when the first apply comes.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Who writes, as an entry of `metadata.managedFields` names it.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +35,30 @@ pub struct Manager<'a> {
     pub reset_fields: &'a [&'a [&'a str]],
 }
 
+impl Manager<'_> {
+    fn entry(&self, apply: bool, fields: FieldSet) -> Entry {
+        Entry {
+            manager: self.name.to_owned(),
+            apply,
+            api_version: self.api_version.to_owned(),
+            subresource: self.subresource.to_owned(),
+            time: None,
+            fields,
+        }
+    }
+
+    /// Writes through `scale` carry no time.
+    fn time(&self) -> Option<String> {
+        (self.subresource != "scale").then(|| self.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    }
+
+    fn ignored(&self) -> FieldSet {
+        let mut set = FieldSet::default();
+        self.reset_fields.iter().for_each(|path| set.insert_fields(path));
+        set
+    }
+}
+
 /// The manager of a request that named none: what stands before the first `/` of the User-Agent, at most 128 bytes.
 pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
@@ -29,8 +67,92 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     user_agent.split('/').next().unwrap_or_default().chars().take(128).filter(|c| !c.is_control()).collect()
 }
 
+/// Identity and bookkeeping nobody owns.
+fn nobodys() -> FieldSet {
+    let mut set = FieldSet::default();
+    for name in ["apiVersion", "kind", "metadata"] {
+        set.insert_fields(&[name]);
+    }
+    for name in [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        set.insert_fields(&["metadata", name]);
+    }
+    set
+}
+
+fn without_managers(object: &Value) -> Value {
+    let mut out = object.clone();
+    if let Some(metadata) = out.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    out
+}
+
+/// The object that a create is compared with: what Go makes of nothing.
+fn nothing(schema: Option<&Schema>) -> Value {
+    let mut object = json!({"metadata": {}});
+    if let Some(schema) = schema {
+        normalise(schema, &mut object);
+    }
+    object
+}
+
 /// Writes `metadata.managedFields` of an object about to be created, updated or patched. `schema` of `None` owns by structure.
-pub fn track_update(_schema: Option<&Schema>, _old: Option<&Value>, _new: &mut Value, _manager: &Manager<'_>) {}
+pub fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
+    let mut entries = managed::starting_point(old, new, manager.subresource);
+    if entries.is_empty() && old.is_some() {
+        // Never tracked (or asked to forget): stays so until the first apply.
+        managed::encode(new, entries);
+        return;
+    }
+    let live = old.map_or_else(|| nothing(schema), without_managers);
+    let after = without_managers(new);
+    update(schema, &live, &after, &mut entries, manager);
+    managed::encode(new, entries);
+}
+
+/// The new owner takes what changed; everyone loses what went.
+fn update(schema: Option<&Schema>, live: &Value, new: &Value, entries: &mut Vec<Entry>, manager: &Manager<'_>) {
+    let (mut taken, mut removed) = changes(schema, live, new, manager);
+    for entry in entries.iter_mut() {
+        entry.fields.difference(&taken);
+        entry.fields.difference(&removed);
+    }
+    removed.difference(&taken);
+    taken.difference(&nobodys());
+    if !taken.is_empty() {
+        let mut own = manager.entry(false, taken);
+        own.time = manager.time();
+        match entries.iter_mut().find(|entry| entry.same_manager(&own)) {
+            Some(entry) => {
+                entry.fields.union(&own.fields);
+                entry.time = own.time;
+            }
+            None => entries.push(own),
+        }
+    }
+    entries.retain(|entry| !entry.fields.is_empty());
+}
+
+/// (added or modified, removed).
+fn changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager<'_>) -> (FieldSet, FieldSet) {
+    let comparison = typed::compare(schema, Some(live), Some(new));
+    let (mut taken, mut removed) = (comparison.modified, comparison.removed);
+    taken.union(&comparison.added);
+    let ignored = manager.ignored();
+    taken.recursive_difference(&ignored);
+    removed.recursive_difference(&ignored);
+    (taken, removed)
+}
 
 /// Merges an applied configuration into the live object (`None`: create). Returns the whole object with its managedFields;
 /// equal to `live` when nothing changed. Conflicts are 409 with one cause per field.
@@ -39,11 +161,156 @@ pub fn apply(
     live: Option<&Value>,
     config: &Value,
     manager: &Manager<'_>,
-    _force: bool,
+    force: bool,
 ) -> ApiResult<Value> {
-    let _ = (schema, manager);
-    match live {
-        Some(live) => crate::patch::merge_patch(live, config),
-        None => Ok(config.clone()),
+    check_config(schema, config)?;
+    let merged = match merge(schema, live, config, manager, force) {
+        Err(Conflicts(conflicts)) if manager.name == "kubectl" && manager.subresource.is_empty() => {
+            // kubectl may overwrite what its own client-side apply wrote.
+            let allowed = live.and_then(|live| last_applied::unchanged(schema, live)).unwrap_or_default();
+            let left: Vec<(Entry, FieldSet)> = conflicts
+                .into_iter()
+                .map(|(entry, mut set)| {
+                    set.difference(&allowed);
+                    (entry, set)
+                })
+                .filter(|(_, set)| !set.is_empty())
+                .collect();
+            if left.is_empty() { merge(schema, live, config, manager, true) } else { Err(Conflicts(left)) }
+        }
+        result => result,
+    };
+    let mut object = merged.map_err(|Conflicts(conflicts)| conflict(&conflicts))?;
+    if manager.name == "kubectl" && manager.subresource.is_empty() {
+        last_applied::refresh(&mut object, config);
     }
+    Ok(object)
+}
+
+/// Managers that stand in the way, with their fields.
+struct Conflicts(Vec<(Entry, FieldSet)>);
+
+fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
+    let text = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    if config.pointer("/metadata/managedFields").is_some_and(|v| !v.is_null()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let mut errors = Vec::new();
+    typed::validate(schema, config, "", &mut errors);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let why = if errors.len() == 1 { errors.remove(0) } else { format!("errors:\n  {}", errors.join("\n  ")) };
+    let api_version = text("/apiVersion");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let message = format!(
+        "failed to create typed patch object ({}/{}; {group}/{version}, Kind={}): {why}",
+        text("/metadata/namespace"),
+        text("/metadata/name"),
+        text("/kind")
+    );
+    Err(ApiError { code: 500, reason: String::new(), message, details: None })
+}
+
+fn merge(
+    schema: Option<&Schema>,
+    live: Option<&Value>,
+    config: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+) -> Result<Value, Conflicts> {
+    let before = live.map_or_else(|| nothing(schema), without_managers);
+    let mut entries = live.and_then(managed::decode).unwrap_or_default();
+    if entries.is_empty() && live.is_some() {
+        let owner = Manager { name: BEFORE_FIRST_APPLY, ..*manager };
+        update(schema, &nothing(schema), &before, &mut entries, &owner);
+    }
+
+    let mut fields = typed::field_set(schema, config);
+    fields.member = false;
+    fields.recursive_difference(&manager.ignored());
+    let mut own = manager.entry(true, fields);
+    let last = entries.iter().position(|entry| entry.same_manager(&own)).map(|index| entries.remove(index));
+    own.time = last.as_ref().and_then(|entry| entry.time.clone());
+
+    let merged = typed::merge(schema, &before, config);
+    let mut after = prune(schema, merged, &entries, &own, last.as_ref());
+    if let Some(schema) = schema {
+        crate::schema::drop_nulls(schema, &mut after);
+        normalise(schema, &mut after);
+    }
+
+    let (taken, removed) = changes(schema, &before, &after, manager);
+    if !force {
+        let conflicts: Vec<(Entry, FieldSet)> = entries
+            .iter()
+            .map(|entry| (entry.clone(), entry.fields.intersection(&taken)))
+            .filter(|(_, set)| !set.is_empty())
+            .collect();
+        if !conflicts.is_empty() {
+            return Err(Conflicts(conflicts));
+        }
+    }
+    for entry in &mut entries {
+        entry.fields.difference(&taken);
+        entry.fields.difference(&removed);
+    }
+    own.fields.difference(&nobodys());
+    if live.is_none() || after != before {
+        own.time = manager.time();
+    }
+    entries.push(own);
+    entries.retain(|entry| !entry.fields.is_empty());
+    managed::encode(&mut after, entries);
+    Ok(after)
+}
+
+/// Removes what this manager applied last time, not this time, and nobody else owns.
+fn prune(schema: Option<&Schema>, merged: Value, others: &[Entry], own: &Entry, last: Option<&Entry>) -> Value {
+    let Some(last) = last.filter(|last| !last.fields.is_empty()) else { return merged };
+    let named = |set: &FieldSet| set.with_named_fields(schema);
+    let set_of = |value: &Value| named(&typed::field_set(schema, value));
+    let last = named(&last.fields);
+    let all = set_of(&merged);
+
+    // Everything of last time goes, then what any manager owns comes back …
+    let pruned = typed::remove(schema, &merged, &last);
+    let mut owned = set_of(&pruned);
+    for entry in others.iter().chain([own]) {
+        owned.union(&named(&entry.fields));
+    }
+    let mut unowned = all.clone();
+    unowned.difference(&owned);
+    let pruned = typed::remove(schema, &merged, &unowned);
+
+    // … and what was below a removed item without having been applied by this manager.
+    let mut gone = all;
+    gone.difference(&set_of(&pruned));
+    typed::remove(schema, &merged, &gone.intersection(&last))
+}
+
+fn conflict(conflicts: &[(Entry, FieldSet)]) -> ApiError {
+    let mut ordered: Vec<(String, Vec<String>)> =
+        conflicts.iter().map(|(entry, set)| (entry.describe(), set.paths())).collect();
+    ordered.sort();
+    let causes: Vec<Cause> = ordered
+        .iter()
+        .flat_map(|(manager, paths)| {
+            paths.iter().map(move |path| Cause {
+                reason: "FieldManagerConflict".into(),
+                message: format!("conflict with {manager}"),
+                field: path.clone(),
+            })
+        })
+        .collect();
+    let message = if let [one] = causes.as_slice() {
+        format!("Apply failed with 1 conflict: {}: {}", one.message, one.field)
+    } else {
+        let managers: Vec<String> = ordered
+            .iter()
+            .map(|(manager, paths)| format!("conflicts with {manager}:\n- {}", paths.join("\n- ")))
+            .collect();
+        format!("Apply failed with {} conflicts: {}", causes.len(), managers.join("\n"))
+    };
+    ApiError::new(Reason::Conflict, message).with_details(Details { causes, ..Details::default() })
 }

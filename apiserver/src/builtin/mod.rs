@@ -5,10 +5,15 @@
 use std::sync::Arc;
 
 use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
-use crate::table::Printer;
 
+mod convert;
+mod defaults;
 mod kinds;
+mod object;
+mod prepare;
+mod select;
 mod strategy;
+mod validate;
 
 pub use strategy::BuiltinStrategy;
 
@@ -61,8 +66,7 @@ fn resource(group: &'static str, version: &'static str, line: &'static str) -> O
         scale: None,
         storage_version: if group == "autoscaling" { "v2".into() } else { version.to_owned() },
         storage_group: if group == "events.k8s.io" { String::new() } else { group.to_owned() },
-        printer: Printer::built_in(group, kind),
-        strategy: Arc::new(BuiltinStrategy::new(group, version, plural, kind)),
+        strategy: Arc::new(BuiltinStrategy::new(group, version, kind)),
     })
 }
 

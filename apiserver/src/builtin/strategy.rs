@@ -1,9 +1,13 @@
 //! The strategy of every built-in kind: the rules they share, dispatching to the modules that hold a kind's own.
 
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use super::object::{at, copy, inside, put, take};
+use super::{convert, defaults, prepare, select, validate};
 use crate::registry::strategy::{RequestContext, Strategy};
-use crate::schema::{SchemaRef, prune, set::SchemaSet};
+use crate::schema::decode::decode_value;
+use crate::schema::{SchemaRef, normalise, set::SchemaSet};
 use crate::status::{ApiResult, FieldError};
 
 /// Behaviour of one built-in (group, version, resource).
@@ -11,113 +15,196 @@ use crate::status::{ApiResult, FieldError};
 pub struct BuiltinStrategy {
     pub(super) group: &'static str,
     pub(super) version: &'static str,
-    pub(super) resource: &'static str,
     pub(super) kind: &'static str,
 }
 
+/// What counts as a change of the spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Generation {
+    /// The kind has none.
+    None,
+    Spec,
+    SpecAndAnnotations,
+    /// Everything but metadata and status.
+    Content,
+}
+
 impl BuiltinStrategy {
-    pub fn new(group: &'static str, version: &'static str, resource: &'static str, kind: &'static str) -> Self {
-        Self { group, version, resource, kind }
+    pub fn new(group: &'static str, version: &'static str, kind: &'static str) -> Self {
+        Self { group, version, kind }
     }
 
     /// Kinds whose `status` is written through the status subresource only.
     fn has_status(&self) -> bool {
-        !matches!(self.kind, "Lease" | "Event") && self.schema().is_some_and(|s| s.field("status").is_some())
+        let review = matches!(self.group, "authentication.k8s.io" | "authorization.k8s.io");
+        !review && self.schema().is_some_and(|schema| schema.field("status").is_some())
     }
 
-    /// Kinds whose `metadata.generation` counts changes of the spec.
-    fn has_generation(&self) -> bool {
-        matches!(
-            (self.group, self.kind),
-            ("apps", "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet")
-                | ("batch", "Job" | "CronJob")
-                | ("", "ReplicationController" | "Pod")
-                | ("networking.k8s.io", "Ingress" | "NetworkPolicy" | "IngressClass" | "ServiceCIDR")
-                | ("policy", "PodDisruptionBudget")
-                | ("apiextensions.k8s.io" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
-                | ("discovery.k8s.io", "EndpointSlice")
-                | ("scheduling.k8s.io", "PriorityClass")
-        )
-    }
-}
-
-impl Strategy for BuiltinStrategy {
-    fn default(&self, _object: &mut Value) {}
-
-    fn prepare_create(&self, _ctx: &RequestContext, object: &mut Value) {
-        if self.has_status()
-            && let Some(fields) = object.as_object_mut()
-        {
-            fields.remove("status");
-        }
-        if self.has_generation() {
-            object["metadata"]["generation"] = json!(1);
+    fn generation(&self) -> Generation {
+        match (self.group, self.kind) {
+            ("apps", "Deployment") => Generation::SpecAndAnnotations,
+            ("apps", "DaemonSet" | "ReplicaSet" | "StatefulSet")
+            | ("batch", _)
+            | ("", "ReplicationController" | "Pod")
+            | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy" | "ServiceCIDR" | "IPAddress")
+            | ("policy", "PodDisruptionBudget")
+            | ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
+            | ("storage.k8s.io", "CSIDriver") => Generation::Spec,
+            ("admissionregistration.k8s.io", _)
+            | ("discovery.k8s.io", _)
+            | ("scheduling.k8s.io", _)
+            | ("", "PodTemplate") => Generation::Content,
+            _ => Generation::None,
         }
     }
 
-    fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
-        if !self.has_status() {
-            return;
-        }
-        let (Some(before), Some(after)) = (old.as_object(), new.as_object_mut()) else { return };
-        if ctx.subresource == "status" {
-            let status = after.remove("status");
-            let metadata = after.remove("metadata");
-            *after = before.clone();
-            after.extend(status.map(|status| (String::from("status"), status)));
-            after.extend(metadata.map(|metadata| (String::from("metadata"), metadata)));
-        } else {
-            match before.get("status") {
-                Some(status) => after.insert("status".into(), status.clone()),
-                None => after.remove("status"),
-            };
-            if self.has_generation() && before.get("spec") != after.get("spec") {
-                let generation = before["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
-                new["metadata"]["generation"] = json!(generation);
+    fn changed(&self, old: &Value, new: &Value) -> bool {
+        match self.generation() {
+            Generation::None => false,
+            Generation::Spec => at(old, "spec") != at(new, "spec"),
+            Generation::SpecAndAnnotations => {
+                at(old, "spec") != at(new, "spec") || at(old, "metadata.annotations") != at(new, "metadata.annotations")
+            }
+            Generation::Content => {
+                let content = |object: &Value| {
+                    let mut copy = object.clone();
+                    take(&mut copy, "metadata");
+                    take(&mut copy, "status");
+                    copy
+                };
+                content(old) != content(new)
+                    || (self.kind == "EndpointSlice" && at(old, "metadata.labels") != at(new, "metadata.labels"))
             }
         }
     }
 
-    fn validate_create(&self, _ctx: &RequestContext, _object: &Value) -> Vec<FieldError> {
-        Vec::new()
+    fn normalise(&self, object: &mut Value) {
+        if let Some(schema) = self.schema() {
+            normalise(&schema, object);
+        }
+    }
+}
+
+impl Strategy for BuiltinStrategy {
+    fn default(&self, object: &mut Value) {
+        self.normalise(object);
+        defaults::apply(self.group, self.version, self.kind, object);
+        self.normalise(object);
     }
 
-    fn validate_update(&self, _ctx: &RequestContext, _old: &Value, _new: &Value) -> Vec<FieldError> {
-        Vec::new()
+    fn prepare_create(&self, ctx: &RequestContext, object: &mut Value) {
+        if self.has_status() && self.kind != "Node" {
+            take(object, "status");
+        }
+        if let Some(metadata) = inside(object, "metadata") {
+            match self.generation() {
+                Generation::None => drop(take(metadata, "generation")),
+                _ => put(metadata, "generation", 1),
+            }
+        }
+        prepare::create(ctx, self.kind, object);
+        self.normalise(object);
     }
 
-    fn validate_name(&self, _name: &str, _prefix: bool) -> Vec<String> {
-        Vec::new()
+    fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
+        match ctx.subresource.as_str() {
+            "status" => {
+                // Only status and most of metadata come from the request.
+                let (status, metadata) = (take(new, "status"), take(new, "metadata"));
+                *new = old.clone();
+                for (field, value) in [("status", status), ("metadata", metadata)] {
+                    match value {
+                        Some(value) => put(new, field, value),
+                        None => drop(take(new, field)),
+                    }
+                }
+            }
+            _ if self.has_status() => copy(old, new, "status"),
+            _ => {}
+        }
+        prepare::update(ctx, self.kind, old, new);
+        let main = matches!(ctx.subresource.as_str(), "" | "scale" | "ephemeralcontainers" | "resize");
+        let before = at(old, "metadata.generation").as_i64();
+        if let Some(metadata) = inside(new, "metadata") {
+            match before {
+                Some(generation) => put(metadata, "generation", generation),
+                None => drop(take(metadata, "generation")),
+            }
+        }
+        self.normalise(new);
+        if main && self.changed(old, new) {
+            new["metadata"]["generation"] = json!(before.unwrap_or(0) + 1);
+        }
+    }
+
+    fn validate_create(&self, ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
+        validate::create(ctx, self.group, self.kind, object)
+    }
+
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
+        validate::update(ctx, self.group, self.kind, old, new)
+    }
+
+    fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
+        validate::warnings(self.group, self.kind, old, new)
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        validate::name(self.group, self.kind, name, prefix)
     }
 
     fn schema(&self) -> Option<SchemaRef> {
         SchemaSet::builtin().kind(self.group, self.version, self.kind)
     }
 
-    fn prune(&self, object: &mut Value) {
-        if let Some(schema) = self.schema() {
-            prune(&schema, object);
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match (subresource, self.kind) {
+            ("", _) if self.has_status() => &[&["status"]],
+            ("status", "Deployment") => &[&["spec"], &["metadata", "labels"]],
+            ("status", "Pod") => &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]],
+            ("status", _) => &[&["spec"]],
+            _ => &[],
         }
     }
 
-    fn selectable_fields(&self, _object: &Value) -> Vec<(String, String)> {
-        Vec::new()
+    fn allow_unconditional_update(&self) -> bool {
+        !matches!(
+            (self.group, self.kind),
+            ("coordination.k8s.io", "Lease")
+                | ("apiregistration.k8s.io", _)
+                | ("apiextensions.k8s.io", _)
+                | ("policy", _)
+                | ("networking.k8s.io", "IPAddress")
+                | ("admissionregistration.k8s.io", _)
+        )
     }
 
-    fn convert(
-        &self,
-        objects: Vec<Value>,
-        to_api_version: &str,
-    ) -> futures::future::BoxFuture<'_, ApiResult<Vec<Value>>> {
-        let to = to_api_version.to_owned();
-        Box::pin(async move {
-            Ok(objects
-                .into_iter()
-                .map(|mut object| {
-                    object["apiVersion"] = json!(to);
-                    object
-                })
-                .collect())
-        })
+    fn allow_create_on_update(&self) -> bool {
+        matches!(
+            (self.group, self.kind),
+            ("coordination.k8s.io", "Lease")
+                | ("", "Endpoints" | "Event" | "LimitRange")
+                | ("rbac.authorization.k8s.io", _)
+                | ("events.k8s.io", "Event")
+                | ("networking.k8s.io", "IPAddress")
+        )
+    }
+
+    fn prune(&self, object: &mut Value) {
+        if let Some(schema) = self.schema() {
+            let decoded = decode_value(object.clone(), &schema);
+            if decoded.wrong.is_none() {
+                *object = decoded.object;
+            }
+        }
+    }
+
+    fn selectable_fields(&self, object: &Value) -> Vec<(String, String)> {
+        select::fields(self.group, self.kind, object)
+    }
+
+    fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+        let converted = objects.into_iter().map(|object| convert::convert(object, to_api_version)).collect();
+        Box::pin(async move { Ok(converted) })
     }
 }

@@ -10,7 +10,7 @@ const MAX_OPERATIONS: usize = 10_000;
 
 /// Decodes a patch body; anything but an array of operations is 400.
 pub fn parse_json_patch(body: &Value) -> ApiResult<&Vec<Value>> {
-    let name = match body {
+    match body {
         Value::Array(operations) => {
             if operations.len() > MAX_OPERATIONS {
                 return Err(ApiError::new(
@@ -21,17 +21,57 @@ pub fn parse_json_patch(body: &Value) -> ApiResult<&Vec<Value>> {
                     ),
                 ));
             }
-            return Ok(operations);
+            Ok(operations)
         }
+        other => Err(ApiError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
+            kind(other)
+        ))),
+    }
+}
+
+/// Go's word for a JSON value's kind.
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
         Value::Object(_) => "object",
+        Value::Array(_) => "array",
         Value::String(_) => "string",
         Value::Number(_) => "number",
         Value::Bool(_) => "bool",
         Value::Null => "null",
-    };
-    Err(ApiError::bad_request(format!(
-        "error decoding patch: json: cannot unmarshal {name} into Go value of type []handlers.jsonPatchOp"
-    )))
+    }
+}
+
+/// The object as the patch library leaves it: top level by name, metadata in the order of Go's struct.
+pub(super) fn as_go_prints(object: &Value) -> String {
+    let Value::Object(fields) = object else { return object.to_string() };
+    let parts: Vec<String> = fields
+        .iter()
+        .map(|(key, value)| match value {
+            Value::Object(metadata) if key == "metadata" => {
+                const ORDER: [&str; 14] = [
+                    "name",
+                    "generateName",
+                    "namespace",
+                    "selfLink",
+                    "uid",
+                    "resourceVersion",
+                    "generation",
+                    "creationTimestamp",
+                    "deletionTimestamp",
+                    "deletionGracePeriodSeconds",
+                    "labels",
+                    "annotations",
+                    "ownerReferences",
+                    "finalizers",
+                ];
+                let member = |key: &str| metadata.get(key).map(|value| format!("{key:?}:{value}"));
+                format!("\"metadata\":{{{}}}", ORDER.iter().filter_map(|key| member(key)).collect::<Vec<_>>().join(","))
+            }
+            value => format!("{key:?}:{value}"),
+        })
+        .collect();
+    format!("{{{}}}", parts.join(","))
 }
 
 /// Applies a JSON patch. `replace` of an absent member of an object adds it, as kube-apiserver does.

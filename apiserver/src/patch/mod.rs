@@ -5,9 +5,10 @@
 use serde_json::Value;
 
 use crate::schema::Schema;
-use crate::status::{ApiError, ApiResult, Details, Reason};
+use crate::status::{ApiError, ApiResult, Details, FieldError, FieldErrorKind, Reason};
 
 mod json;
+mod strategic;
 
 pub use json::{json_patch, parse_json_patch};
 
@@ -37,8 +38,35 @@ fn merge(target: &mut Value, patch: &Value) {
 }
 
 /// Strategic merge patch of a built-in kind.
-pub fn strategic_merge(_schema: &Schema, doc: &Value, patch: &Value) -> ApiResult<Value> {
-    merge_patch(doc, patch)
+pub fn strategic_merge(schema: &Schema, doc: &Value, patch: &Value) -> ApiResult<Value> {
+    strategic::strategic(schema, doc, patch)
+}
+
+/// A merge or strategic merge patch body: a JSON object, else 400 in Go's words.
+pub fn parse_merge_patch(body: &[u8]) -> ApiResult<Value> {
+    let patch = crate::schema::decode::parse_json(body)
+        .map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
+    if patch.is_object() {
+        return Ok(patch);
+    }
+    Err(ApiError::bad_request(format!(
+        "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+        json::kind(&patch)
+    )))
+}
+
+/// Reads a patched object of a built-in kind again: types, unknown fields, canonical form. A wrong type is 422 at `patch`.
+/// The second part are the strict findings.
+pub fn decode_patched(schema: &Schema, patched: Value, strict: bool) -> ApiResult<(Value, Vec<String>)> {
+    let shown = || serde_json::Value::String(json::as_go_prints(&patched)).to_string();
+    let decoded = crate::schema::decode::decode_value(patched.clone(), schema);
+    let why = match &decoded.wrong {
+        Some(wrong) => wrong.clone(),
+        None if strict && !decoded.strict.is_empty() => format!("strict decoding error: {}", decoded.strict.join(", ")),
+        None => return Ok((decoded.object, decoded.strict)),
+    };
+    let error = FieldError::new(FieldErrorKind::Invalid, "patch", Some(shown()), why);
+    Err(ApiError::invalid("", "", "", vec![error]))
 }
 
 /// 422 as `errors.NewGenericServerResponse` words a patch that does not apply.

@@ -9,13 +9,18 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-mod check;
+pub mod decode;
+mod normal;
+mod ordered;
 mod prune;
 pub mod set;
 mod structural;
+mod time;
 
-pub use check::{Checked, check};
+pub use decode::{Checked, check};
+pub use normal::{drop_nulls, normalise};
 pub use prune::prune;
+pub use time::{canonical_micro_time, canonical_time};
 
 /// What a node holds. The Kubernetes scalars with their own (un)marshalling are types of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,11 +104,37 @@ pub struct Field {
     pub default: Option<Value>,
     pub patch_strategy: PatchStrategy,
     pub patch_merge_key: Option<Box<str>>,
+    /// How Go declares the field; absent for custom resources.
+    pub go: Option<GoField>,
+}
+
+/// The Go declaration of a field of a built-in type: decides what an empty value prints as, and the wording of errors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoField {
+    /// `*int32`, `[]v1.Container`, `map[string]string`.
+    pub ty: Box<str>,
+    pub omit: Omit,
+    /// Position in the struct, which is the order Go prints fields in.
+    pub order: u16,
+}
+
+/// The JSON tag's option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Omit {
+    Never,
+    Empty,
+    Zero,
+}
+
+impl GoField {
+    pub fn is_pointer(&self) -> bool {
+        self.ty.starts_with('*')
+    }
 }
 
 impl Field {
     pub fn of(node: Node) -> Self {
-        Self { node, default: None, patch_strategy: PatchStrategy::Replace, patch_merge_key: None }
+        Self { node, default: None, patch_strategy: PatchStrategy::Replace, patch_merge_key: None, go: None }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Field, ListType, Node, PatchStrategy, Schema, SchemaRef, Type};
+use super::{Field, GoField, ListType, Node, Omit, PatchStrategy, Schema, SchemaRef, Type};
 
 static PACKED: &[u8] = include_bytes!("../../schemas/kubernetes.json.gz");
 
@@ -83,12 +83,14 @@ impl SchemaSet {
     }
 
     fn convert(&self, raw: &RawNode) -> Schema {
+        let go: BTreeMap<&str, GoField> = raw.go.iter().zip(0..).map(|(field, order)| field.parse(order)).collect();
         let field = |(name, node): (&Box<str>, &RawNode)| {
             let field = Field {
                 node: self.child(node),
                 default: node.default.clone(),
                 patch_strategy: patch_strategy(node.patch_strategy.as_deref()),
                 patch_merge_key: node.patch_merge_key.clone(),
+                go: go.get(&**name).cloned(),
             };
             (name.clone(), field)
         };
@@ -178,6 +180,23 @@ struct RawNode {
     patch_merge_key: Option<Box<str>>,
     #[serde(rename = "x-kubernetes-group-version-kind", default)]
     kinds: Vec<RawKind>,
+    #[serde(rename = "x-go", default)]
+    go: Vec<RawGoField>,
+}
+
+/// (field, Go type, `e` | `z` | empty).
+#[derive(Debug, Deserialize)]
+struct RawGoField(Box<str>, Box<str>, Box<str>);
+
+impl RawGoField {
+    fn parse(&self, order: u16) -> (&str, GoField) {
+        let omit = match &*self.2 {
+            "e" => Omit::Empty,
+            "z" => Omit::Zero,
+            _ => Omit::Never,
+        };
+        (&self.0, GoField { ty: self.1.clone(), omit, order })
+    }
 }
 
 impl RawNode {

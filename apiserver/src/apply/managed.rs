@@ -1,0 +1,162 @@
+//! `metadata.managedFields`: decoded entries, and their order and form when written.
+
+use serde_json::{Value, json};
+
+use super::path::FieldSet;
+
+/// Update managers beyond this many are merged into one bucket per version.
+const MAX_UPDATE_MANAGERS: usize = 10;
+const BUCKET: &str = "ancient-changes";
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub manager: String,
+    /// `Apply` or `Update`.
+    pub apply: bool,
+    pub api_version: String,
+    pub subresource: String,
+    /// RFC 3339 as stored.
+    pub time: Option<String>,
+    pub fields: FieldSet,
+}
+
+impl Entry {
+    /// Entries of one identity are one manager; appliers are one whatever their version.
+    pub fn same_manager(&self, other: &Entry) -> bool {
+        self.manager == other.manager
+            && self.apply == other.apply
+            && self.subresource == other.subresource
+            && (self.apply || self.api_version == other.api_version)
+    }
+
+    /// As a conflict names it.
+    pub fn describe(&self) -> String {
+        let mut text = format!("{:?}", self.manager);
+        if !self.subresource.is_empty() {
+            text.push_str(&format!(" with subresource {:?}", self.subresource));
+        }
+        if !self.apply {
+            text.push_str(&format!(" using {}", self.api_version));
+        }
+        text
+    }
+
+    fn decode(value: &Value) -> Option<Entry> {
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let apply = match text("operation").as_str() {
+            "Apply" => true,
+            "Update" => false,
+            _ => return None,
+        };
+        if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
+            return None;
+        }
+        Some(Entry {
+            manager: text("manager"),
+            apply,
+            api_version: text("apiVersion"),
+            subresource: text("subresource"),
+            time: value.get("time").and_then(Value::as_str).map(str::to_owned),
+            fields: value.get("fieldsV1").map_or_else(|| Some(FieldSet::default()), FieldSet::parse)?,
+        })
+    }
+
+    fn encode(&self) -> Value {
+        let mut out = json!({
+            "apiVersion": self.api_version,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": self.fields.encode(),
+            "operation": if self.apply { "Apply" } else { "Update" },
+        });
+        if !self.manager.is_empty() {
+            out["manager"] = json!(self.manager);
+        }
+        if !self.subresource.is_empty() {
+            out["subresource"] = json!(self.subresource);
+        }
+        if let Some(time) = &self.time {
+            out["time"] = json!(time);
+        }
+        out
+    }
+}
+
+fn raw(object: &Value) -> Option<&Vec<Value>> {
+    object.get("metadata")?.get("managedFields")?.as_array()
+}
+
+/// The entries of an object; `None` when they cannot be read.
+pub fn decode(object: &Value) -> Option<Vec<Entry>> {
+    let Some(list) = raw(object) else { return Some(Vec::new()) };
+    if is_reset(object) {
+        return Some(Vec::new());
+    }
+    list.iter().map(Entry::decode).collect()
+}
+
+/// `managedFields: [{}]` asks to forget all managers.
+pub fn is_reset(object: &Value) -> bool {
+    raw(object).is_some_and(|list| {
+        list.len() == 1
+            && list[0]
+                .as_object()
+                .is_some_and(|entry| entry.values().all(|v| v.is_null() || v == "" || v == &json!({})))
+    })
+}
+
+/// The entries a write starts from: those of the new object when it brings any, else the live ones.
+pub fn starting_point(old: Option<&Value>, new: &Value, subresource: &str) -> Vec<Entry> {
+    let live = || old.and_then(decode).unwrap_or_default();
+    if !subresource.is_empty() {
+        return live();
+    }
+    if is_reset(new) {
+        return Vec::new();
+    }
+    match decode(new) {
+        Some(entries) if !entries.is_empty() => entries,
+        _ => live(),
+    }
+}
+
+/// Writes the entries in their order: appliers first, then by time, name, version, subresource.
+pub fn encode(object: &mut Value, mut entries: Vec<Entry>) {
+    cap(&mut entries);
+    entries.sort_by(|a, b| {
+        let key =
+            |e: &Entry| (!e.apply, e.time.clone(), e.manager.clone(), e.api_version.clone(), e.subresource.clone());
+        key(a).cmp(&key(b))
+    });
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if entries.is_empty() {
+        metadata.remove("managedFields");
+    } else {
+        metadata.insert("managedFields".into(), Value::Array(entries.iter().map(Entry::encode).collect()));
+    }
+}
+
+fn cap(entries: &mut Vec<Entry>) {
+    let mut updates = entries.iter().filter(|e| !e.apply).count();
+    while updates > MAX_UPDATE_MANAGERS {
+        let oldest = entries
+            .iter()
+            .enumerate()
+            .filter(|(_, e)| !e.apply && e.manager != BUCKET)
+            .min_by(|(_, a), (_, b)| a.time.cmp(&b.time))
+            .map(|(index, _)| index);
+        let Some(oldest) = oldest else { return };
+        let entry = entries.remove(oldest);
+        match entries.iter_mut().find(|e| !e.apply && e.manager == BUCKET && e.api_version == entry.api_version) {
+            Some(bucket) => {
+                bucket.fields.union(&entry.fields);
+                bucket.time = bucket.time.clone().max(entry.time);
+                updates -= 1;
+            }
+            None => {
+                // A first bucket takes the entry's place, so one more has to be merged.
+                entries.push(Entry { manager: BUCKET.into(), subresource: String::new(), ..entry });
+            }
+        }
+    }
+}

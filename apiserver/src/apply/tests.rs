@@ -1,0 +1,94 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Manager, apply, track_update};
+use crate::schema::{Schema, set::SchemaSet};
+
+fn manager(name: &str) -> Manager<'_> {
+    Manager { name, subresource: "", api_version: "v1", now: jiff::Timestamp::UNIX_EPOCH, reset_fields: &[] }
+}
+
+fn config_map(data: &[(String, String)]) -> Value {
+    let data: serde_json::Map<String, Value> = data.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data})
+}
+
+fn deployment(container: Value, replicas: Option<u32>) -> Value {
+    let mut spec = json!({"template": {"spec": {"containers": [container]}}});
+    if let Some(replicas) = replicas {
+        spec["replicas"] = json!(replicas);
+    }
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
+}
+
+fn schema(group: &str, kind: &str) -> std::sync::Arc<Schema> {
+    SchemaSet::builtin().kind(group, "v1", kind).unwrap()
+}
+
+#[test]
+fn removing_a_field_needs_its_last_owner() {
+    let schema = schema("apps", "Deployment");
+    let one = deployment(json!({"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}]}), Some(2));
+    let live = apply(Some(&schema), None, &one, &manager("one"), false).unwrap();
+    let two = deployment(json!({"name": "c", "env": [{"name": "B", "value": "2"}]}), None);
+    let live = apply(Some(&schema), Some(&live), &two, &manager("two"), false).unwrap();
+    let less = deployment(json!({"name": "c", "image": "i"}), None);
+    let live = apply(Some(&schema), Some(&live), &less, &manager("one"), false).unwrap();
+    assert_eq!(live.pointer("/spec/replicas"), None);
+    assert_eq!(live.pointer("/spec/template/spec/containers/0/env"), Some(&json!([{"name": "B", "value": "2"}])));
+}
+
+#[test]
+fn conflicts_name_manager_and_field() {
+    let schema = schema("apps", "Deployment");
+    let one = deployment(json!({"name": "c", "image": "i"}), Some(2));
+    let live = apply(Some(&schema), None, &one, &manager("one"), false).unwrap();
+    let other = deployment(json!({"name": "c", "image": "j"}), Some(3));
+    let error = apply(Some(&schema), Some(&live), &other, &manager("two"), false).unwrap_err();
+    assert_eq!(
+        error.message,
+        "Apply failed with 2 conflicts: conflicts with \"one\":\n- .spec.replicas\n- .spec.template.spec.containers[name=\"c\"].image"
+    );
+    assert!(apply(Some(&schema), Some(&live), &other, &manager("two"), true).is_ok());
+}
+
+fn data() -> impl Strategy<Value = Vec<(String, String)>> {
+    prop::collection::vec(("[a-d]", "[0-2]"), 1..5)
+}
+
+proptest! {
+    #[test]
+    fn applying_twice_changes_nothing(first in data(), second in data()) {
+        let schema = schema("", "ConfigMap");
+        let live = apply(Some(&schema), None, &config_map(&first), &manager("one"), true).unwrap();
+        let once = apply(Some(&schema), Some(&live), &config_map(&second), &manager("two"), true).unwrap();
+        let twice = apply(Some(&schema), Some(&once), &config_map(&second), &manager("two"), false).unwrap();
+        prop_assert_eq!(once, twice);
+    }
+
+    #[test]
+    fn disjoint_managers_commute(first in data(), second in data()) {
+        let schema = schema("", "ConfigMap");
+        let second: Vec<(String, String)> = second.into_iter().map(|(k, v)| (format!("z{k}"), v)).collect();
+        let (a, b) = (config_map(&first), config_map(&second));
+        let one = |live: Option<&Value>, config: &Value, name: &str| apply(Some(&schema), live, config, &manager(name), false).unwrap();
+        let ab = one(Some(&one(None, &a, "one")), &b, "two");
+        let ba = one(Some(&one(None, &b, "two")), &a, "one");
+        prop_assert_eq!(&ab["data"], &ba["data"]);
+        let fields = |object: &Value| object["metadata"]["managedFields"].as_array().unwrap().iter().map(|e| e["fieldsV1"].to_string()).collect::<std::collections::BTreeSet<_>>();
+        prop_assert_eq!(fields(&ab), fields(&ba));
+    }
+
+    #[test]
+    fn every_written_field_has_an_owner(first in data(), second in data()) {
+        let schema = schema("", "ConfigMap");
+        let mut live = config_map(&first);
+        track_update(Some(&schema), None, &mut live, &manager("one"));
+        let mut next = config_map(&second);
+        track_update(Some(&schema), Some(&live), &mut next, &manager("two"));
+        let owners = next["metadata"]["managedFields"].to_string();
+        for key in next["data"].as_object().unwrap().keys() {
+            prop_assert!(owners.contains(&format!("f:{key}")), "{} not owned in {}", key, owners);
+        }
+    }
+}

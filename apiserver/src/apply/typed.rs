@@ -1,0 +1,338 @@
+//! Values seen through a schema: which fields they set, how two differ, merging and removing.
+//!
+//! The rules are those of structured-merge-diff: structs and maps are granular unless atomic, lists are atomic unless they are
+//! sets or maps by key; what no schema describes is granular for maps and atomic for lists.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::path::{FieldSet, PathElement};
+use crate::schema::{ListType, Schema, Type};
+
+/// How a value divides into fields.
+enum Shape<'a> {
+    Leaf,
+    Map(&'a Map<String, Value>),
+    List(&'a Vec<Value>),
+}
+
+fn granular_map(schema: Option<&Schema>) -> bool {
+    match schema {
+        None => true,
+        // Untyped parts of built-in kinds (RawExtension, JSON) are one value; of custom resources they are not.
+        Some(schema) => !schema.atomic && !(schema.ty == Type::Any && schema.name.is_some()),
+    }
+}
+
+fn keyed(schema: Option<&Schema>) -> bool {
+    schema.is_some_and(|schema| schema.ty == Type::Array && schema.list_type != ListType::Atomic)
+}
+
+fn shape<'a>(schema: Option<&Schema>, value: &'a Value) -> Shape<'a> {
+    match value {
+        Value::Object(fields) if granular_map(schema) => Shape::Map(fields),
+        Value::Array(items) if keyed(schema) => Shape::List(items),
+        _ => Shape::Leaf,
+    }
+}
+
+fn field_schema<'a>(schema: Option<&'a Schema>, key: &str) -> Option<&'a Schema> {
+    schema.and_then(|schema| schema.child(key))
+}
+
+fn item_schema(schema: Option<&Schema>) -> Option<&Schema> {
+    schema.and_then(|schema| schema.items.as_deref())
+}
+
+/// The path element of a list item; `Err` names what it lacks.
+fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<PathElement, String> {
+    let Some(schema) = schema else { return Ok(PathElement::Index(index)) };
+    match &schema.list_type {
+        ListType::Atomic => Ok(PathElement::Index(index)),
+        ListType::Set => match item {
+            Value::Object(_) | Value::Array(_) => Err(format!(
+                "associative list without keys has an element that's a {} type",
+                if item.is_object() { "map" } else { "list" }
+            )),
+            _ => Ok(PathElement::Value(item.clone())),
+        },
+        ListType::Map(keys) => {
+            if item.is_null() {
+                return Err("associative list with keys may not have a null element".into());
+            }
+            let Some(fields) = item.as_object() else {
+                return Err("associative list with keys may not have non-map elements".into());
+            };
+            let mut found = BTreeMap::new();
+            for key in keys {
+                let default =
+                    || schema.items.as_ref().and_then(|node| node.field(key)).and_then(|field| field.default.clone());
+                match fields.get(&**key).cloned().filter(|value| !value.is_null()).or_else(default) {
+                    Some(value) => found.insert(key.clone(), value),
+                    None => {
+                        return Err(format!(
+                            "associative list with keys has an element that omits key field {key:?} (and doesn't have default value)"
+                        ));
+                    }
+                };
+            }
+            Ok(PathElement::Key(found.into_iter().collect()))
+        }
+    }
+}
+
+/// The list with each item's element; of items with equal keys all are kept, as live objects may hold such.
+fn indexed<'a>(schema: Option<&Schema>, items: &'a [Value]) -> Vec<(PathElement, &'a Value)> {
+    let element = |(index, item)| (element_of(schema, item, index).unwrap_or(PathElement::Index(index)), item);
+    items.iter().enumerate().map(element).collect()
+}
+
+/// What a manager that applies `value` owns.
+pub fn field_set(schema: Option<&Schema>, value: &Value) -> FieldSet {
+    let mut set = FieldSet::default();
+    match shape(schema, value) {
+        Shape::Leaf => set.member = !matches!(value, Value::Null) || schema.is_some(),
+        Shape::Map(fields) => {
+            for (key, value) in fields {
+                let mut child = field_set(field_schema(schema, key), value);
+                let declared = schema.is_some_and(|schema| schema.field(key).is_some());
+                let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                child.member |= empty || !declared;
+                if child.member || !child.children.is_empty() {
+                    set.children.insert(PathElement::Field(key.as_str().into()), child);
+                }
+            }
+        }
+        Shape::List(items) => {
+            for (element, item) in indexed(schema, items) {
+                let mut child = field_set(item_schema(schema), item);
+                child.member = true;
+                set.children.insert(element, child);
+            }
+        }
+    }
+    set
+}
+
+/// Fields that differ between two values.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    pub added: FieldSet,
+    pub modified: FieldSet,
+    pub removed: FieldSet,
+}
+
+impl Comparison {
+    fn put(&mut self, element: PathElement, child: Comparison) {
+        for (set, child) in
+            [(&mut self.added, child.added), (&mut self.modified, child.modified), (&mut self.removed, child.removed)]
+        {
+            if child.member || !child.children.is_empty() {
+                set.children.insert(element.clone(), child);
+            }
+        }
+    }
+}
+
+fn empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::Object(fields)) => fields.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// Compares `old` with `new`.
+pub fn compare(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> Comparison {
+    let mut out = Comparison::default();
+    let shapes = (old.map(|value| shape(schema, value)), new.map(|value| shape(schema, value)));
+    let both_empty = empty(old) && empty(new);
+    match shapes {
+        (None, None) => return out,
+        (Some(Shape::Map(_)) | None, Some(Shape::Map(_)) | None) if !both_empty => {
+            let none = Map::new();
+            let (left, right) =
+                (old.and_then(Value::as_object).unwrap_or(&none), new.and_then(Value::as_object).unwrap_or(&none));
+            for key in left.keys().chain(right.keys().filter(|key| !left.contains_key(*key))) {
+                let child = compare(field_schema(schema, key), left.get(key), right.get(key));
+                out.put(PathElement::Field(key.as_str().into()), child);
+            }
+        }
+        (Some(Shape::List(_)) | None, Some(Shape::List(_)) | None) if !both_empty => {
+            let items = |value: Option<&'_ Value>| {
+                value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().to_vec()
+            };
+            let (left, right) = (items(old), items(new));
+            let (left, right) = (indexed(schema, &left), indexed(schema, &right));
+            for (element, item) in &left {
+                let other = right.iter().find(|(e, _)| e == element).map(|(_, item)| *item);
+                out.put(element.clone(), compare(item_schema(schema), Some(item), other));
+            }
+            for (element, item) in right.iter().filter(|(e, _)| !left.iter().any(|(l, _)| l == e)) {
+                out.put(element.clone(), compare(item_schema(schema), None, Some(item)));
+            }
+        }
+        _ if old.is_some() && new.is_some() => out.modified.member = old != new,
+        _ => {}
+    }
+    out.added.member = old.is_none();
+    out.removed.member = new.is_none();
+    out
+}
+
+/// `config` merged over `live`.
+pub fn merge(schema: Option<&Schema>, live: &Value, config: &Value) -> Value {
+    match (shape(schema, live), shape(schema, config)) {
+        (Shape::Map(left), Shape::Map(right)) => {
+            let mut out = left.clone();
+            for (key, value) in right {
+                let merged = match left.get(key) {
+                    Some(live) => merge(field_schema(schema, key), live, value),
+                    None => value.clone(),
+                };
+                out.insert(key.clone(), merged);
+            }
+            Value::Object(out)
+        }
+        (Shape::List(left), Shape::List(right)) => Value::Array(merge_lists(schema, left, right)),
+        _ => config.clone(),
+    }
+}
+
+/// Items of `config` come in their order; live items it does not name stay where they are relative to their neighbours.
+fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec<Value> {
+    let (left, right) = (indexed(schema, live), indexed(schema, config));
+    let in_left = |element: &PathElement| left.iter().find(|(e, _)| e == element).map(|(_, item)| *item);
+    let in_right = |element: &PathElement| right.iter().any(|(e, _)| e == element);
+    let joined = |element: &PathElement, item: &Value| match in_left(element) {
+        Some(live) => merge(item_schema(schema), live, item),
+        None => item.clone(),
+    };
+    // Items of both sides, in the order the configuration wants them.
+    let mut shared = right.iter().map(|(e, _)| e).filter(|e| in_left(e).is_some());
+    let mut next_shared = shared.next();
+    let mut taken: Vec<&PathElement> = Vec::new();
+    let mut out = Vec::with_capacity(left.len() + right.len());
+    let (mut l, mut r) = (0, 0);
+    while l < left.len() || r < right.len() {
+        if let (Some((a, _)), Some((b, item))) = (left.get(l), right.get(r)) {
+            if a == b {
+                out.push(joined(b, item));
+                taken.push(b);
+                (l, r) = (l + 1, r + 1);
+                next_shared = shared.next();
+                continue;
+            }
+            if in_right(a) && next_shared.is_some_and(|next| next != a) {
+                l += 1;
+                continue;
+            }
+        }
+        if let Some((a, item)) = left.get(l) {
+            if !in_right(a) {
+                out.push((*item).clone());
+                l += 1;
+                continue;
+            }
+            if taken.contains(&a) {
+                l += 1;
+            }
+        }
+        if let Some((b, item)) = right.get(r) {
+            out.push(joined(b, item));
+            taken.push(b);
+            r += 1;
+            if next_shared == Some(b) {
+                next_shared = shared.next();
+            }
+        }
+    }
+    out
+}
+
+/// `value` without the members of `set`. A map or list left empty becomes null.
+pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
+    match shape(schema, value) {
+        Shape::Map(fields) => {
+            let mut out = Map::new();
+            for (key, value) in fields {
+                match set.children.get(&PathElement::Field(key.as_str().into())) {
+                    Some(child) if child.member => {}
+                    Some(child) => drop(out.insert(key.clone(), remove(field_schema(schema, key), value, child))),
+                    None => drop(out.insert(key.clone(), value.clone())),
+                }
+            }
+            if out.is_empty() && !fields.is_empty() { Value::Null } else { Value::Object(out) }
+        }
+        Shape::List(items) => {
+            let mut out = Vec::new();
+            for (element, item) in indexed(schema, items) {
+                match set.children.get(&element) {
+                    Some(child) if child.member => {}
+                    Some(child) => out.push(remove(item_schema(schema), item, child)),
+                    None => out.push(item.clone()),
+                }
+            }
+            if out.is_empty() && !items.is_empty() { Value::Null } else { Value::Array(out) }
+        }
+        Shape::Leaf => value.clone(),
+    }
+}
+
+/// What is wrong with an applied configuration: undeclared fields, wrong types, lists with equal keys.
+pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut Vec<String>) {
+    let Some(schema) = schema else { return };
+    let wrong = |expected: &str| format!("{path}: expected {expected}, got {}", go_value(value));
+    match (schema.ty, value) {
+        (_, Value::Null) | (Type::Any, _) => {}
+        (Type::Object, Value::Object(fields)) => {
+            for (key, value) in fields {
+                let here = format!("{path}.{key}");
+                match schema.child(key) {
+                    Some(node) => validate(Some(node), value, &here, errors),
+                    None if schema.preserve_unknown => {}
+                    None => errors.push(format!("{here}: field not declared in schema")),
+                }
+            }
+        }
+        (Type::Array, Value::Array(items)) => list(schema, items, path, errors),
+        (Type::Object, _) => errors.push(wrong("map")),
+        (Type::Array, _) => errors.push(wrong("list")),
+        (Type::String | Type::Bytes, value) if !value.is_string() => errors.push(wrong("string")),
+        (Type::Boolean, value) if !value.is_boolean() => errors.push(wrong("boolean")),
+        (Type::Integer | Type::Number, value) if !value.is_number() => errors.push(wrong("numeric (int or float)")),
+        (_, Value::Object(_) | Value::Array(_)) => errors.push(wrong("scalar")),
+        _ => {}
+    }
+}
+
+fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<String>) {
+    let mut seen: Vec<PathElement> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let here = match element_of(Some(schema), item, index) {
+            Ok(element) => {
+                let here = format!("{path}{element}");
+                if schema.list_type != ListType::Atomic && seen.contains(&element) {
+                    errors.push(format!("{path}: duplicate entries for key {element}"));
+                }
+                seen.push(element);
+                here
+            }
+            Err(why) => {
+                errors.push(format!("{path}: element {index}: {why}"));
+                continue;
+            }
+        };
+        validate(schema.items.as_deref(), item, &here, errors);
+    }
+}
+
+/// A value as `%v` of structured-merge-diff prints it.
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::Object(_) | Value::Array(_) => format!("&{{{value}}}"),
+        other => format!("&value.valueUnstructured{{Value:{other}}}"),
+    }
+}

@@ -1,0 +1,64 @@
+//! Defaults of the built-in kinds, as kube-apiserver's versioned defaulting fills them.
+
+use serde_json::{Value, json};
+
+use super::object::{at, default, each, inside, put, set, text, unset};
+
+mod batch;
+mod cluster;
+mod network;
+pub(super) mod pod;
+mod storage;
+mod workload;
+
+/// Fills the defaults of one object.
+pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) {
+    match (group, kind) {
+        ("", "Pod") => pod::pod(object),
+        ("", "PodTemplate") => each_template(object, "template"),
+        ("", "ReplicationController") => workload::replication_controller(object),
+        ("apps", "Deployment") => workload::deployment(object),
+        ("apps", "ReplicaSet") => workload::replica_set(object),
+        ("apps", "StatefulSet") => workload::stateful_set(object),
+        ("apps", "DaemonSet") => workload::daemon_set(object),
+        ("batch", "Job") => batch::job(object),
+        ("batch", "CronJob") => batch::cron_job(object),
+        ("", "Service") => network::service(object),
+        ("", "Endpoints") => network::endpoints(object),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(object),
+        ("networking.k8s.io", "NetworkPolicy") => network::network_policy(object),
+        ("", "PersistentVolume") => storage::persistent_volume(object),
+        ("", "PersistentVolumeClaim") => storage::claim(object),
+        ("storage.k8s.io", _) => storage::storage(kind, object),
+        ("", "Secret") => cluster::secret(object),
+        ("", "Namespace") => cluster::namespace(object),
+        ("", "Node") => cluster::node(object),
+        ("", "LimitRange") => cluster::limit_range(object),
+        ("autoscaling", _) => cluster::autoscaler(version, object),
+        ("rbac.authorization.k8s.io", _) => cluster::rbac(kind, object),
+        ("admissionregistration.k8s.io", _) => cluster::admission(object),
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            if let Some(spec) = inside(object, "spec")
+                && spec.get("usages").is_none_or(|usages| usages.as_array().is_none_or(Vec::is_empty))
+            {
+                put(spec, "usages", json!(["digital signature", "key encipherment"]));
+            }
+        }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => cluster::definition(object),
+        ("apiregistration.k8s.io", "APIService") => {
+            if let Some(service) = inside(object, "spec.service") {
+                default(service, "port", 443);
+            }
+        }
+        ("policy", "PodDisruptionBudget") => {}
+        ("scheduling.k8s.io", "PriorityClass") => default(object, "preemptionPolicy", "PreemptLowerPriority"),
+        ("flowcontrol.apiserver.k8s.io", _) => cluster::flow_control(kind, object),
+        _ => {}
+    }
+}
+
+fn each_template(object: &mut Value, path: &str) {
+    if let Some(template) = inside(object, path) {
+        pod::template(template);
+    }
+}

@@ -1,0 +1,67 @@
+//! Volumes, claims and the storage group.
+
+use serde_json::{Value, json};
+
+use super::{default, inside, pod, put, set};
+
+pub(super) fn claim(object: &mut Value) {
+    if !set(object, "status") {
+        put(object, "status", json!({}));
+    }
+    if let Some(status) = inside(object, "status") {
+        default(status, "phase", "Pending");
+    }
+    if let Some(spec) = inside(object, "spec") {
+        default(spec, "volumeMode", "Filesystem");
+    }
+}
+
+pub(super) fn persistent_volume(object: &mut Value) {
+    if !set(object, "status") {
+        put(object, "status", json!({}));
+    }
+    if let Some(status) = inside(object, "status") {
+        default(status, "phase", "Pending");
+    }
+    let Some(spec) = inside(object, "spec") else { return };
+    default(spec, "persistentVolumeReclaimPolicy", "Retain");
+    default(spec, "volumeMode", "Filesystem");
+    if let Some(path) = inside(spec, "hostPath") {
+        default(path, "type", "");
+    }
+    if let Some(iscsi) = inside(spec, "iscsi") {
+        default(iscsi, "iscsiInterface", "default");
+    }
+    if let Some(rbd) = inside(spec, "rbd") {
+        pod::rbd_source(rbd);
+    }
+    if let Some(disk) = inside(spec, "azureDisk") {
+        pod::azure_disk(disk);
+    }
+    if let Some(scale) = inside(spec, "scaleIO") {
+        default(scale, "storageMode", "ThinProvisioned");
+        default(scale, "fsType", "xfs");
+    }
+}
+
+pub(super) fn storage(kind: &str, object: &mut Value) {
+    match kind {
+        "StorageClass" => {
+            default(object, "reclaimPolicy", "Delete");
+            default(object, "volumeBindingMode", "Immediate");
+        }
+        "CSIDriver" => {
+            let Some(spec) = inside(object, "spec") else { return };
+            default(spec, "attachRequired", true);
+            default(spec, "podInfoOnMount", false);
+            default(spec, "storageCapacity", false);
+            default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+            default(spec, "requiresRepublish", false);
+            default(spec, "seLinuxMount", false);
+            if !set(spec, "volumeLifecycleModes") {
+                put(spec, "volumeLifecycleModes", json!(["Persistent"]));
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,302 @@
+//! What a kind's strategy does to an object before it is stored, beyond the rules all kinds share.
+
+use serde_json::{Value, json};
+
+use super::defaults::pod::fresh_status;
+use super::object::{at, copy, default, fields, inside, items, put, set, take, text, unset};
+use crate::registry::strategy::RequestContext;
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
+    match kind {
+        "Pod" => fresh_status(object),
+        "DaemonSet" => {
+            let generation = template_generation(object).max(1);
+            annotate(object, TEMPLATE_GENERATION, &generation.to_string());
+        }
+        "Job" => job(object),
+        "Namespace" => {
+            put(object, "status", json!({"phase": "Active"}));
+            finalizer(object);
+        }
+        "PersistentVolume" => {
+            let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            put(object, "status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
+        }
+        "PersistentVolumeClaim" => put(object, "status", json!({"phase": "Pending"})),
+        "Service" => service(object),
+        "CertificateSigningRequest" => requester(ctx, object),
+        "CustomResourceDefinition" => stored_versions(object, Vec::new()),
+        _ => {}
+    }
+}
+
+pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Value) {
+    let subresource = ctx.subresource.as_str();
+    match (kind, subresource) {
+        ("Deployment", "status") => copy_below(old, new, "metadata", "labels"),
+        ("Pod", "status") => {
+            for field in ["deletionTimestamp", "ownerReferences"] {
+                copy_below(old, new, "metadata", field);
+            }
+        }
+        ("Pod", "ephemeralcontainers") => {
+            let added = at(new, "spec.ephemeralContainers").clone();
+            *new = keep(old, new, &["metadata"]);
+            put(&mut new["spec"], "ephemeralContainers", added);
+        }
+        ("Pod", "resize") => resize(old, new),
+        ("DaemonSet", "") => {
+            let generation = template_generation(old).max(1);
+            let changed = at(old, "spec.template") != at(new, "spec.template");
+            annotate(new, TEMPLATE_GENERATION, &(generation + i64::from(changed)).to_string());
+        }
+        ("Namespace", "") => {
+            copy(old, new, "spec");
+        }
+        ("Namespace", "finalize") => {
+            let finalizers = at(new, "spec.finalizers").clone();
+            *new = old.clone();
+            put(&mut new["spec"], "finalizers", finalizers);
+        }
+        ("CertificateSigningRequest", "") => copy(old, new, "spec"),
+        ("CertificateSigningRequest", "approval") => {
+            let conditions = at(new, "status.conditions").clone();
+            *new = keep(old, new, &["metadata"]);
+            if !set(new, "status") {
+                put(new, "status", json!({}));
+            }
+            put(&mut new["status"], "conditions", conditions);
+        }
+        ("CertificateSigningRequest", "status") => {
+            // Approval and denial have their own subresource.
+            let own = |condition: &&Value| !matches!(text(condition, "type"), "Approved" | "Denied");
+            let mut conditions: Vec<Value> =
+                items(old, "status.conditions").iter().filter(|c| !own(c)).cloned().collect();
+            conditions.extend(items(new, "status.conditions").iter().filter(own).cloned());
+            put(&mut new["status"], "conditions", conditions);
+        }
+        ("Service", "") => {
+            service(new);
+            service_keeps(old, new);
+        }
+        ("CustomResourceDefinition", "") => {
+            let before = items(old, "status.storedVersions").to_vec();
+            stored_versions(new, before);
+        }
+        ("PersistentVolume", "status") => {
+            if at(old, "status.phase") != at(new, "status.phase")
+                && at(old, "status.lastPhaseTransitionTime") == at(new, "status.lastPhaseTransitionTime")
+            {
+                let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                put(&mut new["status"], "lastPhaseTransitionTime", now);
+            }
+        }
+        ("Secret", _) if unset(new, "type") => copy(old, new, "type"),
+        _ => {}
+    }
+}
+
+/// `old` with the named fields of `new`.
+fn keep(old: &Value, new: &Value, from_new: &[&str]) -> Value {
+    let mut out = old.clone();
+    for field in from_new {
+        copy(new, &mut out, field);
+    }
+    out
+}
+
+fn copy_below(old: &Value, new: &mut Value, parent: &str, field: &str) {
+    let source = at(old, parent).clone();
+    if let Some(target) = inside(new, parent) {
+        copy(&source, target, field);
+    }
+}
+
+fn annotate(object: &mut Value, key: &str, value: &str) {
+    let Some(metadata) = inside(object, "metadata") else { return };
+    if !set(metadata, "annotations") {
+        put(metadata, "annotations", json!({}));
+    }
+    put(&mut metadata["annotations"], key, value);
+}
+
+fn template_generation(object: &Value) -> i64 {
+    let annotation = fields(object, "metadata.annotations").get(TEMPLATE_GENERATION);
+    annotation.and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The selector of a job and the labels it finds its pods by.
+fn job(object: &mut Value) {
+    if at(object, "spec.manualSelector") != true {
+        let (uid, name) = (text(object, "metadata.uid").to_owned(), text(object, "metadata.name").to_owned());
+        if let Some(spec) = inside(object, "spec") {
+            for field in ["template", "selector"] {
+                if !set(spec, field) {
+                    put(spec, field, json!({}));
+                }
+            }
+            if let Some(template) = inside(spec, "template") {
+                if !set(template, "metadata") {
+                    put(template, "metadata", json!({}));
+                }
+                if !set(template, "metadata.labels") {
+                    put(&mut template["metadata"], "labels", json!({}));
+                }
+                let labels = &mut template["metadata"]["labels"];
+                for (key, value) in [("controller-uid", &uid), ("job-name", &name)] {
+                    default(labels, key, value.clone());
+                    default(labels, &format!("batch.kubernetes.io/{key}"), value.clone());
+                }
+            }
+            if !set(spec, "selector.matchLabels") {
+                put(&mut spec["selector"], "matchLabels", json!({}));
+            }
+            default(&mut spec["selector"]["matchLabels"], "batch.kubernetes.io/controller-uid", uid);
+        }
+    }
+    // Labels of the template stand in for the job's own.
+    let labels = fields(object, "spec.template.metadata.labels").clone();
+    if !labels.is_empty() && fields(object, "metadata.labels").is_empty() {
+        put(&mut object["metadata"], "labels", labels);
+    }
+}
+
+fn finalizer(object: &mut Value) {
+    if !set(object, "spec") {
+        put(object, "spec", json!({}));
+    }
+    let mut finalizers = items(object, "spec.finalizers").to_vec();
+    if !finalizers.iter().any(|name| name == "kubernetes") {
+        finalizers.push(json!("kubernetes"));
+    }
+    put(&mut object["spec"], "finalizers", finalizers);
+}
+
+/// Who asks is part of a signing request, whatever the request says.
+fn requester(ctx: &RequestContext, object: &mut Value) {
+    let Some(spec) = inside(object, "spec") else { return };
+    put(spec, "username", ctx.user.name.clone());
+    put(spec, "uid", ctx.user.uid.clone());
+    put(spec, "groups", ctx.user.groups.clone());
+    put(spec, "extra", json!(ctx.user.extra));
+}
+
+fn stored_versions(object: &mut Value, mut stored: Vec<Value>) {
+    for version in items(object, "spec.versions") {
+        let name = at(version, "name");
+        if at(version, "storage") == true && !stored.contains(name) {
+            stored.push(name.clone());
+        }
+    }
+    if !set(object, "status") {
+        put(object, "status", json!({}));
+    }
+    put(&mut object["status"], "storedVersions", stored);
+}
+
+fn resize(old: &Value, new: &mut Value) {
+    let mut out = keep(old, new, &["metadata"]);
+    for list in ["containers", "initContainers"] {
+        let wanted = items(new, &format!("spec.{list}")).to_vec();
+        super::object::each(&mut out["spec"], list, |container| {
+            if let Some(other) = wanted.iter().find(|other| other["name"] == container["name"]) {
+                for field in ["resources", "resizePolicy"] {
+                    copy(other, container, field);
+                }
+            }
+        });
+    }
+    *new = out;
+}
+
+/// Fields that follow from others.
+fn service(object: &mut Value) {
+    let Some(spec) = inside(object, "spec") else { return };
+    let single = text(spec, "clusterIP").to_owned();
+    if !single.is_empty() && items(spec, "clusterIPs").is_empty() {
+        put(spec, "clusterIPs", json!([single]));
+    } else if single.is_empty()
+        && let Some(first) = items(spec, "clusterIPs").first().cloned()
+    {
+        put(spec, "clusterIP", first);
+    }
+    if text(spec, "type") == "ExternalName" {
+        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+            take(spec, field);
+        }
+    }
+}
+
+/// An update that leaves out what the server allocated keeps it; a change of type lets go what no longer applies.
+fn service_keeps(old: &Value, new: &mut Value) {
+    let has_ip = |object: &Value| text(object, "spec.type") != "ExternalName";
+    let has_node_ports = |object: &Value| matches!(text(object, "spec.type"), "NodePort" | "LoadBalancer");
+    let (both_ip, both_ports) = (has_ip(old) && has_ip(new), has_node_ports(old) && has_node_ports(new));
+    let now_ip = has_ip(new);
+    let now_ports = has_node_ports(new);
+    let before = at(old, "spec").clone();
+    let Some(spec) = inside(new, "spec") else { return };
+    if both_ip {
+        // A client that changes only one of the two names of the address means both.
+        let changed = |field: &str| before.get(field) != spec.get(field);
+        let (single, list) = (changed("clusterIP"), changed("clusterIPs"));
+        if unset(spec, "clusterIP") && items(spec, "clusterIPs").is_empty() {
+            for field in ["clusterIP", "clusterIPs"] {
+                copy(&before, spec, field);
+            }
+        } else if single && !list && !unset(spec, "clusterIP") {
+            let mut addresses = items(spec, "clusterIPs").to_vec();
+            let first = spec["clusterIP"].clone();
+            match addresses.first_mut() {
+                Some(slot) => *slot = first,
+                None => addresses.push(first),
+            }
+            put(spec, "clusterIPs", addresses);
+        }
+        for field in ["ipFamilies", "ipFamilyPolicy"] {
+            if !set(spec, field) {
+                copy(&before, spec, field);
+            }
+        }
+    } else if !now_ip {
+        if before.get("clusterIP") == spec.get("clusterIP") {
+            take(spec, "clusterIP");
+            take(spec, "clusterIPs");
+        }
+        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+            take(spec, field);
+        }
+    }
+    if both_ports {
+        let known = items(&before, "ports").to_vec();
+        super::object::each(spec, "ports", |port| {
+            if at(port, "nodePort").as_i64().unwrap_or(0) == 0 {
+                let same = |other: &&Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
+                if let Some(other) = known.iter().find(same) {
+                    copy(other, port, "nodePort");
+                }
+            }
+        });
+        if !set(spec, "healthCheckNodePort") {
+            copy(&before, spec, "healthCheckNodePort");
+        }
+    } else if !now_ports {
+        let known = items(&before, "ports").to_vec();
+        super::object::each(spec, "ports", |port| {
+            let same = |other: &&Value| other["port"] == port["port"] && other["nodePort"] == port["nodePort"];
+            if known.iter().any(|other| same(&other)) {
+                take(port, "nodePort");
+            }
+        });
+        for field in
+            ["externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts", "loadBalancerClass"]
+        {
+            let external = field == "externalTrafficPolicy" && !items(spec, "externalIPs").is_empty();
+            if !external && before.get(field) == spec.get(field) {
+                take(spec, field);
+            }
+        }
+    }
+}

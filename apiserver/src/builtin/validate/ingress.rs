@@ -1,0 +1,146 @@
+//! Ingresses and their classes.
+
+use super::{
+    Errors, Value, at, dns1035_label, dns1123_subdomain, items, json, number, port_name, port_number, set, text,
+};
+
+const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const BAD_PATHS: [&str; 7] = ["//", "/./", "/../", "%2f", "%2F", "/..", "/."];
+
+pub(super) fn create(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    if items(spec, "rules").is_empty() && !set(spec, "defaultBackend") {
+        e.invalid("spec", spec, "either `defaultBackend` or `rules` must be specified");
+    }
+    if set(spec, "defaultBackend") {
+        backend(e, at(spec, "defaultBackend"), "spec.defaultBackend");
+    }
+    for (index, rule) in items(spec, "rules").iter().enumerate() {
+        self::rule(e, rule, &format!("spec.rules[{index}]"));
+    }
+    for (index, tls) in items(spec, "tls").iter().enumerate() {
+        for (position, host) in items(tls, "hosts").iter().enumerate() {
+            let (host, path) = (host.as_str().unwrap_or_default(), format!("spec.tls[{index}].hosts[{position}]"));
+            if host.contains('*') {
+                e.names(&path, host, wildcard(host));
+            } else {
+                e.names(&path, host, dns1123_subdomain(host));
+            }
+        }
+    }
+    let class = text(spec, "ingressClassName");
+    if !class.is_empty() {
+        e.names("spec.ingressClassName", class, dns1123_subdomain(class));
+    }
+}
+
+fn wildcard(host: &str) -> Vec<String> {
+    let valid = host.strip_prefix("*.").is_some_and(|rest| dns1123_subdomain(rest).is_empty());
+    if valid { Vec::new() } else { vec![WILDCARD.to_owned()] }
+}
+
+fn rule(e: &mut Errors, rule: &Value, path: &str) {
+    let host = text(rule, "host");
+    if !host.is_empty() {
+        if host.parse::<std::net::IpAddr>().is_ok() {
+            e.invalid(format!("{path}.host"), &json!(host), "must be a DNS name, not an IP address");
+        }
+        let why = if host.contains('*') { wildcard(host) } else { dns1123_subdomain(host) };
+        e.names(&format!("{path}.host"), host, why);
+    }
+    if !set(rule, "http") {
+        return;
+    }
+    let path = format!("{path}.http");
+    if items(rule, "http.paths").is_empty() {
+        e.required(format!("{path}.paths"), "");
+    }
+    for (index, entry) in items(rule, "http.paths").iter().enumerate() {
+        http_path(e, entry, &format!("{path}.paths[{index}]"));
+    }
+}
+
+fn http_path(e: &mut Errors, entry: &Value, path: &str) {
+    let target = text(entry, "path");
+    if !set(entry, "pathType") {
+        e.required(format!("{path}.pathType"), "pathType must be specified");
+    } else {
+        match text(entry, "pathType") {
+            "Exact" | "Prefix" => {
+                if !target.starts_with('/') {
+                    e.invalid(format!("{path}.path"), &json!(target), "must be an absolute path");
+                }
+                for bad in BAD_PATHS {
+                    let found = if bad.starts_with("/.") && !bad.ends_with('/') {
+                        target.ends_with(bad)
+                    } else {
+                        target.contains(bad)
+                    };
+                    if found {
+                        let why = if bad.starts_with("/.") && !bad.ends_with('/') {
+                            format!("cannot end with '{bad}'")
+                        } else {
+                            format!("must not contain '{bad}'")
+                        };
+                        e.invalid(format!("{path}.path"), &json!(target), why);
+                    }
+                }
+            }
+            "ImplementationSpecific" => {
+                if !target.is_empty() && !target.starts_with('/') {
+                    e.invalid(format!("{path}.path"), &json!(target), "must be an absolute path");
+                }
+            }
+            other => {
+                e.unsupported(format!("{path}.pathType"), &json!(other), &["Exact", "ImplementationSpecific", "Prefix"])
+            }
+        }
+    }
+    backend(e, at(entry, "backend"), &format!("{path}.backend"));
+}
+
+fn backend(e: &mut Errors, backend: &Value, path: &str) {
+    match (set(backend, "resource"), set(backend, "service")) {
+        (true, true) => e.invalid(path, &json!(""), "cannot set both resource and service backends"),
+        (false, false) => e.invalid(path, &json!(""), "resource or service backend is required"),
+        (true, false) => {
+            for field in ["kind", "name"] {
+                if text(backend, &format!("resource.{field}")).is_empty() {
+                    e.required(format!("{path}.resource.{field}"), "");
+                }
+            }
+        }
+        (false, true) => {
+            let (service, path) = (at(backend, "service"), format!("{path}.service"));
+            let name = text(service, "name");
+            if name.is_empty() {
+                e.required(format!("{path}.name"), "");
+            } else {
+                e.names(&format!("{path}.name"), name, dns1035_label(name));
+            }
+            let (port, number) = (text(service, "port.name"), number(service, "port.number").unwrap_or(0));
+            match (port.is_empty(), number) {
+                (false, 0) => e.names(&format!("{path}.port.name"), port, port_name(port)),
+                (false, _) => e.invalid(&path, &json!(""), "cannot set both port name & port number"),
+                (true, 0) => e.required(path, "port name or number is required"),
+                (true, number) => {
+                    if let Some(why) = port_number(number) {
+                        e.invalid(format!("{path}.port.number"), &json!(number), why);
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn class(e: &mut Errors, object: &Value) {
+    let controller = text(object, "spec.controller");
+    if controller.len() > 250 {
+        e.push(super::FieldError::too_long("spec.controller", 250));
+    }
+    if controller.is_empty() {
+        e.required("spec.controller", "");
+    } else if !controller.contains('/') {
+        e.invalid("spec.controller", &json!(controller), "must be a domain-prefixed path (such as \"acme.io/foo\")");
+    }
+}

@@ -1,0 +1,268 @@
+//! Validation of the built-in kinds, in kube-apiserver's order and words. Generic metadata is checked by `registry/`.
+
+use serde_json::{Value, json};
+
+use super::object::{at, fields, flag, items, number, set, text, unset};
+use crate::registry::strategy::RequestContext;
+use crate::registry::validation::{
+    dns1035_label, dns1123_label, dns1123_subdomain, label_value, labels, path_segment, qualified_name,
+};
+use crate::status::{FieldError, FieldErrorKind};
+
+mod batch;
+mod cluster;
+mod config;
+mod container;
+mod go;
+mod ingress;
+mod network;
+mod pod;
+mod quota;
+mod rbac;
+mod resources;
+mod selector;
+mod service;
+mod storage;
+mod volume;
+mod workload;
+
+/// Findings in the order they are reported.
+#[derive(Default)]
+pub(super) struct Errors(Vec<FieldError>);
+
+impl Errors {
+    fn push(&mut self, error: FieldError) {
+        self.0.push(error);
+    }
+
+    fn required(&mut self, field: impl Into<String>, detail: &str) {
+        self.push(FieldError::required(field, detail));
+    }
+
+    fn invalid(&mut self, field: impl Into<String>, value: &Value, detail: impl Into<String>) {
+        self.push(FieldError::invalid(field, value, detail));
+    }
+
+    fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
+        self.push(FieldError::forbidden(field, detail));
+    }
+
+    fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
+        self.push(FieldError::duplicate(field, value));
+    }
+
+    fn unsupported(&mut self, field: impl Into<String>, value: &Value, supported: &[&str]) {
+        self.push(FieldError::unsupported(field, value, supported));
+    }
+
+    /// One error for each text of a name check.
+    fn names(&mut self, field: &str, value: &str, why: Vec<String>) {
+        why.into_iter().for_each(|why| self.invalid(field, &json!(value), why));
+    }
+
+    fn non_negative(&mut self, field: impl Into<String>, value: &Value) {
+        if value.as_i64().is_some_and(|n| n < 0) {
+            self.invalid(field, value, "must be greater than or equal to 0");
+        }
+    }
+
+    /// Required, and one of the supported values (given in the order they are printed in).
+    fn one_of(&mut self, field: &str, value: &Value, supported: &[&str]) {
+        if value.is_null() || value == "" {
+            self.required(field, "");
+        } else if !supported.iter().any(|s| value == s) {
+            self.unsupported(field, value, supported);
+        }
+    }
+
+    /// The same for a field that may be absent.
+    fn optional_one_of(&mut self, field: &str, value: &Value, supported: &[&str]) {
+        if !value.is_null() && value != "" {
+            self.one_of(field, value, supported);
+        }
+    }
+
+    fn immutable(&mut self, field: &str, old: &Value, new: &Value) {
+        if old != new {
+            self.invalid(field, new, "field is immutable");
+        }
+    }
+}
+
+/// Everything wrong with a new object.
+pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let e = &mut errors;
+    match (group, kind) {
+        ("", "Pod") => pod::create(e, object),
+        ("", "PodTemplate") => pod::template(e, at(object, "template"), "template"),
+        ("", "ReplicationController") => workload::replication_controller(e, object),
+        ("apps", "Deployment") => workload::deployment(e, object),
+        ("apps", "ReplicaSet") => workload::replica_set(e, object),
+        ("apps", "StatefulSet") => workload::stateful_set(e, object),
+        ("apps", "DaemonSet") => workload::daemon_set(e, object),
+        ("apps", "ControllerRevision") => workload::revision(e, object),
+        ("batch", "Job") => batch::job(e, object),
+        ("batch", "CronJob") => batch::cron_job(e, object),
+        ("", "Service") => service::create(e, object),
+        ("", "Endpoints") => network::endpoints(e, object),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(e, object),
+        ("networking.k8s.io", "Ingress") => ingress::create(e, object),
+        ("networking.k8s.io", "IngressClass") => ingress::class(e, object),
+        ("networking.k8s.io", "NetworkPolicy") => network::policy(e, object),
+        ("", "ConfigMap") => config::config_map(e, object),
+        ("", "Secret") => config::secret(e, object),
+        ("", "PersistentVolumeClaim") => storage::claim(e, at(object, "spec"), "spec"),
+        ("", "PersistentVolume") => storage::volume(e, object),
+        ("storage.k8s.io", "StorageClass") => storage::class(e, object),
+        ("autoscaling", _) => cluster::autoscaler(e, object),
+        ("rbac.authorization.k8s.io", _) => rbac::create(e, kind, object),
+        ("", "Node") => cluster::node(e, object),
+        ("policy", "PodDisruptionBudget") => cluster::disruption_budget(e, object),
+        ("coordination.k8s.io", "Lease") => cluster::lease(e, object),
+        ("certificates.k8s.io", "CertificateSigningRequest") => cluster::signing_request(e, object),
+        ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class(e, object),
+        ("", "ResourceQuota") => quota::resource_quota(e, object),
+        ("", "LimitRange") => quota::limit_range(e, object),
+        ("", "Event") => cluster::event(e, &ctx.namespace, object),
+        _ => {}
+    }
+    errors.0
+}
+
+/// Everything wrong with a change.
+pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let e = &mut errors;
+    if matches!(ctx.subresource.as_str(), "status" | "finalize" | "approval") {
+        match kind {
+            "Pod" => pod::status(e, old, new),
+            "CertificateSigningRequest" => cluster::approval(e, new),
+            "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
+                workload::status(e, kind, new);
+            }
+            _ => {}
+        }
+        return errors.0;
+    }
+    match (group, kind) {
+        ("", "Pod") => pod::update(e, &ctx.subresource, old, new),
+        ("", "ConfigMap") | ("", "Secret") => {
+            config::update(e, kind, old, new);
+            e.0.extend(create(ctx, group, kind, new));
+        }
+        ("", "Service") => service::update(e, old, new),
+        ("apps", "StatefulSet") => {
+            e.0.extend(create(ctx, group, kind, new));
+            workload::stateful_set_update(e, old, new);
+        }
+        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => {
+            e.0.extend(create(ctx, group, kind, new));
+            e.immutable("spec.selector", at(old, "spec.selector"), at(new, "spec.selector"));
+        }
+        ("batch", "Job") => batch::job_update(e, old, new),
+        ("rbac.authorization.k8s.io", _) => {
+            e.0.extend(create(ctx, group, kind, new));
+            if at(old, "roleRef") != at(new, "roleRef") {
+                e.push(go::invalid(
+                    "roleRef",
+                    at(new, "roleRef"),
+                    "io.k8s.api.rbac.v1.RoleRef",
+                    "cannot change roleRef",
+                ));
+            }
+        }
+        ("", "PersistentVolumeClaim") => storage::claim_update(e, old, new),
+        ("", "PersistentVolume") => {
+            storage::volume(e, new);
+            storage::volume_update(e, old, new);
+        }
+        ("storage.k8s.io", "StorageClass") => storage::class_update(e, old, new),
+        ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class_update(e, old, new),
+        ("", "Node") => cluster::node_update(e, old, new),
+        ("", "ResourceQuota") => {
+            quota::resource_quota(e, new);
+            for field in ["spec.scopes", "spec.scopeSelector"] {
+                e.immutable(field, at(old, field), at(new, field));
+            }
+        }
+        ("networking.k8s.io", "IngressClass") => {
+            e.immutable("spec.controller", at(old, "spec.controller"), at(new, "spec.controller"));
+        }
+        ("apps", "ControllerRevision") => {
+            e.immutable("data", at(old, "data"), at(new, "data"));
+            workload::revision(e, new);
+        }
+        _ => e.0.extend(create(ctx, group, kind, new)),
+    }
+    errors.0
+}
+
+/// Texts for the `Warning` header.
+pub(super) fn warnings(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
+    match (group, kind) {
+        ("", "Pod") if old.is_none() => pod::warnings(at(new, "spec"), "spec"),
+        ("apps", _) | ("batch", "Job")
+            if old.is_none_or(|old| at(old, "spec.template") != at(new, "spec.template")) =>
+        {
+            pod::warnings(at(new, "spec.template.spec"), "spec.template.spec")
+        }
+        ("", "Endpoints") if old.is_none() => {
+            vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()]
+        }
+        ("", "ComponentStatus") => vec!["v1 ComponentStatus is deprecated in v1.19+".into()],
+        ("", "Service") => service::warnings(new),
+        _ => Vec::new(),
+    }
+}
+
+/// What is wrong with an object's name.
+pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<String> {
+    // A generated name's prefix may end where a name may not: the suffix follows.
+    let whole = if prefix && name.ends_with('-') { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
+    match (group, kind) {
+        ("", "Service") => dns1035_label(&whole),
+        ("", "Namespace") => dns1123_label(&whole),
+        ("rbac.authorization.k8s.io", _) => path_segment(name, prefix),
+        ("scheduling.k8s.io" | "node.k8s.io", _) => dns1123_subdomain(&whole),
+        _ => dns1123_subdomain(&whole),
+    }
+}
+
+/// `IsValidPortNum`.
+fn port_number(value: i64) -> Option<&'static str> {
+    (!(1..=65535).contains(&value)).then_some("must be between 1 and 65535, inclusive")
+}
+
+/// `IsValidPortName`.
+fn port_name(name: &str) -> Vec<String> {
+    let mut why = Vec::new();
+    if name.len() > 15 {
+        why.push("must be no more than 15 characters".to_owned());
+    }
+    if name.is_empty() || !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        why.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    }
+    if !name.bytes().any(|b| b.is_ascii_lowercase()) {
+        why.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if name.contains("--") {
+        why.push("must not contain consecutive hyphens".to_owned());
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        why.push("must not begin or end with a hyphen".to_owned());
+    }
+    why
+}
+
+/// A port that is a number or a name.
+fn port(e: &mut Errors, field: &str, value: &Value) {
+    match value {
+        Value::String(name) => e.names(field, name, port_name(name)),
+        other => {
+            if let Some(why) = port_number(other.as_i64().unwrap_or(0)) {
+                e.invalid(field, &json!(other.as_i64().unwrap_or(0)), why);
+            }
+        }
+    }
+}

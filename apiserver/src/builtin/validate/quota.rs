@@ -1,0 +1,113 @@
+//! Resource quotas and limit ranges.
+
+use super::resources::{amount, resource_name, resource_value};
+use super::{Errors, FieldError, FieldErrorKind, Value, fields, items, json, text};
+
+const SCOPES: [&str; 7] = [
+    "BestEffort",
+    "CrossNamespacePodAffinity",
+    "NotBestEffort",
+    "NotTerminating",
+    "PriorityClass",
+    "Terminating",
+    "VolumeAttributesClass",
+];
+
+pub(super) fn resource_quota(e: &mut Errors, object: &Value) {
+    for list in ["spec.hard", "status.hard", "status.used"] {
+        for (name, value) in fields(object, list) {
+            let path = format!("{list}[{name}]");
+            resource_name(e, name.strip_prefix("requests.").filter(|n| n.contains('/')).unwrap_or(name), &path);
+            resource_value(e, name, value, &path);
+        }
+    }
+    let scopes = items(object, "spec.scopes");
+    for _ in scopes.iter().filter(|scope| !SCOPES.iter().any(|known| scope == known)) {
+        e.invalid("spec.scopes", &json!(scopes), "unsupported scope");
+    }
+    for (first, second) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+        if scopes.iter().any(|s| s == first) && scopes.iter().any(|s| s == second) {
+            e.invalid("spec.scopes", &json!(scopes), "conflicting scopes");
+        }
+    }
+}
+
+pub(super) fn limit_range(e: &mut Errors, object: &Value) {
+    let mut kinds: Vec<&str> = Vec::new();
+    for (index, limit) in items(object, "spec.limits").iter().enumerate() {
+        let path = format!("spec.limits[{index}]");
+        let kind = text(limit, "type");
+        if !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") && !kind.contains('/') {
+            e.invalid(format!("{path}.type"), &json!(kind), "must be a standard limit type or fully qualified");
+        }
+        if kinds.contains(&kind) {
+            e.push(FieldError::new(
+                FieldErrorKind::Duplicate,
+                format!("{path}.type"),
+                Some(json!(kind).to_string()),
+                "",
+            ));
+        }
+        kinds.push(kind);
+        if kind == "Pod" {
+            for field in ["default", "defaultRequest"] {
+                if !fields(limit, field).is_empty() {
+                    e.forbidden(format!("{path}.{field}"), "may not be specified when `type` is 'Pod'");
+                }
+            }
+        }
+        if kind == "PersistentVolumeClaim"
+            && !fields(limit, "min").contains_key("storage")
+            && !fields(limit, "max").contains_key("storage")
+        {
+            e.required(
+                format!("{path}.limits"),
+                "either minimum or maximum storage value is required, but neither was provided",
+            );
+        }
+        bounds(e, limit, &path);
+    }
+}
+
+fn bounds(e: &mut Errors, limit: &Value, path: &str) {
+    let mut names: Vec<&String> = Vec::new();
+    for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+        for name in fields(limit, field).keys() {
+            resource_name(e, name, &format!("{path}.{field}[{name}]"));
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names.sort();
+    for name in names {
+        let value = |field: &str| fields(limit, field).get(name.as_str()).and_then(amount);
+        let mut ordered = |low: &str, high: &str| {
+            if let (Some(a), Some(b)) = (value(low), value(high))
+                && a > b
+            {
+                let (low_name, high_name) = (label(low), label(high));
+                e.invalid(
+                    format!("{path}.{low}[{name}]"),
+                    &json!(a.to_string()),
+                    format!("{low_name} value {a} is greater than {high_name} value {b}"),
+                );
+            }
+        };
+        ordered("min", "max");
+        ordered("min", "defaultRequest");
+        ordered("defaultRequest", "max");
+        ordered("defaultRequest", "default");
+        ordered("min", "default");
+        ordered("default", "max");
+    }
+}
+
+fn label(field: &str) -> &'static str {
+    match field {
+        "defaultRequest" => "default request",
+        "default" => "default",
+        "min" => "min",
+        _ => "max",
+    }
+}

@@ -1,0 +1,97 @@
+//! Roles and bindings.
+
+use super::selector::label_selector;
+use super::{Errors, Value, at, items, json, path_segment, text};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
+    match kind {
+        "Role" | "ClusterRole" => {
+            for (index, rule) in items(object, "rules").iter().enumerate() {
+                policy_rule(e, rule, kind == "Role", &format!("rules[{index}]"));
+            }
+            if kind == "ClusterRole" && !at(object, "aggregationRule").is_null() {
+                let selectors = items(object, "aggregationRule.clusterRoleSelectors");
+                if selectors.is_empty() {
+                    e.required(
+                        "aggregationRule.clusterRoleSelectors",
+                        "at least one clusterRoleSelector required if aggregationRule is non-nil",
+                    );
+                }
+                for (index, selector) in selectors.iter().enumerate() {
+                    label_selector(e, selector, &format!("aggregationRule.clusterRoleSelectors[{index}]"));
+                }
+            }
+        }
+        _ => binding(e, kind == "RoleBinding", object),
+    }
+}
+
+fn policy_rule(e: &mut Errors, rule: &Value, namespaced: bool, path: &str) {
+    if items(rule, "verbs").is_empty() {
+        e.required(format!("{path}.verbs"), "verbs must contain at least one value");
+    }
+    let urls = items(rule, "nonResourceURLs");
+    if !urls.is_empty() {
+        let field = format!("{path}.nonResourceURLs");
+        if namespaced {
+            e.invalid(&field, &json!(urls), "namespaced rules cannot apply to non-resource URLs");
+        }
+        let resources = ["apiGroups", "resources", "resourceNames"].iter().any(|name| !items(rule, name).is_empty());
+        if resources {
+            e.invalid(&field, &json!(urls), "rules cannot apply to both regular resources and non-resource URLs");
+        }
+        return;
+    }
+    if items(rule, "apiGroups").is_empty() {
+        e.required(format!("{path}.apiGroups"), "resource rules must supply at least one api group");
+    }
+    if items(rule, "resources").is_empty() {
+        e.required(format!("{path}.resources"), "resource rules must supply at least one resource");
+    }
+}
+
+fn binding(e: &mut Errors, namespaced: bool, object: &Value) {
+    let group = at(object, "roleRef.apiGroup");
+    if group != GROUP {
+        e.unsupported("roleRef.apiGroup", group, &[GROUP]);
+    }
+    let kind = at(object, "roleRef.kind");
+    let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+    if !kinds.iter().any(|k| kind == k) {
+        e.unsupported("roleRef.kind", &json!(text(object, "roleRef.kind")), kinds);
+    }
+    let name = text(object, "roleRef.name");
+    if name.is_empty() {
+        e.required("roleRef.name", "");
+    } else {
+        e.names("roleRef.name", name, path_segment(name, false));
+    }
+    for (index, subject) in items(object, "subjects").iter().enumerate() {
+        let path = format!("subjects[{index}]");
+        let (name, kind) = (text(subject, "name"), text(subject, "kind"));
+        if name.is_empty() {
+            e.required(format!("{path}.name"), "");
+        }
+        let wanted = match kind {
+            "ServiceAccount" => {
+                if !name.is_empty() {
+                    e.names(&format!("{path}.name"), name, super::dns1123_subdomain(name));
+                }
+                if !namespaced && text(subject, "namespace").is_empty() {
+                    e.required(format!("{path}.namespace"), "");
+                }
+                ""
+            }
+            "User" | "Group" => GROUP,
+            _ => {
+                e.unsupported(format!("{path}.kind"), &json!(kind), &["ServiceAccount", "User", "Group"]);
+                continue;
+            }
+        };
+        if text(subject, "apiGroup") != wanted {
+            e.unsupported(format!("{path}.apiGroup"), &json!(text(subject, "apiGroup")), &[wanted]);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Label selectors and node selectors.
+
+use super::{Errors, Value, fields, items, json, label_value, qualified_name, text};
+
+pub(super) fn label_selector(e: &mut Errors, selector: &Value, path: &str) {
+    for (key, value) in fields(selector, "matchLabels") {
+        e.names(&format!("{path}.matchLabels"), key, qualified_name(key));
+        let value = value.as_str().unwrap_or_default();
+        e.names(&format!("{path}.matchLabels"), value, label_value(value));
+    }
+    for (index, expression) in items(selector, "matchExpressions").iter().enumerate() {
+        requirement(e, expression, &format!("{path}.matchExpressions[{index}]"));
+    }
+}
+
+fn requirement(e: &mut Errors, expression: &Value, path: &str) {
+    let values = items(expression, "values");
+    match text(expression, "operator") {
+        "In" | "NotIn" if values.is_empty() => {
+            e.required(format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'");
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            e.forbidden(format!("{path}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        other => e.invalid(format!("{path}.operator"), &json!(other), "not a valid selector operator"),
+    }
+    let key = text(expression, "key");
+    e.names(&format!("{path}.key"), key, qualified_name(key));
+    for (index, value) in values.iter().enumerate() {
+        let value = value.as_str().unwrap_or_default();
+        e.names(&format!("{path}.values[{index}]"), value, label_value(value));
+    }
+}
+
+pub(super) fn node_selector(e: &mut Errors, selector: &Value, path: &str) {
+    let terms = items(selector, "nodeSelectorTerms");
+    if terms.is_empty() {
+        e.required(format!("{path}.nodeSelectorTerms"), "must have at least one node selector term");
+    }
+    for (index, term) in terms.iter().enumerate() {
+        node_selector_term(e, term, &format!("{path}.nodeSelectorTerms[{index}]"));
+    }
+}
+
+pub(super) fn node_selector_term(e: &mut Errors, term: &Value, path: &str) {
+    for (index, expression) in items(term, "matchExpressions").iter().enumerate() {
+        let path = format!("{path}.matchExpressions[{index}]");
+        let values = items(expression, "values");
+        match text(expression, "operator") {
+            "In" | "NotIn" if values.is_empty() => {
+                e.required(format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                e.forbidden(
+                    format!("{path}.values"),
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                );
+            }
+            "Gt" | "Lt" if values.len() != 1 => {
+                e.required(format!("{path}.values"), "must be specified single value when `operator` is 'Lt' or 'Gt'");
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+            other => e.invalid(format!("{path}.operator"), &json!(other), "not a valid selector operator"),
+        }
+        let key = text(expression, "key");
+        e.names(&format!("{path}.key"), key, qualified_name(key));
+    }
+    for (index, expression) in items(term, "matchFields").iter().enumerate() {
+        let path = format!("{path}.matchFields[{index}]");
+        match text(expression, "operator") {
+            "In" | "NotIn" if items(expression, "values").len() != 1 => {
+                e.required(
+                    format!("{path}.values"),
+                    "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+                );
+            }
+            "In" | "NotIn" => {}
+            other => e.invalid(format!("{path}.operator"), &json!(other), "not a valid selector operator"),
+        }
+        if text(expression, "key") != "metadata.name" {
+            e.invalid(format!("{path}.key"), &json!(text(expression, "key")), "not a valid field selector key");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Deployments, replica sets, stateful sets, daemon sets, replication controllers, controller revisions.
+
+use super::selector::label_selector;
+use super::{Errors, Value, at, fields, go, items, json, number, pod, set, text};
+
+const LABEL_SELECTOR: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
+const STATEFUL_SET_UPDATE: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+
+fn is_empty(selector: &Value) -> bool {
+    fields(selector, "matchLabels").is_empty() && items(selector, "matchExpressions").is_empty()
+}
+
+/// True when the labels satisfy the selector.
+fn selects(selector: &Value, labels: &serde_json::Map<String, Value>) -> bool {
+    let equal = fields(selector, "matchLabels").iter().all(|(key, value)| labels.get(key) == Some(value));
+    equal
+        && items(selector, "matchExpressions").iter().all(|expression| {
+            let found = labels.get(text(expression, "key"));
+            let listed = found.is_some_and(|value| items(expression, "values").contains(value));
+            match text(expression, "operator") {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => found.is_some(),
+                "DoesNotExist" => found.is_none(),
+                _ => false,
+            }
+        })
+}
+
+fn selector(e: &mut Errors, object: &Value, kind: &str) {
+    let selector = at(object, "spec.selector");
+    if selector.is_null() {
+        return e.required("spec.selector", "");
+    }
+    label_selector(e, selector, "spec.selector");
+    if is_empty(selector) {
+        e.push(go::invalid(
+            "spec.selector",
+            selector,
+            LABEL_SELECTOR,
+            &format!("empty selector is invalid for {kind}"),
+        ));
+    }
+}
+
+/// The template's labels must be selected; then the pod itself, which must restart always.
+fn template(e: &mut Errors, object: &Value) {
+    let template = at(object, "spec.template");
+    let selector = at(object, "spec.selector");
+    let labels = at(template, "metadata.labels");
+    let valid = {
+        let mut own = Errors::default();
+        label_selector(&mut own, selector, "");
+        own.0.is_empty()
+    };
+    if valid && (selector.is_null() || (!is_empty(selector) && !selects(selector, fields(template, "metadata.labels"))))
+    {
+        e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
+    }
+    pod::template(e, template, "spec.template");
+    restart_always(e, template);
+}
+
+fn restart_always(e: &mut Errors, template: &Value) {
+    let policy = at(template, "spec.restartPolicy");
+    if policy != "Always" {
+        e.unsupported("spec.template.spec.restartPolicy", policy, &["Always"]);
+    }
+    if set(template, "spec.activeDeadlineSeconds") {
+        e.forbidden("spec.template.spec.activeDeadlineSeconds", "activeDeadlineSeconds in ReplicaSet is not Supported");
+    }
+}
+
+/// A whole number, or a percentage.
+fn int_or_percent(e: &mut Errors, field: &str, value: &Value) {
+    match value {
+        Value::String(text) => {
+            let digits = text.strip_suffix('%').unwrap_or_default();
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                e.invalid(field, value, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')");
+            }
+        }
+        number => e.non_negative(field, number),
+    }
+}
+
+/// The number a value stands for, percentages as they are.
+fn points(value: &Value) -> i64 {
+    match value {
+        Value::String(text) => text.trim_end_matches('%').parse().unwrap_or(0),
+        other => other.as_i64().unwrap_or(0),
+    }
+}
+
+fn at_most_everything(e: &mut Errors, field: &str, value: &Value) {
+    if value.is_string() && points(value) > 100 {
+        e.invalid(field, value, "must not be greater than 100%");
+    }
+}
+
+pub(super) fn deployment(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    e.non_negative("spec.replicas", at(spec, "replicas"));
+    selector(e, object, "deployment");
+    template(e, object);
+    let strategy = at(spec, "strategy");
+    match text(strategy, "type") {
+        "Recreate" if set(strategy, "rollingUpdate") => {
+            e.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'");
+        }
+        "Recreate" => {}
+        "RollingUpdate" if !set(strategy, "rollingUpdate") => {
+            e.required("spec.strategy.rollingUpdate", "this should be defaulted and never be nil");
+        }
+        "RollingUpdate" => {
+            let (unavailable, surge) =
+                (at(strategy, "rollingUpdate.maxUnavailable"), at(strategy, "rollingUpdate.maxSurge"));
+            int_or_percent(e, "spec.strategy.rollingUpdate.maxUnavailable", unavailable);
+            int_or_percent(e, "spec.strategy.rollingUpdate.maxSurge", surge);
+            if points(unavailable) == 0 && points(surge) == 0 {
+                e.invalid(
+                    "spec.strategy.rollingUpdate.maxUnavailable",
+                    unavailable,
+                    "may not be 0 when `maxSurge` is 0",
+                );
+            }
+            at_most_everything(e, "spec.strategy.rollingUpdate.maxUnavailable", unavailable);
+        }
+        _ => e.unsupported("spec.strategy.type", at(strategy, "type"), &["Recreate", "RollingUpdate"]),
+    }
+    e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
+    e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
+    if let Some(deadline) = number(spec, "progressDeadlineSeconds") {
+        e.non_negative("spec.progressDeadlineSeconds", at(spec, "progressDeadlineSeconds"));
+        if deadline <= number(spec, "minReadySeconds").unwrap_or(0) {
+            e.invalid("spec.progressDeadlineSeconds", &json!(deadline), "must be greater than minReadySeconds");
+        }
+    }
+}
+
+pub(super) fn replica_set(e: &mut Errors, object: &Value) {
+    e.non_negative("spec.replicas", at(object, "spec.replicas"));
+    e.non_negative("spec.minReadySeconds", at(object, "spec.minReadySeconds"));
+    selector(e, object, "deployment");
+    template(e, object);
+}
+
+pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    e.one_of("spec.podManagementPolicy", at(spec, "podManagementPolicy"), &["OrderedReady", "Parallel"]);
+    let strategy = at(spec, "updateStrategy");
+    match text(strategy, "type") {
+        "" => e.required("spec.updateStrategy", ""),
+        "OnDelete" if set(strategy, "rollingUpdate") => {
+            e.invalid(
+                "spec.updateStrategy.rollingUpdate",
+                at(strategy, "rollingUpdate"),
+                "only allowed for updateStrategy 'RollingUpdate'",
+            );
+        }
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            e.non_negative("spec.updateStrategy.rollingUpdate.partition", at(strategy, "rollingUpdate.partition"));
+            let unavailable = at(strategy, "rollingUpdate.maxUnavailable");
+            if !unavailable.is_null() {
+                int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
+                if points(unavailable) == 0 {
+                    e.invalid("spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable, "cannot be 0");
+                }
+                at_most_everything(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
+            }
+        }
+        _ => e.invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'"),
+    }
+    for field in ["whenDeleted", "whenScaled"] {
+        let path = format!("persistentVolumeClaimRetentionPolicy.{field}");
+        let policy = at(spec, &path);
+        if !policy.is_null() && policy != "Retain" && policy != "Delete" {
+            e.unsupported(format!("spec.{path}"), policy, &["Delete", "Retain"]);
+        }
+    }
+    e.non_negative("spec.replicas", at(spec, "replicas"));
+    e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
+    e.non_negative("spec.ordinals.start", at(spec, "ordinals.start"));
+    let service = text(spec, "serviceName");
+    if !service.is_empty() {
+        e.names("spec.serviceName", service, super::dns1123_subdomain(service));
+    }
+    selector(e, object, "statefulset");
+    template(e, object);
+    e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
+}
+
+pub(super) fn stateful_set_update(e: &mut Errors, old: &Value, new: &Value) {
+    const OPEN: [&str; 7] = [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    let closed = |object: &Value| {
+        let mut spec = at(object, "spec").clone();
+        for field in OPEN {
+            super::super::object::take(&mut spec, field);
+        }
+        spec
+    };
+    if closed(old) != closed(new) {
+        e.forbidden("spec", STATEFUL_SET_UPDATE);
+    }
+}
+
+pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    label_selector(e, at(spec, "selector"), "spec.selector");
+    let (selector, labels) = (at(spec, "selector"), at(spec, "template.metadata.labels"));
+    let empty = json!({});
+    let chosen = if selector.is_null() { &empty } else { selector };
+    if selector.is_null() {
+        e.required("spec.selector", "");
+    } else if is_empty(chosen) {
+        e.push(go::invalid("spec.selector", selector, LABEL_SELECTOR, "empty selector is invalid for daemonset"));
+    }
+    if !is_empty(chosen) && !selects(chosen, fields(spec, "template.metadata.labels")) {
+        e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
+    }
+    let template = at(spec, "template");
+    pod::template(e, template, "spec.template");
+    restart_always(e, template);
+    e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
+    let strategy = at(spec, "updateStrategy");
+    match text(strategy, "type") {
+        "OnDelete" => {}
+        "RollingUpdate" if !set(strategy, "rollingUpdate") => e.required("spec.updateStrategy.rollingUpdate", ""),
+        "RollingUpdate" => {
+            let (unavailable, surge) =
+                (at(strategy, "rollingUpdate.maxUnavailable"), at(strategy, "rollingUpdate.maxSurge"));
+            int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
+            int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxSurge", surge);
+            match (points(unavailable), points(surge)) {
+                (0, 0) => {
+                    e.required("spec.updateStrategy.rollingUpdate.maxUnavailable", "cannot be 0 when maxSurge is 0")
+                }
+                (a, b) if a != 0 && b != 0 => {
+                    e.invalid(
+                        "spec.updateStrategy.rollingUpdate.maxSurge",
+                        surge,
+                        "may not be set when maxUnavailable is non-zero",
+                    );
+                }
+                _ => {}
+            }
+        }
+        _ => e.unsupported("spec.updateStrategy.type", at(strategy, "type"), &["RollingUpdate", "OnDelete"]),
+    }
+    e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
+}
+
+pub(super) fn replication_controller(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
+    let selector = fields(spec, "selector");
+    if selector.is_empty() {
+        e.required("spec.selector", "");
+    }
+    e.non_negative("spec.replicas", at(spec, "replicas"));
+    if !set(spec, "template") {
+        return e.required("spec.template", "");
+    }
+    let labels = fields(spec, "template.metadata.labels");
+    if !selector.is_empty() && selector.iter().any(|(key, value)| labels.get(key) != Some(value)) {
+        e.invalid(
+            "spec.template.metadata.labels",
+            at(spec, "template.metadata.labels"),
+            "`selector` does not match template `labels`",
+        );
+    }
+    pod::template(e, at(spec, "template"), "spec.template");
+    restart_always(e, at(spec, "template"));
+}
+
+pub(super) fn revision(e: &mut Errors, object: &Value) {
+    if at(object, "data").is_null() {
+        e.required("data", "data is mandatory");
+    }
+    e.non_negative("revision", at(object, "revision"));
+}
+
+/// Counts of a status are never negative, and parts never exceed the whole.
+pub(super) fn status(e: &mut Errors, kind: &str, object: &Value) {
+    let status = at(object, "status");
+    const COUNTS: [&str; 16] = [
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "fullyLabeledReplicas",
+        "currentReplicas",
+        "collisionCount",
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+    ];
+    for field in COUNTS {
+        e.non_negative(format!("status.{field}"), at(status, field));
+    }
+    if kind == "DaemonSet" {
+        return;
+    }
+    let count = |field: &str| number(status, field).unwrap_or(0);
+    for field in ["updatedReplicas", "readyReplicas", "availableReplicas", "fullyLabeledReplicas", "currentReplicas"] {
+        if count(field) > count("replicas") {
+            e.invalid(format!("status.{field}"), &json!(count(field)), "cannot be greater than status.replicas");
+        }
+    }
+    if count("availableReplicas") > count("readyReplicas") {
+        e.invalid(
+            "status.availableReplicas",
+            &json!(count("availableReplicas")),
+            "cannot be greater than readyReplicas",
+        );
+    }
+}

@@ -1,0 +1,421 @@
+//! Request bodies to objects, as kube-apiserver's decoder does it: strict findings in document order, Go's words for errors.
+//!
+//! Read by `http/` and `registry/`. Built-in kinds are decoded by their schema (unknown fields dropped, types checked,
+//! scalars in canonical form); custom resources keep everything, their own validation follows.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Number, Value};
+
+use super::ordered::{self, Json};
+use super::{GoField, Schema, Type, canonical_micro_time, canonical_time, normalise};
+use crate::status::{ApiError, ApiResult};
+
+/// Strict findings beyond this many are not reported.
+const MAX_STRICT: usize = 100;
+
+/// A decoded object.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Decoded {
+    pub object: Value,
+    /// `duplicate field "data.x"`, `unknown field "spec.replica"`, in document order.
+    pub strict: Vec<String>,
+    /// A value of a wrong type; the object is not usable then.
+    pub wrong: Option<String>,
+}
+
+/// The kind a body must be of.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected<'a> {
+    pub group: &'a str,
+    pub version: &'a str,
+    pub kind: &'a str,
+    /// `None` keeps everything.
+    pub schema: Option<&'a Schema>,
+}
+
+/// Decodes a JSON body; absent `apiVersion` and `kind` are filled in. Errors are 400.
+pub fn decode_body(body: &[u8], expected: &Expected<'_>) -> ApiResult<Decoded> {
+    let unrecognized = |why: String| {
+        let why = format!("couldn't get version/kind; json parse error: {why}");
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {why} ({})",
+            expected.kind,
+            summary(body)
+        ))
+    };
+    let json = ordered::parse(body).map_err(unrecognized)?;
+    decode(json, expected, &unrecognized)
+}
+
+/// The same for a body that was YAML or came from a patch.
+pub fn decode_object(object: Value, expected: &Expected<'_>) -> ApiResult<Decoded> {
+    decode(Json::from_value(object), expected, &|why| {
+        ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
+    })
+}
+
+/// JSON with Go's syntax errors.
+pub fn parse_json(body: &[u8]) -> Result<Value, String> {
+    ordered::parse(body).map(Json::into_value)
+}
+
+/// Reads a value by a schema, whatever its kind. Used for patch results, whose errors are worded by the caller.
+pub fn decode_value(object: Value, schema: &Schema) -> Decoded {
+    finish(Json::from_value(object), Some(schema))
+}
+
+/// Findings of [`check`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// `unknown field "spec.replica"`.
+    pub unknown: Vec<String>,
+    /// `json: cannot unmarshal string into Go struct field …`.
+    pub wrong: Option<String>,
+}
+
+/// Looks for unknown fields and, in built-in kinds, values of a wrong type.
+pub fn check(schema: &Schema, object: &Value) -> Checked {
+    if schema.name.is_some() {
+        let decoded = decode_value(object.clone(), schema);
+        return Checked { unknown: decoded.strict, wrong: decoded.wrong };
+    }
+    let unknown = super::prune(schema, &mut object.clone());
+    Checked { unknown: unknown.into_iter().map(|path| format!("unknown field {path:?}")).collect(), wrong: None }
+}
+
+fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> ApiError) -> ApiResult<Decoded> {
+    let Json::Object(fields) = &json else {
+        let target =
+            r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        return Err(unrecognized(format!("json: cannot unmarshal {} into Go value of type {target}", json.kind())));
+    };
+    let text = |name: &str| match fields.iter().rev().find(|(key, _)| key == name) {
+        None | Some((_, Json::Null)) => Ok(String::new()),
+        Some((_, Json::String(text))) => Ok(text.clone()),
+        Some((_, other)) => Err(unrecognized(format!(
+            "json: cannot unmarshal {} into Go struct field .{name} of type string",
+            other.kind()
+        ))),
+    };
+    let (api_version, kind) = (text("apiVersion")?, text("kind")?);
+    check_kind(&api_version, &kind, expected)?;
+    let mut decoded = finish(json, expected.schema);
+    if let Some(wrong) = &decoded.wrong {
+        return Err(cannot_be_handled(&kind, &api_version, expected, wrong));
+    }
+    if let Value::Object(fields) = &mut decoded.object {
+        let api = if expected.group.is_empty() {
+            expected.version.to_owned()
+        } else {
+            format!("{}/{}", expected.group, expected.version)
+        };
+        fields.insert("apiVersion".into(), Value::String(api));
+        fields.insert("kind".into(), Value::String(expected.kind.to_owned()));
+    }
+    Ok(decoded)
+}
+
+/// 400 for strict findings when `fieldValidation=Strict`.
+pub fn strict_error(decoded: &Decoded, expected: &Expected<'_>) -> ApiError {
+    cannot_be_handled("", "", expected, &format!("strict decoding error: {}", decoded.strict.join(", ")))
+}
+
+fn cannot_be_handled(kind: &str, api_version: &str, expected: &Expected<'_>, why: &str) -> ApiError {
+    let kind = if kind.is_empty() { expected.kind } else { kind };
+    let version = api_version.rsplit('/').next().filter(|v| !v.is_empty()).unwrap_or(expected.version);
+    ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
+}
+
+fn check_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> ApiResult<()> {
+    let (group, version) = match api_version.split_once('/') {
+        Some((group, version)) => (group, version),
+        None if api_version.is_empty() => (expected.group, expected.version),
+        None => ("", api_version),
+    };
+    let named = if kind.is_empty() { expected.kind } else { kind };
+    if (group, version, named) == (expected.group, expected.version, expected.kind) {
+        return Ok(());
+    }
+    let builtin = expected.schema.is_none_or(|schema| schema.name.is_some());
+    let registered = super::set::SchemaSet::builtin().kind(group, version, named).is_some();
+    let why = if registered && builtin {
+        let internal =
+            if expected.group.is_empty() { "core" } else { expected.group.split('.').next().unwrap_or_default() };
+        format!("converting ({version}.{named}) to ({internal}.{}): unknown conversion", expected.kind)
+    } else {
+        let shown = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        format!(
+            "no kind {named:?} is registered for version {shown:?} in scheme \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\""
+        )
+    };
+    if !builtin {
+        // Custom resources are read as they are and refused by their API version or kind.
+        let shown = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        return Err(ApiError::bad_request(if (group, version) == (expected.group, expected.version) {
+            format!(
+                "{named} in version {version:?} cannot be handled as a {}: no kind {named:?} is registered for version {shown:?} in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:52\"",
+                expected.kind
+            )
+        } else {
+            format!(
+                "the API version in the data ({shown}) does not match the expected API version ({}/{})",
+                expected.group, expected.version
+            )
+        }));
+    }
+    Err(cannot_be_handled(named, api_version, expected, &why))
+}
+
+/// What kube-apiserver shows of a body it cannot make out.
+fn summary(body: &[u8]) -> String {
+    const MAX: usize = 30;
+    let (head, dots) = if body.len() > MAX { (&body[..MAX], " ...") } else { (body, "") };
+    match body.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(head)),
+        Some(_) => {
+            let hex: String = head.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{dots}")
+        }
+    }
+}
+
+fn finish(json: Json, schema: Option<&Schema>) -> Decoded {
+    let mut reader = Reader::default();
+    let mut object = match schema {
+        Some(schema) if schema.name.is_some() => {
+            reader.read(schema, json, schema.short_name(), &mut String::new()).unwrap_or(Value::Object(Map::new()))
+        }
+        _ => reader.untyped(json, &mut String::new()),
+    };
+    let wrong = reader.fatal.or(reader.wrong);
+    if wrong.is_none()
+        && let Some(schema) = schema.filter(|schema| schema.name.is_some())
+    {
+        normalise(schema, &mut object);
+    }
+    Decoded { object, strict: reader.strict, wrong }
+}
+
+#[derive(Default)]
+struct Reader<'a> {
+    strict: Vec<String>,
+    /// The first value of a wrong type; Go reads on after it.
+    wrong: Option<String>,
+    /// An error of a type's own decoder, which ends decoding.
+    fatal: Option<String>,
+    /// Innermost struct, and the fields that lead to the value being read.
+    structure: &'a str,
+    fields: Vec<&'a str>,
+}
+
+impl<'a> Reader<'a> {
+    fn finding(&mut self, what: &str, path: &str, key: &str) {
+        let finding =
+            if path.is_empty() { format!("{what} field \"{key}\"") } else { format!("{what} field \"{path}.{key}\"") };
+        if self.strict.len() < MAX_STRICT && !self.strict.contains(&finding) {
+            self.strict.push(finding);
+        }
+    }
+
+    fn mismatch(&mut self, value: &str, go_type: &str) {
+        let go_type = go_type.trim_start_matches('*');
+        let target = if self.fields.is_empty() {
+            format!("Go value of type {go_type}")
+        } else {
+            format!("Go struct field {}.{} of type {go_type}", self.structure, self.fields.join("."))
+        };
+        self.wrong.get_or_insert_with(|| format!("json: cannot unmarshal {value} into {target}"));
+    }
+
+    fn fail(&mut self, why: String) -> Option<Value> {
+        self.fatal.get_or_insert(why);
+        None
+    }
+
+    /// `None` leaves the field as if absent.
+    fn read(&mut self, schema: &'a Schema, json: Json, go_type: &str, path: &mut String) -> Option<Value> {
+        if self.fatal.is_some() {
+            return None;
+        }
+        match (schema.ty, json) {
+            (Type::Any, json) => Some(self.untyped(json, path)),
+            (_, Json::Null) => Some(Value::Null),
+            (Type::Object, Json::Object(fields)) => Some(self.object(schema, fields, go_type, path)),
+            (Type::Array, Json::Array(items)) => Some(self.array(schema, items, go_type, path)),
+            (Type::String, Json::String(text)) => Some(Value::String(text)),
+            (Type::Boolean, Json::Bool(flag)) => Some(Value::Bool(flag)),
+            (Type::Integer, Json::Number(number)) => self.integer(schema, number, go_type),
+            (Type::Number, Json::Number(number)) => Some(Value::Number(number)),
+            (Type::Bytes, Json::String(text)) => self.bytes(&text),
+            (Type::IntOrString, Json::String(text)) => Some(Value::String(text)),
+            (Type::IntOrString, Json::Number(number)) => match number.as_i64().filter(|n| i32::try_from(*n).is_ok()) {
+                Some(_) => Some(Value::Number(number)),
+                None => self.fail(format!("json: cannot unmarshal number {number} into Go value of type int32")),
+            },
+            (Type::IntOrString, json) => {
+                self.fail(format!("json: cannot unmarshal {} into Go value of type int32", json.kind()))
+            }
+            (Type::Quantity, json) => self.quantity(json),
+            (Type::Time | Type::MicroTime, Json::String(text)) => {
+                let read = if schema.ty == Type::Time { canonical_time(&text) } else { canonical_micro_time(&text) };
+                match read {
+                    Ok(text) => Some(Value::String(text)),
+                    Err(why) => self.fail(why),
+                }
+            }
+            (Type::Time | Type::MicroTime, json) => {
+                self.fail(format!("json: cannot unmarshal {} into Go value of type string", json.kind()))
+            }
+            (_, json) => {
+                self.mismatch(json.kind(), go_type);
+                None
+            }
+        }
+    }
+
+    fn integer(&mut self, schema: &Schema, number: Number, go_type: &str) -> Option<Value> {
+        let fits =
+            number.as_i64().is_some_and(|n| schema.format.as_deref() != Some("int32") || i32::try_from(n).is_ok());
+        if fits {
+            return Some(Value::Number(number));
+        }
+        self.mismatch(&format!("number {number}"), go_type);
+        None
+    }
+
+    fn bytes(&mut self, text: &str) -> Option<Value> {
+        let clean: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+        match STANDARD.decode(&clean) {
+            Ok(bytes) => Some(Value::String(STANDARD.encode(bytes))),
+            Err(error) => {
+                let at = match error {
+                    base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+                    base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => clean.len() / 4 * 4,
+                };
+                self.wrong.get_or_insert_with(|| format!("illegal base64 data at input byte {at}"));
+                None
+            }
+        }
+    }
+
+    fn quantity(&mut self, json: Json) -> Option<Value> {
+        let text = match json {
+            Json::String(text) => text.trim().to_owned(),
+            Json::Number(number) => number.to_string(),
+            _ => String::from("?"),
+        };
+        match crowsnest_api::quantity::Quantity::parse(&text) {
+            Ok(quantity) => Some(Value::String(quantity.to_string())),
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    fn array(&mut self, schema: &'a Schema, items: Vec<Json>, go_type: &str, path: &mut String) -> Value {
+        let element = go_type.trim_start_matches('*').trim_start_matches("[]");
+        let length = path.len();
+        let mut out = Vec::with_capacity(items.len());
+        for (index, item) in items.into_iter().enumerate() {
+            path.push_str(&format!("[{index}]"));
+            let read = match schema.items.as_ref() {
+                Some(node) => self.read(node_ref(node), item, element, path),
+                None => Some(self.untyped(item, path)),
+            };
+            path.truncate(length);
+            out.push(read.unwrap_or(Value::Null));
+        }
+        Value::Array(out)
+    }
+
+    fn object(&mut self, schema: &'a Schema, fields: Vec<(String, Json)>, go_type: &str, path: &mut String) -> Value {
+        let mut out = Map::new();
+        let length = path.len();
+        for (key, json) in fields {
+            if out.contains_key(&key) {
+                self.finding("duplicate", path, &key);
+            }
+            if let Some((name, field)) = schema.properties.get_key_value(&*key) {
+                let outer = std::mem::replace(&mut self.structure, schema.short_name());
+                self.fields.push(name);
+                push(path, &key);
+                let go = field.go.as_ref().map_or_else(|| fallback(&field.node), |go: &GoField| go.ty.to_string());
+                let read = self.read(node_ref(&field.node), json, &go, path);
+                path.truncate(length);
+                self.fields.pop();
+                self.structure = outer;
+                out.insert(key, read.unwrap_or(Value::Null));
+            } else if let Some(node) = &schema.additional {
+                let element = go_type.trim_start_matches('*');
+                let element = match element.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
+                    Some((_, element)) => element.to_owned(),
+                    None => fallback(node),
+                };
+                push(path, &key);
+                let read = self.read(node_ref(node), json, &element, path);
+                path.truncate(length);
+                out.insert(key, read.unwrap_or(Value::Null));
+            } else if schema.properties.is_empty() && schema.preserve_unknown {
+                let value = self.untyped(json, path);
+                out.insert(key, value);
+            } else {
+                self.finding("unknown", path, &key);
+            }
+        }
+        Value::Object(out)
+    }
+
+    fn untyped(&mut self, json: Json, path: &mut String) -> Value {
+        let length = path.len();
+        match json {
+            Json::Object(fields) => {
+                let mut out = Map::new();
+                for (key, json) in fields {
+                    if out.contains_key(&key) {
+                        self.finding("duplicate", path, &key);
+                    }
+                    push(path, &key);
+                    let value = self.untyped(json, path);
+                    path.truncate(length);
+                    out.insert(key, value);
+                }
+                Value::Object(out)
+            }
+            Json::Array(items) => {
+                let mut out = Vec::with_capacity(items.len());
+                for (index, item) in items.into_iter().enumerate() {
+                    path.push_str(&format!("[{index}]"));
+                    out.push(self.untyped(item, path));
+                    path.truncate(length);
+                }
+                Value::Array(out)
+            }
+            other => other.into_value(),
+        }
+    }
+}
+
+fn push(path: &mut String, key: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(key);
+}
+
+fn node_ref(node: &super::Node) -> &Schema {
+    node
+}
+
+/// Go's type of a node whose declaration is not known.
+fn fallback(node: &Schema) -> String {
+    match (node.ty, &node.format) {
+        (Type::Integer, Some(format)) => format.to_string(),
+        (Type::Integer, None) => "int64".into(),
+        (Type::Boolean, _) => "bool".into(),
+        (Type::Number, _) => "float64".into(),
+        (Type::Object, _) if node.name.is_some() => format!("v1.{}", node.short_name()),
+        (Type::Object, _) => "map[string]interface {}".into(),
+        (Type::Array, _) => node.items.as_ref().map(|items| format!("[]{}", fallback(items))).unwrap_or_default(),
+        _ => "string".into(),
+    }
+}

@@ -1,0 +1,140 @@
+//! The form an object has after a trip through Go's structs and their JSON tags.
+
+use serde_json::{Map, Value, json};
+
+use super::{Field, GoField, Omit, Schema, Type};
+
+/// Adds what Go prints for an absent value (`status: {}`, `name: ""`), drops what `omitempty` leaves out. Idempotent; does
+/// nothing to custom resources.
+pub fn normalise(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) if schema.ty == Type::Object => {
+            if let Some(node) = schema.additional.as_deref() {
+                fields.values_mut().for_each(|child| element(node, child));
+            } else {
+                structure(schema, fields);
+            }
+        }
+        Value::Array(items) => {
+            if let Some(node) = schema.items.as_deref() {
+                items.iter_mut().for_each(|item| element(node, item));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn element(node: &Schema, value: &mut Value) {
+    if value.is_null()
+        && let Some(zero) = zero(node)
+    {
+        *value = zero;
+    }
+    normalise(node, value);
+}
+
+fn structure(schema: &Schema, fields: &mut Map<String, Value>) {
+    for (name, field) in &schema.properties {
+        let Some(go) = &field.go else {
+            match fields.get_mut(&**name) {
+                Some(Value::Null) => drop(fields.remove(&**name)),
+                Some(value) => normalise(&field.node, value),
+                None => {}
+            }
+            continue;
+        };
+        match normal_field(field, go, fields.remove(&**name)) {
+            Some(value) => drop(fields.insert(name.to_string(), value)),
+            None => {}
+        }
+    }
+}
+
+/// The field's printed value, or `None` when it is left out.
+fn normal_field(field: &Field, go: &GoField, value: Option<Value>) -> Option<Value> {
+    let node = &*field.node;
+    let present = value.filter(|v| !v.is_null());
+    if go.is_pointer() {
+        return match present {
+            Some(mut value) => {
+                normalise(node, &mut value);
+                Some(value)
+            }
+            None => (go.omit == Omit::Never).then_some(Value::Null),
+        };
+    }
+    match node.ty {
+        Type::Array | Type::Bytes => slice(node, go, present),
+        Type::Object if node.is_map() => slice(node, go, present),
+        Type::Object if !node.properties.is_empty() => {
+            let mut value = present.unwrap_or_else(|| json!({}));
+            normalise(node, &mut value);
+            (go.omit != Omit::Zero || !is_zero(&value)).then_some(value)
+        }
+        Type::Time | Type::MicroTime => present.or_else(|| (go.omit != Omit::Zero).then_some(Value::Null)),
+        Type::Quantity | Type::IntOrString => present.or_else(|| (go.omit != Omit::Zero).then(|| zero(node)).flatten()),
+        Type::Any | Type::Object => {
+            present.or_else(|| (go.omit != Omit::Zero && &*go.ty == "runtime.RawExtension").then_some(Value::Null))
+        }
+        Type::String | Type::Integer | Type::Number | Type::Boolean => {
+            let value = present.or_else(|| zero(node))?;
+            (go.omit == Omit::Never || !is_zero(&value)).then_some(value)
+        }
+    }
+}
+
+/// Storage does not tell an empty list or map from an absent one.
+fn slice(node: &Schema, go: &GoField, present: Option<Value>) -> Option<Value> {
+    match present.filter(|v| !is_zero(v)) {
+        Some(mut value) => {
+            normalise(node, &mut value);
+            Some(value)
+        }
+        None => (go.omit == Omit::Never).then_some(Value::Null),
+    }
+}
+
+fn zero(node: &Schema) -> Option<Value> {
+    Some(match node.ty {
+        Type::Object if node.is_map() => return None,
+        Type::Object => json!({}),
+        Type::String => json!(""),
+        Type::Integer | Type::Number | Type::IntOrString => json!(0),
+        Type::Boolean => json!(false),
+        Type::Quantity => json!("0"),
+        Type::Bytes => json!(""),
+        _ => return None,
+    })
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+/// Drops null fields of structs and maps, at any depth.
+pub fn drop_nulls(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(fields) if schema.ty == Type::Object => {
+            fields.retain(|key, child| {
+                if let Some(node) = schema.child(key) {
+                    drop_nulls(node, child);
+                    return !child.is_null() || node.nullable;
+                }
+                true
+            });
+        }
+        Value::Array(items) => {
+            if let Some(node) = schema.items.as_deref() {
+                items.iter_mut().for_each(|item| drop_nulls(node, item));
+            }
+        }
+        _ => {}
+    }
+}

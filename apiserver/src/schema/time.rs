@@ -1,0 +1,80 @@
+//! `metav1.Time` and `metav1.MicroTime` as Go parses and prints them.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+const RFC3339: &str = "2006-01-02T15:04:05Z07:00";
+const RFC3339_MICRO: &str = "2006-01-02T15:04:05.000000Z07:00";
+
+/// UTC with whole seconds; the error is Go's.
+pub fn canonical_time(text: &str) -> Result<String, String> {
+    check(text, RFC3339, false)?;
+    let time: Timestamp = text.parse().map_err(|_| out_of_range(text, RFC3339))?;
+    Ok(time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// UTC with exactly six digits of fraction, which the input must have too.
+pub fn canonical_micro_time(text: &str) -> Result<String, String> {
+    check(text, RFC3339_MICRO, true)?;
+    let time: Timestamp = text.parse().map_err(|_| out_of_range(text, RFC3339_MICRO))?;
+    Ok(time.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())
+}
+
+fn out_of_range(text: &str, _layout: &str) -> String {
+    let number = |from: usize| text.get(from..from + 2).and_then(|n| n.parse::<u8>().ok()).unwrap_or(0);
+    let what = match (number(5), number(11), number(14), number(17)) {
+        (month, ..) if !(1..=12).contains(&month) => "month",
+        (_, hour, ..) if hour > 23 => "hour",
+        (_, _, minute, _) if minute > 59 => "minute",
+        (_, _, _, second) if second > 59 => "second",
+        _ => "day",
+    };
+    format!("parsing time {text:?}: {what} out of range")
+}
+
+/// Walks the layout as `time.Parse` does and words the first element that does not fit.
+fn check(text: &str, layout: &str, micro: bool) -> Result<(), String> {
+    let fail = |rest: &str, element: &str| {
+        Err(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}"))
+    };
+    let mut rest = text;
+    for (digits, element, next) in
+        [(4, "2006", "-"), (2, "01", "-"), (2, "02", "T"), (2, "15", ":"), (2, "04", ":"), (2, "05", "")]
+    {
+        let Some(after) = take_digits(rest, digits) else { return fail(rest, element) };
+        rest = after;
+        match rest.strip_prefix(next) {
+            Some(after) => rest = after,
+            None => return fail(rest, next),
+        }
+    }
+    if micro {
+        match rest.strip_prefix('.').and_then(|after| take_digits(after, 6)) {
+            Some(after) => rest = after,
+            None => return fail(rest, ".000000"),
+        }
+    } else if let Some(fraction) = rest.strip_prefix('.') {
+        let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 0 {
+            rest = &fraction[digits..];
+        }
+    }
+    match rest.strip_prefix('Z') {
+        Some("") => Ok(()),
+        Some(extra) => Err(format!("parsing time {text:?}: extra text: {extra:?}")),
+        None => {
+            let offset =
+                rest.strip_prefix(['+', '-']).and_then(|o| take_digits(o, 2)).and_then(|o| o.strip_prefix(':'));
+            match offset.and_then(|o| take_digits(o, 2)) {
+                Some("") => Ok(()),
+                Some(extra) => Err(format!("parsing time {text:?}: extra text: {extra:?}")),
+                None => fail(rest, "Z07:00"),
+            }
+        }
+    }
+}
+
+fn take_digits(text: &str, count: usize) -> Option<&str> {
+    let head = text.get(..count)?;
+    head.bytes().all(|b| b.is_ascii_digit()).then(|| &text[count..])
+}

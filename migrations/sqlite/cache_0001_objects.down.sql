@@ -1,5 +1,0 @@
-DROP TABLE facts;
-DROP TABLE dictionaries;
-DROP TABLE tombstones;
-DROP TABLE records;
-DROP TABLE collections;
