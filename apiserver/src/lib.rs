@@ -12,9 +12,13 @@ pub mod discovery;
 pub mod error;
 pub mod http;
 pub mod openapi;
+pub mod outbound;
 pub mod patch;
 pub mod registry;
 pub mod schema;
+pub mod server;
 pub mod status;
 pub mod storage;
 pub mod table;
+
+pub use server::{ApiServer, Config, Data};

@@ -1,1 +1,4 @@
-//! crowsnest-controllers
+//! Every decision and reconcile loop: propagate, schedule, override, apply, collect status.
+//!
+//! [`plan`] decides and is pure; `act` reads the world, asks `plan` and writes what it is told.
+pub mod plan;

@@ -1,1 +1,2 @@
 //! crowsnest-embedded
+pub mod kubelet;

@@ -162,6 +162,11 @@ impl Interests {
         self.inner.held.lock().interests.values().cloned().collect()
     }
 
+    /// Wakes whoever waits on [`Interests::version`], because what it means to be wanted changed elsewhere.
+    pub fn nudge(&self) {
+        self.inner.version.send_modify(|version| *version += 1);
+    }
+
     /// Counts changes; wait on it, then read [`Interests::wanted`].
     pub fn version(&self) -> watch::Receiver<u64> {
         self.inner.version.subscribe()

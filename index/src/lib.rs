@@ -1,1 +1,22 @@
-//! crowsnest-index
+//! The global cache: collect → store → index → watch, list, search.
+//!
+//! Owns the records of all member objects (and of the control plane, under its reserved name): collectors fill the
+//! store, the store's writer feeds the tail, the text index follows. Read by the proxy, the controllers, search and the
+//! UI. Deleting its data directory loses nothing.
+
+mod collect;
+pub mod error;
+mod index;
+pub mod ingest;
+pub mod metrics;
+pub mod options;
+pub mod record;
+pub mod store;
+pub mod tail;
+pub mod writer;
+
+pub use error::{Error, Gone};
+pub use index::{Index, ListQuery, Page};
+pub use options::IndexOptions;
+pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq};
+pub use tail::Follower;

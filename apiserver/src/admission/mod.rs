@@ -1,11 +1,28 @@
 //! The admission chain: what may still change or refuse a write after authorisation.
+//!
+//! [`plugins`] is the chain in its order; `registry/` runs every step's `mutate`, then, on the finished object, every step's
+//! `validate`.
+
+pub mod limits;
+pub mod quota;
+pub mod tolerations;
+pub mod webhook;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::Value;
 
+use crate::outbound::Outbound;
+use crate::registry::Registry;
+use crate::registry::lifecycle::NamespaceLifecycle;
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
 use crate::status::ApiResult;
+
+pub use crate::outbound::Target;
+pub use webhook::client::WebhookClient;
+pub use webhook::config::webhook_client_config;
 
 /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +31,17 @@ pub enum Operation {
     Update,
     Delete,
     Connect,
+}
+
+impl Operation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
 }
 
 /// One write under admission.
@@ -51,4 +79,15 @@ pub trait Admission: Send + Sync {
     ) -> ApiResult<()> {
         Ok(())
     }
+}
+
+/// The chain in kube-apiserver's order: namespaces, limits, tolerations, webhooks; quota last, because what it charges is final.
+pub fn plugins(registry: &Arc<Registry>, outbound: &Arc<Outbound>) -> Vec<Arc<dyn Admission>> {
+    vec![
+        Arc::new(NamespaceLifecycle::new(registry)),
+        Arc::new(limits::LimitRanger::new(registry)),
+        Arc::new(tolerations::DefaultTolerationSeconds),
+        Arc::new(webhook::Webhooks::new(registry, Arc::new(WebhookClient::new(outbound.clone())))),
+        Arc::new(quota::ResourceQuota::new(registry)),
+    ]
 }

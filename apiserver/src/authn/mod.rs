@@ -1,1 +1,168 @@
-//! Who asks: client certificates, bearer tokens, front-proxy headers, anonymous.
+//! Authentication: client certificates, service-account and static tokens, front-proxy headers, anonymous.
+//!
+//! [`Authenticator`] turns what a connection and its headers prove into a [`UserInfo`]. Read by `http/`; the service-account
+//! part also issues tokens and answers TokenReviews.
+
+pub mod authority;
+mod certificate;
+mod service_account;
+pub mod token;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use http::{Extensions, HeaderMap};
+
+use crate::registry::Registry;
+use crate::registry::strategy::UserInfo;
+use crate::status::{ApiError, ApiResult, Reason};
+
+pub use authority::{Authority, Credentials};
+pub use certificate::PeerCertificate;
+pub use service_account::legacy_token;
+pub use token::TokenSigner;
+
+/// Common name of the certificate whose bearer may speak for others through `X-Remote-*` headers.
+pub const FRONT_PROXY: &str = "front-proxy-client";
+
+/// Put on requests by in-process clients; cannot come from the network.
+#[derive(Debug, Clone)]
+pub struct InProcess(pub UserInfo);
+
+/// See the module.
+pub struct Authenticator {
+    registry: Arc<Registry>,
+    tokens: HashMap<String, UserInfo>,
+    pub signer: Arc<TokenSigner>,
+    anonymous: bool,
+}
+
+impl Authenticator {
+    /// `tokens` are static bearer tokens.
+    pub fn new(
+        registry: Arc<Registry>,
+        signer: Arc<TokenSigner>,
+        tokens: HashMap<String, UserInfo>,
+        anonymous: bool,
+    ) -> Self {
+        Self { registry, tokens, signer, anonymous }
+    }
+
+    /// Who sends this request; 401 when a given proof is wrong, or none is given and anonymous requests are off.
+    pub async fn authenticate(&self, headers: &HeaderMap, extensions: &Extensions) -> ApiResult<UserInfo> {
+        if let Some(InProcess(user)) = extensions.get::<InProcess>() {
+            return Ok(authenticated(user.clone()));
+        }
+        if let Some(certificate) = extensions.get::<PeerCertificate>() {
+            let user = certificate.user();
+            if user.name == FRONT_PROXY
+                && let Some(remote) = remote_user(headers)
+            {
+                return Ok(authenticated(remote));
+            }
+            if bearer(headers).is_none() && !user.name.is_empty() {
+                return Ok(authenticated(user));
+            }
+        }
+        match bearer(headers) {
+            Some(token) => self.user_of_token(&token, &[]).map(|(user, _)| user).ok_or_else(unauthorized),
+            None if headers.contains_key(AUTHORIZATION) => Err(unauthorized()),
+            None if self.anonymous => Ok(UserInfo {
+                name: "system:anonymous".into(),
+                groups: vec!["system:unauthenticated".into()],
+                ..UserInfo::default()
+            }),
+            None => Err(unauthorized()),
+        }
+    }
+
+    /// The user a bearer token proves, with the token's audiences. Empty `audiences` means this server's own.
+    pub fn user_of_token(&self, token: &str, audiences: &[String]) -> Option<(UserInfo, Vec<String>)> {
+        match self.check_token(token, audiences) {
+            Ok(found) => Some(found),
+            Err(reason) => {
+                tracing::debug!(reason, "bearer token refused");
+                None
+            }
+        }
+    }
+
+    /// The same with the reason for a refusal, as TokenReview reports it.
+    pub fn check_token(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), String> {
+        let own = self.signer.audiences();
+        let wanted = if audiences.is_empty() { own } else { audiences };
+        if let Some(user) = self.tokens.get(token) {
+            let shared: Vec<String> = own.iter().filter(|a| wanted.contains(a)).cloned().collect();
+            return match shared.is_empty() {
+                true => Err("invalid bearer token".into()),
+                false => Ok((authenticated(user.clone()), shared)),
+            };
+        }
+        let (user, audiences) = service_account::check(&self.registry, &self.signer, token, wanted)?;
+        Ok((authenticated(user), audiences))
+    }
+
+    /// Answers a TokenRequest for a service account.
+    pub async fn issue(
+        &self,
+        registry: &Registry,
+        ctx: &crate::registry::strategy::RequestContext,
+        account: &serde_json::Value,
+        request: &serde_json::Value,
+    ) -> ApiResult<serde_json::Value> {
+        service_account::issue(registry, &self.signer, ctx, account, request).await
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    if let Some(header) = headers.get(AUTHORIZATION) {
+        let text = header.to_str().ok()?;
+        let (scheme, token) = text.trim().split_once(' ')?;
+        let token = token.trim();
+        return (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned());
+    }
+    websocket_bearer(headers)
+}
+
+/// Browsers cannot set headers on WebSockets: the token may come as a subprotocol.
+fn websocket_bearer(headers: &HeaderMap) -> Option<String> {
+    use base64::Engine;
+    const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+    let protocols = headers.get_all("sec-websocket-protocol").iter().filter_map(|v| v.to_str().ok());
+    let encoded =
+        protocols.flat_map(|p| p.split(',')).find_map(|p| p.trim().strip_prefix(PREFIX).map(str::to_owned))?;
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(encoded).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+fn remote_user(headers: &HeaderMap) -> Option<UserInfo> {
+    const EXTRA: &str = "x-remote-extra-";
+    let text = |v: &http::HeaderValue| String::from_utf8_lossy(v.as_bytes()).into_owned();
+    let name = text(headers.get("x-remote-user")?);
+    let mut user = UserInfo {
+        name,
+        uid: headers.get("x-remote-uid").map(text).unwrap_or_default(),
+        groups: headers.get_all("x-remote-group").iter().map(text).collect(),
+        ..UserInfo::default()
+    };
+    for (header, value) in headers {
+        if let Some(key) = header.as_str().strip_prefix(EXTRA) {
+            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
+            user.extra.entry(key).or_default().push(text(value));
+        }
+    }
+    Some(user)
+}
+
+fn authenticated(mut user: UserInfo) -> UserInfo {
+    const GROUP: &str = "system:authenticated";
+    if user.name != "system:anonymous" && !user.groups.iter().any(|g| g == GROUP) {
+        user.groups.push(GROUP.into());
+    }
+    user
+}
+
+pub(crate) fn unauthorized() -> ApiError {
+    ApiError::new(Reason::Unauthorized, "Unauthorized")
+}

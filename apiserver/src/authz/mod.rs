@@ -1,1 +1,121 @@
-//! May they: RBAC, escalation checks, access reviews, impersonation.
+//! Authorisation: RBAC over the server's own roles and bindings, and the reviews that explain it.
+//!
+//! [`Authorizer`] keeps a compiled snapshot of the four RBAC tables for `http/`, the reviews and the escalation guard;
+//! [`bootstrap`] writes the default roles at start, [`aggregate`] fills aggregated ClusterRoles. The rest is pure.
+
+pub mod aggregate;
+pub mod bootstrap;
+pub mod default_roles;
+pub mod escalation;
+mod guard;
+pub mod rbac;
+mod review;
+pub mod rules;
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use crate::http::path::RequestInfo;
+use crate::registry::Registry;
+use crate::registry::strategy::UserInfo;
+use crate::status::{ApiError, ApiResult, Reason};
+use crate::storage::{ResourceKey, Revision};
+
+pub use guard::EscalationGuard;
+use rbac::{Decision, Rbac};
+use rules::Action;
+
+/// Members of this group may do everything.
+pub const MASTERS: &str = "system:masters";
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
+const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
+
+/// What a request wants to do.
+pub fn action(info: &RequestInfo) -> Action {
+    if !info.is_resource {
+        return Action::Path { verb: info.verb.clone(), path: info.path.clone() };
+    }
+    Action::Resource {
+        verb: info.verb.clone(),
+        group: info.group.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
+        namespace: info.namespace.clone(),
+        name: info.name.clone(),
+    }
+}
+
+/// See the module.
+pub struct Authorizer {
+    registry: Arc<Registry>,
+    /// The last changes of the four tables, and what they held then.
+    snapshot: RwLock<([Revision; 4], Arc<Rbac>)>,
+}
+
+impl Authorizer {
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self { registry, snapshot: RwLock::new(([Revision::MAX; 4], Arc::default())) }
+    }
+
+    /// RBAC as it is now; compiled anew when one of its tables changed.
+    pub fn rbac(&self) -> Arc<Rbac> {
+        let tables = TABLES.map(|resource| ResourceKey::new(GROUP, resource));
+        let current = tables.each_ref().map(|table| self.registry.store.last_change(table));
+        {
+            let snapshot = self.snapshot.read();
+            if snapshot.0 == current {
+                return snapshot.1.clone();
+            }
+        }
+        let [cluster_roles, roles, cluster_bindings, bindings] = tables.each_ref().map(|table| self.objects(table));
+        let rbac = Arc::new(Rbac::new(&cluster_roles, &roles, &cluster_bindings, &bindings));
+        *self.snapshot.write() = (current, rbac.clone());
+        rbac
+    }
+
+    fn objects(&self, table: &ResourceKey) -> Vec<Value> {
+        let listing = self.registry.store.list(table, "", None, None, usize::MAX);
+        let records = listing.map(|l| l.records).unwrap_or_default();
+        records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
+    }
+
+    pub fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
+        if user.groups.iter().any(|g| g == MASTERS) {
+            return Decision::Allowed { reason: String::new() };
+        }
+        self.rbac().authorize(user, action)
+    }
+
+    pub fn allows(&self, user: &UserInfo, action: &Action) -> bool {
+        matches!(self.decide(user, action), Decision::Allowed { .. })
+    }
+
+    /// Allowed, or the 403 that says who may not do what where.
+    pub fn check(&self, user: &UserInfo, action: &Action) -> ApiResult<()> {
+        match self.decide(user, action) {
+            Decision::Allowed { .. } => Ok(()),
+            Decision::NoOpinion { reason } => Err(forbidden(&user.name, action, &reason)),
+        }
+    }
+}
+
+fn forbidden(user: &str, action: &Action, reason: &str) -> ApiError {
+    let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    match action {
+        Action::Path { verb, path } => {
+            let text = format!("forbidden: User {user:?} cannot {verb} path {path:?}{because}");
+            ApiError::new(Reason::Forbidden, text).with_details(Default::default())
+        }
+        Action::Resource { verb, group, resource, subresource, namespace, name } => {
+            let full = if subresource.is_empty() { resource.clone() } else { format!("{resource}/{subresource}") };
+            let scope = match namespace.as_str() {
+                "" => "at the cluster scope".to_owned(),
+                namespace => format!("in the namespace {namespace:?}"),
+            };
+            let why = format!("User {user:?} cannot {verb} resource {full:?} in API group {group:?} {scope}{because}");
+            ApiError::forbidden(group, resource, name, why)
+        }
+    }
+}

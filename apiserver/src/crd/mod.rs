@@ -1,1 +1,26 @@
-//! CustomResourceDefinitions: validation, conditions, structural schemas, pruning, defaulting, CEL, conversion.
+//! CustomResourceDefinitions: their validation and status, and the custom resources they serve.
+//!
+//! Pure parts: [`definition`] (reading and defaulting), [`validation`], `structural`, [`values`] (validating objects),
+//! [`defaulting`], `cel`, [`names`]. [`controller`] watches definitions, writes their status and installs what they serve into
+//! the registry's catalog, from which `http/`, `discovery/` and `openapi/` read.
+
+mod cel;
+mod cel_types;
+pub mod controller;
+mod conversion;
+pub mod defaulting;
+pub mod definition;
+mod formats;
+pub mod names;
+pub mod resources;
+mod strategy;
+mod structural;
+pub mod validation;
+pub mod values;
+pub mod versions;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cel::{base as cel_base, to_cel};
+pub use strategy::CustomStrategy;

@@ -1,1 +1,189 @@
-//! `/api`, `/apis`, aggregated discovery, `/version`, health.
+//! What the server serves, told to clients: API groups and resources (legacy and aggregated), version, health, paths.
+//!
+//! Reads the catalog and the delegates' groups; read by `http/` for every path that is no resource.
+
+mod documents;
+mod health;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use http::{Method, Request};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::http::negotiate::{self, Encoding, Shape};
+use crate::http::{Api, Response, respond};
+use crate::registry::Registry;
+use crate::registry::{unknown_method, unknown_path};
+
+pub use health::{Check, Health};
+
+/// The Kubernetes version this server's API is that of.
+pub const MINOR: &str = "36";
+pub const GIT_VERSION: &str = "v1.36.2";
+
+/// See the module.
+pub struct Discovery {
+    registry: Arc<Registry>,
+    pub health: Health,
+}
+
+impl Discovery {
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self { health: Health::new(registry.store.clone()), registry }
+    }
+
+    /// Answers every path that is no resource.
+    pub fn serve(&self, api: &Api, request: &Request<Body>) -> Response {
+        let path = request.uri().path();
+        let trimmed = path.trim_end_matches('/');
+        if let Some(response) = self.health.serve(path, request.uri().query()) {
+            return response;
+        }
+        let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
+        match parts.as_slice() {
+            ["openapi", ..] => return self.openapi(request, &parts),
+            _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
+                return respond::error(&unknown_method());
+            }
+            _ => {}
+        }
+        match parts.as_slice() {
+            [] | [""] => respond::value(200, Encoding::Json, &self.paths(api)),
+            ["version"] => respond::value(200, Encoding::Json, &version()),
+            ["metrics"] => respond::text(200, self.metrics()),
+            ["openid", "v1", "jwks"] => respond::value(200, Encoding::Json, &api.authenticator.signer.key_set()),
+            [".well-known", "openid-configuration"] => respond::value(200, Encoding::Json, &openid()),
+            ["api"] => self.groups(api, request, true),
+            ["apis"] => self.groups(api, request, false),
+            ["apis", group] => match documents::group(&self.documents(api), group) {
+                Some(document) => respond::value(200, Encoding::Json, &document),
+                None => not_found(),
+            },
+            ["api", version] => self.resources("", version),
+            ["apis", group, version] => self.resources(group, version),
+            _ => not_found(),
+        }
+    }
+
+    fn documents(&self, api: &Api) -> Vec<Value> {
+        let mut groups = documents::groups(&self.registry.catalog.served());
+        for delegate in api.delegates() {
+            groups.extend(delegate.discovery());
+        }
+        groups
+    }
+
+    fn groups(&self, api: &Api, request: &Request<Body>, core: bool) -> Response {
+        let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
+        let accepted = match negotiate::accept(accept, true) {
+            Ok(accepted) => accepted,
+            Err(error) => return respond::error(&error),
+        };
+        let groups = if core { documents::core(&self.registry.catalog.served()) } else { self.documents(api) };
+        let mut response = match accepted.shape {
+            Shape::Aggregated { beta } => aggregated(groups, beta, request),
+            _ if core => respond::value(200, accepted.encoding, &documents::api_versions(&groups)),
+            _ => respond::value(200, accepted.encoding, &documents::group_list(&groups)),
+        };
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+        response
+    }
+
+    fn resources(&self, group: &str, version: &str) -> Response {
+        let served = self.registry.catalog.served();
+        match documents::resources(&served, group, version) {
+            Some(document) => respond::value(200, Encoding::Json, &document),
+            None if documents::groups(&served).iter().any(|g| g["metadata"]["name"] == group) || group.is_empty() => {
+                respond::error(&unknown_path())
+            }
+            None => not_found(),
+        }
+    }
+
+    fn openapi(&self, request: &Request<Body>, parts: &[&str]) -> Response {
+        let served = self.registry.catalog.served();
+        crate::openapi::serve(&served, request, &parts[1..]).unwrap_or_else(not_found)
+    }
+
+    fn paths(&self, api: &Api) -> Value {
+        let mut paths = vec!["/api".to_owned(), "/api/v1".into(), "/apis".into(), "/apis/".into()];
+        for group in self.documents(api) {
+            let name = group["metadata"]["name"].as_str().unwrap_or_default();
+            paths.push(format!("/apis/{name}"));
+            for version in group["versions"].as_array().into_iter().flatten() {
+                paths.push(format!("/apis/{name}/{}", version["version"].as_str().unwrap_or_default()));
+            }
+        }
+        paths.extend(
+            ["/.well-known/openid-configuration", "/healthz", "/healthz/ping", "/livez", "/livez/ping", "/metrics"]
+                .map(String::from),
+        );
+        paths.extend(
+            ["/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/readyz/ping", "/version"].map(String::from),
+        );
+        json!({"paths": paths})
+    }
+
+    fn metrics(&self) -> String {
+        let store = &self.registry.store;
+        let mut out = String::from("# TYPE apiserver_storage_objects gauge\n");
+        for (table, count) in store.tables() {
+            let resource = table.as_str().trim_start_matches('/');
+            out.push_str(&format!("apiserver_storage_objects{{resource=\"{resource}\"}} {count}\n"));
+        }
+        out.push_str("# TYPE apiserver_storage_revision gauge\n");
+        out.push_str(&format!("apiserver_storage_revision {}\n", store.revision()));
+        out
+    }
+}
+
+/// `APIGroupDiscoveryList` with an entity tag, so that clients can keep it.
+fn aggregated(groups: Vec<Value>, beta: bool, request: &Request<Body>) -> Response {
+    let version = if beta { "v2beta1" } else { "v2" };
+    let list = json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {}, "items": groups,
+    });
+    let body = list.to_string();
+    let hash: String = Sha256::digest(body.as_bytes()).iter().map(|byte| format!("{byte:02X}")).collect();
+    let tag = HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or(HeaderValue::from_static("\"\""));
+    let media = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+    let media = HeaderValue::from_str(&media).unwrap_or(respond::JSON);
+    let known = request.headers().get(IF_NONE_MATCH) == Some(&tag);
+    let mut response = if known { respond::bytes(304, media, Body::empty()) } else { respond::bytes(200, media, body) };
+    response.headers_mut().insert(ETAG, tag);
+    response
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": MINOR, "emulationMajor": "1", "emulationMinor": MINOR,
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": GIT_VERSION,
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none",
+        "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, platform()),
+    })
+}
+
+/// Go's word for this machine's architecture.
+fn platform() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn openid() -> Value {
+    let issuer = crate::authn::token::ISSUER;
+    json!({
+        "issuer": issuer, "jwks_uri": format!("{issuer}/openid/v1/jwks"), "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"],
+    })
+}
+
+fn not_found() -> Response {
+    respond::text(404, "404 page not found\n")
+}

@@ -1,1 +1,100 @@
-//! The HTTP surface: routing, content negotiation, handlers, the middleware order, TLS serving.
+//! The HTTP face of the server: paths, negotiation, bodies, answers, TLS.
+//!
+//! [`service`] builds the whole stack in its one order; `server` mounts it on sockets and in-process clients.
+//! Handlers extract, call `registry/` (or `discovery/`, `authz/`), and map the result.
+
+pub mod body;
+pub mod client;
+pub mod delegate;
+pub mod handler;
+mod layers;
+pub mod negotiate;
+pub mod path;
+pub mod respond;
+pub mod serve;
+mod subresource;
+mod watching;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use parking_lot::RwLock;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::authn::Authenticator;
+use crate::authz::Authorizer;
+use crate::discovery::Discovery;
+use crate::http::delegate::Delegate;
+use crate::registry::Registry;
+
+/// Concurrent requests that only read.
+const READS: usize = 800;
+/// Concurrent requests that change something.
+const WRITES: usize = 400;
+
+/// All that handlers work with.
+pub struct Api {
+    pub registry: Arc<Registry>,
+    pub authenticator: Arc<Authenticator>,
+    pub authorizer: Arc<Authorizer>,
+    pub discovery: Discovery,
+    delegates: RwLock<Vec<Arc<dyn Delegate>>>,
+    reads: Semaphore,
+    writes: Semaphore,
+    /// Cancelled when the server drains: watches end.
+    pub draining: CancellationToken,
+}
+
+impl Api {
+    pub fn new(
+        registry: Arc<Registry>,
+        authenticator: Arc<Authenticator>,
+        authorizer: Arc<Authorizer>,
+        draining: CancellationToken,
+    ) -> Self {
+        Self {
+            discovery: Discovery::new(registry.clone()),
+            registry,
+            authenticator,
+            authorizer,
+            delegates: RwLock::default(),
+            reads: Semaphore::new(READS),
+            writes: Semaphore::new(WRITES),
+            draining,
+        }
+    }
+
+    /// Adds a server that answers for API groups this one does not serve itself.
+    pub fn add_delegate(&self, delegate: Arc<dyn Delegate>) {
+        self.delegates.write().push(delegate);
+    }
+
+    pub(crate) fn delegates(&self) -> Vec<Arc<dyn Delegate>> {
+        self.delegates.read().clone()
+    }
+
+    pub(crate) fn delegate_for(&self, group: &str, version: &str) -> Option<Arc<dyn Delegate>> {
+        self.delegates.read().iter().find(|d| d.claims(group, version)).cloned()
+    }
+}
+
+/// The middleware in its one order, outermost first: panic → request info and audit id → timeout → authenticate →
+/// impersonate → in-flight limits → authorise → handler.
+pub fn service(api: Arc<Api>) -> Router {
+    use axum::middleware::from_fn_with_state as layer;
+    Router::new()
+        .fallback(handler::dispatch)
+        .with_state(api.clone())
+        .layer(layer(api.clone(), layers::authorize))
+        .layer(layer(api.clone(), layers::limit))
+        .layer(layer(api.clone(), layers::impersonate))
+        .layer(layer(api.clone(), layers::authenticate))
+        .layer(axum::middleware::from_fn(layers::timeout))
+        .layer(axum::middleware::from_fn(layers::identify))
+        .layer(tower_http::catch_panic::CatchPanicLayer::custom(layers::panicked))
+}
+
+/// An answer.
+pub type Response = http::Response<Body>;

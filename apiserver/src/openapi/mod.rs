@@ -1,1 +1,11 @@
-//! `/openapi/v2` and `/openapi/v3`, generated from the same schemas that patch and apply use.
+//! OpenAPI v2 and v3 documents from the typed schemas.
+
+use axum::body::Body;
+
+use crate::http::Response;
+use crate::registry::catalog::Served;
+
+/// Answers `/openapi/<parts>`; `None` is 404.
+pub fn serve(_served: &Served, _request: &http::Request<Body>, _parts: &[&str]) -> Option<Response> {
+    None
+}

@@ -37,6 +37,7 @@ use crate::status::{ApiError, ApiResult, Reason, qualified};
 use crate::storage::{ObjectKey, Record, ResourceKey, Store};
 
 pub use delete::Deleted;
+pub(crate) use list::parse_version;
 pub use list::{List, Page};
 pub use update::{Change, Edit};
 pub use watch::{Emitted, Watch};

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::registry::strategy::StrategyRef;
+use crate::table::Printer;
 
 /// `group/version, resource=plural`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -65,6 +66,8 @@ pub struct ResourceInfo {
     pub storage_version: String,
     /// Group of the storage prefix: the group itself, except for `events.k8s.io` events, which live with core's.
     pub storage_group: String,
+    /// How its objects become table rows.
+    pub printer: Printer,
     pub strategy: StrategyRef,
 }
 

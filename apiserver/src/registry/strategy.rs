@@ -63,6 +63,14 @@ pub trait Strategy: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
+    /// `Warning` text of every request to a deprecated version.
+    fn deprecation(&self) -> Option<&str> {
+        None
+    }
+
+    /// Marks an object whose deletion begins (conditions, finalizers), before its finalizers decide whether it stays.
+    fn prepare_delete(&self, _ctx: &RequestContext, _object: &mut Value) {}
+
     /// What is wrong with `metadata.name` (or its generated form); texts as `validation.NameIsDNSSubdomain` gives them.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String>;
 
@@ -89,6 +97,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
 
     /// Selectable fields beside metadata.name and metadata.namespace: (`spec.nodeName`, value as text).
     fn selectable_fields(&self, object: &Value) -> Vec<(String, String)>;
+
+    /// True when stored objects can be served as they are: written with today's defaults and pruned by today's schema.
+    fn serves_stored(&self) -> bool {
+        true
+    }
 
     /// Converts between served versions of one resource; identity when there is one version or strategy `None`.
     fn convert(

@@ -43,7 +43,7 @@ impl ListMeta {
         Self { resource_version: version.to_owned(), ..Self::default() }
     }
 
-    fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let mut meta = Map::new();
         if !self.resource_version.is_empty() {
             meta.insert("resourceVersion".into(), json!(self.resource_version));

@@ -1,0 +1,281 @@
+//! ResourceQuota: what objects use, and the refusal of writes that would exceed a namespace's quota.
+//!
+//! Usage is charged to `status.used` before a write. What deletions give back is recounted by whoever keeps quota status in
+//! sync, with [`usage`] of all objects of the namespace.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use crowsnest_api::quantity::{Format, Quantity};
+use serde_json::{Value, json};
+
+use super::limits::{add, amounts};
+use super::{Admission, Attributes, Operation};
+use crate::registry::options::WriteOptions;
+use crate::registry::resource::Gvr;
+use crate::registry::{Change, Edit, Registry};
+use crate::status::{ApiError, ApiResult};
+use crate::storage::ResourceKey;
+
+type Amounts = BTreeMap<String, Quantity>;
+
+/// See the module.
+pub struct ResourceQuota {
+    registry: Weak<Registry>,
+}
+
+impl ResourceQuota {
+    pub fn new(registry: &Arc<Registry>) -> Self {
+        Self { registry: Arc::downgrade(registry) }
+    }
+
+    fn quotas(registry: &Registry, namespace: &str) -> Vec<Value> {
+        let listing = registry.store.list(&ResourceKey::new("", "resourcequotas"), namespace, None, None, 0);
+        let records = listing.map(|l| l.records).unwrap_or_default();
+        records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
+    }
+}
+
+#[async_trait]
+impl Admission for ResourceQuota {
+    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
+        let writes = matches!(a.operation, Operation::Create | Operation::Update);
+        let (Some(object), Some(registry)) = (object, self.registry.upgrade()) else { return Ok(()) };
+        if !writes || !a.ctx.subresource.is_empty() || a.ctx.namespace.is_empty() || a.ctx.dry_run {
+            return Ok(());
+        }
+        let quotas = Self::quotas(&registry, &a.ctx.namespace);
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let (group, resource) = (a.resource.gvr.group.as_str(), a.resource.gvr.resource.as_str());
+        let mut wanted = usage(group, resource, object);
+        if let Some(old) = a.old {
+            for (name, amount) in usage(group, resource, old) {
+                if let Some(now) = wanted.get_mut(&name) {
+                    *now -= amount;
+                }
+            }
+        }
+        wanted.retain(|_, amount| amount.sign() > 0);
+        let creating_pod = group.is_empty() && resource == "pods" && a.operation == Operation::Create;
+        let forbid = |why: String| ApiError::forbidden(group, resource, a.name, why);
+        for quota in quotas.iter().filter(|quota| in_scope(quota, group, resource, object)) {
+            let hard = amounts(quota.pointer("/status/hard"));
+            if creating_pod && let Some(why) = unspecified(quota, &hard, object) {
+                return Err(forbid(why));
+            }
+            let charge: Amounts =
+                wanted.iter().filter(|(n, _)| hard.contains_key(*n)).map(|(n, q)| (n.clone(), q.clone())).collect();
+            if !charge.is_empty() {
+                self.charge(&registry, a, quota, charge).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ResourceQuota {
+    /// Checks and adds in one compare-and-swap on the quota's status.
+    async fn charge(
+        &self,
+        registry: &Arc<Registry>,
+        a: &Attributes<'_>,
+        quota: &Value,
+        charge: Amounts,
+    ) -> ApiResult<()> {
+        let name = quota.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
+        let resource = registry.resource(&Gvr::new("", "v1", "resourcequotas"))?;
+        let mut ctx = a.ctx.clone();
+        ctx.subresource = "status".into();
+        let (group, plural, object) =
+            (a.resource.gvr.group.clone(), a.resource.gvr.resource.clone(), a.name.to_owned());
+        let edit = Edit(Arc::new(move |live: &mut Value| {
+            let exceeded = exceeded(live, &charge);
+            if let Some(why) = exceeded {
+                return Err(ApiError::forbidden(&group, &plural, &object, why));
+            }
+            let mut used = amounts(live.pointer("/status/used"));
+            add(&mut used, &charge);
+            for (name, amount) in used {
+                live["status"]["used"][name.as_str()] = json!(amount.to_string());
+            }
+            Ok(())
+        }));
+        let options = WriteOptions::default();
+        registry.update(&resource, &ctx, &name, &Change::Edit(edit), &options, &mut Vec::new()).await.map(|_| ())
+    }
+}
+
+fn exceeded(quota: &Value, charge: &Amounts) -> Option<String> {
+    let (hard, used) = (amounts(quota.pointer("/status/hard")), amounts(quota.pointer("/status/used")));
+    let zero = || Quantity::new(0, Format::DecimalSI);
+    let over: Vec<&String> = charge
+        .iter()
+        .filter(|(name, amount)| {
+            let total = used.get(*name).cloned().unwrap_or_else(zero) + (*amount).clone();
+            hard.get(*name).is_some_and(|limit| total > *limit)
+        })
+        .map(|(name, _)| name)
+        .collect();
+    if over.is_empty() {
+        return None;
+    }
+    let print = |amounts: &Amounts| {
+        let shown = over.iter().map(|name| format!("{name}={}", amounts.get(*name).cloned().unwrap_or_else(zero)));
+        shown.collect::<Vec<_>>().join(",")
+    };
+    let name = quota.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+    Some(format!(
+        "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+        print(charge),
+        print(&used),
+        print(&hard)
+    ))
+}
+
+/// A quota on compute resources wants every container to say what it needs.
+fn unspecified(quota: &Value, hard: &Amounts, pod: &Value) -> Option<String> {
+    let containers: Vec<&Value> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array).into_iter().flatten())
+        .collect();
+    let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for name in hard.keys() {
+        let (kind, resource) = match name.split_once('.') {
+            Some(("limits", resource)) => ("limits", resource),
+            Some(("requests", resource @ ("cpu" | "memory"))) => ("requests", resource),
+            None if name == "cpu" || name == "memory" => ("requests", name.as_str()),
+            _ => continue,
+        };
+        for container in &containers {
+            if container.pointer(&format!("/resources/{kind}/{resource}")).is_none() {
+                missing.entry(name).or_default().push(container["name"].as_str().unwrap_or(""));
+            }
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    let name = quota.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+    let listed: Vec<String> =
+        missing.iter().map(|(resource, names)| format!("{resource} for: {}", names.join(","))).collect();
+    Some(format!("failed quota: {name}: must specify {}", listed.join("; ")))
+}
+
+/// Whether a quota's scopes take in the object; only pods (and claims by class) have scopes.
+pub fn in_scope(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
+    let scopes =
+        quota.pointer("/spec/scopes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let selector = quota.pointer("/spec/scopeSelector/matchExpressions").and_then(Value::as_array);
+    let expressions: Vec<(&str, &str, Vec<&str>)> = scopes
+        .map(|scope| (scope, "Exists", Vec::new()))
+        .chain(selector.into_iter().flatten().map(|e| {
+            let values = e["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            (e["scopeName"].as_str().unwrap_or(""), e["operator"].as_str().unwrap_or("Exists"), values)
+        }))
+        .collect();
+    if expressions.is_empty() {
+        return true;
+    }
+    let pod = group.is_empty() && resource == "pods";
+    pod && expressions.iter().all(|(scope, operator, values)| scope_matches(scope, operator, values, object))
+}
+
+fn scope_matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
+    let terminating = pod.pointer("/spec/activeDeadlineSeconds").is_some_and(Value::is_number);
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
+    let best_effort = containers.into_iter().all(|c| {
+        ["requests", "limits"].iter().all(|kind| amounts(c.pointer(&format!("/resources/{kind}"))).is_empty())
+    });
+    let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).unwrap_or("");
+    match scope {
+        "Terminating" => terminating,
+        "NotTerminating" => !terminating,
+        "BestEffort" => best_effort,
+        "NotBestEffort" => !best_effort,
+        "PriorityClass" => match operator {
+            "In" => values.contains(&class),
+            "NotIn" => !values.contains(&class),
+            "DoesNotExist" => class.is_empty(),
+            _ => !class.is_empty(),
+        },
+        _ => false,
+    }
+}
+
+/// What one object uses, by the names quotas use.
+pub fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
+    let one = || Quantity::new(1, Format::DecimalSI);
+    let mut used = Amounts::new();
+    let counted = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
+    used.insert(counted, one());
+    if !group.is_empty() {
+        return used;
+    }
+    match resource {
+        "pods" => {
+            let phase = object.pointer("/status/phase").and_then(Value::as_str).unwrap_or("");
+            if !matches!(phase, "Succeeded" | "Failed") {
+                used.extend(pod_usage(object));
+            }
+        }
+        "services" => service_usage(object, &mut used),
+        "persistentvolumeclaims" => claim_usage(object, &mut used),
+        "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas" => {
+            used.insert(resource.to_owned(), one());
+        }
+        _ => {}
+    }
+    used
+}
+
+fn pod_usage(pod: &Value) -> Amounts {
+    let containers = |list: &str| pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array).into_iter().flatten();
+    let mut used = Amounts::from([("pods".to_owned(), Quantity::new(1, Format::DecimalSI))]);
+    for kind in ["requests", "limits"] {
+        let mut sum = Amounts::new();
+        for container in containers("containers") {
+            add(&mut sum, &amounts(container.pointer(&format!("/resources/{kind}"))));
+        }
+        for container in containers("initContainers") {
+            for (name, amount) in amounts(container.pointer(&format!("/resources/{kind}"))) {
+                let slot = sum.entry(name).or_insert_with(|| amount.clone());
+                *slot = slot.clone().max(amount);
+            }
+        }
+        for (name, amount) in sum {
+            if kind == "requests" && matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+                used.insert(name.clone(), amount.clone());
+            }
+            used.insert(format!("{kind}.{name}"), amount);
+        }
+    }
+    used
+}
+
+fn service_usage(service: &Value, used: &mut Amounts) {
+    let count = |n: usize| Quantity::new(i64::try_from(n).unwrap_or(i64::MAX), Format::DecimalSI);
+    let kind = service.pointer("/spec/type").and_then(Value::as_str).unwrap_or("ClusterIP");
+    let ports = service.pointer("/spec/ports").and_then(Value::as_array).map_or(0, Vec::len);
+    let allocates = service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
+    let node_ports = if kind == "NodePort" || (kind == "LoadBalancer" && allocates) { ports } else { 0 };
+    used.insert("services".into(), count(1));
+    used.insert("services.nodeports".into(), count(node_ports));
+    used.insert("services.loadbalancers".into(), count(usize::from(kind == "LoadBalancer")));
+}
+
+fn claim_usage(claim: &Value, used: &mut Amounts) {
+    let one = Quantity::new(1, Format::DecimalSI);
+    let class = claim.pointer("/spec/storageClassName").and_then(Value::as_str).unwrap_or("");
+    used.insert("persistentvolumeclaims".into(), one.clone());
+    let storage = amounts(claim.pointer("/spec/resources/requests")).remove("storage");
+    if !class.is_empty() {
+        used.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one);
+        if let Some(storage) = &storage {
+            used.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), storage.clone());
+        }
+    }
+    used.extend(storage.map(|amount| ("requests.storage".to_owned(), amount)));
+}

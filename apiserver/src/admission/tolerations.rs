@@ -1,0 +1,53 @@
+//! DefaultTolerationSeconds: pods bear an unreachable or not ready node for five minutes unless they say otherwise.
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::{Admission, Attributes, Operation};
+use crate::status::ApiResult;
+
+const SECONDS: i64 = 300;
+const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// See the module.
+#[derive(Debug)]
+pub struct DefaultTolerationSeconds;
+
+#[async_trait]
+impl Admission for DefaultTolerationSeconds {
+    async fn mutate(
+        &self,
+        a: &Attributes<'_>,
+        object: Option<&mut Value>,
+        _warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let pods = a.resource.gvr.group.is_empty() && a.resource.gvr.resource == "pods" && a.ctx.subresource.is_empty();
+        if let Some(pod) = object
+            && pods
+            && matches!(a.operation, Operation::Create | Operation::Update)
+        {
+            tolerate(pod);
+        }
+        Ok(())
+    }
+}
+
+fn tolerate(pod: &mut Value) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
+    if tolerations.is_null() {
+        *tolerations = json!([]);
+    }
+    let Some(tolerations) = tolerations.as_array_mut() else { return };
+    for taint in TAINTS {
+        let covered = tolerations.iter().any(|t| {
+            let key = t["key"].as_str().unwrap_or("");
+            let effect = t["effect"].as_str().unwrap_or("");
+            (key == taint || key.is_empty()) && (effect == "NoExecute" || effect.is_empty())
+        });
+        if !covered {
+            tolerations
+                .push(json!({"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Webhook configurations as this server reads them: parsed once per change, in the order they are called.
+
+use std::time::Duration;
+
+use kube::core::cel::cel::Program;
+use serde_json::Value;
+
+use crate::outbound::Target;
+use crate::registry::selector::LabelSelector;
+use crate::status::FieldError;
+
+/// What one `rules` entry covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleWithOperations {
+    pub operations: Vec<String>,
+    pub groups: Vec<String>,
+    pub versions: Vec<String>,
+    pub resources: Vec<String>,
+    pub scope: String,
+}
+
+/// A `matchConditions` entry.
+#[derive(Debug)]
+pub struct MatchCondition {
+    pub name: String,
+    pub expression: String,
+    /// `None` when the expression does not compile: evaluating it then fails.
+    pub program: Option<Program>,
+}
+
+/// One webhook of one configuration.
+#[derive(Debug)]
+pub struct Webhook {
+    pub configuration: String,
+    pub name: String,
+    pub target: Result<Target, String>,
+    pub rules: Vec<RuleWithOperations>,
+    pub ignore_failure: bool,
+    pub equivalent: bool,
+    pub namespaces: LabelSelector,
+    pub objects: LabelSelector,
+    pub dry_run_safe: bool,
+    pub timeout: Duration,
+    pub review_version: Option<&'static str>,
+    pub reinvoke: bool,
+    pub conditions: Vec<MatchCondition>,
+}
+
+fn texts(value: &Value, key: &str) -> Vec<String> {
+    value[key].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+}
+
+/// The webhooks of configurations that are given in the order of their names.
+pub fn parse_all<'a>(configurations: impl IntoIterator<Item = &'a Value>) -> Vec<Webhook> {
+    let mut webhooks = Vec::new();
+    for configuration in configurations {
+        let owner = configuration.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+        webhooks.extend(configuration["webhooks"].as_array().into_iter().flatten().map(|w| parse(owner, w)));
+    }
+    webhooks
+}
+
+fn parse(configuration: &str, webhook: &Value) -> Webhook {
+    let text = |key: &str| webhook[key].as_str().unwrap_or("").to_owned();
+    // An absent selector selects everything here.
+    let selector = |key: &str| match webhook.get(key).filter(|s| s.is_object()) {
+        Some(selector) => LabelSelector::from_object(Some(selector)).unwrap_or_default(),
+        None => LabelSelector::default(),
+    };
+    let known = texts(webhook, "admissionReviewVersions");
+    Webhook {
+        configuration: configuration.to_owned(),
+        name: text("name"),
+        target: Target::parse(&webhook["clientConfig"]).map_err(|e| e.to_string()),
+        rules: webhook["rules"].as_array().into_iter().flatten().map(parse_rule).collect(),
+        ignore_failure: text("failurePolicy") == "Ignore",
+        equivalent: text("matchPolicy") != "Exact",
+        namespaces: selector("namespaceSelector"),
+        objects: selector("objectSelector"),
+        dry_run_safe: matches!(text("sideEffects").as_str(), "None" | "NoneOnDryRun"),
+        timeout: Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30)),
+        review_version: known.iter().find_map(|v| match v.as_str() {
+            "v1" => Some("v1"),
+            "v1beta1" => Some("v1beta1"),
+            _ => None,
+        }),
+        reinvoke: text("reinvocationPolicy") == "IfNeeded",
+        conditions: webhook["matchConditions"].as_array().into_iter().flatten().map(parse_condition).collect(),
+    }
+}
+
+fn parse_rule(rule: &Value) -> RuleWithOperations {
+    RuleWithOperations {
+        operations: texts(rule, "operations"),
+        groups: texts(rule, "apiGroups"),
+        versions: texts(rule, "apiVersions"),
+        resources: texts(rule, "resources"),
+        scope: rule["scope"].as_str().unwrap_or("*").to_owned(),
+    }
+}
+
+fn parse_condition(condition: &Value) -> MatchCondition {
+    let text = |key: &str| condition[key].as_str().unwrap_or("").to_owned();
+    let expression = text("expression");
+    MatchCondition { name: text("name"), program: Program::compile(&expression).ok(), expression }
+}
+
+/// Checks a `clientConfig`: exactly one of url and service, https, a caBundle that is PEM.
+pub fn webhook_client_config(config: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let url = config.get("url").and_then(Value::as_str);
+    let service = config.get("service").filter(|s| s.is_object());
+    match (url, service) {
+        (None, None) | (Some(_), Some(_)) => {
+            errors.push(FieldError::required(path, "exactly one of url or service is required"));
+        }
+        (Some(url), None) => errors.extend(check_url(url, &format!("{path}.url"))),
+        (None, Some(service)) => {
+            for key in ["name", "namespace"] {
+                if service[key].as_str().unwrap_or("").is_empty() {
+                    errors.push(FieldError::required(
+                        format!("{path}.service.{key}"),
+                        format!("service {key} is required"),
+                    ));
+                }
+            }
+            let port = service["port"].as_i64().unwrap_or(443);
+            if !(1..=65535).contains(&port) {
+                let detail = "port is not valid: must be between 1 and 65535, inclusive";
+                errors.push(FieldError::invalid(format!("{path}.service.port"), &Value::from(port), detail));
+            }
+        }
+    }
+    errors
+}
+
+fn check_url(url: &str, path: &str) -> Vec<FieldError> {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let value = Value::from(url);
+    let invalid = |detail: String| FieldError::invalid(path, &value, detail);
+    let Ok(parsed) = url.parse::<http::Uri>() else {
+        return vec![FieldError::required(path, format!("url must be a valid URL{FORM}"))];
+    };
+    let mut errors = Vec::new();
+    if parsed.scheme_str() != Some("https") {
+        errors.push(invalid(format!("'https' is the only allowed URL scheme{FORM}")));
+    }
+    if parsed.host().unwrap_or("").is_empty() {
+        errors.push(invalid(format!("host must be specified{FORM}")));
+    }
+    if parsed.authority().is_some_and(|a| a.as_str().contains('@')) {
+        errors.push(invalid("user information is not permitted in the URL".to_owned()));
+    }
+    if url.contains('#') {
+        errors.push(invalid("fragments are not permitted in the URL".to_owned()));
+    }
+    if url.contains('?') {
+        errors.push(invalid("query parameters are not permitted in the URL".to_owned()));
+    }
+    errors
+}

@@ -1,0 +1,339 @@
+//! MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
+//!
+//! Configurations are re-read when their table changed; calls go out concurrently for validation, one after the other for
+//! mutation. Errors are worded as kube-apiserver words them.
+
+pub mod client;
+pub mod config;
+pub mod matching;
+mod review;
+
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use serde_json::Value;
+
+use self::client::WebhookClient;
+use self::config::Webhook;
+use self::review::Answer;
+use super::{Admission, Attributes, Operation};
+use crate::registry::Registry;
+use crate::registry::resource::Gvr;
+use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crate::storage::{ObjectKey, ResourceKey, Revision};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// The parsed configurations of one kind, as of a revision of their table.
+#[derive(Debug, Default)]
+struct Configured {
+    revision: Option<Revision>,
+    webhooks: Vec<Webhook>,
+}
+
+/// Re-reads a table of configurations when it changed.
+struct Source {
+    table: ResourceKey,
+    current: ArcSwap<Configured>,
+}
+
+impl Source {
+    fn new(resource: &str) -> Self {
+        Self { table: ResourceKey::new(GROUP, resource), current: ArcSwap::default() }
+    }
+
+    fn load(&self, registry: &Registry) -> Arc<Configured> {
+        let revision = registry.store.last_change(&self.table);
+        let current = self.current.load_full();
+        if current.revision == Some(revision) {
+            return current;
+        }
+        let listing = registry.store.list(&self.table, "", None, None, 0);
+        let records = listing.map(|l| l.records).unwrap_or_default();
+        let objects: Vec<Value> = records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect();
+        let next = Arc::new(Configured { revision: Some(revision), webhooks: config::parse_all(&objects) });
+        self.current.store(next.clone());
+        next
+    }
+}
+
+/// See the module.
+pub struct Webhooks {
+    registry: Weak<Registry>,
+    client: Arc<WebhookClient>,
+    mutating: Source,
+    validating: Source,
+}
+
+/// A webhook that wants the request, with what it is to be sent.
+struct Call<'a> {
+    webhook: &'a Webhook,
+    gvr: Gvr,
+}
+
+impl Webhooks {
+    pub fn new(registry: &Arc<Registry>, client: Arc<WebhookClient>) -> Self {
+        Self {
+            registry: Arc::downgrade(registry),
+            client,
+            mutating: Source::new("mutatingwebhookconfigurations"),
+            validating: Source::new("validatingwebhookconfigurations"),
+        }
+    }
+
+    fn namespace(&self, registry: &Registry, a: &Attributes<'_>) -> Option<Value> {
+        if !a.resource.namespaced || a.ctx.namespace.is_empty() {
+            return None;
+        }
+        let record = registry.store.get(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", &a.ctx.namespace))?;
+        record.body.value(record.revision).ok()
+    }
+
+    /// Decides whether a webhook is called. `Err` is a refusal: a condition failed to evaluate under policy Fail.
+    fn wanted<'a>(
+        &self,
+        webhook: &'a Webhook,
+        a: &Attributes<'_>,
+        object: Option<&Value>,
+        namespace: Option<&Value>,
+        equivalents: &[Gvr],
+    ) -> ApiResult<Option<Call<'a>>> {
+        let Some(matched) = matching::rules(webhook, a, equivalents) else { return Ok(None) };
+        if !matching::selectors(webhook, a, object, namespace) {
+            return Ok(None);
+        }
+        let request = review::request(a, &matched.gvr, "", None, None);
+        let variables = matching::Variables { object, old: a.old, request: &request };
+        match matching::conditions(&webhook.conditions, &variables) {
+            Ok(true) => Ok(Some(Call { webhook, gvr: matched.gvr })),
+            Ok(false) => Ok(None),
+            Err(why) if webhook.ignore_failure => {
+                tracing::warn!(webhook = webhook.name, %why, "match condition failed, webhook ignored");
+                Ok(None)
+            }
+            Err(why) => Err(ApiError::forbidden(&a.resource.gvr.group, &a.resource.gvr.resource, a.name, why)),
+        }
+    }
+
+    /// Calls one webhook and reads its answer. `Ok(None)`: it failed and may.
+    async fn call(
+        &self,
+        call: &Call<'_>,
+        a: &Attributes<'_>,
+        object: Option<&Value>,
+        mutating: bool,
+    ) -> ApiResult<Option<Answer>> {
+        let webhook = call.webhook;
+        if a.ctx.dry_run && !webhook.dry_run_safe {
+            return Err(ApiError::bad_request(format!(
+                "admission webhook {:?} does not support dry run",
+                webhook.name
+            )));
+        }
+        match self.exchange(call, a, object, mutating).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(why) if webhook.ignore_failure => {
+                tracing::warn!(webhook = webhook.name, configuration = webhook.configuration, %why, "webhook failed open");
+                Ok(None)
+            }
+            Err(why) => Err(ApiError::internal(format!("failed calling webhook {:?}: {why}", webhook.name))),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        call: &Call<'_>,
+        a: &Attributes<'_>,
+        object: Option<&Value>,
+        mutating: bool,
+    ) -> Result<Answer, String> {
+        let webhook = call.webhook;
+        let version =
+            webhook.review_version.ok_or("webhook does not accept known AdmissionReview versions (v1, v1beta1)")?;
+        let target = webhook.target.as_ref().map_err(|e| format!("failed to call webhook: {e}"))?;
+        let sent = self.in_version(call, a, object).await?;
+        let old = self.in_version(call, a, a.old).await?;
+        let uid = uuid::Uuid::new_v4().to_string();
+        let review = review::review(version, review::request(a, &call.gvr, &uid, sent.as_ref(), old.as_ref()));
+        let answer = self
+            .client
+            .post(target, &review, webhook.timeout)
+            .await
+            .map_err(|e| format!("failed to call webhook: {e}"))?;
+        review::read(&answer, version, &uid, mutating)
+    }
+
+    /// The object in the version the webhook asked for.
+    async fn in_version(
+        &self,
+        call: &Call<'_>,
+        a: &Attributes<'_>,
+        object: Option<&Value>,
+    ) -> Result<Option<Value>, String> {
+        let Some(object) = object else { return Ok(None) };
+        if call.gvr == a.resource.gvr {
+            return Ok(Some(object.clone()));
+        }
+        let converted = a.resource.strategy.convert(vec![object.clone()], &call.gvr.api_version()).await;
+        let mut converted = converted.map_err(|e| e.message)?;
+        Ok(converted.pop())
+    }
+
+    fn equivalents(&self, registry: &Registry, a: &Attributes<'_>) -> Vec<Gvr> {
+        let own = &a.resource.gvr;
+        let served = registry.catalog.served();
+        let same = |gvr: &Gvr| gvr.resource == own.resource && gvr.group == own.group && gvr != own;
+        served.iter().map(|r| r.gvr.clone()).filter(same).collect()
+    }
+
+    async fn mutate_all(
+        &self,
+        a: &Attributes<'_>,
+        object: &mut Option<&mut Value>,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let Some(registry) = self.registry.upgrade() else { return Ok(()) };
+        let configured = self.mutating.load(&registry);
+        if configured.webhooks.is_empty() {
+            return Ok(());
+        }
+        let (namespace, equivalents) = (self.namespace(&registry, a), self.equivalents(&registry, a));
+        // Which webhooks saw the object in which state: those that may be asked again when others changed it later.
+        let mut again: Vec<(&Webhook, Value)> = Vec::new();
+        for webhook in &configured.webhooks {
+            let Some(call) = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents)? else {
+                continue;
+            };
+            self.mutate_one(&call, a, object, warnings).await?;
+            if let (true, Some(object)) = (webhook.reinvoke, object.as_deref()) {
+                again.push((webhook, object.clone()));
+            }
+        }
+        for (webhook, seen) in again {
+            if object.as_deref() == Some(&seen) {
+                continue;
+            }
+            if let Some(call) = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents)? {
+                self.mutate_one(&call, a, object, warnings).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn mutate_one(
+        &self,
+        call: &Call<'_>,
+        a: &Attributes<'_>,
+        object: &mut Option<&mut Value>,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let Some(mut answer) = self.call(call, a, object.as_deref(), true).await? else { return Ok(()) };
+        warnings.append(&mut answer.warnings);
+        if let Some(refusal) = answer.refusal {
+            return Err(denied(&call.webhook.name, &refusal));
+        }
+        let (Some(patch), Some(object)) = (answer.patch, object.as_deref_mut()) else { return Ok(()) };
+        let before = if call.gvr == a.resource.gvr {
+            object.clone()
+        } else {
+            self.in_version(call, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
+        };
+        let mut patched = review::apply(&before, &patch).map_err(ApiError::internal)?;
+        if call.gvr != a.resource.gvr {
+            let back = a.resource.strategy.convert(vec![patched], &a.resource.gvr.api_version()).await?;
+            patched = back.into_iter().next().unwrap_or_default();
+        }
+        a.resource.strategy.default(&mut patched);
+        *object = patched;
+        Ok(())
+    }
+
+    async fn validate_all(
+        &self,
+        a: &Attributes<'_>,
+        object: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let Some(registry) = self.registry.upgrade() else { return Ok(()) };
+        let configured = self.validating.load(&registry);
+        if configured.webhooks.is_empty() {
+            return Ok(());
+        }
+        let (namespace, equivalents) = (self.namespace(&registry, a), self.equivalents(&registry, a));
+        let mut calls = Vec::new();
+        for webhook in &configured.webhooks {
+            calls.extend(self.wanted(webhook, a, object, namespace.as_ref(), &equivalents)?);
+        }
+        let answers = futures::future::join_all(calls.iter().map(|call| self.call(call, a, object, false))).await;
+        let mut refused = None;
+        for (call, answer) in calls.iter().zip(answers) {
+            match answer {
+                Ok(Some(mut answer)) => {
+                    warnings.append(&mut answer.warnings);
+                    if let Some(refusal) = answer.refusal {
+                        refused.get_or_insert(denied(&call.webhook.name, &refusal));
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+#[async_trait]
+impl Admission for Webhooks {
+    async fn mutate(
+        &self,
+        a: &Attributes<'_>,
+        mut object: Option<&mut Value>,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        if matching::exempt(&a.resource.gvr)
+            || (object.is_none() && !matches!(a.operation, Operation::Delete | Operation::Connect))
+        {
+            return Ok(());
+        }
+        self.mutate_all(a, &mut object, warnings).await
+    }
+
+    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, warnings: &mut Vec<String>) -> ApiResult<()> {
+        if matching::exempt(&a.resource.gvr) {
+            return Ok(());
+        }
+        self.validate_all(a, object, warnings).await
+    }
+}
+
+/// The Status of a refusal: the webhook's own code, reason and details, its message behind the webhook's name.
+fn denied(webhook: &str, status: &Value) -> ApiError {
+    let text = |key: &str| status.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+    let by = format!("admission webhook {webhook:?} denied the request");
+    let (message, reason) = (text("message"), text("reason"));
+    let code = status.get("code").and_then(Value::as_u64).and_then(|c| u16::try_from(c).ok()).filter(|c| *c >= 400);
+    let message = match (message.as_str(), reason.as_str()) {
+        ("", "") => format!("{by} without explanation"),
+        ("", reason) => format!("{by}: {reason}"),
+        (message, _) => format!("{by}: {message}"),
+    };
+    let mut error = ApiError::new(Reason::BadRequest, message);
+    error.code = code.unwrap_or(400);
+    error.reason = reason;
+    error.details = status.get("details").filter(|d| d.is_object()).map(|details| {
+        let text = |key: &str| details[key].as_str().unwrap_or("").to_owned();
+        let causes = details["causes"].as_array().into_iter().flatten();
+        Box::new(Details {
+            name: text("name"),
+            group: text("group"),
+            kind: text("kind"),
+            uid: text("uid"),
+            causes: causes.filter_map(|c| serde_json::from_value::<Cause>(c.clone()).ok()).collect(),
+            retry_after_seconds: details["retryAfterSeconds"].as_u64().and_then(|s| u32::try_from(s).ok()),
+        })
+    });
+    error
+}

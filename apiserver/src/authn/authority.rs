@@ -1,0 +1,199 @@
+//! The server's certificate authority: its own serving certificate and client certificates for kubeconfigs.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::json;
+
+use crate::error::{Error, Result};
+
+/// Days a certificate authority is valid.
+const AUTHORITY_DAYS: i64 = 3650;
+/// Days an issued certificate is valid.
+const CERTIFICATE_DAYS: i64 = 365;
+
+/// A certificate with its key, both PEM.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// See the module.
+pub struct Authority {
+    credentials: Credentials,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+fn valid_for(params: &mut CertificateParams, days: i64) {
+    let now = jiff::Timestamp::now();
+    let date = |offset: i64| {
+        let day = now
+            .checked_add(jiff::SignedDuration::from_hours(offset * 24))
+            .unwrap_or(now)
+            .to_zoned(jiff::tz::TimeZone::UTC);
+        rcgen::date_time_ymd(i32::from(day.year()), day.month() as u8, day.day() as u8)
+    };
+    params.not_before = date(-1);
+    params.not_after = date(days);
+}
+
+fn subject(name: &str, organizations: &[String]) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, name);
+    for organization in organizations {
+        subject.push(DnType::OrganizationName, organization.as_str());
+    }
+    subject
+}
+
+impl Authority {
+    /// A new authority.
+    pub fn generate(name: &str) -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = subject(name, &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        valid_for(&mut params, AUTHORITY_DAYS);
+        let certificate = params.self_signed(&key)?.pem();
+        let credentials = Credentials { certificate, key: key.serialize_pem() };
+        Ok(Self { credentials, issuer: Issuer::new(params, key) })
+    }
+
+    /// The authority of `directory`, made when there is none: `ca.crt`, `ca.key`.
+    pub fn open(directory: &Path, name: &str) -> Result<Self> {
+        let (certificate_path, key_path) = (directory.join("ca.crt"), directory.join("ca.key"));
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::Io { path, source }
+        };
+        if certificate_path.exists() && key_path.exists() {
+            let certificate = std::fs::read_to_string(&certificate_path).map_err(io(&certificate_path))?;
+            let key = std::fs::read_to_string(&key_path).map_err(io(&key_path))?;
+            let issuer = Issuer::from_ca_cert_pem(&certificate, KeyPair::from_pem(&key)?)?;
+            return Ok(Self { credentials: Credentials { certificate, key }, issuer });
+        }
+        let authority = Self::generate(name)?;
+        std::fs::create_dir_all(directory).map_err(io(directory))?;
+        write_secret(&key_path, &authority.credentials.key)?;
+        std::fs::write(&certificate_path, &authority.credentials.certificate).map_err(io(&certificate_path))?;
+        Ok(authority)
+    }
+
+    /// The authority's certificate, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.credentials.certificate
+    }
+
+    /// Certificate and key, for controllers that sign on the authority's behalf.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    fn issue(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Result<Credentials> {
+        let key = KeyPair::generate()?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = vec![usage];
+        params.use_authority_key_identifier_extension = true;
+        valid_for(&mut params, CERTIFICATE_DAYS);
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(Credentials { certificate, key: key.serialize_pem() })
+    }
+
+    /// A client certificate of a user.
+    pub fn client(&self, user: &str, groups: &[String]) -> Result<Credentials> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = subject(user, groups);
+        self.issue(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A serving certificate for names and addresses.
+    pub fn server(&self, names: &[String]) -> Result<Credentials> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = subject("kube-apiserver", &[]);
+        for name in names {
+            let entry = match name.parse::<IpAddr>() {
+                Ok(address) => SanType::IpAddress(address),
+                Err(_) => SanType::DnsName(name.as_str().try_into()?),
+            };
+            params.subject_alt_names.push(entry);
+        }
+        self.issue(params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// Signs a certificate request (PEM) for client or server use; used by the CSR controller.
+    pub fn sign(&self, request: &str, usages: Vec<ExtendedKeyUsagePurpose>, days: i64) -> Result<String> {
+        let mut request = rcgen::CertificateSigningRequestParams::from_pem(request)?;
+        request.params.is_ca = IsCa::NoCa;
+        request.params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        request.params.extended_key_usages = usages;
+        valid_for(&mut request.params, days.max(1));
+        Ok(request.signed_by(&self.issuer)?.pem())
+    }
+
+    /// A kubeconfig (JSON, which is YAML) for one user of one server.
+    pub fn kubeconfig(&self, context: &str, server: &str, credentials: &Credentials) -> String {
+        let encode = |text: &str| STANDARD.encode(text);
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": context,
+            "clusters": [{"name": context, "cluster": {
+                "server": server, "certificate-authority-data": encode(self.certificate())}}],
+            "users": [{"name": context, "user": {
+                "client-certificate-data": encode(&credentials.certificate),
+                "client-key-data": encode(&credentials.key)}}],
+            "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+        });
+        serde_saphyr::to_string(&config).unwrap_or_else(|_| config.to_string())
+    }
+
+    /// TLS for serving: our certificate, client certificates of this authority welcome but not required.
+    pub fn tls(&self, server: &Credentials) -> Result<Arc<rustls::ServerConfig>> {
+        let bad = |e: rustls_pki_types::pem::Error| Error::Key(e.to_string());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.certificate().as_bytes()).map_err(bad)?)?;
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|e| Error::Key(e.to_string()))?;
+        let chain = CertificateDer::pem_slice_iter(server.certificate.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(bad)?;
+        let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(bad)?;
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+/// Writes a file only its owner may read.
+pub(crate) fn write_secret(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write;
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).truncate(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path).map_err(io)?;
+    file.write_all(text.as_bytes()).map_err(io)
+}

@@ -1,0 +1,144 @@
+//! Nobody may grant more than they have: checks on writes of roles and bindings, and the rules an aggregated ClusterRole collects.
+//! Wording as kube-apiserver's RBAC policy-based escalation checks.
+
+use serde_json::Value;
+
+use super::rbac::Rbac;
+use super::rules::PolicyRule;
+use crate::registry::strategy::UserInfo;
+
+/// Refuses (with the reason) when `wanted` holds rights that `user` does not have in `namespace`. The callers have already asked
+/// whether the user holds the verb `escalate` (roles) or `bind` (bindings), which lifts the check.
+pub fn confirm(rbac: &Rbac, user: &UserInfo, namespace: &str, wanted: &[PolicyRule]) -> Result<(), String> {
+    if user.groups.iter().any(|g| g == "system:masters") {
+        return Ok(());
+    }
+    let (have, unresolved) = rbac.rules_for(user, namespace);
+    let mut missing: Vec<PolicyRule> = Vec::new();
+    for rule in wanted {
+        for atom in rule.atoms() {
+            if !have.iter().any(|h| h.covers(&atom)) {
+                merge(&mut missing, atom);
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut lines: Vec<String> = missing.iter().map(PolicyRule::compact).collect();
+    lines.sort();
+    let groups: Vec<String> = user.groups.iter().map(|g| format!("{g:?}")).collect();
+    let mut text = format!(
+        "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
+        user.name,
+        groups.join(" "),
+        lines.join("\n")
+    );
+    if !unresolved.is_empty() {
+        text.push_str(&format!("; resolution errors: [{}]", unresolved.join(", ")));
+    }
+    Err(text)
+}
+
+/// Joins atoms that differ only in their verb, for a shorter refusal.
+fn merge(missing: &mut Vec<PolicyRule>, atom: PolicyRule) {
+    let same = |m: &PolicyRule| {
+        m.api_groups == atom.api_groups
+            && m.resources == atom.resources
+            && m.resource_names == atom.resource_names
+            && m.non_resource_urls == atom.non_resource_urls
+    };
+    match missing.iter_mut().find(|m| same(m)) {
+        Some(found) => {
+            for verb in atom.verbs {
+                if !found.verbs.contains(&verb) {
+                    found.verbs.push(verb);
+                }
+            }
+        }
+        None => missing.push(atom),
+    }
+}
+
+/// The rules of an aggregating ClusterRole: those of every selected role, in name order, without repetition. `None` when it does not
+/// aggregate. `roles` are all ClusterRoles.
+pub fn aggregated_rules<'a>(role: &Value, roles: impl IntoIterator<Item = &'a Value>) -> Option<Vec<Value>> {
+    let selectors = role.pointer("/aggregationRule/clusterRoleSelectors")?.as_array()?;
+    let own = role.pointer("/metadata/name");
+    let mut chosen: Vec<&Value> = roles
+        .into_iter()
+        .filter(|r| r.pointer("/metadata/name") != own && selectors.iter().any(|s| selects(s, r)))
+        .collect();
+    chosen.sort_by_key(|r| r.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned());
+    let mut rules: Vec<Value> = Vec::new();
+    for rule in chosen.iter().flat_map(|r| r.get("rules").and_then(Value::as_array).into_iter().flatten()) {
+        if !rules.contains(rule) {
+            rules.push(rule.clone());
+        }
+    }
+    Some(rules)
+}
+
+fn selects(selector: &Value, role: &Value) -> bool {
+    let labels = role.pointer("/metadata/labels");
+    let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
+    let matched = selector.get("matchLabels").and_then(Value::as_object);
+    if !matched.into_iter().flatten().all(|(key, value)| label(key) == value.as_str()) {
+        return false;
+    }
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    expressions.into_iter().flatten().all(|expression| {
+        let have = label(expression.get("key").and_then(Value::as_str).unwrap_or_default());
+        let values = expression.get("values").and_then(Value::as_array);
+        let listed = || values.into_iter().flatten().any(|v| v.as_str() == have);
+        match expression.get("operator").and_then(Value::as_str).unwrap_or_default() {
+            "In" => have.is_some() && listed(),
+            "NotIn" => have.is_none() || !listed(),
+            "Exists" => have.is_some(),
+            "DoesNotExist" => have.is_none(),
+            _ => false,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn granting_more_than_one_has_is_refused_with_the_rest() {
+        let role =
+            json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
+        let binding = json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [{"kind": "User", "name": "alice"}]});
+        let rbac = Rbac::new([&role], [], [&binding], []);
+        let alice = UserInfo { name: "alice".into(), groups: vec!["dev".into()], ..UserInfo::default() };
+        let wanted = |verbs: &[&str]| {
+            vec![PolicyRule {
+                verbs: verbs.iter().map(|v| (*v).to_owned()).collect(),
+                api_groups: vec![String::new()],
+                resources: vec!["pods".into()],
+                ..PolicyRule::default()
+            }]
+        };
+        assert_eq!(confirm(&rbac, &alice, "", &wanted(&["get"])), Ok(()));
+        assert_eq!(
+            confirm(&rbac, &alice, "", &wanted(&["get", "list", "watch"])).unwrap_err(),
+            "user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\" \"watch\"]}"
+        );
+    }
+
+    #[test]
+    fn aggregation_collects_in_name_order_once() {
+        let rule = |verb: &str| json!({"apiGroups": [""], "resources": ["pods"], "verbs": [verb]});
+        let part = |name: &str, verbs: &[&str]| json!({"metadata": {"name": name, "labels": {"to": "x"}}, "rules": verbs.iter().map(|v| rule(v)).collect::<Vec<_>>()});
+        let whole = json!({"metadata": {"name": "x"}, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": "x"}}]}});
+        let parts = [
+            part("b", &["list", "get"]),
+            part("a", &["get"]),
+            json!({"metadata": {"name": "c"}, "rules": [rule("watch")]}),
+        ];
+        assert_eq!(aggregated_rules(&whole, &parts), Some(vec![rule("get"), rule("list")]));
+        assert_eq!(aggregated_rules(&parts[0], &parts), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! The virtual resources of `authorization.k8s.io` and `authentication.k8s.io`: created to be answered, never stored.
+
+use serde_json::{Value, json};
+
+use crate::authn::Authenticator;
+use crate::authz::rbac::Decision;
+use crate::authz::rules::{Action, PolicyRule};
+use crate::authz::{Authorizer, MASTERS};
+use crate::registry::object::{Object, time};
+use crate::registry::resource::ResourceRef;
+use crate::registry::strategy::{RequestContext, UserInfo};
+use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
+
+impl Authorizer {
+    /// The answered review, or `None` when the resource is not a review.
+    pub async fn review(
+        &self,
+        authenticator: &Authenticator,
+        ctx: &RequestContext,
+        resource: &ResourceRef,
+        object: &Value,
+    ) -> Option<ApiResult<Value>> {
+        let answer = match (resource.gvr.group.as_str(), resource.kind.as_str()) {
+            ("authorization.k8s.io", "SelfSubjectAccessReview") => self.access(object, ctx.user.clone(), ""),
+            ("authorization.k8s.io", "SubjectAccessReview") => {
+                checked_subject(object).and_then(|user| self.access(object, user, ""))
+            }
+            ("authorization.k8s.io", "LocalSubjectAccessReview") => {
+                checked_subject(object).and_then(|user| self.access(object, user, &ctx.namespace))
+            }
+            ("authorization.k8s.io", "SelfSubjectRulesReview") => self.rules(object, &ctx.user),
+            ("authentication.k8s.io", "SelfSubjectReview") => Ok(who(ctx)),
+            ("authentication.k8s.io", "TokenReview") => token(authenticator, object),
+            _ => return None,
+        };
+        Some(answer.map(|mut review| {
+            review["kind"] = resource.kind.clone().into();
+            review["apiVersion"] = resource.gvr.api_version().into();
+            review
+        }))
+    }
+
+    fn access(&self, object: &Value, user: UserInfo, namespace: &str) -> ApiResult<Value> {
+        let spec = &object["spec"];
+        let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+        if resource.is_object() == path.is_object() {
+            let value = if resource.is_object() { resource.to_string() } else { "null".into() };
+            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            return Err(refused(FieldError::new(
+                FieldErrorKind::Invalid,
+                "spec.resourceAttributes",
+                Some(value),
+                detail,
+            )));
+        }
+        if !namespace.is_empty() && resource.is_object() && text(resource, "namespace") != namespace {
+            let value = json!(text(resource, "namespace"));
+            let field = "spec.resourceAttributes.namespace";
+            return Err(refused(FieldError::invalid(field, &value, "must match metadata.namespace")));
+        }
+        if !namespace.is_empty() && path.is_object() {
+            let detail = "disallowed on this kind of request";
+            return Err(refused(FieldError::new(
+                FieldErrorKind::Invalid,
+                "spec.nonResourceAttributes",
+                Some(path.to_string()),
+                detail,
+            )));
+        }
+        let action = if resource.is_object() {
+            Action::Resource {
+                verb: text(resource, "verb"),
+                group: text(resource, "group"),
+                resource: text(resource, "resource"),
+                subresource: text(resource, "subresource"),
+                namespace: text(resource, "namespace"),
+                name: text(resource, "name"),
+            }
+        } else {
+            Action::Path { verb: text(path, "verb"), path: text(path, "path") }
+        };
+        let (allowed, reason) = match self.decide(&user, &action) {
+            Decision::Allowed { reason } => (true, reason),
+            Decision::NoOpinion { reason } => (false, reason),
+        };
+        let mut status = json!({"allowed": allowed});
+        if !reason.is_empty() {
+            status["reason"] = reason.into();
+        }
+        let mut review = json!({"metadata": {}, "spec": spec, "status": status});
+        if !object.namespace().is_empty() || !namespace.is_empty() {
+            review["metadata"]["namespace"] = if namespace.is_empty() { object.namespace() } else { namespace }.into();
+        }
+        Ok(review)
+    }
+
+    fn rules(&self, object: &Value, user: &UserInfo) -> ApiResult<Value> {
+        let namespace = object["spec"]["namespace"].as_str().unwrap_or_default();
+        if namespace.is_empty() {
+            return Err(ApiError::bad_request("no namespace on request"));
+        }
+        let (mut rules, unresolved) = self.rbac().rules_for(user, namespace);
+        if user.groups.iter().any(|g| g == MASTERS) {
+            let all = || vec!["*".to_owned()];
+            let urls = PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() };
+            rules.insert(0, PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() });
+            rules.push(urls);
+        }
+        let of = |resource: bool| -> Vec<Value> {
+            rules.iter().filter(|r| r.non_resource_urls.is_empty() == resource).map(|r| json!(r)).collect()
+        };
+        let mut status = json!({
+            "incomplete": !unresolved.is_empty(), "resourceRules": of(true), "nonResourceRules": of(false),
+        });
+        if !unresolved.is_empty() {
+            status["evaluationError"] = unresolved.join(", ").into();
+        }
+        Ok(json!({"metadata": {}, "spec": {}, "status": status}))
+    }
+}
+
+fn refused(error: FieldError) -> ApiError {
+    ApiError::invalid("authorization.k8s.io", "", "", vec![error])
+}
+
+fn checked_subject(object: &Value) -> ApiResult<UserInfo> {
+    let spec = &object["spec"];
+    let user = UserInfo {
+        name: spec["user"].as_str().unwrap_or_default().to_owned(),
+        uid: spec["uid"].as_str().unwrap_or_default().to_owned(),
+        groups: strings(&spec["groups"]),
+        extra: spec["extra"].as_object().into_iter().flatten().map(|(k, v)| (k.clone(), strings(v))).collect(),
+    };
+    if user.name.is_empty() && user.groups.is_empty() {
+        let detail = "at least one of user or group must be specified";
+        return Err(refused(FieldError::invalid("spec.user", &json!(""), detail)));
+    }
+    Ok(user)
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+}
+
+fn user_info(user: &UserInfo) -> Value {
+    let mut info = json!({});
+    if !user.name.is_empty() {
+        info["username"] = user.name.clone().into();
+    }
+    if !user.uid.is_empty() {
+        info["uid"] = user.uid.clone().into();
+    }
+    if !user.groups.is_empty() {
+        info["groups"] = json!(user.groups);
+    }
+    if !user.extra.is_empty() {
+        info["extra"] = json!(user.extra);
+    }
+    info
+}
+
+fn who(ctx: &RequestContext) -> Value {
+    json!({"metadata": {"creationTimestamp": time(ctx.now)}, "status": {"userInfo": user_info(&ctx.user)}})
+}
+
+fn token(authenticator: &Authenticator, object: &Value) -> ApiResult<Value> {
+    let spec = &object["spec"];
+    let Some(token) = spec["token"].as_str().filter(|t| !t.is_empty()) else {
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+    };
+    let audiences = strings(&spec["audiences"]);
+    let status = match authenticator.check_token(token, &audiences) {
+        Ok((user, audiences)) => json!({"authenticated": true, "user": user_info(&user), "audiences": audiences}),
+        Err(error) => json!({"user": {}, "error": error}),
+    };
+    Ok(json!({"metadata": {}, "spec": spec, "status": status}))
+}

@@ -1,0 +1,238 @@
+//! RBAC's rule: what it matches, what it covers.
+
+use serde::{Deserialize, Serialize};
+
+/// `rbac.authorization.k8s.io/v1` PolicyRule.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyRule {
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub verbs: Vec<String>,
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub api_groups: Vec<String>,
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<String>,
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub resource_names: Vec<String>,
+    #[serde(rename = "nonResourceURLs", deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub non_resource_urls: Vec<String>,
+}
+
+fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// What a request wants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Action {
+    Resource {
+        verb: String,
+        group: String,
+        /// Plural, without the subresource.
+        resource: String,
+        subresource: String,
+        /// Empty for cluster-scoped requests and lists over all namespaces.
+        namespace: String,
+        /// Empty for requests without a name.
+        name: String,
+    },
+    Path {
+        verb: String,
+        path: String,
+    },
+}
+
+const ALL: &str = "*";
+
+fn holds(list: &[String], wanted: &str) -> bool {
+    list.iter().any(|item| item == ALL || item == wanted)
+}
+
+impl PolicyRule {
+    /// True when this rule alone allows `action` (namespaces are the binding's business).
+    pub fn allows(&self, action: &Action) -> bool {
+        match action {
+            Action::Resource { verb, group, resource, subresource, name, .. } => {
+                holds(&self.verbs, verb)
+                    && holds(&self.api_groups, group)
+                    && self.has_resource(resource, subresource)
+                    && (self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == name))
+            }
+            Action::Path { verb, path } => holds(&self.verbs, verb) && self.has_path(path),
+        }
+    }
+
+    fn has_resource(&self, resource: &str, subresource: &str) -> bool {
+        self.resources.iter().any(|rule| {
+            if rule == ALL {
+                return true;
+            }
+            match rule.split_once('/') {
+                None => subresource.is_empty() && rule == resource,
+                // `*/scale` names one subresource of everything.
+                Some((of, sub)) => sub == subresource && (of == resource || of == ALL) && !subresource.is_empty(),
+            }
+        })
+    }
+
+    fn has_path(&self, path: &str) -> bool {
+        self.non_resource_urls.iter().any(|rule| match rule.strip_suffix('*') {
+            Some(prefix) => path.starts_with(prefix),
+            None => rule == path,
+        })
+    }
+
+    /// Splits into rules with one verb, one group and resource or path, and one name each; what escalation checks compare.
+    pub fn atoms(&self) -> Vec<PolicyRule> {
+        let mut atoms = Vec::new();
+        for verb in &self.verbs {
+            for group in &self.api_groups {
+                for resource in &self.resources {
+                    let names: Vec<Vec<String>> = match self.resource_names.as_slice() {
+                        [] => vec![Vec::new()],
+                        names => names.iter().map(|n| vec![n.clone()]).collect(),
+                    };
+                    atoms.extend(names.into_iter().map(|resource_names| PolicyRule {
+                        verbs: vec![verb.clone()],
+                        api_groups: vec![group.clone()],
+                        resources: vec![resource.clone()],
+                        resource_names,
+                        non_resource_urls: Vec::new(),
+                    }));
+                }
+            }
+            atoms.extend(self.non_resource_urls.iter().map(|url| PolicyRule {
+                verbs: vec![verb.clone()],
+                non_resource_urls: vec![url.clone()],
+                ..PolicyRule::default()
+            }));
+        }
+        atoms
+    }
+
+    /// True when everything `atom` (see [`PolicyRule::atoms`]) allows, this rule allows too.
+    pub fn covers(&self, atom: &PolicyRule) -> bool {
+        let all = |wanted: &[String], have: &[String]| wanted.iter().all(|w| holds(have, w));
+        if !all(&atom.verbs, &self.verbs) {
+            return false;
+        }
+        if !atom.non_resource_urls.is_empty() {
+            return atom.non_resource_urls.iter().all(|url| {
+                self.non_resource_urls.iter().any(|have| match have.strip_suffix('*') {
+                    Some(prefix) => url.starts_with(prefix),
+                    None => have == url,
+                })
+            });
+        }
+        let resources = atom.resources.iter().all(|wanted| {
+            let general = wanted.split_once('/').map(|(_, sub)| format!("*/{sub}"));
+            holds(&self.resources, wanted) || general.is_some_and(|g| self.resources.contains(&g))
+        });
+        let names = self.resource_names.is_empty()
+            || (!atom.resource_names.is_empty() && atom.resource_names.iter().all(|n| self.resource_names.contains(n)));
+        all(&atom.api_groups, &self.api_groups) && resources && names
+    }
+
+    /// The rule in the short form that escalation refusals print.
+    pub fn compact(&self) -> String {
+        let mut parts = Vec::new();
+        for (title, list) in [
+            ("NonResourceURLs", &self.non_resource_urls),
+            ("APIGroups", &self.api_groups),
+            ("Resources", &self.resources),
+            ("ResourceNames", &self.resource_names),
+            ("Verbs", &self.verbs),
+        ] {
+            if !list.is_empty() {
+                let quoted: Vec<String> = list.iter().map(|v| format!("{v:?}")).collect();
+                parts.push(format!("{title}:[{}]", quoted.join(" ")));
+            }
+        }
+        format!("{{{}}}", parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(groups: &[&str], resources: &[&str], names: &[&str], verbs: &[&str]) -> PolicyRule {
+        let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
+        PolicyRule {
+            verbs: own(verbs),
+            api_groups: own(groups),
+            resources: own(resources),
+            resource_names: own(names),
+            non_resource_urls: vec![],
+        }
+    }
+
+    fn get(group: &str, resource: &str, subresource: &str, name: &str) -> Action {
+        Action::Resource {
+            verb: "get".into(),
+            group: group.into(),
+            resource: resource.into(),
+            subresource: subresource.into(),
+            namespace: "ns".into(),
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn resources_subresources_and_names() {
+        let cases = [
+            (rule(&[""], &["pods"], &[], &["get"]), get("", "pods", "", "p"), true),
+            (rule(&[""], &["pods"], &[], &["get"]), get("", "pods", "log", "p"), false),
+            (rule(&[""], &["pods/log"], &[], &["get"]), get("", "pods", "log", "p"), true),
+            (rule(&[""], &["pods/log"], &[], &["get"]), get("", "pods", "", "p"), false),
+            (rule(&["*"], &["*/scale"], &[], &["*"]), get("apps", "deployments", "scale", "d"), true),
+            (rule(&["*"], &["*/scale"], &[], &["*"]), get("apps", "deployments", "", "d"), false),
+            (rule(&["*"], &["*"], &[], &["*"]), get("apps", "deployments", "status", "d"), true),
+            (rule(&[""], &["secrets"], &["one"], &["get"]), get("", "secrets", "", "one"), true),
+            (rule(&[""], &["secrets"], &["one"], &["get"]), get("", "secrets", "", "two"), false),
+            (rule(&[""], &["secrets"], &["one"], &["get"]), get("", "secrets", "", ""), false),
+            (rule(&["apps"], &["pods"], &[], &["get"]), get("", "pods", "", "p"), false),
+        ];
+        for (rule, action, expected) in cases {
+            assert_eq!(rule.allows(&action), expected, "{rule:?} {action:?}");
+        }
+    }
+
+    #[test]
+    fn paths_match_whole_or_by_prefix() {
+        let rule = PolicyRule {
+            verbs: vec!["get".into()],
+            non_resource_urls: vec!["/healthz".into(), "/apis/*".into()],
+            ..PolicyRule::default()
+        };
+        for (path, expected) in [("/healthz", true), ("/healthz/x", false), ("/apis/apps", true), ("/apis", false)] {
+            assert_eq!(rule.allows(&Action::Path { verb: "get".into(), path: path.into() }), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn coverage() {
+        let cases = [
+            (rule(&["*"], &["*"], &[], &["*"]), rule(&["apps"], &["deployments/scale"], &["d"], &["get"]), true),
+            (
+                rule(&["apps"], &["*/scale"], &[], &["get"]),
+                rule(&["apps"], &["deployments/scale"], &[], &["get"]),
+                true,
+            ),
+            (
+                rule(&["apps"], &["deployments"], &["d"], &["get"]),
+                rule(&["apps"], &["deployments"], &[], &["get"]),
+                false,
+            ),
+            (
+                rule(&["apps"], &["deployments"], &[], &["get"]),
+                rule(&["apps"], &["deployments"], &["d"], &["get"]),
+                true,
+            ),
+            (rule(&["apps"], &["deployments"], &[], &["get"]), rule(&["apps"], &["deployments"], &[], &["*"]), false),
+        ];
+        for (have, wanted, expected) in cases {
+            assert_eq!(wanted.atoms().iter().all(|a| have.covers(a)), expected, "{have:?} {wanted:?}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! `x-kubernetes-validations`: rules compiled once per schema and evaluated against new and old objects.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use kube::core::cel::KubeCelExt;
+use kube::core::cel::cel::objects::{Key, Map};
+use kube::core::cel::cel::{Context, ExecutionError, Program, Value as Cel};
+use serde_json::Value;
+
+use crate::status::{FieldError, FieldErrorKind, print};
+use crate::table::jsonpath::JsonPath;
+
+/// Longest text a `messageExpression` may give.
+const MAX_MESSAGE: usize = 5 * 1024;
+/// Identifiers that CEL keeps for itself; fields of these names are written `__name__` in rules.
+const RESERVED: &[&str] = &[
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// One compiled rule.
+#[derive(Debug)]
+struct Rule {
+    source: String,
+    program: Program,
+    message: String,
+    message_program: Option<Program>,
+    reason: String,
+    field_path: String,
+    uses_old: bool,
+    optional_old: bool,
+}
+
+/// The rules of a schema, laid out like it. Branches without rules are left out.
+#[derive(Debug, Default)]
+pub struct Rules {
+    own: Vec<Rule>,
+    properties: BTreeMap<String, Rules>,
+    items: Option<Box<Rules>>,
+    additional: Option<Box<Rules>>,
+}
+
+impl Rules {
+    /// Compiles every rule below `schema`; `None` when there are none. Rules that do not compile are left out: validation of the
+    /// definition refused them.
+    pub fn compile(schema: &Value) -> Option<Self> {
+        let own: Vec<Rule> = schema
+            .get("x-kubernetes-validations")
+            .and_then(Value::as_array)
+            .map(|rules| rules.iter().filter_map(compile_rule).collect())
+            .unwrap_or_default();
+        let mut properties = BTreeMap::new();
+        if let Some(all) = schema.get("properties").and_then(Value::as_object) {
+            for (name, property) in all {
+                if let Some(rules) = Self::compile(property) {
+                    properties.insert(name.clone(), rules);
+                }
+            }
+        }
+        let below = |key: &str| schema.get(key).filter(|s| s.is_object()).and_then(Self::compile).map(Box::new);
+        let (items, additional) = (below("items"), below("additionalProperties"));
+        let empty = own.is_empty() && properties.is_empty() && items.is_none() && additional.is_none();
+        (!empty).then_some(Self { own, properties, items, additional })
+    }
+
+    /// What the rules hold against `new`. With `old` this is an update: transition rules run, and rules over unchanged values
+    /// do not (a value that was stored stays acceptable).
+    pub fn check(&self, schema: &Value, new: &Value, old: Option<&Value>, name: &str) -> Vec<FieldError> {
+        thread_local! {
+            static BASE: Context<'static> = base();
+        }
+        let mut errors = Vec::new();
+        BASE.with(|base| self.walk(base, schema, new, old, name, &mut errors));
+        errors
+    }
+
+    fn walk(
+        &self,
+        base: &Context<'_>,
+        schema: &Value,
+        new: &Value,
+        old: Option<&Value>,
+        name: &str,
+        errors: &mut Vec<FieldError>,
+    ) {
+        if new.is_null() {
+            return;
+        }
+        let unchanged = old.is_some_and(|old| old == new);
+        if !self.own.is_empty() {
+            let mut scope = base.new_inner_scope();
+            scope.add_variable_from_value("self", to_cel(schema, new));
+            if let Some(old) = old {
+                scope.add_variable_from_value("oldSelf", to_cel(schema, old));
+            }
+            for rule in self.own.iter().filter(|r| !unchanged || r.uses_old) {
+                errors.extend(rule.check(&scope, new, old.is_some(), name));
+            }
+        }
+        match new {
+            Value::Object(members) => {
+                for (key, member) in members {
+                    let old = old.and_then(|o| o.get(key));
+                    if let Some((rules, sub)) =
+                        self.properties.get(key).zip(schema.pointer("/properties").and_then(|p| p.get(key)))
+                    {
+                        rules.walk(base, sub, member, old, &join(name, key), errors);
+                    } else if let Some((rules, sub)) =
+                        self.additional.as_deref().zip(schema.get("additionalProperties"))
+                    {
+                        rules.walk(base, sub, member, old, &format!("{name}[{key}]"), errors);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                if let Some((rules, sub)) = self.items.as_deref().zip(schema.get("items")) {
+                    for (index, item) in items.iter().enumerate() {
+                        let old = old.and_then(|o| correlated(schema, item, o));
+                        rules.walk(base, sub, item, old, &format!("{name}[{index}]"), errors);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The old item with the same keys, for lists of type map; other lists have no identity.
+fn correlated<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Value> {
+    if schema.get("x-kubernetes-list-type").and_then(Value::as_str) != Some("map") {
+        return None;
+    }
+    let keys: Vec<&str> =
+        schema.get("x-kubernetes-list-map-keys")?.as_array()?.iter().filter_map(Value::as_str).collect();
+    old.as_array()?.iter().find(|candidate| keys.iter().all(|key| candidate.get(key) == item.get(key)))
+}
+
+fn join(name: &str, key: &str) -> String {
+    if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
+}
+
+/// All functions Kubernetes offers to rules.
+pub(crate) fn base() -> Context<'static> {
+    let mut context = Context::default().with_all();
+    context.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
+    context
+}
+
+fn compile_rule(rule: &Value) -> Option<Rule> {
+    let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+    let source = text("rule");
+    let program = Program::compile(&source).ok()?;
+    let uses_old = program.references().has_variable("oldSelf");
+    let message_expression = text("messageExpression");
+    Some(Rule {
+        uses_old,
+        program,
+        message: text("message").trim().to_owned(),
+        message_program: (!message_expression.is_empty()).then(|| Program::compile(&message_expression).ok()).flatten(),
+        reason: text("reason"),
+        field_path: text("fieldPath"),
+        optional_old: rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false),
+        source,
+    })
+}
+
+impl Rule {
+    fn check(&self, scope: &Context<'_>, value: &Value, has_old: bool, name: &str) -> Option<FieldError> {
+        if self.uses_old && !has_old && !self.optional_old {
+            return None;
+        }
+        let mut inner;
+        let scope = if self.optional_old {
+            inner = scope.new_inner_scope();
+            // With optionalOldSelf, oldSelf is an optional.
+            let optional = match has_old {
+                true => Program::compile("optional.of(oldSelf)").ok().and_then(|p| p.execute(scope).ok()),
+                false => Program::compile("optional.none()").ok().and_then(|p| p.execute(scope).ok()),
+            };
+            inner.add_variable_from_value("oldSelf", optional.unwrap_or(Cel::Null));
+            &inner
+        } else {
+            scope
+        };
+        let detail = match self.program.execute(scope) {
+            Ok(Cel::Bool(true)) => return None,
+            Ok(Cel::Bool(false)) => self.explain(scope),
+            Ok(_) => format!("rule did not evaluate to a bool: {}", self.described()),
+            Err(error) => format!("{error} evaluating rule: {}", self.described()),
+        };
+        Some(self.error(value, name, detail))
+    }
+
+    fn described(&self) -> &str {
+        if self.message.is_empty() { &self.source } else { &self.message }
+    }
+
+    fn explain(&self, scope: &Context<'_>) -> String {
+        if let Some(Ok(Cel::String(text))) = self.message_program.as_ref().map(|p| p.execute(scope)) {
+            let trimmed = text.trim();
+            if !trimmed.is_empty() && !trimmed.contains('\n') && text.len() <= MAX_MESSAGE {
+                return trimmed.to_owned();
+            }
+        }
+        if self.message.is_empty() { format!("failed rule: {}", self.source.trim()) } else { self.message.clone() }
+    }
+
+    fn error(&self, value: &Value, name: &str, detail: String) -> FieldError {
+        let field = format!("{name}{}", relative(&self.field_path));
+        let field = if name.is_empty() { field.trim_start_matches('.').to_owned() } else { field };
+        let field = if field.is_empty() { "<nil>".to_owned() } else { field };
+        // Whole objects and lists are not repeated in the message.
+        let shown = (!value.is_object() && !value.is_array()).then(|| print(value));
+        match self.reason.as_str() {
+            "FieldValueForbidden" => FieldError::forbidden(field, detail),
+            "FieldValueRequired" => FieldError::required(field, detail),
+            "FieldValueDuplicate" => FieldError::new(FieldErrorKind::Duplicate, field, shown, detail),
+            _ => FieldError::new(FieldErrorKind::Invalid, field, shown, detail),
+        }
+    }
+}
+
+/// A rule's `fieldPath` (`.a.b`, `.a['x.y']`) as it continues a printed field path.
+fn relative(field_path: &str) -> String {
+    if field_path.is_empty() {
+        return String::new();
+    }
+    let path = JsonPath::parse(field_path).ok();
+    let fields = path.as_ref().and_then(JsonPath::fields);
+    let plain = |name: &str| name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-');
+    match fields {
+        Some(fields) => fields.iter().map(|f| if plain(f) { format!(".{f}") } else { format!("[{f}]") }).collect(),
+        None => String::new(),
+    }
+}
+
+/// A field name as rules write it.
+pub(crate) fn escape(name: &str) -> String {
+    if RESERVED.contains(&name) {
+        return format!("__{name}__");
+    }
+    name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
+}
+
+/// Converts JSON by its schema: dates, durations and bytes become CEL values, field names of structs are escaped.
+pub(crate) fn to_cel(schema: &Value, value: &Value) -> Cel {
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(b) => Cel::Bool(*b),
+        Value::Number(n) => match (n.as_i64(), schema.get("type").and_then(Value::as_str)) {
+            (Some(i), Some("number")) => Cel::Float(i as f64),
+            (Some(i), _) => Cel::Int(i),
+            (None, _) => Cel::Float(n.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => string_to_cel(schema, text),
+        Value::Array(items) => {
+            let each = schema.get("items").unwrap_or(&Value::Null);
+            Cel::List(Arc::new(items.iter().map(|item| to_cel(each, item)).collect()))
+        }
+        Value::Object(members) => {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            let additional = schema.get("additionalProperties").filter(|a| a.is_object());
+            let map: HashMap<Key, Cel> = members
+                .iter()
+                .map(|(name, member)| {
+                    let (key, sub) = match (properties.and_then(|p| p.get(name)), additional) {
+                        (Some(sub), _) => (escape(name), sub),
+                        (None, Some(sub)) => (name.clone(), sub),
+                        (None, None) => (escape(name), &Value::Null),
+                    };
+                    (Key::String(Arc::new(key)), to_cel(sub, member))
+                })
+                .collect();
+            Cel::Map(Map { map: Arc::new(map) })
+        }
+    }
+}
+
+fn string_to_cel(schema: &Value, text: &str) -> Cel {
+    let plain = || Cel::String(Arc::new(text.to_owned()));
+    let function = match schema.get("format").and_then(Value::as_str) {
+        Some("date-time" | "datetime") => "timestamp(v)",
+        Some("date") => return convert("timestamp(v)", &format!("{text}T00:00:00Z")).unwrap_or_else(plain),
+        Some("duration") => "duration(v)",
+        Some("byte") => {
+            use base64::Engine;
+            let decoded = base64::engine::general_purpose::STANDARD.decode(text);
+            return decoded.map_or_else(|_| plain(), |bytes| Cel::Bytes(Arc::new(bytes)));
+        }
+        _ => return plain(),
+    };
+    convert(function, text).unwrap_or_else(plain)
+}
+
+/// CEL's own parser of times and durations, so that values and rule literals mean the same.
+fn convert(function: &str, text: &str) -> Option<Cel> {
+    let program = Program::compile(function).ok()?;
+    let mut context = Context::default();
+    context.add_variable_from_value("v", Cel::String(Arc::new(text.to_owned())));
+    program.execute(&context).ok()
+}

@@ -1,0 +1,283 @@
+//! Watches definitions: accepts their names, installs what they serve, removes their objects before they go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::definition::{CLEANUP_FINALIZER, Definition, GROUP, KIND, PLURAL};
+use super::names::{self, Condition};
+use super::resources::{self, DefinitionStrategy};
+use crate::admission::WebhookClient;
+use crate::error::Error;
+use crate::registry::options::{DeleteOptions, WriteOptions};
+use crate::registry::resource::{Gvr, ResourceInfo, ResourceRef};
+use crate::registry::strategy::{RequestContext, UserInfo};
+use crate::registry::{Change, Edit, Registry};
+use crate::status::{ApiResult, Reason};
+use crate::storage::ResourceKey;
+
+/// How soon a definition is looked at again whose objects wait for their finalizers.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// See the module.
+pub struct Controller {
+    registry: Arc<Registry>,
+    client: Arc<WebhookClient>,
+    /// What is installed: name → (group, plural, fingerprint of what it was built from).
+    installed: BTreeMap<String, (String, String, Value)>,
+    waiting: BTreeSet<String>,
+}
+
+/// The resource of definitions, replacing the generic built-in one.
+pub fn definition_resource(builtin: &ResourceInfo) -> ResourceInfo {
+    ResourceInfo { strategy: Arc::new(DefinitionStrategy), ..builtin.clone() }
+}
+
+impl Controller {
+    /// Puts the strategy of definitions into the catalog and serves every definition that is stored already.
+    pub async fn start(registry: Arc<Registry>, client: Arc<WebhookClient>) -> ApiResult<Self> {
+        let resource = registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
+        registry.catalog.install(vec![definition_resource(&resource)]);
+        let mut controller = Self { registry, client, installed: BTreeMap::new(), waiting: BTreeSet::new() };
+        for definition in controller.definitions() {
+            controller.install(&definition);
+        }
+        Ok(controller)
+    }
+
+    /// Runs until cancelled or the store closes.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let table = ResourceKey::new(GROUP, PLURAL);
+        loop {
+            // A cursor first, then a full pass: nothing falls between them.
+            let mut watcher = match self.registry.store.watch(&table, self.registry.store.revision()) {
+                Ok(watcher) => watcher,
+                Err(error) => {
+                    tracing::error!(%error, "definitions cannot be watched");
+                    return;
+                }
+            };
+            self.full_pass().await;
+            loop {
+                let retry = async {
+                    match self.waiting.is_empty() {
+                        true => std::future::pending().await,
+                        false => tokio::time::sleep(RETRY).await,
+                    }
+                };
+                let changes = tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = retry => None,
+                    changes = watcher.next() => Some(changes),
+                };
+                match changes {
+                    None => {
+                        for name in std::mem::take(&mut self.waiting) {
+                            self.reconcile(&name).await;
+                        }
+                    }
+                    Some(Ok(changes)) => {
+                        let names: BTreeSet<String> = changes.iter().map(|c| c.key.name().to_owned()).collect();
+                        self.reconcile_group_of(names).await;
+                    }
+                    Some(Err(Error::Expired { .. })) => break,
+                    Some(Err(error)) => {
+                        tracing::debug!(%error, "definitions are no longer watched");
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn definitions(&self) -> Vec<Value> {
+        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, 0);
+        let records = listing.map(|l| l.records).unwrap_or_default();
+        records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
+    }
+
+    async fn full_pass(&mut self) {
+        let names: BTreeSet<String> = self
+            .definitions()
+            .iter()
+            .map(|d| Definition(d).name().to_owned())
+            .chain(self.installed.keys().cloned())
+            .collect();
+        for name in names {
+            self.reconcile(&name).await;
+        }
+    }
+
+    /// The changed definitions and, because names may have become free, the others of their groups.
+    async fn reconcile_group_of(&mut self, names: BTreeSet<String>) {
+        let all = self.definitions();
+        let groups: BTreeSet<&str> =
+            all.iter().map(|d| Definition(d)).filter(|d| names.contains(d.name())).map(Definition::group).collect();
+        let freed: BTreeSet<String> =
+            names.iter().filter_map(|n| self.installed.get(n).map(|(group, _, _)| group.clone())).collect();
+        let touched =
+            all.iter().map(|d| Definition(d)).filter(|d| groups.contains(d.group()) || freed.contains(d.group()));
+        let mut order: Vec<String> = names.iter().cloned().collect();
+        order.extend(touched.map(|d| d.name().to_owned()).filter(|n| !names.contains(n)));
+        for name in order {
+            self.reconcile(&name).await;
+        }
+    }
+
+    async fn reconcile(&mut self, name: &str) {
+        if let Err(error) = self.try_reconcile(name).await {
+            if !error.is(Reason::NotFound) {
+                tracing::warn!(%error, definition = name, "definition not reconciled, will retry");
+                self.waiting.insert(name.to_owned());
+            }
+        }
+    }
+
+    async fn try_reconcile(&mut self, name: &str) -> ApiResult<()> {
+        let resource = self.registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
+        let definition = match self.registry.get(&resource, "", name).await {
+            Ok(definition) => definition,
+            Err(error) if error.is(Reason::NotFound) => {
+                if let Some((group, plural, _)) = self.installed.remove(name) {
+                    self.registry.catalog.remove(&group, &plural);
+                }
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let view = Definition(&definition);
+        if view.is_deleting() {
+            self.install(&definition);
+            return self.finalize(&resource, &definition).await;
+        }
+        let all = self.definitions();
+        let others: Vec<&Value> = all
+            .iter()
+            .filter(|d| Definition(d).group() == view.group() && Definition(d).name() != view.name())
+            .collect();
+        let decision = names::decide(view, &others);
+        let now = jiff::Timestamp::now();
+        if names::apply(&definition, &decision, now).is_none() {
+            self.install(&definition);
+            return Ok(());
+        }
+        let edit = move |live: &mut Value| {
+            if let Some(updated) = names::apply(live, &decision, now) {
+                *live = updated;
+            }
+            Ok(())
+        };
+        let updated = self.edit(&resource, name, "status", edit).await?;
+        self.install(&updated);
+        Ok(())
+    }
+
+    /// Puts what the definition serves into the catalog, when that changed.
+    fn install(&mut self, definition: &Value) {
+        let view = Definition(definition);
+        let fingerprint = json!([
+            definition["spec"],
+            definition["status"]["acceptedNames"],
+            view.condition("Established"),
+            view.is_deleting(),
+            definition["metadata"]["uid"],
+        ]);
+        if self.installed.get(view.name()).is_some_and(|(_, _, known)| *known == fingerprint) {
+            return;
+        }
+        let served = resources::served(definition, &self.client);
+        let (group, plural) = (view.group().to_owned(), view.plural().to_owned());
+        if !served.is_empty() || self.installed.contains_key(view.name()) {
+            self.registry.catalog.replace(&group, &plural, served);
+            self.installed.insert(view.name().to_owned(), (group, plural, fingerprint));
+        }
+    }
+
+    /// Deletes the objects of a definition that is going, then lets it go.
+    async fn finalize(&mut self, resource: &ResourceRef, definition: &Value) -> ApiResult<()> {
+        let view = Definition(definition);
+        let finalizers = definition.pointer("/metadata/finalizers").and_then(Value::as_array);
+        if !finalizers.is_some_and(|f| f.iter().any(|f| f == CLEANUP_FINALIZER)) {
+            return Ok(());
+        }
+        let left = self.delete_objects(view).await?;
+        if left > 0 {
+            self.waiting.insert(view.name().to_owned());
+            let progress = Condition::new(
+                "Terminating",
+                "True",
+                "InstanceDeletionInProgress",
+                "CustomResource deletion is in progress",
+            );
+            let now = jiff::Timestamp::now();
+            self.edit(resource, view.name(), "status", move |live| {
+                progress.set(live, now);
+                Ok(())
+            })
+            .await?;
+            return Ok(());
+        }
+        self.edit(resource, view.name(), "", |live| {
+            if let Some(finalizers) = live.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
+                finalizers.retain(|f| f != CLEANUP_FINALIZER);
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Asks every object to go; the number of those that stay for now.
+    async fn delete_objects(&self, view: Definition<'_>) -> ApiResult<usize> {
+        let table = ResourceKey::new(view.group(), view.plural());
+        let served = self.registry.catalog.served();
+        let version = served.iter().find(|r| r.gvr.group == view.group() && r.gvr.resource == view.plural());
+        let listing = self.registry.store.list(&table, "", None, None, 0);
+        let records = listing.map(|l| l.records).unwrap_or_default();
+        let Some(resource) = version.cloned() else { return Ok(records.len()) };
+        for record in &records {
+            let mut ctx = context("");
+            ctx.namespace = record.key.namespace().to_owned();
+            let options = DeleteOptions::default();
+            match self.registry.delete(&resource, &ctx, record.key.name(), &options, &mut Vec::new()).await {
+                Ok(_) => {}
+                Err(error) if error.is(Reason::NotFound) => {}
+                Err(error) => tracing::warn!(%error, key = %record.key, "object of a going definition not deleted"),
+            }
+        }
+        Ok(self.registry.store.count(&table))
+    }
+
+    async fn edit(
+        &self,
+        resource: &ResourceRef,
+        name: &str,
+        subresource: &str,
+        edit: impl Fn(&mut Value) -> ApiResult<()> + Send + Sync + 'static,
+    ) -> ApiResult<Value> {
+        let change = Change::Edit(Edit(Arc::new(edit)));
+        let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
+        let updated =
+            self.registry.update(resource, &context(subresource), name, &change, &options, &mut Vec::new()).await?;
+        tracing::debug!(kind = KIND, name, subresource, "updated");
+        Ok(updated.0)
+    }
+}
+
+/// The server acting on its own behalf.
+pub(crate) fn context(subresource: &str) -> RequestContext {
+    RequestContext {
+        user: UserInfo {
+            name: "system:apiserver".into(),
+            groups: vec!["system:masters".into(), "system:authenticated".into()],
+            ..UserInfo::default()
+        },
+        now: jiff::Timestamp::now(),
+        dry_run: false,
+        subresource: subresource.into(),
+        namespace: String::new(),
+    }
+}

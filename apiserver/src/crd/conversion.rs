@@ -1,0 +1,115 @@
+//! Conversion between the versions of a custom resource: by name only, or by the definition's webhook.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::definition::{Definition, text, texts};
+use crate::admission::{Target, WebhookClient};
+use crate::status::{ApiError, ApiResult, Reason};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How objects of one definition change their version.
+#[derive(Debug)]
+pub enum Converter {
+    /// Only `apiVersion` changes.
+    None,
+    Webhook {
+        resource: String,
+        target: Target,
+        review_version: &'static str,
+        client: Arc<WebhookClient>,
+    },
+}
+
+impl Converter {
+    pub fn of(definition: Definition<'_>, client: &Arc<WebhookClient>) -> Self {
+        let Some(webhook) = definition.conversion_webhook() else { return Converter::None };
+        let Some(target) = webhook.get("clientConfig").and_then(|config| Target::parse(config).ok()) else {
+            return Converter::None;
+        };
+        let versions = texts(webhook, "/conversionReviewVersions");
+        let review_version = match versions.iter().find(|v| *v == "v1" || *v == "v1beta1").map(String::as_str) {
+            Some("v1beta1") => "v1beta1",
+            _ => "v1",
+        };
+        let resource = format!("{}.{}", definition.plural(), definition.group());
+        Converter::Webhook { resource, target, review_version, client: client.clone() }
+    }
+
+    pub async fn convert(&self, mut objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
+        let Converter::Webhook { resource, target, review_version, client } = self else {
+            for object in &mut objects {
+                object["apiVersion"] = to.into();
+            }
+            return Ok(objects);
+        };
+        if objects.iter().all(|o| o["apiVersion"] == to) {
+            return Ok(objects);
+        }
+        let failed = |kind: &str, why: String| {
+            let from = text(&objects[0], "/apiVersion");
+            ApiError::new(Reason::InternalError, format!("conversion webhook for {from}, Kind={kind} failed: {why}"))
+        };
+        let kind = text(&objects[0], "/kind").to_owned();
+        tracing::debug!(%resource, to, count = objects.len(), "converting");
+        let uid = uuid::Uuid::new_v4().to_string();
+        let review = json!({
+            "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review_version}"),
+            "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects},
+        });
+        let answer = client.post(target, &review, TIMEOUT).await.map_err(|e| failed(&kind, e.to_string()))?;
+        let converted = unpack(&answer, &uid, &objects, to).map_err(|why| failed(&kind, why))?;
+        Ok(converted)
+    }
+}
+
+/// Checks the answer: same uid, success, one object each, in order, of the wanted version, its identity untouched.
+fn unpack(answer: &Value, uid: &str, originals: &[Value], to: &str) -> Result<Vec<Value>, String> {
+    let response = answer.get("response").filter(|r| r.is_object()).ok_or("the conversion webhook gave no response")?;
+    if text(response, "/uid") != uid {
+        return Err(format!("expected response.uid={uid:?}, got {:?}", text(response, "/uid")));
+    }
+    if text(response, "/result/status") != "Success" {
+        return Err(match text(response, "/result/message") {
+            "" => "unknown failure".to_owned(),
+            message => message.to_owned(),
+        });
+    }
+    let converted = response.get("convertedObjects").and_then(Value::as_array).cloned().unwrap_or_default();
+    if converted.len() != originals.len() {
+        return Err(format!("webhook returned {} objects, expected {}", converted.len(), originals.len()));
+    }
+    let mut restored = Vec::with_capacity(converted.len());
+    for (index, (mut object, original)) in converted.into_iter().zip(originals).enumerate() {
+        if text(&object, "/apiVersion") != to {
+            let got = text(&object, "/apiVersion");
+            return Err(format!(
+                "invalid converted object at index {index}: invalid groupVersion (expected {to}, received {got})"
+            ));
+        }
+        if object["kind"] != original["kind"] {
+            return Err(format!("invalid converted object at index {index}: invalid kind"));
+        }
+        for key in ["/metadata/name", "/metadata/namespace", "/metadata/uid"] {
+            if object.pointer(key) != original.pointer(key) {
+                return Err(format!("invalid metadata of converted object at index {index}: {} changed", &key[1..]));
+            }
+        }
+        // Only labels and annotations may be changed by a conversion.
+        let mut metadata = original["metadata"].clone();
+        for key in ["labels", "annotations"] {
+            match object["metadata"].get(key) {
+                Some(given) => metadata[key] = given.clone(),
+                None => {
+                    metadata.as_object_mut().map(|m| m.remove(key));
+                }
+            }
+        }
+        object["metadata"] = metadata;
+        restored.push(object);
+    }
+    Ok(restored)
+}

@@ -1,0 +1,217 @@
+//! Reading a CustomResourceDefinition: its names, versions and switches, straight from its JSON.
+
+use serde_json::{Value, json};
+
+pub const GROUP: &str = "apiextensions.k8s.io";
+pub const KIND: &str = "CustomResourceDefinition";
+pub const PLURAL: &str = "customresourcedefinitions";
+/// Held by every definition, so that its objects go before it does.
+pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+static EMPTY: Vec<Value> = Vec::new();
+
+pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+}
+
+pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).unwrap_or(&EMPTY)
+}
+
+pub(super) fn flag(value: &Value, pointer: &str) -> bool {
+    value.pointer(pointer).and_then(Value::as_bool).unwrap_or(false)
+}
+
+pub(super) fn texts(value: &Value, pointer: &str) -> Vec<String> {
+    list(value, pointer).iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+}
+
+/// A definition; borrowed views on its parts.
+#[derive(Debug, Clone, Copy)]
+pub struct Definition<'a>(pub &'a Value);
+
+/// One entry of `spec.versions`.
+#[derive(Debug, Clone, Copy)]
+pub struct Version<'a>(pub &'a Value);
+
+/// Whether `spec.names` or `status.acceptedNames` is meant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Names {
+    pub plural: String,
+    pub singular: String,
+    pub kind: String,
+    pub list_kind: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+}
+
+impl Names {
+    /// From `spec.names` or `status.acceptedNames`.
+    pub fn read(names: Option<&Value>) -> Self {
+        let names = names.unwrap_or(&Value::Null);
+        let own = |pointer: &str| text(names, pointer).to_owned();
+        Self {
+            plural: own("/plural"),
+            singular: own("/singular"),
+            kind: own("/kind"),
+            list_kind: own("/listKind"),
+            short_names: texts(names, "/shortNames"),
+            categories: texts(names, "/categories"),
+        }
+    }
+
+    /// The wire form: kind and plural always, the rest when set.
+    pub fn to_json(&self) -> Value {
+        let mut names = json!({"kind": self.kind, "plural": self.plural});
+        let mut put = |key: &str, value: Value, set: bool| {
+            if set {
+                names[key] = value;
+            }
+        };
+        put("singular", json!(self.singular), !self.singular.is_empty());
+        put("listKind", json!(self.list_kind), !self.list_kind.is_empty());
+        put("shortNames", json!(self.short_names), !self.short_names.is_empty());
+        put("categories", json!(self.categories), !self.categories.is_empty());
+        names
+    }
+}
+
+impl<'a> Definition<'a> {
+    pub fn name(self) -> &'a str {
+        text(self.0, "/metadata/name")
+    }
+
+    pub fn group(self) -> &'a str {
+        text(self.0, "/spec/group")
+    }
+
+    pub fn plural(self) -> &'a str {
+        text(self.0, "/spec/names/plural")
+    }
+
+    pub fn namespaced(self) -> bool {
+        text(self.0, "/spec/scope") == "Namespaced"
+    }
+
+    pub fn names(self) -> Names {
+        Names::read(self.0.pointer("/spec/names"))
+    }
+
+    pub fn accepted_names(self) -> Names {
+        Names::read(self.0.pointer("/status/acceptedNames"))
+    }
+
+    pub fn versions(self) -> impl Iterator<Item = Version<'a>> {
+        list(self.0, "/spec/versions").iter().map(Version)
+    }
+
+    pub fn version(self, name: &str) -> Option<Version<'a>> {
+        self.versions().find(|v| v.name() == name)
+    }
+
+    pub fn storage_version(self) -> Option<Version<'a>> {
+        self.versions().find(|v| flag(v.0, "/storage"))
+    }
+
+    pub fn is_deleting(self) -> bool {
+        self.0.pointer("/metadata/deletionTimestamp").is_some_and(|t| !t.is_null())
+    }
+
+    pub fn generation(self) -> i64 {
+        self.0.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0)
+    }
+
+    /// True when the condition is `True`.
+    pub fn condition(self, kind: &str) -> bool {
+        list(self.0, "/status/conditions").iter().any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
+    }
+
+    /// `spec.conversion.webhook` when the strategy is `Webhook`.
+    pub fn conversion_webhook(self) -> Option<&'a Value> {
+        if text(self.0, "/spec/conversion/strategy") != "Webhook" {
+            return None;
+        }
+        self.0.pointer("/spec/conversion/webhook")
+    }
+}
+
+impl<'a> Version<'a> {
+    pub fn name(self) -> &'a str {
+        text(self.0, "/name")
+    }
+
+    pub fn served(self) -> bool {
+        flag(self.0, "/served")
+    }
+
+    pub fn schema(self) -> Option<&'a Value> {
+        self.0.pointer("/schema/openAPIV3Schema").filter(|s| s.is_object())
+    }
+
+    pub fn has_status(self) -> bool {
+        self.0.pointer("/subresources/status").is_some_and(Value::is_object)
+    }
+
+    pub fn scale(self) -> Option<&'a Value> {
+        self.0.pointer("/subresources/scale").filter(|s| s.is_object())
+    }
+
+    pub fn columns(self) -> &'a [Value] {
+        list(self.0, "/additionalPrinterColumns")
+    }
+
+    /// `spec.color` for a declared `.spec.color`.
+    pub fn selectable_fields(self) -> Vec<String> {
+        let paths = list(self.0, "/selectableFields").iter().map(|f| text(f, "/jsonPath"));
+        paths.map(|p| p.trim_start_matches('.').to_owned()).collect()
+    }
+
+    /// The `Warning` of every request to a deprecated version.
+    pub fn deprecation(self, definition: Definition<'_>) -> Option<String> {
+        if !flag(self.0, "/deprecated") {
+            return None;
+        }
+        let own = text(self.0, "/deprecationWarning");
+        if !own.is_empty() {
+            return Some(own.to_owned());
+        }
+        let api_version = format!("{}/{}", definition.group(), self.name());
+        let kind = text(definition.0, "/spec/names/kind");
+        let newer = definition
+            .versions()
+            .filter(|v| v.served() && !flag(v.0, "/deprecated"))
+            .map(Version::name)
+            .max_by(|a, b| super::versions::compare(a, b));
+        Some(match newer.filter(|n| super::versions::compare(n, self.name()).is_gt()) {
+            Some(newer) => format!("{api_version} {kind} is deprecated; use {}/{newer} {kind}", definition.group()),
+            None => format!("{api_version} {kind} is deprecated"),
+        })
+    }
+}
+
+/// Fills what the API fills: singular, list kind, conversion strategy, webhook service port.
+pub fn default(definition: &mut Value) {
+    let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
+        let kind = names.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();
+        let unset = |names: &serde_json::Map<String, Value>, key: &str| {
+            names.get(key).and_then(Value::as_str).unwrap_or("").is_empty()
+        };
+        if unset(names, "singular") {
+            names.insert("singular".into(), json!(kind.to_lowercase()));
+        }
+        if unset(names, "listKind") && !kind.is_empty() {
+            names.insert("listKind".into(), json!(format!("{kind}List")));
+        }
+    }
+    let conversion = spec.entry("conversion").or_insert_with(|| json!({}));
+    if conversion.is_null() {
+        *conversion = json!({});
+    }
+    if let Some(conversion) = conversion.as_object_mut() {
+        conversion.entry("strategy").or_insert_with(|| json!("None"));
+    }
+    if let Some(service) = conversion.pointer_mut("/webhook/clientConfig/service").and_then(Value::as_object_mut) {
+        service.entry("port").or_insert_with(|| json!(443));
+    }
+}

@@ -1,0 +1,167 @@
+//! Deciding a definition's status: which names it may have, whether it is established, how far its deletion is.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::definition::{Definition, Names, list, text};
+
+/// A status condition before it gets its times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    pub kind: &'static str,
+    pub status: &'static str,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Condition {
+    pub fn new(kind: &'static str, status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, status, reason, message: message.into() }
+    }
+
+    /// Puts the condition into `status.conditions`; keeps the transition time while the status stays. True when anything changed.
+    pub fn set(&self, object: &mut Value, now: jiff::Timestamp) -> bool {
+        let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let wanted = json!({
+            "type": self.kind, "status": self.status, "reason": self.reason, "message": self.message, "lastTransitionTime": time,
+        });
+        let Some(object) = object.as_object_mut() else { return false };
+        let status = object.entry("status").or_insert_with(|| json!({}));
+        let Some(status) = status.as_object_mut() else { return false };
+        let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+        if !conditions.is_array() {
+            *conditions = json!([]);
+        }
+        let Some(conditions) = conditions.as_array_mut() else { return false };
+        let Some(old) = conditions.iter_mut().find(|c| text(c, "/type") == self.kind) else {
+            conditions.push(wanted);
+            return true;
+        };
+        let same = ["status", "reason", "message"].iter().all(|key| old.get(*key) == wanted.get(*key));
+        if same {
+            return false;
+        }
+        let kept =
+            (old.get("status") == wanted.get("status")).then(|| old.get("lastTransitionTime").cloned()).flatten();
+        *old = wanted;
+        if let Some(kept) = kept {
+            old["lastTransitionTime"] = kept;
+        }
+        true
+    }
+}
+
+/// What the status of one definition should say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub accepted: Names,
+    pub conditions: Vec<Condition>,
+    pub established: bool,
+}
+
+/// Decides names and conditions of `definition`; `others` are the other definitions of its group.
+pub fn decide(definition: Definition<'_>, others: &[&Value]) -> Decision {
+    let mut resources: BTreeSet<String> = BTreeSet::new();
+    let mut kinds: BTreeSet<String> = BTreeSet::new();
+    for other in others {
+        let taken = Definition(other).accepted_names();
+        resources.extend([taken.plural, taken.singular].into_iter().chain(taken.short_names));
+        kinds.extend([taken.kind, taken.list_kind]);
+    }
+    let (wanted, had) = (definition.names(), definition.accepted_names());
+    let mut accepted = had.clone();
+    let mut conflict: Option<(&'static str, String)> = None;
+    let in_use = |wanted: &str, had: &str, taken: &BTreeSet<String>| {
+        (wanted != had && taken.contains(wanted)).then(|| format!("{wanted:?} is already in use"))
+    };
+    match in_use(&wanted.plural, &had.plural, &resources) {
+        Some(text) => conflict = Some(("PluralConflict", text)),
+        None => accepted.plural.clone_from(&wanted.plural),
+    }
+    match in_use(&wanted.singular, &had.singular, &resources) {
+        Some(text) => conflict = Some(("SingularConflict", text)),
+        None => accepted.singular.clone_from(&wanted.singular),
+    }
+    let clashes: Vec<String> = wanted
+        .short_names
+        .iter()
+        .filter(|short| !had.short_names.contains(short))
+        .filter_map(|short| in_use(short, "", &resources))
+        .collect();
+    match clashes.as_slice() {
+        [] => accepted.short_names.clone_from(&wanted.short_names),
+        [one] => conflict = Some(("ShortNamesConflict", one.clone())),
+        many => conflict = Some(("ShortNamesConflict", format!("[{}]", many.join(", ")))),
+    }
+    match in_use(&wanted.kind, &had.kind, &kinds) {
+        Some(text) => conflict = Some(("KindConflict", text)),
+        None => accepted.kind.clone_from(&wanted.kind),
+    }
+    match in_use(&wanted.list_kind, &had.list_kind, &kinds) {
+        Some(text) => conflict = Some(("ListKindConflict", text)),
+        None => accepted.list_kind.clone_from(&wanted.list_kind),
+    }
+    accepted.categories = wanted.categories;
+
+    let names = match &conflict {
+        Some((reason, message)) => Condition::new("NamesAccepted", "False", reason, message.clone()),
+        None => Condition::new("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
+    };
+    let was = definition.condition("Established");
+    let mut conditions = vec![names];
+    if was || conflict.is_none() {
+        if !was {
+            let message = "the initial names have been accepted";
+            conditions.push(Condition::new("Established", "True", "InitialNamesAccepted", message));
+        }
+    } else {
+        conditions.push(Condition::new("Established", "False", "NotAccepted", "not all names are accepted"));
+    }
+    conditions.extend(approval(definition));
+    Decision { accepted, conditions, established: was || conflict.is_none() }
+}
+
+fn approval(definition: Definition<'_>) -> Option<Condition> {
+    let group = definition.group();
+    if !["k8s.io", "kubernetes.io"].iter().any(|g| group == *g || group.ends_with(&format!(".{g}"))) {
+        return None;
+    }
+    const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
+    let given = text(definition.0, "/metadata/annotations/api-approved.kubernetes.io");
+    Some(if given.starts_with("unapproved") {
+        Condition::new(KIND, "False", "UnapprovedAnnotation", format!("not approved: {given:?}"))
+    } else if given.is_empty() {
+        let message = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111";
+        Condition::new(KIND, "False", "MissingAnnotation", message)
+    } else {
+        Condition::new(KIND, "True", "ApprovedAnnotation", format!("approved in {given}"))
+    })
+}
+
+/// Applies a decision to a copy of the definition; `None` when nothing would change.
+pub fn apply(definition: &Value, decision: &Decision, now: jiff::Timestamp) -> Option<Value> {
+    let mut updated = definition.clone();
+    let mut changed = false;
+    for condition in &decision.conditions {
+        changed |= condition.set(&mut updated, now);
+    }
+    let accepted = decision.accepted.to_json();
+    if updated.pointer("/status/acceptedNames") != Some(&accepted) {
+        updated["status"]["acceptedNames"] = accepted;
+        changed = true;
+    }
+    changed.then_some(updated)
+}
+
+/// `status.storedVersions` with the present storage version added.
+pub fn stored_versions(definition: Definition<'_>) -> Vec<Value> {
+    let mut stored = list(definition.0, "/status/storedVersions").to_vec();
+    if let Some(storage) = definition.storage_version() {
+        let name = Value::from(storage.name());
+        if !stored.contains(&name) {
+            stored.push(name);
+        }
+    }
+    stored
+}

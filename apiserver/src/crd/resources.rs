@@ -1,0 +1,208 @@
+//! From a definition to the resources it serves, and the strategy of definitions themselves.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::conversion::Converter;
+use super::definition::{self, Definition, GROUP, KIND, text};
+use super::names::{Condition, stored_versions};
+use super::strategy::CustomStrategy;
+use super::validation;
+use crate::admission::WebhookClient;
+use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
+use crate::registry::strategy::{RequestContext, Strategy};
+use crate::registry::validation::dns1123_subdomain;
+use crate::schema::{SchemaRef, prune, set::SchemaSet};
+use crate::status::{ApiResult, FieldError};
+use crate::table::{CustomPrinter, Printer};
+
+/// In the order kube-apiserver lists them for custom resources.
+const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
+
+/// The resources of an established definition, one per served version; empty before it is established.
+pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> {
+    let view = Definition(object);
+    if !view.condition("Established") {
+        return Vec::new();
+    }
+    let Some(storage) = view.storage_version() else { return Vec::new() };
+    let converter = Arc::new(Converter::of(view, client));
+    let names = view.accepted_names();
+    let spec_names = view.names();
+    let versions = view.versions().filter(|v| v.served());
+    versions
+        .map(|version| {
+            let (group, name) = (view.group(), version.name());
+            let schema = version.schema().cloned().unwrap_or_else(|| json!({"type": "object"}));
+            let mut strategy = CustomStrategy::new(spec_names.kind.clone(), schema, converter.clone());
+            strategy.has_status = version.has_status();
+            strategy.spec_replicas = version.scale().map(|s| text(s, "/specReplicasPath").to_owned());
+            strategy.selectable = version.selectable_fields();
+            strategy.deprecation = version.deprecation(view);
+            let mut verbs = VERBS.to_vec();
+            if view.is_deleting() {
+                verbs.retain(|verb| *verb != "create");
+            }
+            ResourceInfo {
+                gvr: Gvr::new(group, name, view.plural()),
+                kind: spec_names.kind.clone(),
+                list_kind: spec_names.list_kind.clone(),
+                singular: names.singular.clone(),
+                namespaced: view.namespaced(),
+                short_names: names.short_names.clone(),
+                categories: names.categories.clone(),
+                verbs,
+                subresources: subresources(view, version),
+                scale: version.scale().map(scale_paths),
+                storage_version: storage.name().to_owned(),
+                storage_group: group.to_owned(),
+                printer: Printer::Custom(Arc::new(CustomPrinter::new(version.columns()))),
+                strategy: Arc::new(strategy),
+            }
+        })
+        .collect()
+}
+
+fn subresources(view: Definition<'_>, version: definition::Version<'_>) -> Vec<Subresource> {
+    let mut found = Vec::new();
+    if version.has_status() {
+        found.push(Subresource {
+            name: "status",
+            kind: text(view.0, "/spec/names/kind").to_owned(),
+            group: view.group().to_owned(),
+            version: version.name().to_owned(),
+            verbs: SUBRESOURCE_VERBS.to_vec(),
+        });
+    }
+    if version.scale().is_some() {
+        found.push(Subresource {
+            name: "scale",
+            kind: "Scale".into(),
+            group: "autoscaling".into(),
+            version: "v1".into(),
+            verbs: SUBRESOURCE_VERBS.to_vec(),
+        });
+    }
+    found
+}
+
+fn scale_paths(scale: &Value) -> ScalePaths {
+    let selector = text(scale, "/labelSelectorPath");
+    ScalePaths {
+        spec_replicas: text(scale, "/specReplicasPath").to_owned(),
+        status_replicas: text(scale, "/statusReplicasPath").to_owned(),
+        selector: (!selector.is_empty()).then(|| selector.to_owned()),
+    }
+}
+
+/// The strategy of CustomResourceDefinitions.
+#[derive(Debug, Default)]
+pub struct DefinitionStrategy;
+
+impl Strategy for DefinitionStrategy {
+    fn default(&self, object: &mut Value) {
+        definition::default(object);
+    }
+
+    fn prepare_create(&self, _ctx: &RequestContext, object: &mut Value) {
+        object["metadata"]["generation"] = 1.into();
+        object["status"] =
+            json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []});
+        let stored = stored_versions(Definition(object));
+        object["status"] = json!({
+            "conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored,
+        });
+    }
+
+    fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
+        if ctx.subresource == "status" {
+            let status = new.get("status").cloned();
+            new["spec"] = old["spec"].clone();
+            for key in ["labels", "annotations", "generation", "finalizers", "ownerReferences"] {
+                // The cleanup finalizer is lifted through the status subresource by the controller.
+                if key == "finalizers" {
+                    continue;
+                }
+                match old.pointer(&format!("/metadata/{key}")) {
+                    Some(kept) => new["metadata"][key] = kept.clone(),
+                    None => {
+                        new["metadata"].as_object_mut().map(|m| m.remove(key));
+                    }
+                }
+            }
+            if let Some(status) = status {
+                new["status"] = status;
+            }
+            return;
+        }
+        match old.get("status") {
+            Some(status) => new["status"] = status.clone(),
+            None => {
+                new.as_object_mut().map(|o| o.remove("status"));
+            }
+        }
+        let stored = stored_versions(Definition(new));
+        if !stored.is_empty() {
+            new["status"]["storedVersions"] = Value::Array(stored);
+        }
+        if old.get("spec") != new.get("spec") {
+            let generation = Definition(old).generation() + 1;
+            new["metadata"]["generation"] = generation.into();
+        }
+    }
+
+    fn prepare_delete(&self, ctx: &RequestContext, object: &mut Value) {
+        Condition::new("Terminating", "True", "InstanceDeletionPending", "CustomResource deletion is pending")
+            .set(object, ctx.now);
+        let finalizers = &mut object["metadata"]["finalizers"];
+        if !finalizers.is_array() {
+            *finalizers = json!([]);
+        }
+        if let Some(finalizers) = finalizers.as_array_mut()
+            && !finalizers.iter().any(|f| f == definition::CLEANUP_FINALIZER)
+        {
+            finalizers.push(definition::CLEANUP_FINALIZER.into());
+        }
+    }
+
+    fn validate_create(&self, _ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
+        validation::validate_create(object)
+    }
+
+    fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
+        if ctx.subresource == "status" { Vec::new() } else { validation::validate_update(old, new) }
+    }
+
+    fn validate_name(&self, name: &str, _prefix: bool) -> Vec<String> {
+        // Its own rule (plural.group) says it better when both fail.
+        if name.contains('.') { Vec::new() } else { dns1123_subdomain(name) }
+    }
+
+    fn schema(&self) -> Option<SchemaRef> {
+        SchemaSet::builtin().kind(GROUP, "v1", KIND)
+    }
+
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" => &[&["status"]],
+            _ => &[&["spec"], &["metadata"]],
+        }
+    }
+
+    fn prune(&self, object: &mut Value) {
+        if let Some(schema) = self.schema() {
+            prune(&schema, object);
+        }
+    }
+
+    fn selectable_fields(&self, _object: &Value) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn convert(&self, objects: Vec<Value>, _to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+        Box::pin(async move { Ok(objects) })
+    }
+}

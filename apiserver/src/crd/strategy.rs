@@ -1,0 +1,272 @@
+//! What a version of a custom resource adds to the generic machinery: pruning, defaults, validation, conversion.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::cel::Rules;
+use super::conversion::Converter;
+use super::{defaulting, values};
+use crate::registry::strategy::{RequestContext, Strategy};
+use crate::registry::validation::dns1123_subdomain;
+use crate::schema::{Schema, SchemaRef, prune};
+use crate::status::{ApiResult, FieldError, FieldErrorKind};
+
+/// One version of one custom resource, compiled from its definition.
+#[derive(Debug)]
+pub struct CustomStrategy {
+    pub(super) kind: String,
+    pub(super) schema: Arc<Value>,
+    pub(super) typed: SchemaRef,
+    pub(super) rules: Option<Rules>,
+    pub(super) has_status: bool,
+    pub(super) spec_replicas: Option<String>,
+    pub(super) selectable: Vec<String>,
+    pub(super) deprecation: Option<String>,
+    pub(super) converter: Arc<Converter>,
+}
+
+impl CustomStrategy {
+    pub(super) fn new(kind: String, schema: Value, converter: Arc<Converter>) -> Self {
+        Self {
+            kind,
+            typed: Schema::for_custom_resource(&schema),
+            rules: Rules::compile(&schema),
+            schema: Arc::new(schema),
+            has_status: false,
+            spec_replicas: None,
+            selectable: Vec::new(),
+            deprecation: None,
+            converter,
+        }
+    }
+
+    /// Schema, list types and rules; with `old`, what was already stored stays acceptable.
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let kind = new.get("kind").and_then(Value::as_str).unwrap_or("");
+        if kind != self.kind {
+            errors.push(FieldError::invalid("kind", &Value::from(kind), format!("must be {}", self.kind)));
+            return errors;
+        }
+        errors.extend(values::validate(&self.schema, new, ""));
+        errors.extend(values::list_uniqueness(&self.schema, new, ""));
+        if let Some(old) = old {
+            errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
+        }
+        if let Some(rules) = &self.rules {
+            if errors.iter().any(blocks_rules) {
+                errors.push(FieldError::new(
+                    FieldErrorKind::Invalid,
+                    "<nil>",
+                    Some("null".into()),
+                    "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
+                ));
+            } else {
+                errors.extend(rules.check(&self.schema, new, old, ""));
+            }
+        }
+        if let Some(path) = &self.spec_replicas {
+            errors.extend(check_replicas(path, new));
+        }
+        errors
+    }
+}
+
+/// Rules assume the types they were checked against.
+fn blocks_rules(error: &FieldError) -> bool {
+    matches!(
+        error.kind,
+        FieldErrorKind::NotSupported
+            | FieldErrorKind::Required
+            | FieldErrorKind::TooLong
+            | FieldErrorKind::TooMany
+            | FieldErrorKind::TypeInvalid
+    )
+}
+
+fn check_replicas(path: &str, object: &Value) -> Option<FieldError> {
+    let value = object.pointer(&path.replace('.', "/"))?;
+    let replicas = value.as_i64()?;
+    let field = path.trim_start_matches('.');
+    if replicas < 0 {
+        return Some(FieldError::invalid(field, value, "should be a non-negative integer"));
+    }
+    let max = i64::from(i32::MAX);
+    (replicas > max).then(|| FieldError::invalid(field, value, format!("should be less than or equal to {max}")))
+}
+
+/// True when the value at `field`, or anything it stands in, is as it was before. List items are matched by their keys.
+fn unchanged(schema: &Value, old: &Value, new: &Value, field: &str) -> bool {
+    let (mut schema, mut old, mut new) = (schema, old, new);
+    for step in steps(field) {
+        let next = match (&step, new) {
+            (Step::Key(key), Value::Object(_)) => old.get(key).zip(new.get(key)),
+            (Step::Index(index), Value::Array(items)) => {
+                items.get(*index).and_then(|item| same_item(schema, item, old).map(|old| (old, item)))
+            }
+            _ => None,
+        };
+        let Some((before, after)) = next else { return false };
+        if before == after {
+            return true;
+        }
+        schema = match &step {
+            Step::Key(key) => schema
+                .pointer("/properties")
+                .and_then(|p| p.get(key))
+                .or_else(|| schema.get("additionalProperties"))
+                .unwrap_or(&Value::Null),
+            Step::Index(_) => schema.get("items").unwrap_or(&Value::Null),
+        };
+        (old, new) = (before, after);
+    }
+    false
+}
+
+fn same_item<'a>(schema: &Value, item: &Value, old: &'a Value) -> Option<&'a Value> {
+    let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
+    let keys: Vec<&str> = keys?.iter().filter_map(Value::as_str).collect();
+    old.as_array()?.iter().find(|candidate| keys.iter().all(|key| candidate.get(key) == item.get(key)))
+}
+
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+/// `spec.list[0].k` → spec, list, 0, k; `spec.any[a.b]` → spec, any, a.b.
+fn steps(field: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut rest = field;
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix('[') {
+            let (inside, tail) = inner.split_once(']').unwrap_or((inner, ""));
+            steps.push(inside.parse().map_or_else(|_| Step::Key(inside.to_owned()), Step::Index));
+            rest = tail;
+        } else {
+            rest = rest.strip_prefix('.').unwrap_or(rest);
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            if end == 0 {
+                break;
+            }
+            steps.push(Step::Key(rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+    }
+    steps
+}
+
+/// Everything but metadata, and status when it has a subresource of its own: what generation counts.
+fn counted(object: &Value, has_status: bool) -> Vec<(&String, &Value)> {
+    let members = object.as_object().into_iter().flatten();
+    members.filter(|(key, _)| *key != "metadata" && !(has_status && *key == "status")).collect()
+}
+
+impl Strategy for CustomStrategy {
+    fn default(&self, object: &mut Value) {
+        prune(&self.typed, object);
+        defaulting::drop_nulls(&self.schema, object);
+        defaulting::fill(&self.schema, object);
+    }
+
+    fn prepare_create(&self, _ctx: &RequestContext, object: &mut Value) {
+        if self.has_status
+            && let Some(members) = object.as_object_mut()
+        {
+            members.remove("status");
+        }
+        object["metadata"]["generation"] = 1.into();
+    }
+
+    fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
+        let (Some(before), Some(after)) = (old.as_object(), new.as_object_mut()) else { return };
+        if ctx.subresource == "status" {
+            let (status, managed) =
+                (after.remove("status"), after.get("metadata").and_then(|m| m.get("managedFields")).cloned());
+            let version = after.get("metadata").and_then(|m| m.get("resourceVersion")).cloned();
+            *after = before.clone();
+            after.extend(status.map(|status| ("status".to_owned(), status)));
+            if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.extend(managed.map(|m| ("managedFields".to_owned(), m)));
+                metadata.extend(version.map(|v| ("resourceVersion".to_owned(), v)));
+            }
+            return;
+        }
+        if self.has_status {
+            match before.get("status") {
+                Some(status) => after.insert("status".into(), status.clone()),
+                None => after.remove("status"),
+            };
+        }
+        if counted(old, self.has_status) != counted(new, self.has_status) {
+            let generation = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0) + 1;
+            new["metadata"]["generation"] = generation.into();
+        }
+    }
+
+    fn validate_create(&self, _ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
+        self.validate(None, object)
+    }
+
+    fn validate_update(&self, _ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
+        self.validate(Some(old), new)
+    }
+
+    fn deprecation(&self) -> Option<&str> {
+        self.deprecation.as_deref()
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        match name.strip_suffix('-').filter(|_| prefix) {
+            Some(base) => dns1123_subdomain(&format!("{base}a")),
+            None => dns1123_subdomain(name),
+        }
+    }
+
+    fn schema(&self) -> Option<SchemaRef> {
+        Some(self.typed.clone())
+    }
+
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" if self.has_status => &[&["status"]],
+            "status" => &[
+                &["spec"],
+                &["metadata", "labels"],
+                &["metadata", "annotations"],
+                &["metadata", "finalizers"],
+                &["metadata", "ownerReferences"],
+            ],
+            _ => &[],
+        }
+    }
+
+    fn allow_unconditional_update(&self) -> bool {
+        false
+    }
+
+    fn prune(&self, object: &mut Value) {
+        prune(&self.typed, object);
+    }
+
+    fn selectable_fields(&self, object: &Value) -> Vec<(String, String)> {
+        let text = |path: &String| match object.pointer(&format!("/{}", path.replace('.', "/"))) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        };
+        self.selectable.iter().map(|path| (path.clone(), text(path))).collect()
+    }
+
+    fn serves_stored(&self) -> bool {
+        // The schema may have changed since an object was written: reads prune and default again.
+        false
+    }
+
+    fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+        let to = to_api_version.to_owned();
+        Box::pin(async move { self.converter.convert(objects, &to).await })
+    }
+}

@@ -1,0 +1,181 @@
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::cel::Rules;
+use super::definition::Definition;
+use super::{cel_types, defaulting, definition, names, validation, values, versions};
+use crate::schema::{Schema, prune};
+
+fn crd(schema: Value) -> Value {
+    let mut crd = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
+        "status": {"storedVersions": ["v1"]},
+    });
+    definition::default(&mut crd);
+    crd
+}
+
+fn problems(crd: &Value) -> Vec<String> {
+    validation::validate_create(crd).iter().map(ToString::to_string).collect()
+}
+
+/// Each fixture is a schema with what kubectl shows when it is applied, one message a line.
+#[rstest]
+#[case::sound(json!({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}))]
+#[case::no_types(json!({"type": "object", "properties": {"a": {"properties": {}}, "b": {"type": "array"}}}))]
+#[case::bad_default(json!({"type": "object", "properties": {"a": {"type": "integer", "default": "x"}, "b": {"type": "object", "default": {"x": 1}}}}))]
+#[case::list_map(json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "z"],
+    "items": {"type": "object", "properties": {"k": {"type": "string"}}}}}}))]
+#[case::set_of_objects(json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}}}}))]
+#[case::junction(json!({"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": [{"properties": {"b": {"type": "string"}}}]}))]
+#[case::int_or_string(json!({"type": "object", "properties": {"a": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}}}))]
+#[case::metadata(json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}))]
+#[case::unsupported(json!({"type": "object", "$ref": "#/x", "properties": {"a": {"type": "string", "uniqueItems": true, "pattern": "["}}}))]
+#[case::rules(json!({"type": "object", "properties": {
+    "a": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 'x'"}, {"rule": ""}, {"rule": "self", "message": "m"}, {"rule": "self > 0", "reason": "Odd"}]},
+    "l": {"type": "array", "items": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}}},
+    "x-kubernetes-validations": [{"rule": "self.nope > 1"}, {"rule": "self.a > other"}, {"rule": "self.metadata.name.startsWith('x')"}, {"rule": "self.metadata.labels.size() > 0"}]}))]
+fn schemas(#[case] schema: Value) {
+    let name = std::thread::current().name().unwrap_or("").rsplit("::").next().unwrap_or("").to_owned();
+    insta::assert_snapshot!(name, problems(&crd(schema)).join("\n"));
+}
+
+#[test]
+fn definition_rules() {
+    let mut bad = crd(json!({"type": "object"}));
+    bad["spec"]["names"]["shortNames"] = json!(["Bad"]);
+    bad["spec"]["versions"][0]["subresources"] =
+        json!({"scale": {"specReplicasPath": "spec.replicas", "statusReplicasPath": ".spec.x"}});
+    bad["spec"]["versions"][0]["additionalPrinterColumns"] = json!([{"name": "", "type": "text", "jsonPath": ".a["}]);
+    bad["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.nope"}, {"jsonPath": ".metadata.x"}]);
+    bad["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "http://x"}, "conversionReviewVersions": ["v7"]}});
+    insta::assert_snapshot!(problems(&bad).join("\n"));
+}
+
+const OBJECT: &str = include_str!("fixtures/widget-schema.json");
+
+#[test]
+fn object_messages() {
+    let schema: Value = serde_json::from_str(OBJECT).unwrap();
+    let object = json!({"spec": {
+        "size": 11, "even": 3, "mode": "medium", "name": "Toolong", "port": true, "when": "yesterday", "ip": "300.1.1.1",
+        "list": [{"v": 1}, {"k": "a"}, {"k": "a"}], "tags": ["x", "x"], "any": {"q": "s"}, "note": null, "must": null,
+        "either": {}, "short": [],
+    }});
+    let mut errors = values::validate(&schema, &object, "");
+    errors.extend(values::list_uniqueness(&schema, &object, ""));
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn defaults_and_nulls() {
+    let schema: Value = serde_json::from_str(OBJECT).unwrap();
+    let mut object = json!({"spec": {"size": 3, "mode": null, "note": null, "name": null, "list": [{"k": "a"}]}});
+    defaulting::drop_nulls(&schema, &mut object);
+    defaulting::fill(&schema, &mut object);
+    insta::assert_json_snapshot!(object);
+}
+
+#[rstest]
+#[case::fine(json!({"min": 1, "max": 2, "items": ["x1"]}), None, "")]
+#[case::message(json!({"min": 3, "max": 2}), None, "spec.min: Forbidden: min must not exceed max")]
+#[case::expression(json!({"items": ["ok"]}), None, "spec: Invalid value: items must start with x, got ok")]
+#[case::plain(json!({"when": "2h"}), None, "spec.when: Invalid value: \"2h\": failed rule: self < duration('1h')")]
+#[case::transition(json!({"frozen": "b"}), Some(json!({"frozen": "a"})), "spec.frozen: Invalid value: \"b\": frozen")]
+#[case::transition_needs_old(json!({"frozen": "b"}), None, "")]
+#[case::stays_acceptable(json!({"when": "2h", "min": 0}), Some(json!({"when": "2h"})), "")]
+#[case::list_map(json!({"ports": [{"name": "a", "n": 2}]}), Some(json!({"ports": [{"name": "b", "n": 9}, {"name": "a", "n": 1}]})), "spec.ports[0].n: Invalid value: 2: n is fixed")]
+fn rules(#[case] spec: Value, #[case] old: Option<Value>, #[case] expected: &str) {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
+        "x-kubernetes-validations": [
+            {"rule": "!has(self.min) || !has(self.max) || self.min <= self.max", "message": "min must not exceed max", "reason": "FieldValueForbidden", "fieldPath": ".min"},
+            {"rule": "!has(self.items) || self.items.all(i, i.startsWith('x'))", "messageExpression": "'items must start with x, got ' + self.items[0]"}],
+        "properties": {
+            "min": {"type": "integer"}, "max": {"type": "integer"}, "items": {"type": "array", "items": {"type": "string"}},
+            "when": {"type": "string", "format": "duration", "x-kubernetes-validations": [{"rule": "self < duration('1h')"}]},
+            "frozen": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "frozen"}]},
+            "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "properties": {
+                "name": {"type": "string"}, "n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "n is fixed"}]}}}}}}}});
+    let rules = Rules::compile(&schema).unwrap();
+    let wrap = |spec: Value| json!({"spec": spec});
+    let old = old.map(wrap);
+    let errors = rules.check(&schema, &wrap(spec), old.as_ref(), "");
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(lines.join("\n"), expected);
+}
+
+#[rstest]
+#[case("self.size > 1 && self.tags.all(t, t.matches('^a'))", true)]
+#[case("self.tags.exists(t, t.nope)", false)]
+#[case("self.any['x'] == 3", true)]
+#[case("self.size", false)]
+#[case("self.x__dash__y == 'a'", true)]
+#[case("unknown(self.size)", false)]
+#[case("oldSelf.size <= self.size", true)]
+#[case("quantity(self.name).isLessThan(quantity('1'))", true)]
+#[case("self.size == 'a'", false)]
+fn rule_types(#[case] rule: &str, #[case] fits: bool) {
+    let schema = json!({"type": "object", "properties": {
+        "size": {"type": "integer"}, "name": {"type": "string"}, "x-y": {"type": "string"},
+        "tags": {"type": "array", "items": {"type": "string"}}, "any": {"type": "object", "additionalProperties": {"type": "integer"}}}});
+    let found = cel_types::check_rule(rule, &schema, false, false, "bool");
+    assert_eq!(found.is_ok(), fits, "{found:?}");
+}
+
+#[test]
+fn names_and_conflicts() {
+    let one = crd(json!({"type": "object"}));
+    let first = names::apply(&one, &names::decide(Definition(&one), &[]), jiff::Timestamp::UNIX_EPOCH).unwrap();
+    assert!(Definition(&first).condition("Established"));
+    assert!(names::apply(&first, &names::decide(Definition(&first), &[]), jiff::Timestamp::UNIX_EPOCH).is_none());
+    let mut other = crd(json!({"type": "object"}));
+    other["metadata"]["name"] = "others.example.com".into();
+    other["spec"]["names"]["plural"] = "others".into();
+    let decision = names::decide(Definition(&other), &[&first]);
+    insta::assert_debug_snapshot!(decision);
+}
+
+#[test]
+fn version_order() {
+    let mut all = vec!["v1beta1", "v10", "v2", "foo", "v1", "v1alpha3", "v1beta2", "bar"];
+    all.sort_by(|a, b| versions::compare(b, a));
+    assert_eq!(all, ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha3", "bar", "foo"]);
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        "[a-z]{0,3}".prop_map(Value::from)
+    ];
+    leaf.prop_recursive(4, 32, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("spec|list|tags|any|free|k|v|note|mode|[a-c]", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn pruning_and_defaulting_are_idempotent(spec in any_json()) {
+        let schema: Value = serde_json::from_str(OBJECT).unwrap();
+        let typed = Schema::for_custom_resource(&schema);
+        let mut once = json!({"spec": spec});
+        let pass = |object: &mut Value| {
+            prune(&typed, object);
+            defaulting::drop_nulls(&schema, object);
+            defaulting::fill(&schema, object);
+        };
+        pass(&mut once);
+        let mut twice = once.clone();
+        pass(&mut twice);
+        prop_assert_eq!(once, twice);
+    }
+}

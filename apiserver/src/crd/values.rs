@@ -1,0 +1,346 @@
+//! Validation of a custom object against its schema, worded as kube-apiserver words it.
+//!
+//! The object was decoded, pruned and defaulted before. Names in messages are dotted paths (`spec.list[0].k in body …`).
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::formats;
+use crate::status::{FieldError, FieldErrorKind, print};
+
+/// Deeper objects than this are not walked further; the decoder refuses them long before.
+const MAX_DEPTH: usize = 200;
+
+/// Everything wrong with `value`. `field` is the field path of `value` itself (empty for a whole object); `name` is how it is
+/// called in messages.
+pub fn validate(schema: &Value, value: &Value, name: &str) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    walk(schema, value, name, 0, &mut found);
+    found.errors
+}
+
+#[derive(Default)]
+struct Findings {
+    errors: Vec<FieldError>,
+    /// How many keywords matched: the branch of a junction that matched most explains its failure.
+    matched: usize,
+}
+
+impl Findings {
+    fn check(&mut self, ok: bool, error: impl FnOnce() -> FieldError) {
+        if ok { self.matched += 1 } else { self.errors.push(error()) }
+    }
+}
+
+fn keyword<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
+    schema.get(key).filter(|v| !v.is_null())
+}
+
+fn is(schema: &Value, key: &str) -> bool {
+    schema.get(key).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// The type as errors name it.
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_f64() && n.as_f64().is_some_and(|f| f.fract() != 0.0) => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn wrong_type(name: &str, expected: &str, value: &Value) -> FieldError {
+    let actual = format!("{:?}", type_name(value));
+    FieldError::new(
+        FieldErrorKind::TypeInvalid,
+        name,
+        Some(actual.clone()),
+        format!("{name} in body must be of type {expected}: {actual}"),
+    )
+}
+
+fn invalid(name: &str, value: &Value, detail: String) -> FieldError {
+    FieldError::new(FieldErrorKind::Invalid, name, Some(print(value)), format!("{name} in body {detail}"))
+}
+
+fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    if value.is_null() && is(schema, "nullable") {
+        return;
+    }
+    check_type(schema, value, name, found);
+    if let Some(Value::Array(allowed)) = keyword(schema, "enum") {
+        found.check(allowed.contains(value), || {
+            let listed: Vec<String> =
+                allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
+            FieldError::not_supported(name, value, &listed.iter().map(String::as_str).collect::<Vec<_>>())
+        });
+    }
+    match value {
+        Value::String(text) => check_string(schema, value, text, name, found),
+        Value::Number(_) => check_number(schema, value, name, found),
+        Value::Array(items) => check_array(schema, value, items, name, depth, found),
+        Value::Object(_) => check_object(schema, value, name, depth, found),
+        _ => {}
+    }
+    check_junctions(schema, value, name, depth, found);
+}
+
+fn check_type(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
+    if is(schema, "x-kubernetes-int-or-string") {
+        let fits = matches!(type_name(value), "integer" | "string");
+        found.check(fits, || wrong_type(name, "integer,string", value));
+        return;
+    }
+    let Some(expected) = keyword(schema, "type").and_then(Value::as_str).filter(|t| !t.is_empty()) else { return };
+    let actual = type_name(value);
+    let fits = actual == expected || (expected == "number" && actual == "integer");
+    found.check(fits, || wrong_type(name, expected, value));
+}
+
+fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &mut Findings) {
+    check_length_and_pattern(schema, value, text, name, found);
+    if let Some(format) = keyword(schema, "format").and_then(Value::as_str) {
+        found.check(formats::fits(format, text), || {
+            let detail = format!("{name} in body must be of type {format}: {text:?}");
+            FieldError::new(FieldErrorKind::TypeInvalid, name, Some(print(value)), detail)
+        });
+    }
+}
+
+/// Only the first of these three is reported.
+fn check_length_and_pattern(schema: &Value, value: &Value, text: &str, name: &str, found: &mut Findings) {
+    let length = text.chars().count() as u64;
+    let known = found.errors.len();
+    if let Some(max) = keyword(schema, "maxLength").and_then(Value::as_u64) {
+        found.check(length <= max, || FieldError::too_long(name, usize::try_from(max).unwrap_or(usize::MAX)));
+    }
+    if let Some(min) = keyword(schema, "minLength").and_then(Value::as_u64).filter(|_| found.errors.len() == known) {
+        found.check(length >= min, || invalid(name, value, format!("should be at least {min} chars long")));
+    }
+    let pattern = keyword(schema, "pattern").and_then(Value::as_str).filter(|p| !p.is_empty());
+    if let Some(pattern) = pattern.filter(|_| found.errors.len() == known) {
+        let fits = Regex::new(pattern).is_ok_and(|regex| regex.is_match(text));
+        found.check(fits, || invalid(name, value, format!("should match '{pattern}'")));
+    }
+}
+
+fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
+    let number = value.as_f64().unwrap_or(f64::NAN);
+    let bound = |key: &str| keyword(schema, key).and_then(Value::as_f64).zip(keyword(schema, key));
+    if let Some((factor, shown)) = bound("multipleOf") {
+        let quotient = number / factor;
+        found.check((quotient - quotient.round()).abs() < 1e-9, || {
+            invalid(name, value, format!("should be a multiple of {shown}"))
+        });
+    }
+    if let Some((max, shown)) = bound("maximum") {
+        let exclusive = is(schema, "exclusiveMaximum");
+        let fits = if exclusive { number < max } else { number <= max };
+        let or_equal = if exclusive { "" } else { " or equal to" };
+        found.check(fits, || invalid(name, value, format!("should be less than{or_equal} {}", plain(shown))));
+    }
+    if let Some((min, shown)) = bound("minimum") {
+        let exclusive = is(schema, "exclusiveMinimum");
+        let fits = if exclusive { number > min } else { number >= min };
+        let or_equal = if exclusive { "" } else { " or equal to" };
+        found.check(fits, || invalid(name, value, format!("should be greater than{or_equal} {}", plain(shown))));
+    }
+    if let Some(format @ ("int32" | "int64")) = keyword(schema, "format").and_then(Value::as_str) {
+        let fits = match format {
+            "int32" => value.as_i64().is_none_or(|n| i32::try_from(n).is_ok()),
+            _ => value.as_u64().is_none_or(|n| i64::try_from(n).is_ok()),
+        };
+        found.check(fits, || {
+            FieldError::new(
+                FieldErrorKind::Invalid,
+                name,
+                Some(print(value)),
+                format!("Checked value must be of type {format} with format {format} in body"),
+            )
+        });
+    }
+}
+
+/// A bound as Go prints a float: `10`, `0.5`.
+fn plain(number: &Value) -> String {
+    match number.as_f64() {
+        Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => format!("{float:.0}"),
+        _ => number.to_string(),
+    }
+}
+
+fn check_array(schema: &Value, value: &Value, items: &[Value], name: &str, depth: usize, found: &mut Findings) {
+    if let Some(each) = keyword(schema, "items") {
+        for (index, item) in items.iter().enumerate() {
+            walk(each, item, &format!("{name}[{index}]"), depth + 1, found);
+        }
+    }
+    let count = items.len() as u64;
+    if let Some(min) = keyword(schema, "minItems").and_then(Value::as_u64) {
+        found.check(count >= min, || invalid(name, value, format!("should have at least {min} items")));
+    }
+    if let Some(max) = keyword(schema, "maxItems").and_then(Value::as_u64) {
+        found.check(count <= max, || too_many(name, count, max));
+    }
+}
+
+fn too_many(name: &str, count: u64, max: u64) -> FieldError {
+    FieldError::new(FieldErrorKind::TooMany, name, Some(count.to_string()), format!("must have at most {max} items"))
+}
+
+fn child(name: &str, key: &str) -> String {
+    if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
+}
+
+fn check_object(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
+    let Value::Object(members) = value else { return };
+    let count = members.len() as u64;
+    if let Some(min) = keyword(schema, "minProperties").and_then(Value::as_u64) {
+        found.check(count >= min, || invalid(name, value, format!("should have at least {min} properties")));
+    }
+    if let Some(max) = keyword(schema, "maxProperties").and_then(Value::as_u64) {
+        found.check(count <= max, || too_many(name, count, max));
+    }
+    if let Some(Value::Array(required)) = keyword(schema, "required") {
+        for key in required.iter().filter_map(Value::as_str) {
+            found.check(members.contains_key(key), || FieldError::required(child(name, key), ""));
+        }
+    }
+    let properties = keyword(schema, "properties").and_then(Value::as_object);
+    let additional = keyword(schema, "additionalProperties").filter(|a| a.is_object());
+    for (key, member) in members {
+        let sub = properties.and_then(|p| p.get(key)).or(additional);
+        if let Some(sub) = sub {
+            walk(sub, member, &child(name, key), depth + 1, found);
+        }
+    }
+}
+
+/// A failure of a junction belongs to no field in particular.
+fn junction(name: &str, detail: &str) -> FieldError {
+    FieldError::new(FieldErrorKind::Invalid, "<nil>", Some("\"\"".into()), format!("{name:?} {detail}"))
+}
+
+fn check_junctions(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
+    let branches = |key: &str| keyword(schema, key).and_then(Value::as_array).filter(|b| !b.is_empty());
+    let attempt = |branch: &Value| {
+        let mut inner = Findings::default();
+        walk(branch, value, name, depth + 1, &mut inner);
+        inner
+    };
+    if let Some(all) = branches("anyOf") {
+        // `anyOf: [{type: integer}, {type: string}]` beside int-or-string only repeats it.
+        if !is(schema, "x-kubernetes-int-or-string") {
+            let results: Vec<Findings> = all.iter().map(attempt).collect();
+            if !results.iter().any(|r| r.errors.is_empty()) {
+                found.errors.push(junction(name, "must validate at least one schema (anyOf)"));
+                best(results, found);
+            }
+        }
+    }
+    if let Some(all) = branches("oneOf") {
+        let results: Vec<Findings> = all.iter().map(attempt).collect();
+        match results.iter().filter(|r| r.errors.is_empty()).count() {
+            1 => found.matched += 1,
+            0 => {
+                found.errors.push(junction(name, "must validate one and only one schema (oneOf). Found none valid"));
+                best(results, found);
+            }
+            n => {
+                let detail = format!("must validate one and only one schema (oneOf). Found {n} valid alternatives");
+                found.errors.push(junction(name, &detail));
+            }
+        }
+    }
+    if let Some(all) = branches("allOf") {
+        let results: Vec<Findings> = all.iter().map(attempt).collect();
+        let valid = results.iter().filter(|r| r.errors.is_empty()).count();
+        if valid < results.len() {
+            let none = if valid == 0 { ". None validated" } else { "" };
+            found.errors.push(junction(name, &format!("must validate all the schemas (allOf){none}")));
+            results.into_iter().for_each(|r| found.errors.extend(r.errors));
+        }
+    }
+    if let Some(not) = keyword(schema, "not")
+        && attempt(not).errors.is_empty()
+    {
+        found.errors.push(junction(name, "must not validate the schema (not)"));
+    }
+}
+
+/// Adds the errors of the branch that came closest.
+fn best(results: Vec<Findings>, found: &mut Findings) {
+    let mut best: Option<Findings> = None;
+    for result in results {
+        if best.as_ref().is_none_or(|b| result.matched > b.matched) {
+            best = Some(result);
+        }
+    }
+    found.errors.extend(best.map(|b| b.errors).unwrap_or_default());
+}
+
+/// Duplicates in lists of type `set` and `map`. `field` is the path of `value`.
+pub fn list_uniqueness(schema: &Value, value: &Value, field: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    uniqueness(schema, value, field, 0, &mut errors);
+    errors
+}
+
+fn uniqueness(schema: &Value, value: &Value, field: &str, depth: usize, errors: &mut Vec<FieldError>) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match value {
+        Value::Array(items) => {
+            match keyword(schema, "x-kubernetes-list-type").and_then(Value::as_str) {
+                Some("set") => duplicates(items.iter().cloned(), field, errors),
+                Some("map") => {
+                    let keys: Vec<&str> = keyword(schema, "x-kubernetes-list-map-keys")
+                        .and_then(Value::as_array)
+                        .map_or_else(Vec::new, |keys| keys.iter().filter_map(Value::as_str).collect());
+                    duplicates(items.iter().map(|item| key_of(item, &keys)), field, errors);
+                }
+                _ => {}
+            }
+            if let Some(each) = keyword(schema, "items") {
+                for (index, item) in items.iter().enumerate() {
+                    uniqueness(each, item, &format!("{field}[{index}]"), depth + 1, errors);
+                }
+            }
+        }
+        Value::Object(members) => {
+            let properties = keyword(schema, "properties").and_then(Value::as_object);
+            let additional = keyword(schema, "additionalProperties").filter(|a| a.is_object());
+            for (key, member) in members {
+                if let Some(sub) = properties.and_then(|p| p.get(key)) {
+                    uniqueness(sub, member, &child(field, key), depth + 1, errors);
+                } else if let Some(sub) = additional {
+                    uniqueness(sub, member, &format!("{field}[{key}]"), depth + 1, errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The key fields an item has.
+fn key_of(item: &Value, keys: &[&str]) -> Value {
+    let present = keys.iter().filter_map(|key| item.get(key).map(|v| ((*key).to_owned(), v.clone())));
+    Value::Object(present.collect())
+}
+
+fn duplicates(keys: impl Iterator<Item = Value>, field: &str, errors: &mut Vec<FieldError>) {
+    let mut seen: std::collections::HashSet<String> = std::collections::HashSet::new();
+    for (index, key) in keys.enumerate() {
+        if !seen.insert(key.to_string()) {
+            errors.push(FieldError::duplicate(format!("{field}[{index}]"), &key));
+        }
+    }
+}

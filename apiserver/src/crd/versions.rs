@@ -1,0 +1,36 @@
+//! The order of API version names: `v2 > v1 > v1beta2 > v1beta1 > v1alpha1 > anything else by name`.
+
+use std::cmp::Ordering;
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Alpha,
+    Beta,
+    Stable,
+}
+
+fn parse(version: &str) -> Option<(Level, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let major: u64 = rest[..digits].parse().ok().filter(|n| *n > 0)?;
+    let tail = &rest[digits..];
+    let minor = |text: &str| text.parse::<u64>().ok().filter(|n| *n > 0 && !text.starts_with('0'));
+    if tail.is_empty() {
+        return Some((Level::Stable, major, 0));
+    }
+    if let Some(beta) = tail.strip_prefix("beta") {
+        return Some((Level::Beta, major, minor(beta)?));
+    }
+    Some((Level::Alpha, major, minor(tail.strip_prefix("alpha")?)?))
+}
+
+/// Greater means preferred.
+pub fn compare(a: &str, b: &str) -> Ordering {
+    match (parse(a), parse(b)) {
+        (Some(x), Some(y)) => x.cmp(&y),
+        (Some(_), None) => Ordering::Greater,
+        (None, Some(_)) => Ordering::Less,
+        // Names outside the scheme sort by name, the first one preferred.
+        (None, None) => b.cmp(a),
+    }
+}

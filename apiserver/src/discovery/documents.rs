@@ -1,0 +1,220 @@
+//! Discovery documents from the catalog. Pure. The aggregated form is the source; the legacy forms are views of it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::registry::catalog::Served;
+use crate::registry::resource::{ResourceRef, Subresource};
+
+/// Built-in groups in the order kube-apiserver lists them; others follow by name.
+const ORDER: &[&str] = &[
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+];
+
+/// Sort key of a version: stable before beta before alpha, newest first, other names last.
+pub(crate) fn version_order(version: &str) -> (Reverse<(u8, u32, u32)>, String) {
+    let parsed = || -> Option<(u8, u32, u32)> {
+        let rest = version.strip_prefix('v')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let major: u32 = rest[..digits].parse().ok()?;
+        match &rest[digits..] {
+            "" => Some((3, major, 0)),
+            tail => {
+                let (level, minor) = match (tail.strip_prefix("beta"), tail.strip_prefix("alpha")) {
+                    (Some(minor), _) => (2, minor),
+                    (_, Some(minor)) => (1, minor),
+                    _ => return None,
+                };
+                Some((level, major, minor.parse().ok()?))
+            }
+        }
+    };
+    (Reverse(parsed().unwrap_or((0, 0, 0))), version.to_owned())
+}
+
+/// Every group but core as `APIGroupDiscovery`, in order.
+pub(super) fn groups(served: &Served) -> Vec<Value> {
+    let mut names: Vec<&str> = served.iter().map(|r| r.gvr.group.as_str()).filter(|g| !g.is_empty()).collect();
+    names.sort_by_key(|name| (ORDER.iter().position(|o| o == name).unwrap_or(ORDER.len()), *name));
+    names.dedup();
+    names.into_iter().map(|name| discovery(served, name)).collect()
+}
+
+/// The core group as a list of one.
+pub(super) fn core(served: &Served) -> Vec<Value> {
+    vec![discovery(served, "")]
+}
+
+fn discovery(served: &Served, group: &str) -> Value {
+    let mut versions: BTreeMap<_, Vec<&ResourceRef>> = BTreeMap::new();
+    for resource in served.iter().filter(|r| r.gvr.group == group) {
+        versions.entry(version_order(&resource.gvr.version)).or_default().push(resource);
+    }
+    let versions: Vec<Value> = versions
+        .into_iter()
+        .map(|((_, version), resources)| {
+            let resources: Vec<Value> = resources.into_iter().map(aggregated).collect();
+            json!({"version": version, "freshness": "Current", "resources": resources})
+        })
+        .collect();
+    let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated(resource: &ResourceRef) -> Value {
+    let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };
+    let mut entry = json!({
+        "resource": resource.gvr.resource, "scope": scope, "singularResource": resource.singular,
+        "responseKind": kind(resource, &resource.kind, &resource.gvr.group, &resource.gvr.version),
+        "verbs": resource.verbs,
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    let subresources: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|s| json!({"subresource": s.name, "responseKind": kind(resource, &s.kind, &s.group, &s.version), "verbs": s.verbs}))
+        .collect();
+    if !subresources.is_empty() {
+        entry["subresources"] = subresources.into();
+    }
+    entry
+}
+
+/// Group and version are left empty when they are the resource's own; custom resources name theirs.
+fn kind(resource: &ResourceRef, kind: &str, group: &str, version: &str) -> Value {
+    let own = group == resource.gvr.group && version == resource.gvr.version;
+    let custom = resource.strategy.schema().is_none_or(|s| s.name.is_none());
+    if own && !custom {
+        return json!({"group": "", "version": "", "kind": kind});
+    }
+    json!({"group": group, "version": version, "kind": kind})
+}
+
+pub(super) fn api_versions(groups: &[Value]) -> Value {
+    let versions: Vec<&Value> =
+        groups.iter().flat_map(|g| g["versions"].as_array().into_iter().flatten()).map(|v| &v["version"]).collect();
+    json!({
+        "kind": "APIVersions", "versions": versions,
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+    })
+}
+
+fn legacy_group(group: &Value) -> Value {
+    let name = group["metadata"]["name"].as_str().unwrap_or_default();
+    let versions: Vec<Value> = group["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|v| v["version"].as_str())
+        .map(|v| json!({"groupVersion": format!("{name}/{v}"), "version": v}))
+        .collect();
+    json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
+}
+
+pub(super) fn group_list(groups: &[Value]) -> Value {
+    let groups: Vec<Value> = groups.iter().map(legacy_group).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+pub(super) fn group(groups: &[Value], name: &str) -> Option<Value> {
+    let mut group = groups.iter().find(|g| g["metadata"]["name"] == name).map(legacy_group)?;
+    group["kind"] = "APIGroup".into();
+    group["apiVersion"] = "v1".into();
+    Some(group)
+}
+
+/// `APIResourceList` of one group and version.
+pub(super) fn resources(served: &Served, group: &str, version: &str) -> Option<Value> {
+    let mut entries = Vec::new();
+    for resource in served.iter().filter(|r| r.gvr.group == group && r.gvr.version == version) {
+        entries.push(legacy(resource));
+        entries.extend(resource.subresources.iter().map(|s| legacy_subresource(resource, s)));
+    }
+    if entries.is_empty() {
+        return None;
+    }
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
+}
+
+fn legacy(resource: &ResourceRef) -> Value {
+    let mut entry = json!({
+        "name": resource.gvr.resource, "singularName": resource.singular, "namespaced": resource.namespaced,
+        "kind": resource.kind, "verbs": resource.verbs,
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    if resource.verbs.contains(&"list") && resource.verbs.contains(&"create") {
+        entry["storageVersionHash"] = storage_hash(resource).into();
+    }
+    entry
+}
+
+/// Lets clients tell whether the storage version changed.
+fn storage_hash(resource: &ResourceRef) -> String {
+    let text = format!("{}/{}/{}", resource.storage_group, resource.storage_version, resource.kind);
+    STANDARD.encode(&Sha256::digest(text.as_bytes())[..8])
+}
+
+fn legacy_subresource(resource: &ResourceRef, subresource: &Subresource) -> Value {
+    let mut entry = json!({
+        "name": format!("{}/{}", resource.gvr.resource, subresource.name), "singularName": "",
+        "namespaced": resource.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,
+    });
+    if (subresource.group.as_str(), subresource.version.as_str())
+        != (resource.gvr.group.as_str(), resource.gvr.version.as_str())
+    {
+        entry["group"] = subresource.group.clone().into();
+        entry["version"] = subresource.version.clone().into();
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_sort_by_maturity_then_age() {
+        let mut versions = vec!["v1", "foo", "v1beta1", "v2", "v1alpha1", "v2beta1", "v10", "v1beta2"];
+        versions.sort_by_key(|v| version_order(v));
+        assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1beta1", "v1alpha1", "foo"]);
+    }
+}

@@ -1,0 +1,90 @@
+//! Clients inside the process: requests go straight to the service; only upgrades take an in-memory connection.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body;
+use futures::future::BoxFuture;
+use http::header::UPGRADE;
+use http::{Request, Response};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::{Service, ServiceExt};
+
+use crate::authn::InProcess;
+use crate::registry::strategy::UserInfo;
+
+/// Bytes buffered each way of an in-memory connection.
+const PIPE: usize = 64 * 1024;
+
+/// A tower service that acts as one user.
+#[derive(Clone)]
+pub struct InProcessService {
+    router: Router,
+    user: UserInfo,
+    /// Connections of upgraded requests; they end with the last clone of the service.
+    upgrades: Arc<Mutex<JoinSet<()>>>,
+    cancelled: CancellationToken,
+}
+
+impl InProcessService {
+    pub fn new(router: Router, user: UserInfo, cancelled: CancellationToken) -> Self {
+        Self { router, user, upgrades: Arc::default(), cancelled }
+    }
+
+    /// A kube client over this service.
+    pub fn client(self) -> kube::Client {
+        kube::Client::new(self, "default")
+    }
+
+    async fn call_upgrade(
+        self,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Box<dyn std::error::Error + Send + Sync>> {
+        let (ours, theirs) = tokio::io::duplex(PIPE);
+        let router = self.router.clone().layer(axum::Extension(InProcess(self.user.clone())));
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(ours)).await?;
+        {
+            let mut upgrades = self.upgrades.lock();
+            while upgrades.try_join_next().is_some() {}
+            upgrades.spawn(super::serve::connection(theirs, None, router, self.cancelled.clone()));
+            upgrades.spawn(async move {
+                if let Err(error) = connection.with_upgrades().await {
+                    tracing::debug!(%error, "in-process connection");
+                }
+            });
+        }
+        let response = sender.send_request(request).await?;
+        Ok(response.map(Body::new))
+    }
+}
+
+impl<B> Service<Request<B>> for InProcessService
+where
+    B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let mut request = request.map(Body::new);
+        let service = self.clone();
+        Box::pin(async move {
+            if request.headers().contains_key(UPGRADE) {
+                return service.call_upgrade(request).await;
+            }
+            request.extensions_mut().insert(InProcess(service.user.clone()));
+            service.router.oneshot(request).await.map_err(|never: Infallible| match never {})
+        })
+    }
+}

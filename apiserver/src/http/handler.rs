@@ -1,0 +1,313 @@
+//! From a request to the registry and back.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use http::Method;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use serde_json::{Value, json};
+
+use crate::http::negotiate::{Accepted, Shape};
+use crate::http::path::RequestInfo;
+use crate::http::{Api, Response, body, layers, negotiate, respond, subresource, watching};
+use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
+use crate::registry::patch::Patch;
+use crate::registry::resource::ResourceRef;
+use crate::registry::strategy::{RequestContext, UserInfo};
+use crate::registry::{Change, Deleted, unknown_method, unknown_path};
+use crate::status::{ApiError, ApiResult, Reason};
+use crate::table::ListMeta;
+
+/// A resource request, taken apart.
+pub(super) struct Call {
+    pub api: Arc<Api>,
+    pub info: Arc<RequestInfo>,
+    pub query: Arc<Query>,
+    pub user: UserInfo,
+    pub method: Method,
+    pub accepted: Accepted,
+    pub content_type: Option<String>,
+    pub user_agent: String,
+    pub warnings: Vec<String>,
+}
+
+impl Call {
+    pub fn context(&self, dry_run: bool) -> RequestContext {
+        RequestContext {
+            user: self.user.clone(),
+            now: jiff::Timestamp::now(),
+            dry_run,
+            subresource: self.info.subresource.clone(),
+            namespace: self.info.namespace.clone(),
+        }
+    }
+
+    pub fn write_options(&self, kind: &str) -> ApiResult<WriteOptions> {
+        let apply = negotiate::media_type(self.content_type.as_deref()).starts_with("application/apply-patch");
+        WriteOptions::parse(kind, &self.query, &self.user_agent, apply)
+    }
+
+    pub fn include(&self) -> &str {
+        self.query.get("includeObject").unwrap_or_default()
+    }
+
+    pub fn object(&self, code: u16, resource: &ResourceRef, object: &Value) -> ApiResult<Response> {
+        respond::object(code, self.accepted, resource, object, self.include())
+    }
+}
+
+/// The last service of the stack.
+pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let info = layers::info(&request);
+    if let Some(delegate) = api.delegate_for(&info.group, &info.version).filter(|_| !info.group.is_empty()) {
+        let user = layers::user(&request);
+        return delegate.serve(&user, request).await;
+    }
+    if !info.is_resource {
+        return api.discovery.serve(&api, &request);
+    }
+    let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
+    let call = Call {
+        user: layers::user(&request),
+        query: request.extensions().get::<Arc<Query>>().cloned().unwrap_or_default(),
+        method: request.method().clone(),
+        accepted: match negotiate::accept(accept, false) {
+            Ok(accepted) => accepted,
+            Err(error) if info.is_long_running() && info.verb != "watch" => {
+                tracing::debug!(%error, "connect request with an Accept header of its own");
+                Accepted::default()
+            }
+            Err(error) => return respond::error(&error),
+        },
+        content_type: header(&request, CONTENT_TYPE),
+        user_agent: header(&request, USER_AGENT).unwrap_or_default(),
+        warnings: Vec::new(),
+        api,
+        info,
+    };
+    let mut call = call;
+    let mut response = match serve(&mut call, request).await {
+        Ok(response) => response,
+        Err(error) => respond::error(&error),
+    };
+    respond::warn(&mut response, &call.warnings);
+    response
+}
+
+fn header(request: &Request, name: http::HeaderName) -> Option<String> {
+    request.headers().get(name).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned())
+}
+
+async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
+    let info = call.info.clone();
+    let resource = call.api.registry.resource(&info.gvr())?;
+    let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
+    if in_namespace && !resource.namespaced {
+        return Err(unknown_path());
+    }
+    if resource.namespaced && !in_namespace {
+        if info.named {
+            return Err(unknown_path());
+        }
+        if !["list", "watch"].contains(&info.verb.as_str()) {
+            return Err(unknown_method());
+        }
+    }
+    if !info.subresource.is_empty() {
+        return subresource::serve(call, &resource, request).await;
+    }
+    if info.verb.is_empty() || !resource.verbs.iter().any(|v| *v == info.verb) {
+        return Err(unknown_method());
+    }
+    let placed = match info.verb.as_str() {
+        "create" => !info.named,
+        "get" | "update" | "patch" | "delete" => info.named,
+        _ => true,
+    };
+    if !placed {
+        return Err(unknown_method());
+    }
+    match info.verb.as_str() {
+        "get" => get(call, &resource).await,
+        "list" => list(call, &resource).await,
+        "watch" => watching::serve(call, &resource).await,
+        "create" => create(call, &resource, request).await,
+        "update" => update(call, &resource, request).await,
+        "patch" => patch(call, &resource, request).await,
+        "delete" => delete(call, &resource, request).await,
+        "deletecollection" => delete_collection(call, &resource, request).await,
+        _ => Err(unknown_method()),
+    }
+}
+
+/// The namespace objects of this request live in: `namespaces` themselves live in none.
+pub(super) fn namespace<'a>(info: &'a RequestInfo, resource: &ResourceRef) -> &'a str {
+    if resource.namespaced { &info.namespace } else { "" }
+}
+
+pub(super) async fn get(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
+    if let Some(version) = call.query.get("resourceVersion") {
+        let version = crate::registry::parse_version(version)?;
+        call.api.registry.reach(version).await?;
+    }
+    let object = call.api.registry.get(resource, namespace(&call.info, resource), &call.info.name).await?;
+    call.object(200, resource, &object)
+}
+
+async fn list(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
+    let options = ListOptions::parse(&call.query)?;
+    let namespace = namespace(&call.info, resource);
+    let everything = options.labels.is_everything() && options.fields.is_everything();
+    if everything && call.accepted == Accepted::default() && resource.strategy.serves_stored() {
+        let page = call.api.registry.page(resource, namespace, &options).await?;
+        let api_version = resource.gvr.api_version();
+        if page.records.iter().all(|r| r.body.api_version() == api_version) {
+            return respond::page(resource, &page);
+        }
+    }
+    let list = call.api.registry.list(resource, namespace, &options).await?;
+    respond::list(call.accepted, resource, list, call.include())
+}
+
+async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+    let options = call.write_options("CreateOptions")?;
+    let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+    let bytes = body::read(request.into_body()).await?;
+    let ctx = call.context(options.dry_run);
+    let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
+    if let Some(review) = call.api.authorizer.review(&call.api.authenticator, &ctx, resource, &object).await {
+        return Ok(respond::value(201, call.accepted.encoding, &review?));
+    }
+    if resource.gvr.group.is_empty() && resource.gvr.resource == "bindings" {
+        return subresource::bind(call, &ctx, &object).await;
+    }
+    resource.strategy.default(&mut object);
+    let created = call.api.registry.create(resource, &ctx, object, &options, &mut call.warnings).await?;
+    call.object(201, resource, &created)
+}
+
+pub(super) async fn update(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+    let options = call.write_options("UpdateOptions")?;
+    let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+    let bytes = body::read(request.into_body()).await?;
+    let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
+    resource.strategy.default(&mut object);
+    write(call, resource, Change::Replace(object), &options).await
+}
+
+pub(super) async fn patch(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+    let options = call.write_options("PatchOptions")?;
+    let patch = read_patch(call, resource, request).await?;
+    write(call, resource, Change::Patch(patch), &options).await
+}
+
+async fn write(call: &mut Call, resource: &ResourceRef, change: Change, options: &WriteOptions) -> ApiResult<Response> {
+    let mut ctx = call.context(options.dry_run);
+    ctx.namespace = namespace(&call.info, resource).to_owned();
+    let registry = call.api.registry.clone();
+    let name = call.info.name.clone();
+    let (object, created) = registry.update(resource, &ctx, &name, &change, options, &mut call.warnings).await?;
+    call.object(if created { 201 } else { 200 }, resource, &object)
+}
+
+/// The PATCH body by its media type.
+pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Request) -> ApiResult<Patch> {
+    let media = negotiate::media_type(call.content_type.as_deref());
+    let custom = resource.strategy.schema().is_none_or(|s| s.name.is_none());
+    let unsupported =
+        || ApiError::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Default::default());
+    let bytes = async || body::read(request.into_body()).await;
+    Ok(match media.as_str() {
+        "application/json-patch+json" => {
+            let patch = body::json(&bytes().await?, Default::default())?;
+            crate::patch::parse_json_patch(&patch)?;
+            Patch::Json(patch)
+        }
+        "application/merge-patch+json" => Patch::Merge(body::json(&bytes().await?, Default::default())?),
+        "application/strategic-merge-patch+json" if !custom => {
+            Patch::Strategic(body::json(&bytes().await?, Default::default())?)
+        }
+        "application/strategic-merge-patch+json" => {
+            return Err(ApiError::new(
+                Reason::UnsupportedMediaType,
+                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ));
+        }
+        "application/apply-patch+yaml" => Patch::Apply(body::yaml(&bytes().await?)?),
+        _ => return Err(unsupported()),
+    })
+}
+
+async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOptions> {
+    let bytes = body::read(request.into_body()).await?;
+    let given = match bytes.is_empty() {
+        true => None,
+        false => {
+            let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+            let options = body::json(&bytes, encoding)?;
+            (options.as_object().is_some_and(|o| !o.is_empty())).then_some(options)
+        }
+    };
+    DeleteOptions::parse(given, &call.query)
+}
+
+/// Kinds whose DELETE answers with the object even when it is gone at once.
+fn returns_object(resource: &ResourceRef) -> bool {
+    matches!(
+        (resource.gvr.group.as_str(), resource.gvr.resource.as_str()),
+        (
+            "",
+            "pods"
+                | "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "podtemplates"
+                | "resourcequotas"
+                | "serviceaccounts"
+                | "services"
+        ) | ("storage.k8s.io", _)
+    )
+}
+
+async fn delete(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+    let options = delete_options(call, request).await?;
+    let mut ctx = call.context(options.dry_run);
+    ctx.namespace = namespace(&call.info, resource).to_owned();
+    let name = call.info.name.clone();
+    let registry = call.api.registry.clone();
+    match registry.delete(resource, &ctx, &name, &options, &mut call.warnings).await? {
+        Deleted::Waiting(object) => {
+            let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
+            call.object(code, resource, &object)
+        }
+        Deleted::Gone(object) if returns_object(resource) => call.object(200, resource, &object),
+        Deleted::Gone(object) => {
+            let mut details = json!({"name": name, "kind": resource.gvr.resource, "uid": object["metadata"]["uid"]});
+            if !resource.gvr.group.is_empty() {
+                details["group"] = resource.gvr.group.clone().into();
+            }
+            let status =
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+            Ok(respond::value(200, call.accepted.encoding, &status))
+        }
+    }
+}
+
+async fn delete_collection(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+    let list = ListOptions::parse(&call.query)?;
+    let options = delete_options(call, request).await?;
+    let mut ctx = call.context(options.dry_run);
+    ctx.namespace = namespace(&call.info, resource).to_owned();
+    let registry = call.api.registry.clone();
+    let deleted = registry.delete_collection(resource, &ctx, &list, &options, &mut call.warnings).await?;
+    let meta = ListMeta { resource_version: registry.store.revision().to_string(), ..ListMeta::default() };
+    if call.accepted.shape == Shape::Object {
+        return Ok(respond::value(200, call.accepted.encoding, &respond::collection(resource, deleted, &meta)));
+    }
+    let list = crate::registry::List {
+        objects: deleted,
+        revision: registry.store.revision(),
+        continue_token: String::new(),
+        remaining: None,
+    };
+    respond::list(call.accepted, resource, list, call.include())
+}

@@ -1,0 +1,141 @@
+//! Which representation a client gets, from its Accept header; which one it sent, from Content-Type. Pure.
+
+use crate::status::{ApiError, ApiResult, Details, Reason};
+
+/// What the answer's objects are turned into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shape {
+    #[default]
+    Object,
+    /// `as=Table`.
+    Table,
+    /// `as=PartialObjectMetadata` or its list.
+    PartialMetadata,
+    /// `as=APIGroupDiscoveryList` in version 2 or 2beta1; only discovery has it.
+    Aggregated { beta: bool },
+}
+
+/// JSON or YAML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encoding {
+    #[default]
+    Json,
+    Yaml,
+}
+
+/// The chosen representation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Accepted {
+    pub encoding: Encoding,
+    pub shape: Shape,
+}
+
+struct MediaRange<'a> {
+    kind: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl MediaRange<'_> {
+    fn get(&self, name: &str) -> &str {
+        self.parameters.iter().find(|(k, _)| *k == name).map_or("", |(_, v)| *v)
+    }
+}
+
+fn ranges(accept: &str) -> Vec<MediaRange<'_>> {
+    let mut all: Vec<MediaRange<'_>> = accept
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            let mut pieces = part.split(';').map(str::trim);
+            let kind = pieces.next().unwrap_or_default();
+            let parameters: Vec<(&str, &str)> = pieces.filter_map(|p| p.split_once('=')).collect();
+            let quality = parameters.iter().find(|(k, _)| *k == "q").and_then(|(_, q)| q.parse().ok()).unwrap_or(1.0);
+            MediaRange { kind, parameters, quality }
+        })
+        .collect();
+    // Stable: equals keep the client's order.
+    all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    all
+}
+
+/// Chooses a representation. `aggregated` tells whether the path offers discovery lists.
+pub fn accept(header: Option<&str>, aggregated: bool) -> ApiResult<Accepted> {
+    let header = header.unwrap_or_default();
+    if header.is_empty() {
+        return Ok(Accepted::default());
+    }
+    for range in ranges(header) {
+        let encoding = match range.kind {
+            "application/json" | "*/*" => Encoding::Json,
+            "application/yaml" => Encoding::Yaml,
+            _ => continue,
+        };
+        if let Some(shape) = shape(&range, aggregated) {
+            return Ok(Accepted { encoding, shape });
+        }
+    }
+    Err(not_acceptable())
+}
+
+fn shape(range: &MediaRange<'_>, aggregated: bool) -> Option<Shape> {
+    let (target, group, version) = (range.get("as"), range.get("g"), range.get("v"));
+    match (target, group, version) {
+        ("", _, _) => Some(Shape::Object),
+        ("Table", "meta.k8s.io", "v1" | "v1beta1") if !aggregated => Some(Shape::Table),
+        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") if !aggregated => {
+            Some(Shape::PartialMetadata)
+        }
+        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if aggregated => Some(Shape::Aggregated { beta: false }),
+        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") if aggregated => {
+            Some(Shape::Aggregated { beta: true })
+        }
+        _ => None,
+    }
+}
+
+pub fn not_acceptable() -> ApiError {
+    let text = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    ApiError::new(Reason::NotAcceptable, text).with_details(Details::default())
+}
+
+/// The media type without parameters, lower case.
+pub fn media_type(header: Option<&str>) -> String {
+    header.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_lowercase()
+}
+
+/// JSON or YAML of a request body; 415 for anything else, so that clients fall back from protobuf.
+pub fn body_encoding(header: Option<&str>) -> ApiResult<Encoding> {
+    match media_type(header).as_str() {
+        "" | "application/json" | "*/*" => Ok(Encoding::Json),
+        "application/yaml" => Ok(Encoding::Yaml),
+        _ => Err(ApiError::new(
+            Reason::UnsupportedMediaType,
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_offer_the_server_has_wins() {
+        let object = Accepted::default();
+        let table = Accepted { shape: Shape::Table, ..object };
+        let cases = [
+            ("", Ok(object)),
+            ("*/*", Ok(object)),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Ok(table)),
+            ("application/vnd.kubernetes.protobuf,application/json", Ok(object)),
+            ("text/html,application/xml;q=0.9,*/*;q=0.8", Ok(object)),
+            ("application/json;as=Table;v=v9;g=meta.k8s.io", Err(406)),
+            ("application/vnd.kubernetes.protobuf", Err(406)),
+        ];
+        for (header, expected) in cases {
+            assert_eq!(accept(Some(header), false).map_err(|e| e.code), expected, "{header}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Answers: objects, lists, tables and Statuses as bytes.
+
+use axum::body::Body;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use serde_json::{Value, json};
+
+use crate::http::Response;
+use crate::http::negotiate::{Accepted, Encoding, Shape};
+use crate::registry::resource::ResourceRef;
+use crate::registry::{List, Page};
+use crate::status::{ApiError, ApiResult};
+use crate::table::{IncludeObject, ListMeta, partial_object_metadata, partial_object_metadata_list, table};
+
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
+const WARNING: HeaderName = HeaderName::from_static("warning");
+
+/// A plain answer.
+pub fn bytes(code: u16, content_type: HeaderValue, body: impl Into<Body>) -> Response {
+    let mut response = http::Response::new(body.into());
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+pub fn text(code: u16, body: impl Into<Body>) -> Response {
+    bytes(code, HeaderValue::from_static("text/plain; charset=utf-8"), body)
+}
+
+/// A JSON (or YAML) value.
+pub fn value(code: u16, encoding: Encoding, value: &Value) -> Response {
+    match encoding {
+        Encoding::Json => bytes(code, JSON, value.to_string()),
+        Encoding::Yaml => match serde_saphyr::to_string(value) {
+            Ok(yaml) => bytes(code, YAML, yaml),
+            Err(e) => error(&ApiError::internal(e)),
+        },
+    }
+}
+
+/// A failure as a Status.
+pub fn error(error: &ApiError) -> Response {
+    let mut response = value(error.code, Encoding::Json, &error.to_status());
+    if let Some(seconds) = error.details.as_ref().and_then(|d| d.retry_after_seconds) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// One object in the shape the client asked for.
+pub fn object(
+    code: u16,
+    accepted: Accepted,
+    resource: &ResourceRef,
+    object: &Value,
+    include: &str,
+) -> ApiResult<Response> {
+    let shaped = match accepted.shape {
+        Shape::Table => {
+            let include = IncludeObject::parse(include)?;
+            let columns = resource.printer.columns(&docs);
+            let now = jiff::Timestamp::now();
+            table(&resource.printer, Some(columns), [object], &ListMeta::of(object), include, now)
+        }
+        Shape::PartialMetadata => partial_object_metadata(object),
+        Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, accepted.encoding, object)),
+    };
+    Ok(value(code, accepted.encoding, &shaped))
+}
+
+/// Descriptions of columns that show a published field.
+pub(crate) fn docs(_definition: &str, _field: &str) -> Option<String> {
+    None
+}
+
+/// Items of built-in kinds carry no kind of their own.
+fn untyped(resource: &ResourceRef) -> bool {
+    resource.strategy.schema().is_some_and(|schema| schema.name.is_some())
+}
+
+fn list_meta(revision: u64, continue_token: &str, remaining: Option<usize>) -> ListMeta {
+    ListMeta {
+        resource_version: revision.to_string(),
+        continue_token: continue_token.to_owned(),
+        remaining_item_count: remaining.and_then(|n| i64::try_from(n).ok()),
+    }
+}
+
+/// A list in the shape the client asked for.
+pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &str) -> ApiResult<Response> {
+    let meta = list_meta(list.revision, &list.continue_token, list.remaining);
+    let shaped = match accepted.shape {
+        Shape::Table => {
+            let include = IncludeObject::parse(include)?;
+            let columns = resource.printer.columns(&docs);
+            table(&resource.printer, Some(columns), &list.objects, &meta, include, jiff::Timestamp::now())
+        }
+        Shape::PartialMetadata => partial_object_metadata_list(&list.objects, &meta),
+        Shape::Object | Shape::Aggregated { .. } => collection(resource, list.objects, &meta),
+    };
+    Ok(value(200, accepted.encoding, &shaped))
+}
+
+/// `<Kind>List` of objects.
+pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMeta) -> Value {
+    if untyped(resource) {
+        for object in objects.iter_mut().filter_map(Value::as_object_mut) {
+            object.remove("kind");
+            object.remove("apiVersion");
+        }
+    }
+    json!({
+        "kind": resource.list_kind, "apiVersion": resource.gvr.api_version(), "metadata": meta.to_json(), "items": objects,
+    })
+}
+
+/// A list of objects that are served as they are stored, without parsing them.
+pub fn page(resource: &ResourceRef, page: &Page) -> ApiResult<Response> {
+    let typed = !untyped(resource);
+    let meta = list_meta(page.revision, &page.continue_token, page.remaining).to_json();
+    let mut out = Vec::with_capacity(256 + page.records.iter().map(|r| r.body.size() * 3).sum::<usize>());
+    let quoted = |text: &str| Value::from(text).to_string();
+    out.extend_from_slice(b"{\"kind\":");
+    out.extend_from_slice(quoted(&resource.list_kind).as_bytes());
+    out.extend_from_slice(b",\"apiVersion\":");
+    out.extend_from_slice(quoted(&resource.gvr.api_version()).as_bytes());
+    out.extend_from_slice(format!(",\"metadata\":{meta},\"items\":[").as_bytes());
+    let damaged = crate::registry::storage_error;
+    for (i, record) in page.records.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        record.body.write_json(&mut out, record.revision, typed).map_err(damaged)?;
+    }
+    out.extend_from_slice(b"]}");
+    Ok(bytes(200, JSON, out))
+}
+
+/// Adds one `Warning` header per text.
+pub fn warn(response: &mut Response, warnings: &[String]) {
+    let mut seen: Vec<&String> = Vec::new();
+    for text in warnings {
+        if seen.contains(&text) {
+            continue;
+        }
+        seen.push(text);
+        let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(header) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(WARNING, header);
+        }
+    }
+}

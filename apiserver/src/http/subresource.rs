@@ -1,0 +1,255 @@
+//! Subresources: status and its like, scale, bindings, evictions, tokens, and conversations.
+
+use axum::extract::Request;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::http::handler::{self, Call, namespace};
+use crate::http::{Response, body, negotiate, respond};
+use crate::registry::connect::ConnectRequest;
+use crate::registry::object::{Object, time};
+use crate::registry::options::{DeleteOptions, WriteOptions};
+use crate::registry::resource::{Gvr, ResourceRef, Subresource};
+use crate::registry::strategy::RequestContext;
+use crate::registry::{Change, Edit, scale_of, unknown_method, unknown_path};
+use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
+
+/// Subresources that are views of the object itself.
+const VIEWS: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
+
+pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+    let info = call.info.clone();
+    let subresource =
+        resource.subresources.iter().find(|s| s.name == info.subresource).cloned().ok_or_else(unknown_path)?;
+    let verb = match info.verb.as_str() {
+        "list" | "watch" => "get",
+        other => other,
+    };
+    if !info.named || !subresource.verbs.contains(&verb) {
+        return Err(unknown_method());
+    }
+    if !info.rest.is_empty() && info.subresource != "proxy" {
+        return Err(unknown_path());
+    }
+    if VIEWS.contains(&subresource.name) {
+        return match verb {
+            "get" => handler::get(call, resource).await,
+            "update" => handler::update(call, resource, request).await,
+            "patch" => handler::patch(call, resource, request).await,
+            _ => Err(unknown_method()),
+        };
+    }
+    match subresource.name {
+        "scale" => scale(call, resource, request).await,
+        "binding" | "eviction" | "token" if call.method == Method::POST => {
+            let options = call.write_options("CreateOptions")?;
+            let object = posted(call, &subresource, request).await?;
+            let ctx = call.context(options.dry_run);
+            match subresource.name {
+                "binding" => bind(call, &ctx, &object).await,
+                "eviction" => evict(call, &ctx, &object).await,
+                _ => token(call, &ctx, &object).await,
+            }
+        }
+        _ => connect(call, resource, request).await,
+    }
+}
+
+/// A body of the subresource's own kind.
+async fn posted(call: &Call, subresource: &Subresource, request: Request) -> ApiResult<Value> {
+    let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+    let bytes = body::read(request.into_body()).await?;
+    let mut object = body::json(&bytes, encoding)?;
+    let api_version = Gvr::new(&subresource.group, &subresource.version, "").api_version();
+    object["kind"] = subresource.kind.clone().into();
+    if object["apiVersion"].as_str().is_none_or(str::is_empty) {
+        object["apiVersion"] = api_version.into();
+    }
+    Ok(object)
+}
+
+async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+    let registry = call.api.registry.clone();
+    let namespace = namespace(&call.info, resource).to_owned();
+    let name = call.info.name.clone();
+    if call.method == Method::GET {
+        let object = registry.get(resource, &namespace, &name).await?;
+        return Ok(respond::value(200, call.accepted.encoding, &scale_of(resource, &object)?));
+    }
+    let (change, options) = if call.method == Method::PUT {
+        let options = call.write_options("UpdateOptions")?;
+        let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+        let scale = body::json(&body::read(request.into_body()).await?, encoding)?;
+        (Change::Replace(scale), options)
+    } else {
+        let options = call.write_options("PatchOptions")?;
+        (Change::Patch(handler::read_patch(call, resource, request).await?), options)
+    };
+    let ctx = RequestContext { namespace, ..call.context(options.dry_run) };
+    let change = Change::Scale(Box::new(change));
+    let (object, _) = registry.update(resource, &ctx, &name, &change, &options, &mut call.warnings).await?;
+    Ok(respond::value(200, call.accepted.encoding, &scale_of(resource, &object)?))
+}
+
+fn success(code: u16, call: &Call) -> Response {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
+    respond::value(code, call.accepted.encoding, &status)
+}
+
+/// Assigns a pod to a node.
+pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value) -> ApiResult<Response> {
+    let pods = call.api.registry.resource(&Gvr::new("", "v1", "pods"))?;
+    let name = if call.info.subresource == "binding" { call.info.name.clone() } else { binding.name().to_owned() };
+    let target = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
+    if target.is_empty() {
+        let error = crate::status::FieldError::required("target.name", "");
+        return Err(ApiError::invalid("", "Binding", &name, vec![error]));
+    }
+    let annotations = binding["metadata"]["annotations"].clone();
+    let (now, pod) = (time(ctx.now), name.clone());
+    let edit = Edit(std::sync::Arc::new(move |object: &mut Value| {
+        let conflict = |why: String| Err(ApiError::conflict("", "pods/binding", &pod, why));
+        if object.is_deleting() {
+            return conflict(format!("pod {pod} is being deleted, cannot be assigned to a host"));
+        }
+        if let Some(node) = object["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()) {
+            return conflict(format!("pod {pod} is already assigned to node {node:?}"));
+        }
+        object["spec"]["nodeName"] = target.clone().into();
+        for (key, value) in annotations.as_object().into_iter().flatten() {
+            object["metadata"]["annotations"][key] = value.clone();
+        }
+        set_condition(
+            object,
+            json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
+        );
+        Ok(())
+    }));
+    // The write touches spec and status alike; it is the server's own.
+    let ctx = RequestContext { subresource: "binding".into(), ..ctx.clone() };
+    let options = WriteOptions { raw: json!({}), ..call.write_options("CreateOptions")? };
+    let registry = call.api.registry.clone();
+    registry.update(&pods, &ctx, &name, &Change::Edit(edit), &options, &mut call.warnings).await?;
+    Ok(success(201, call))
+}
+
+fn set_condition(object: &mut Value, condition: Value) {
+    if !object["status"]["conditions"].is_array() {
+        object["status"]["conditions"] = json!([]);
+    }
+    if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
+        conditions.retain(|c| c["type"] != condition["type"]);
+        conditions.push(condition);
+    }
+}
+
+/// Deletes a pod unless a disruption budget forbids it.
+async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Value) -> ApiResult<Response> {
+    let registry = call.api.registry.clone();
+    let name = call.info.name.clone();
+    if !eviction.name().is_empty() && eviction.name() != name {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let pods = registry.resource(&Gvr::new("", "v1", "pods"))?;
+    let pod = registry.get(&pods, &ctx.namespace, &name).await?;
+    let budgets = registry.resource(&Gvr::new("policy", "v1", "poddisruptionbudgets"))?;
+    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
+    if !finished && !pod.is_deleting() {
+        let mut matching = Vec::new();
+        for budget in registry.list(&budgets, &ctx.namespace, &Default::default()).await?.objects {
+            let selector = crate::registry::selector::LabelSelector::from_object(budget["spec"].get("selector"));
+            if selector.is_ok_and(|s| s.matches(pod.labels())) {
+                matching.push(budget);
+            }
+        }
+        if matching.len() > 1 {
+            let text =
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            return Err(crate::registry::unexpected(text));
+        }
+        if let Some(budget) = matching.first() {
+            spend(call, ctx, &budgets, budget, &name).await?;
+        }
+    }
+    let raw = eviction.get("deleteOptions").filter(|o| o.is_object()).cloned().unwrap_or_else(|| json!({}));
+    let options = DeleteOptions::parse(Some(raw), &call.query)?;
+    let ctx = RequestContext { subresource: String::new(), ..ctx.clone() };
+    registry.delete(&pods, &ctx, &name, &options, &mut call.warnings).await?;
+    Ok(success(201, call))
+}
+
+/// Takes one disruption from a budget, or refuses with 429.
+async fn spend(
+    call: &mut Call,
+    ctx: &RequestContext,
+    budgets: &ResourceRef,
+    budget: &Value,
+    pod: &str,
+) -> ApiResult<()> {
+    let name = budget.name().to_owned();
+    let (pod, now) = (pod.to_owned(), time(ctx.now));
+    let edit = Edit(std::sync::Arc::new(move |budget: &mut Value| {
+        let status = &budget["status"];
+        let number = |key: &str| status[key].as_i64().unwrap_or(0);
+        let refuse = |text: String| {
+            let cause = Cause { reason: "DisruptionBudget".into(), message: text, ..Cause::default() };
+            let details = Details { causes: vec![cause], ..Details::default() };
+            Err(ApiError::new(
+                Reason::TooManyRequests,
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+            )
+            .with_details(details))
+        };
+        if number("observedGeneration") < budget.generation() {
+            let name = budget.name();
+            return refuse(format!("The disruption budget {name} is still being processed by the server."));
+        }
+        if number("disruptionsAllowed") <= 0 {
+            return refuse(format!(
+                "The disruption budget {} needs {} healthy pods and has {} currently",
+                budget.name(),
+                number("desiredHealthy"),
+                number("currentHealthy")
+            ));
+        }
+        let left = number("disruptionsAllowed") - 1;
+        budget["status"]["disruptionsAllowed"] = left.into();
+        budget["status"]["disruptedPods"][&pod] = now.clone().into();
+        Ok(())
+    }));
+    let ctx = RequestContext { subresource: "status".into(), ..ctx.clone() };
+    let options = call.write_options("CreateOptions")?;
+    let registry = call.api.registry.clone();
+    registry.update(budgets, &ctx, &name, &Change::Edit(edit), &options, &mut call.warnings).await?;
+    Ok(())
+}
+
+/// `serviceaccounts/token`: a signed token for a service account.
+async fn token(call: &mut Call, ctx: &RequestContext, request: &Value) -> ApiResult<Response> {
+    let accounts = call.api.registry.resource(&Gvr::new("", "v1", "serviceaccounts"))?;
+    let account = call.api.registry.get(&accounts, &ctx.namespace, &call.info.name).await?;
+    let issued = call.api.authenticator.issue(&call.api.registry, ctx, &account, request).await?;
+    Ok(respond::value(201, call.accepted.encoding, &issued))
+}
+
+async fn connect(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+    let info = call.info.clone();
+    let registry = call.api.registry.clone();
+    let Some(connect) = registry.connect(&resource.gvr.group, &resource.gvr.resource, &info.subresource) else {
+        return Err(unknown_path());
+    };
+    let ctx = call.context(false);
+    // Missing parents are the server's business, everything else the backend's.
+    registry.get(resource, namespace(&info, resource), &info.name).await?;
+    registry.admit_connect(resource, &ctx, &info.name, &Value::Null, &mut call.warnings).await?;
+    Ok(connect
+        .connect(ConnectRequest {
+            ctx,
+            namespace: info.namespace.clone(),
+            name: info.name.clone(),
+            subresource: info.subresource.clone(),
+            rest: info.rest.clone(),
+            request,
+        })
+        .await)
+}

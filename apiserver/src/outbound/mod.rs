@@ -1,0 +1,230 @@
+//! Calls to other servers: webhooks and extension API servers, by URL or by Service.
+//!
+//! [`Outbound`] keeps pooled HTTPS clients, one per (trust, server name, identity). Services are found through a
+//! [`ServiceResolver`]: endpoints in the cluster, external names, or a service inside this process.
+
+mod services;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use base64::Engine;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use lru::LruCache;
+use parking_lot::Mutex;
+use rustls_pki_types::ServerName;
+use serde_json::Value;
+
+pub use services::{ClusterServices, Endpoint, InProcess, InProcessServices, ResolveError, ServiceResolver};
+pub use tls::Identity;
+
+type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
+
+/// Clients kept; the least used one goes first.
+const CLIENTS: usize = 64;
+/// Idle connections kept per host.
+const IDLE: usize = 16;
+
+/// A Service with the port and path to call.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ServiceRef {
+    pub namespace: String,
+    pub name: String,
+    pub port: u16,
+    /// With a leading slash, or empty.
+    pub path: String,
+}
+
+impl ServiceRef {
+    /// The name its certificate must carry.
+    pub fn server_name(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
+    }
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Place {
+    Url(String),
+    Service(ServiceRef),
+}
+
+/// A server and how far it is trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    pub place: Place,
+    /// PEM; the system's roots when empty.
+    pub ca_bundle: Vec<u8>,
+    /// Accepts any certificate.
+    pub insecure: bool,
+}
+
+/// Why a call failed, worded as Go's HTTP client words it.
+#[derive(Debug, thiserror::Error)]
+pub enum OutboundError {
+    #[error("clientConfig: {0}")]
+    Config(String),
+    #[error("{0}")]
+    Resolve(#[from] ResolveError),
+    #[error("{verb} {url:?}: {why}")]
+    Call { verb: String, url: String, why: String },
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("request: {0}")]
+    Request(#[from] http::Error),
+}
+
+impl Target {
+    /// From a `clientConfig` of a webhook: `url` or `service`, and `caBundle`.
+    pub fn parse(config: &Value) -> Result<Self, OutboundError> {
+        let bundle = config.get("caBundle").and_then(Value::as_str).unwrap_or("");
+        let ca_bundle = base64::engine::general_purpose::STANDARD
+            .decode(bundle)
+            .map_err(|e| OutboundError::Config(format!("caBundle: {e}")))?;
+        let place = match (config.get("url").and_then(Value::as_str), config.get("service")) {
+            (Some(url), _) => Place::Url(url.to_owned()),
+            (None, Some(service)) => Place::Service(ServiceRef::parse(service)),
+            (None, None) => return Err(OutboundError::Config("exactly one of url or service is required".into())),
+        };
+        Ok(Self { place, ca_bundle, insecure: false })
+    }
+
+    /// The URL as messages show it.
+    pub fn url(&self) -> String {
+        match &self.place {
+            Place::Url(url) => url.clone(),
+            Place::Service(service) => format!("https://{}:{}{}", service.server_name(), service.port, service.path),
+        }
+    }
+}
+
+impl ServiceRef {
+    pub fn parse(service: &Value) -> Self {
+        let text = |key: &str| service.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+        let port = service.get("port").and_then(Value::as_u64).and_then(|p| u16::try_from(p).ok()).unwrap_or(443);
+        let path = text("path");
+        let path = if path.is_empty() || path.starts_with('/') { path } else { format!("/{path}") };
+        Self { namespace: text("namespace"), name: text("name"), port, path }
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct ClientKey {
+    ca_bundle: Vec<u8>,
+    insecure: bool,
+    server_name: Option<String>,
+    with_identity: bool,
+}
+
+/// See the module.
+pub struct Outbound {
+    resolver: Arc<dyn ServiceResolver>,
+    /// Presented to extension API servers.
+    identity: Option<Identity>,
+    clients: Mutex<LruCache<ClientKey, HttpsClient>>,
+}
+
+impl std::fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Outbound")
+    }
+}
+
+impl Outbound {
+    pub fn new(resolver: Arc<dyn ServiceResolver>, identity: Option<Identity>) -> Self {
+        let size = std::num::NonZeroUsize::new(CLIENTS).unwrap_or(std::num::NonZeroUsize::MIN);
+        Self { resolver, identity, clients: Mutex::new(LruCache::new(size)) }
+    }
+
+    /// Sends a request whose URI is only a path with query, appended to the target's own path. `with_identity` presents the
+    /// client certificate.
+    pub async fn send(
+        &self,
+        target: &Target,
+        mut request: http::Request<Body>,
+        with_identity: bool,
+    ) -> Result<http::Response<Body>, OutboundError> {
+        let suffix = request.uri().path_and_query().map_or(String::new(), ToString::to_string);
+        let (base, server_name) = match &target.place {
+            Place::Url(url) => (url.clone(), None),
+            Place::Service(service) => match self.resolver.resolve(&service.namespace, &service.name, service.port)? {
+                Endpoint::InProcess(service) => return Ok(service.serve(request).await),
+                Endpoint::Address { host, port } => {
+                    let host = if host.contains(':') { format!("[{host}]") } else { host };
+                    (format!("https://{host}:{port}{}", service.path), Some(service.server_name()))
+                }
+            },
+        };
+        if let Some(name) = &server_name {
+            let host = http::HeaderValue::from_str(name).map_err(http::Error::from)?;
+            request.headers_mut().insert(http::header::HOST, host);
+        }
+        let base = base.trim_end_matches('/');
+        let suffix = if suffix == "/" { "" } else { suffix.as_str() };
+        let suffix = suffix.strip_prefix("/?").map_or(suffix.to_owned(), |query| format!("?{query}"));
+        let url = format!("{base}{suffix}");
+        *request.uri_mut() = url.parse().map_err(|e: http::uri::InvalidUri| OutboundError::Config(e.to_string()))?;
+        let verb = go_verb(request.method());
+        let shown = format!("{}{suffix}", target.url().trim_end_matches('/'));
+        let client = self.client(target, server_name, with_identity)?;
+        let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        match client.request(request).await {
+            Ok(response) => Ok(response.map(Body::new)),
+            Err(error) => Err(OutboundError::Call { verb, url: shown, why: tls::explain(&error, &address) }),
+        }
+    }
+
+    fn client(
+        &self,
+        target: &Target,
+        server_name: Option<String>,
+        with_identity: bool,
+    ) -> Result<HttpsClient, OutboundError> {
+        let key = ClientKey {
+            ca_bundle: target.ca_bundle.clone(),
+            insecure: target.insecure,
+            server_name,
+            with_identity: with_identity && self.identity.is_some(),
+        };
+        let mut clients = self.clients.lock();
+        if let Some(client) = clients.get(&key) {
+            return Ok(client.clone());
+        }
+        let identity = self.identity.as_ref().filter(|_| key.with_identity);
+        let config = tls::client_config(&target.ca_bundle, target.insecure, identity)?;
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(Duration::from_secs(10)));
+        http.set_nodelay(true);
+        let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+        let connector = match &key.server_name {
+            Some(name) => {
+                let name = ServerName::try_from(name.clone()).map_err(|e| OutboundError::Config(e.to_string()))?;
+                builder
+                    .with_server_name_resolver(FixedServerNameResolver::new(name))
+                    .enable_http1()
+                    .wrap_connector(http)
+            }
+            None => builder.enable_http1().wrap_connector(http),
+        };
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(Duration::from_secs(60))
+            .pool_max_idle_per_host(IDLE)
+            .set_host(key.server_name.is_none())
+            .build(connector);
+        clients.put(key, HttpsClient::clone(&client));
+        Ok(client)
+    }
+}
+
+/// `Post`, `Get`: the method as Go's url.Error prints it.
+fn go_verb(method: &http::Method) -> String {
+    let lower = method.as_str().to_lowercase();
+    let mut letters = lower.chars();
+    letters.next().map_or(String::new(), |first| first.to_ascii_uppercase().to_string() + letters.as_str())
+}

@@ -1,0 +1,121 @@
+//! Finding what stands behind a Service.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use axum::body::Body;
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use crate::registry::Registry;
+use crate::storage::{ObjectKey, ResourceKey};
+
+/// A server in this process, reachable as a Service.
+#[async_trait]
+pub trait InProcess: Send + Sync {
+    async fn serve(&self, request: http::Request<Body>) -> http::Response<Body>;
+}
+
+/// Where a Service port leads.
+#[derive(Clone)]
+pub enum Endpoint {
+    Address { host: String, port: u16 },
+    InProcess(Arc<dyn InProcess>),
+}
+
+/// Why a Service leads nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    #[error("service \"{0}\" not found")]
+    NotFound(String),
+    #[error("service \"{name}\" has no port {port}")]
+    NoPort { name: String, port: u16 },
+    #[error("no endpoints available for service \"{0}\"")]
+    NoEndpoints(String),
+}
+
+/// From a Service to something to call.
+pub trait ServiceResolver: Send + Sync {
+    fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<Endpoint, ResolveError>;
+}
+
+/// Services inside the process, by (namespace, name).
+#[derive(Default)]
+pub struct InProcessServices {
+    services: RwLock<HashMap<(String, String), Arc<dyn InProcess>>>,
+}
+
+impl InProcessServices {
+    pub fn mount(&self, namespace: &str, name: &str, service: Arc<dyn InProcess>) {
+        self.services.write().insert((namespace.to_owned(), name.to_owned()), service);
+    }
+
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<dyn InProcess>> {
+        self.services.read().get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+}
+
+/// Resolves in-process services first, then the Service and EndpointSlice objects of the registry.
+pub struct ClusterServices {
+    registry: Weak<Registry>,
+    pub local: InProcessServices,
+}
+
+impl ClusterServices {
+    pub fn new(registry: &Arc<Registry>) -> Self {
+        Self { registry: Arc::downgrade(registry), local: InProcessServices::default() }
+    }
+}
+
+impl ServiceResolver for ClusterServices {
+    fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<Endpoint, ResolveError> {
+        if let Some(service) = self.local.get(namespace, name) {
+            return Ok(Endpoint::InProcess(service));
+        }
+        let absent = || ResolveError::NotFound(name.to_owned());
+        let registry = self.registry.upgrade().ok_or_else(absent)?;
+        let record = registry
+            .store
+            .get(&ResourceKey::new("", "services"), &ObjectKey::new(namespace, name))
+            .ok_or_else(absent)?;
+        let service = record.body.value(record.revision).map_err(|_| absent())?;
+        let slices =
+            registry.store.list(&ResourceKey::new("discovery.k8s.io", "endpointslices"), namespace, None, None, 0);
+        let slices: Vec<Value> = slices
+            .map(|listing| listing.records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect())
+            .unwrap_or_default();
+        address(&service, &slices, port)
+    }
+}
+
+/// The pure part: a Service and the slices of its namespace give an address.
+pub(super) fn address(service: &Value, slices: &[Value], port: u16) -> Result<Endpoint, ResolveError> {
+    let text = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+    let name = text(service, "/metadata/name");
+    if text(service, "/spec/type") == "ExternalName" {
+        return Ok(Endpoint::Address { host: text(service, "/spec/externalName"), port });
+    }
+    let ports = service.pointer("/spec/ports").and_then(Value::as_array);
+    let wanted = ports.into_iter().flatten().find(|p| p["port"].as_u64() == Some(u64::from(port)));
+    let Some(wanted) = wanted else { return Err(ResolveError::NoPort { name, port }) };
+    let port_name = text(wanted, "/name");
+    let own = |slice: &&Value| {
+        slice.pointer("/metadata/labels/kubernetes.io~1service-name").is_some_and(|n| *n == name.as_str())
+    };
+    for slice in slices.iter().filter(own) {
+        let target = slice["ports"].as_array().into_iter().flatten().find(|p| text(p, "/name") == port_name);
+        let Some(target) = target.and_then(|p| p["port"].as_u64()).and_then(|p| u16::try_from(p).ok()) else {
+            continue;
+        };
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            if endpoint.pointer("/conditions/ready") == Some(&Value::Bool(false)) {
+                continue;
+            }
+            if let Some(host) = endpoint["addresses"][0].as_str() {
+                return Ok(Endpoint::Address { host: host.to_owned(), port: target });
+            }
+        }
+    }
+    Err(ResolveError::NoEndpoints(name))
+}

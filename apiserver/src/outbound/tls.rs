@@ -1,0 +1,152 @@
+//! TLS of outgoing calls: whom to trust, who we are, and what to say when it fails.
+
+use std::error::Error as _;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+/// Where distributions keep the trusted roots.
+const SYSTEM_ROOTS: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/ca-bundle.pem",
+];
+
+/// A client certificate with its key, PEM.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+}
+
+pub(super) fn client_config(
+    ca_bundle: &[u8],
+    insecure: bool,
+    identity: Option<&Identity>,
+) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder = if insecure {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer {
+            algorithms: provider.signature_verification_algorithms,
+        }))
+    } else {
+        builder.with_root_certificates(roots(ca_bundle)?)
+    };
+    match identity {
+        Some(identity) => {
+            let chain = CertificateDer::pem_slice_iter(&identity.certificate)
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|e| rustls::Error::General(format!("client certificate: {e}")))?;
+            let key = PrivateKeyDer::from_pem_slice(&identity.key)
+                .map_err(|e| rustls::Error::General(format!("client key: {e}")))?;
+            builder.with_client_auth_cert(chain, key)
+        }
+        None => Ok(builder.with_no_client_auth()),
+    }
+}
+
+fn roots(ca_bundle: &[u8]) -> Result<RootCertStore, rustls::Error> {
+    let mut store = RootCertStore::empty();
+    let system;
+    let pem = if ca_bundle.is_empty() {
+        system = SYSTEM_ROOTS.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default();
+        system.as_slice()
+    } else {
+        ca_bundle
+    };
+    let certificates: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
+    if certificates.is_empty() && !ca_bundle.is_empty() {
+        return Err(rustls::Error::General(
+            "unable to load root certificates: unable to parse bytes as PEM block".into(),
+        ));
+    }
+    store.add_parsable_certificates(certificates);
+    Ok(store)
+}
+
+/// Accepts every server, for `insecureSkipTLSVerify`.
+#[derive(Debug)]
+struct AnyServer {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        CryptoProvider::get_default()
+            .map_or(self.algorithms, |provider| provider.signature_verification_algorithms)
+            .supported_schemes()
+    }
+}
+
+/// The root of a failed call, in the words operators search for.
+pub(super) fn explain(error: &hyper_util::client::legacy::Error, address: &str) -> String {
+    let mut source = error.source();
+    let mut last = error.to_string();
+    while let Some(inner) = source {
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            match io.kind() {
+                std::io::ErrorKind::ConnectionRefused => {
+                    return format!("dial tcp {address}: connect: connection refused");
+                }
+                std::io::ErrorKind::TimedOut => return format!("dial tcp {address}: i/o timeout"),
+                std::io::ErrorKind::ConnectionReset => return "read: connection reset by peer".into(),
+                std::io::ErrorKind::UnexpectedEof => return "EOF".into(),
+                _ => {}
+            }
+            if let Some(rustls::Error::InvalidCertificate(why)) =
+                io.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>())
+            {
+                return format!("tls: failed to verify certificate: x509: {}", certificate(why));
+            }
+        }
+        last = inner.to_string();
+        source = inner.source();
+    }
+    last
+}
+
+fn certificate(why: &rustls::CertificateError) -> String {
+    match why {
+        rustls::CertificateError::UnknownIssuer => "certificate signed by unknown authority".into(),
+        rustls::CertificateError::Expired | rustls::CertificateError::ExpiredContext { .. } => {
+            "certificate has expired or is not yet valid".into()
+        }
+        other => other.to_string(),
+    }
+}

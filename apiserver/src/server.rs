@@ -1,0 +1,215 @@
+//! The public face of the crate: configure, start, serve, get clients, stop.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::Admission;
+use crate::authn::{Authenticator, Authority, TokenSigner};
+use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
+use crate::error::{Error, Result};
+use crate::http::client::InProcessService;
+use crate::http::{self, Api};
+use crate::registry::Registry;
+use crate::registry::catalog::Catalog;
+use crate::registry::lifecycle::NamespaceLifecycle;
+use crate::registry::resource::ResourceInfo;
+use crate::registry::strategy::UserInfo;
+use crate::storage::{Durability, Journal, Limits, MemoryJournal, SqliteJournal, Store};
+
+/// Where a server keeps its objects and keys.
+#[derive(Debug, Clone)]
+pub enum Data {
+    /// Nowhere: everything is gone with the process.
+    Memory,
+    Directory {
+        path: PathBuf,
+        durability: Durability,
+    },
+}
+
+/// What a server is started with.
+pub struct Config {
+    /// Shown in certificates and kubeconfigs.
+    pub name: String,
+    pub data: Data,
+    /// The served resources; see `builtin::resources`.
+    pub resources: Vec<ResourceInfo>,
+    pub history: Limits,
+    /// Static bearer tokens.
+    pub tokens: HashMap<String, UserInfo>,
+    /// Answer requests without credentials as `system:anonymous`.
+    pub anonymous: bool,
+    /// Names and addresses in the serving certificate.
+    pub names: Vec<String>,
+}
+
+impl Config {
+    /// A server of the built-in kinds.
+    pub fn new(name: &str, data: Data) -> Self {
+        Self {
+            name: name.to_owned(),
+            data,
+            resources: crate::builtin::resources(),
+            history: Limits::default(),
+            tokens: HashMap::new(),
+            anonymous: true,
+            names: ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+                .map(String::from)
+                .to_vec(),
+        }
+    }
+}
+
+/// A running server. Cloning shares it.
+#[derive(Clone)]
+pub struct ApiServer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    api: Arc<Api>,
+    router: Router,
+    authority: Authority,
+    tls: Arc<rustls::ServerConfig>,
+    tasks: Mutex<JoinSet<()>>,
+    stopped: CancellationToken,
+}
+
+impl ApiServer {
+    /// Opens the data, writes default objects, starts the server's own tasks. Nothing listens yet.
+    pub async fn start(config: Config) -> Result<Self> {
+        let (journal, authority, signer): (Box<dyn Journal>, _, _) = match &config.data {
+            Data::Memory => {
+                (Box::<MemoryJournal>::default(), Authority::generate(&config.name)?, TokenSigner::generate()?)
+            }
+            Data::Directory { path, durability } => {
+                let journal = SqliteJournal::open(path, *durability).await?;
+                let pki = path.join("pki");
+                (Box::new(journal), Authority::open(&pki, &config.name)?, TokenSigner::open(&pki)?)
+            }
+        };
+        let store = Store::open(journal, config.history).await?;
+        let registry = Arc::new(Registry::new(store, Catalog::new(config.resources)));
+        let stopped = CancellationToken::new();
+        let authenticator =
+            Arc::new(Authenticator::new(registry.clone(), Arc::new(signer), config.tokens, config.anonymous));
+        let authorizer = Arc::new(Authorizer::new(registry.clone()));
+        let api = Arc::new(Api::new(registry.clone(), authenticator, authorizer.clone(), stopped.clone()));
+        let tls = authority.tls(&authority.server(&config.names)?)?;
+        let server = Self {
+            inner: Arc::new(Inner {
+                name: config.name,
+                router: http::service(api.clone()),
+                api,
+                authority,
+                tls,
+                tasks: Mutex::default(),
+                stopped: stopped.clone(),
+            }),
+        };
+        server.set_admission(Vec::new());
+        bootstrap::write_defaults(&registry).await?;
+        aggregate::pass(&registry).await?;
+        server.inner.tasks.lock().spawn(aggregate::run(registry, stopped));
+        Ok(server)
+    }
+
+    /// Sets the admission steps after the ones every server has (namespace lifecycle, RBAC escalation).
+    pub fn set_admission(&self, more: Vec<Arc<dyn Admission>>) {
+        let registry = &self.inner.api.registry;
+        let mut chain: Vec<Arc<dyn Admission>> = vec![
+            Arc::new(NamespaceLifecycle::new(registry)),
+            Arc::new(EscalationGuard::new(self.inner.api.authorizer.clone())),
+        ];
+        chain.extend(more);
+        registry.set_admission(chain);
+    }
+
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Objects without HTTP, for parts of the same process.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.inner.api.registry
+    }
+
+    pub fn api(&self) -> &Arc<Api> {
+        &self.inner.api
+    }
+
+    pub fn authority(&self) -> &Authority {
+        &self.inner.authority
+    }
+
+    /// The whole HTTP service; requests carry their own credentials.
+    pub fn router(&self) -> Router {
+        self.inner.router.clone()
+    }
+
+    /// The HTTP service acting as one user, without a socket.
+    pub fn service(&self, user: UserInfo) -> InProcessService {
+        InProcessService::new(self.router(), user, self.inner.stopped.clone())
+    }
+
+    /// A kube client acting as one user, without a socket.
+    pub fn client(&self, user: UserInfo) -> kube::Client {
+        self.service(user).client()
+    }
+
+    /// A kube client that may do everything.
+    pub fn admin(&self) -> kube::Client {
+        let groups = vec![crate::authz::MASTERS.to_owned()];
+        self.client(UserInfo { name: "system:admin".into(), groups, ..UserInfo::default() })
+    }
+
+    /// A kubeconfig with a fresh client certificate. `server_url` is `https://host:port`.
+    pub fn kubeconfig(&self, user: &str, groups: &[String], server_url: &str) -> Result<String> {
+        let credentials = self.inner.authority.client(user, groups)?;
+        Ok(self.inner.authority.kubeconfig(&self.inner.name, server_url, &credentials))
+    }
+
+    /// Runs a task that ends with the server.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.inner.tasks.lock().spawn(task);
+    }
+
+    /// Cancelled when the server stops.
+    pub fn stopped(&self) -> CancellationToken {
+        self.inner.stopped.clone()
+    }
+
+    /// Serves HTTPS on a socket until cancelled or stopped; watches end, running requests finish.
+    pub async fn serve(&self, listener: TcpListener, cancelled: CancellationToken) -> Result<()> {
+        let address = listener.local_addr();
+        let io = |source| Error::Io { path: PathBuf::from(format!("{address:?}")), source };
+        let either = self.inner.stopped.child_token();
+        let stop = either.clone();
+        let guard = async move {
+            cancelled.cancelled().await;
+            stop.cancel();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            served = http::serve::serve(listener, Some(self.inner.tls.clone()), self.router(), either) => served.map_err(io),
+            () = guard => Ok(()),
+        }
+    }
+
+    /// Ends watches and tasks, commits what is queued, closes the files.
+    pub async fn stop(&self) -> Result<()> {
+        self.inner.api.discovery.health.drain();
+        self.inner.stopped.cancel();
+        let mut tasks = std::mem::take(&mut *self.inner.tasks.lock());
+        while tasks.join_next().await.is_some() {}
+        self.inner.api.registry.store.close().await
+    }
+}

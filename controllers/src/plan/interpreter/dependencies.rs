@@ -1,0 +1,156 @@
+//! Objects a workload needs beside it: what its pod template refers to, and the parts of an imported Service.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::plan::object::{at, name, namespace, text};
+
+/// An object another one needs, by name or by label selector. Its JSON is what a binding's
+/// `resourcebinding.karmada.io/dependencies` annotation holds.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Dependency {
+    pub api_version: String,
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<Value>,
+}
+
+impl Dependency {
+    fn core(kind: &str, namespace: &str, name: &str) -> Self {
+        Dependency {
+            api_version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            label_selector: None,
+        }
+    }
+}
+
+pub fn of_pod_template(workload: &Value) -> Vec<Dependency> {
+    of_pod_spec(at(workload, &["spec", "template", "spec"]), namespace(workload))
+}
+
+pub fn of_cron_job(workload: &Value) -> Vec<Dependency> {
+    of_pod_spec(at(workload, &["spec", "jobTemplate", "spec", "template", "spec"]), namespace(workload))
+}
+
+pub fn of_pod(pod: &Value) -> Vec<Dependency> {
+    of_pod_spec(pod.get("spec"), namespace(pod))
+}
+
+/// Claims made from the set's own templates exist per pod in the member, so they are not shipped.
+pub fn of_stateful_set(workload: &Value) -> Vec<Dependency> {
+    let templates: BTreeSet<&str> =
+        list(workload, &["spec", "volumeClaimTemplates"]).map(|claim| text(claim, &["metadata", "name"])).collect();
+    let mut dependencies = of_pod_template(workload);
+    dependencies.retain(|dependency| {
+        dependency.kind != "PersistentVolumeClaim" || !templates.contains(dependency.name.as_str())
+    });
+    dependencies
+}
+
+pub fn of_ingress(ingress: &Value) -> Vec<Dependency> {
+    list(ingress, &["spec", "tls"])
+        .map(|tls| Dependency::core("Secret", namespace(ingress), text(tls, &["secretName"])))
+        .collect()
+}
+
+/// The Service derived from the import and that Service's endpoint slices.
+pub fn of_service_import(import: &Value) -> Vec<Dependency> {
+    let derived = format!("derived-{}", name(import));
+    let slices = Dependency {
+        api_version: "discovery.k8s.io/v1".to_owned(),
+        kind: "EndpointSlice".to_owned(),
+        namespace: namespace(import).to_owned(),
+        name: String::new(),
+        label_selector: Some(serde_json::json!({"matchLabels": {"kubernetes.io/service-name": derived}})),
+    };
+    vec![Dependency::core("Service", namespace(import), &derived), slices]
+}
+
+fn list<'a>(value: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value> {
+    at(value, path).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn of_pod_spec(spec: Option<&Value>, namespace: &str) -> Vec<Dependency> {
+    let Some(spec) = spec else { return Vec::new() };
+    let mut names = References::default();
+    for field in ["initContainers", "containers", "ephemeralContainers"] {
+        list(spec, &[field]).for_each(|container| names.container(container));
+    }
+    list(spec, &["volumes"]).for_each(|volume| names.volume(volume));
+    names.secrets.extend(list(spec, &["imagePullSecrets"]).map(|secret| text(secret, &["name"])));
+    let account = text(spec, &["serviceAccountName"]);
+    if account != "default" {
+        names.accounts.insert(account);
+    }
+    names.into_dependencies(namespace)
+}
+
+#[derive(Default)]
+struct References<'a> {
+    config_maps: BTreeSet<&'a str>,
+    secrets: BTreeSet<&'a str>,
+    accounts: BTreeSet<&'a str>,
+    claims: BTreeSet<&'a str>,
+}
+
+/// Where volume sources keep the name of a Secret.
+const VOLUME_SECRETS: [&[&str]; 11] = [
+    &["secret", "secretName"],
+    &["azureFile", "secretName"],
+    &["cephfs", "secretRef", "name"],
+    &["cinder", "secretRef", "name"],
+    &["flexVolume", "secretRef", "name"],
+    &["rbd", "secretRef", "name"],
+    &["scaleIO", "secretRef", "name"],
+    &["iscsi", "secretRef", "name"],
+    &["storageos", "secretRef", "name"],
+    &["csi", "nodePublishSecretRef", "name"],
+    &["csi", "nodeStageSecretRef", "name"],
+];
+
+impl<'a> References<'a> {
+    fn container(&mut self, container: &'a Value) {
+        for source in list(container, &["envFrom"]) {
+            self.config_maps.insert(text(source, &["configMapRef", "name"]));
+            self.secrets.insert(text(source, &["secretRef", "name"]));
+        }
+        for variable in list(container, &["env"]) {
+            self.config_maps.insert(text(variable, &["valueFrom", "configMapKeyRef", "name"]));
+            self.secrets.insert(text(variable, &["valueFrom", "secretKeyRef", "name"]));
+        }
+    }
+
+    fn volume(&mut self, volume: &'a Value) {
+        self.secrets.extend(VOLUME_SECRETS.iter().map(|path| text(volume, path)));
+        self.config_maps.insert(text(volume, &["configMap", "name"]));
+        self.claims.insert(text(volume, &["persistentVolumeClaim", "claimName"]));
+        for source in list(volume, &["projected", "sources"]) {
+            self.secrets.insert(text(source, &["secret", "name"]));
+            self.config_maps.insert(text(source, &["configMap", "name"]));
+        }
+    }
+
+    fn into_dependencies(self, namespace: &str) -> Vec<Dependency> {
+        let of_kind = |kind: &'static str, names: BTreeSet<&'a str>| {
+            names
+                .into_iter()
+                .filter(|name| !name.is_empty())
+                .map(move |name| Dependency::core(kind, namespace, name))
+                .collect::<Vec<_>>()
+        };
+        let mut dependencies = of_kind("ConfigMap", self.config_maps);
+        dependencies.extend(of_kind("Secret", self.secrets));
+        dependencies.extend(of_kind("ServiceAccount", self.accounts));
+        dependencies.extend(of_kind("PersistentVolumeClaim", self.claims));
+        dependencies
+    }
+}

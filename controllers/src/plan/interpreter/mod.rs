@@ -1,0 +1,12 @@
+//! What a kind means: its replicas, how they are revised, what a member may decide itself, how its status is read and
+//! added up, when it is healthy and what it depends on.
+//!
+//! [`native`] has one entry per built-in kind. An operation a kind has no rule for is `None` there, and the caller
+//! falls back as Karmada does (no replicas, whole status, healthy).
+
+pub mod dependencies;
+pub mod health;
+pub mod native;
+pub mod replicas;
+pub mod retain;
+pub mod status;

@@ -1,0 +1,19 @@
+//! Decisions. Every function here is pure: no runtime, no client, no clock, no random source; what a decision needs
+//! is an argument, and what it decides comes with a report of why. The loops in `act` read the world, ask here, and
+//! write what they are told.
+
+pub mod access;
+pub mod clusters;
+pub mod conditions;
+pub mod dependencies;
+pub mod estimation;
+pub mod eviction;
+pub mod gates;
+pub mod interpreter;
+pub mod object;
+pub mod overriding;
+pub mod propagation;
+pub mod scheduling;
+pub mod selector;
+pub mod status;
+pub mod work;

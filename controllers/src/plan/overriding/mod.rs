@@ -1,0 +1,188 @@
+//! Overrides: how an object differs from its template in one cluster.
+//!
+//! Cluster-wide policies come first, then those of the object's namespace; among each, the less precise selector
+//! first and then by name, so that the more precise word is the last. Within one rule the kinds of overriders have a
+//! fixed order. Anything that can't be applied fails the object for that cluster.
+
+mod command;
+mod field;
+mod image;
+mod metadata;
+mod patch;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::policy::{OverrideSpec, Overriders};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::object;
+use super::selector::{Precision, best_precision, cluster_matches};
+
+/// Why an override can't be applied to an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OverrideError {
+    #[error("failed to parse image value({image})")]
+    Image { image: String },
+    #[error("failed to obtain imageValue with predicate path({path}), error: {reason}")]
+    Predicate { path: String, reason: String },
+    #[error("unsupported image component({0})")]
+    Component(String),
+    #[error("Get object's value by overrider's path({0}) is not string")]
+    NotText(String),
+    #[error("field {path} does not hold {format}: {reason}")]
+    Content { path: String, format: &'static str, reason: String },
+    #[error("{operator} operation does not apply: {path}: {reason}")]
+    Patch { operator: String, path: String, reason: String },
+}
+
+/// An override policy of either scope.
+#[derive(Debug, Clone, Copy)]
+pub struct OverridePolicy<'a> {
+    pub name: &'a str,
+    pub spec: &'a OverrideSpec,
+}
+
+/// One rule that was applied, as Works record it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Applied {
+    pub policy_name: String,
+    pub overriders: Overriders,
+}
+
+/// What was applied to one object for one cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Report {
+    pub cluster: Vec<Applied>,
+    pub namespaced: Vec<Applied>,
+}
+
+impl Report {
+    /// The `policy.karmada.io/applied-cluster-overrides` and `…/applied-overrides` annotations; `None` when nothing
+    /// of that scope applied.
+    pub fn annotations(&self) -> (Option<String>, Option<String>) {
+        (annotation(&self.cluster), annotation(&self.namespaced))
+    }
+}
+
+fn annotation(applied: &[Applied]) -> Option<String> {
+    let mut applied: Vec<&Applied> = applied.iter().collect();
+    applied.sort_by(|a, b| a.policy_name.cmp(&b.policy_name));
+    if applied.is_empty() { None } else { serde_json::to_string(&applied).ok() }
+}
+
+/// An override that failed, and whose it was.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("override policy {policy}: {error}")]
+pub struct Failed {
+    pub policy: String,
+    pub cluster_scoped: bool,
+    #[source]
+    pub error: OverrideError,
+}
+
+/// Applies every override that means this object in this cluster. `namespaced` are the policies of the object's
+/// namespace; they are not looked at for cluster-scoped objects.
+pub fn apply(
+    manifest: &mut Value,
+    cluster: &Cluster,
+    cluster_wide: &[OverridePolicy<'_>],
+    namespaced: &[OverridePolicy<'_>],
+) -> Result<Report, Failed> {
+    let mut report = Report::default();
+    report.cluster = apply_scope(manifest, cluster, cluster_wide, true)?;
+    if !object::namespace(manifest).is_empty() {
+        report.namespaced = apply_scope(manifest, cluster, namespaced, false)?;
+    }
+    Ok(report)
+}
+
+fn apply_scope(
+    manifest: &mut Value,
+    cluster: &Cluster,
+    policies: &[OverridePolicy<'_>],
+    cluster_scoped: bool,
+) -> Result<Vec<Applied>, Failed> {
+    let mut applied = Vec::new();
+    for (policy, overriders) in matching(manifest, cluster, policies) {
+        apply_overriders(manifest, overriders).map_err(|error| Failed {
+            policy: policy.to_owned(),
+            cluster_scoped,
+            error,
+        })?;
+        applied.push(Applied { policy_name: policy.to_owned(), overriders: overriders.clone() });
+    }
+    Ok(applied)
+}
+
+/// The rules that apply, in the order they apply, with their policies' names. Selectors see the object before any
+/// override of this scope.
+fn matching<'a>(
+    manifest: &Value,
+    cluster: &Cluster,
+    policies: &[OverridePolicy<'a>],
+) -> Vec<(&'a str, &'a Overriders)> {
+    let mut selected: Vec<(Precision, OverridePolicy<'a>)> = policies
+        .iter()
+        .filter_map(|policy| {
+            let selectors = &policy.spec.resource_selectors;
+            let precision =
+                if selectors.is_empty() { Some(Precision::All) } else { best_precision(selectors, manifest) };
+            precision.map(|precision| (precision, *policy))
+        })
+        .collect();
+    selected.sort_by(|(a, policy_a), (b, policy_b)| a.cmp(b).then_with(|| policy_a.name.cmp(policy_b.name)));
+    selected
+        .into_iter()
+        .flat_map(|(_, policy)| rules(policy.spec).map(move |(target, overriders)| (policy.name, target, overriders)))
+        .filter(|(_, target, _)| target.is_none_or(|affinity| cluster_matches(cluster, affinity)))
+        .map(|(name, _, overriders)| (name, overriders))
+        .collect()
+}
+
+/// A policy's rules; the deprecated single form counts as one rule.
+fn rules(spec: &OverrideSpec) -> impl Iterator<Item = (Option<&crowsnest_api::policy::ClusterAffinity>, &Overriders)> {
+    let single = spec.override_rules.is_empty().then_some((spec.target_cluster.as_ref(), &spec.overriders));
+    spec.override_rules.iter().map(|rule| (rule.target_cluster.as_ref(), &rule.overriders)).chain(single)
+}
+
+fn apply_overriders(manifest: &mut Value, overriders: &Overriders) -> Result<(), OverrideError> {
+    for overrider in &overriders.image_overrider {
+        image::apply(manifest, overrider)?;
+    }
+    for overrider in &overriders.command_overrider {
+        command::apply(manifest, "command", overrider);
+    }
+    for overrider in &overriders.args_overrider {
+        command::apply(manifest, "args", overrider);
+    }
+    for overrider in &overriders.labels_overrider {
+        metadata::apply(manifest, "labels", overrider);
+    }
+    for overrider in &overriders.annotations_overrider {
+        metadata::apply(manifest, "annotations", overrider);
+    }
+    for overrider in &overriders.field_overrider {
+        field::apply(manifest, overrider)?;
+    }
+    patch::apply(
+        manifest,
+        overriders.plaintext.iter().map(|entry| patch::Operation {
+            operator: &entry.operator,
+            path: &entry.path,
+            value: entry.value.as_ref().map(|value| &value.0),
+        }),
+    )
+}
+
+/// Where a workload kind keeps its containers; overriders of images, commands and arguments know these kinds only.
+fn containers<'a>(manifest: &'a mut Value) -> Option<&'a mut Vec<Value>> {
+    let path: &[&str] = match object::kind(manifest) {
+        "Pod" => &["spec", "containers"],
+        "ReplicaSet" | "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => {
+            &["spec", "template", "spec", "containers"]
+        }
+        _ => return None,
+    };
+    path.iter().try_fold(manifest, |value: &'a mut Value, key| value.get_mut(*key))?.as_array_mut()
+}

@@ -1,0 +1,108 @@
+//! Choosing regions: which set of groups satisfies minimum and maximum counts and reaches enough clusters with the
+//! highest weight. The search order and the ties are Karmada's, because the choice must be too.
+
+/// One region: how many clusters it offers and its score.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    pub name: String,
+    pub clusters: usize,
+    pub weight: i64,
+}
+
+/// Bounds of the search: number of groups, and how many clusters they must offer together.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub min_groups: usize,
+    pub max_groups: usize,
+    pub min_clusters: usize,
+}
+
+struct Path {
+    id: usize,
+    /// Indices into the sorted groups, by weight descending then name.
+    groups: Vec<usize>,
+    weight: i64,
+    clusters: usize,
+}
+
+/// The names of the best set of groups, in order of weight; empty when no set fits.
+pub fn select(mut groups: Vec<Group>, bounds: Bounds) -> Vec<String> {
+    groups.sort_by(|a, b| a.clusters.cmp(&b.clusters).then(b.weight.cmp(&a.weight)).then_with(|| a.name.cmp(&b.name)));
+    let mut search = Search { groups: &groups, bounds, chosen: Vec::new(), found: Vec::new() };
+    search.extend(0, 0);
+    let names = best(search.found).map(|path| path.groups).unwrap_or_default();
+    names.into_iter().map(|index| groups[index].name.clone()).collect()
+}
+
+struct Search<'a> {
+    groups: &'a [Group],
+    bounds: Bounds,
+    chosen: Vec<usize>,
+    found: Vec<Path>,
+}
+
+impl Search<'_> {
+    /// Depth first. A set that satisfies the bounds is recorded and not extended; when every group is needed, only
+    /// the first chain is walked.
+    fn extend(&mut self, clusters: usize, begin: usize) {
+        let Bounds { min_groups, max_groups, min_clusters } = self.bounds;
+        if clusters >= min_clusters && (min_groups..=max_groups).contains(&self.chosen.len()) {
+            self.record();
+            return;
+        }
+        if self.chosen.len() >= max_groups {
+            return;
+        }
+        for index in begin..self.groups.len() {
+            self.chosen.push(index);
+            self.extend(clusters + self.groups[index].clusters, index + 1);
+            if self.groups.len() == min_groups {
+                break;
+            }
+            self.chosen.pop();
+        }
+    }
+
+    fn record(&mut self) {
+        let mut groups = self.chosen.clone();
+        groups.sort_by(|a, b| {
+            let (a, b) = (&self.groups[*a], &self.groups[*b]);
+            b.weight.cmp(&a.weight).then_with(|| a.name.cmp(&b.name))
+        });
+        let weight = groups.iter().map(|index| self.groups[*index].weight).sum();
+        let clusters = groups.iter().map(|index| self.groups[*index].clusters).sum();
+        self.found.push(Path { id: self.found.len() + 1, groups, weight, clusters });
+    }
+}
+
+/// The heaviest set, then the one with most clusters, then the first found; of those, a set that begins the winner
+/// is preferred because it needs fewer groups for the same start.
+fn best(mut paths: Vec<Path>) -> Option<Path> {
+    paths.sort_by(|a, b| b.weight.cmp(&a.weight).then(b.clusters.cmp(&a.clusters)).then(a.id.cmp(&b.id)));
+    paths.into_iter().reduce(|best, path| {
+        let begins_best = path.groups.len() < best.groups.len() && best.groups.starts_with(&path.groups);
+        if begins_best { path } else { best }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn group(name: &str, clusters: usize, weight: i64) -> Group {
+        Group { name: name.to_owned(), clusters, weight }
+    }
+
+    #[rstest]
+    #[case::heaviest_pair(2, 2, 2, &["a", "c"])]
+    #[case::one_group_reaches(1, 3, 2, &["a"])]
+    #[case::every_group(3, 3, 3, &["a", "c", "b"])]
+    #[case::no_maximum_selects_nothing(1, 0, 1, &[])]
+    #[case::too_few_clusters(1, 3, 9, &[])]
+    fn selects(#[case] min: usize, #[case] max: usize, #[case] clusters: usize, #[case] expected: &[&str]) {
+        let groups = vec![group("a", 2, 300), group("b", 1, 100), group("c", 1, 200)];
+        let bounds = Bounds { min_groups: min, max_groups: max, min_clusters: clusters };
+        assert_eq!(select(groups, bounds), expected);
+    }
+}

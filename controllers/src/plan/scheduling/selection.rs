@@ -1,0 +1,221 @@
+//! Selection: which of the clusters that fit are used, by spread constraints over clusters and regions.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crowsnest_api::policy::{
+    Placement, ReplicaDivisionPreference, ReplicaSchedulingType, SpreadConstraint, SpreadFieldValue,
+};
+
+use super::ScheduleError;
+use super::groups::{self, Bounds, Group};
+
+/// A cluster that passed every filter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    pub name: String,
+    pub region: String,
+    pub score: i64,
+    /// 0 for the affinity itself, then 1, 2, … for its overflow tiers.
+    pub overflow_order: i32,
+    /// Replicas that still fit.
+    pub allocatable: i32,
+    /// `allocatable` plus what the binding already has there.
+    pub available: i64,
+}
+
+/// The order in which clusters are preferred everywhere.
+pub fn sort(candidates: &mut [Candidate]) {
+    candidates.sort_by(|a, b| {
+        let key =
+            |candidate: &Candidate| (candidate.overflow_order, Reverse(candidate.score), Reverse(candidate.available));
+        key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+    });
+}
+
+/// The type a placement means; no strategy, or one without a type, is Duplicated.
+pub fn scheduling_type(placement: &Placement) -> ReplicaSchedulingType {
+    let strategy = placement.replica_scheduling.as_ref();
+    strategy.and_then(|strategy| strategy.replica_scheduling_type.clone()).unwrap_or(ReplicaSchedulingType::Duplicated)
+}
+
+/// How many replicas the chosen clusters must hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Demand {
+    /// What the clusters must have room for together (component sets count as one).
+    pub capacity: i32,
+    /// `spec.replicas`.
+    pub replicas: i32,
+}
+
+/// Narrows sorted candidates down to those the spread constraints choose.
+pub fn select(
+    placement: &Placement,
+    candidates: Vec<Candidate>,
+    demand: Demand,
+) -> Result<Vec<Candidate>, ScheduleError> {
+    if placement.spread_constraints.is_empty() || ignores_constraints(placement) {
+        return Ok(candidates);
+    }
+    let by = |field: SpreadFieldValue| {
+        placement.spread_constraints.iter().rev().find(|constraint| constraint.spread_by_field.as_ref() == Some(&field))
+    };
+    let cluster = by(SpreadFieldValue::Cluster);
+    match (by(SpreadFieldValue::Region), cluster) {
+        (Some(region), cluster) => by_region(placement, candidates, region, cluster, demand.replicas),
+        (None, Some(cluster)) => {
+            let duplicated = scheduling_type(placement) == ReplicaSchedulingType::Duplicated;
+            by_cluster(candidates, cluster, (!duplicated).then_some(demand.capacity))
+        }
+        (None, None) => Err(ScheduleError::Select("just support cluster and region spread constraint".to_owned())),
+    }
+}
+
+/// Static weights name their clusters, so constraints don't apply to them.
+fn ignores_constraints(placement: &Placement) -> bool {
+    let Some(strategy) = &placement.replica_scheduling else { return false };
+    strategy.replica_scheduling_type == Some(ReplicaSchedulingType::Divided)
+        && strategy.replica_division_preference == Some(ReplicaDivisionPreference::Weighted)
+        && strategy
+            .weight_preference
+            .as_ref()
+            .is_none_or(|preference| !preference.static_weight_list.is_empty() && preference.dynamic_weight.is_none())
+}
+
+fn limit(groups: i64) -> usize {
+    usize::try_from(groups).unwrap_or_default()
+}
+
+/// The first clusters in order; with `capacity` to reach, those from the end are exchanged for roomier ones.
+fn by_cluster(
+    mut candidates: Vec<Candidate>,
+    constraint: &SpreadConstraint,
+    capacity: Option<i32>,
+) -> Result<Vec<Candidate>, ScheduleError> {
+    if candidates.len() < limit(constraint.min_groups) {
+        let message = "the number of feasible clusters is less than spreadConstraint.MinGroups";
+        return Err(ScheduleError::Select(message.to_owned()));
+    }
+    let needed = candidates.len().min(limit(constraint.max_groups));
+    let mut rest = candidates.split_off(needed);
+    let Some(capacity) = capacity.map(i64::from) else { return Ok(candidates) };
+    let enough = |chosen: &[Candidate]| chosen.iter().map(|candidate| candidate.available).sum::<i64>() >= capacity;
+    for index in (0..needed).rev() {
+        if enough(&candidates) {
+            break;
+        }
+        if let Some(roomier) = roomiest(&rest, candidates[index].available) {
+            std::mem::swap(&mut candidates[index], &mut rest[roomier]);
+        }
+    }
+    if candidates.is_empty() || !enough(&candidates) {
+        return Err(ScheduleError::Select(format!("no enough resource when selecting {needed} clusters")));
+    }
+    Ok(candidates)
+}
+
+/// The first cluster with the most room, if that is more than `than`.
+fn roomiest(candidates: &[Candidate], than: i64) -> Option<usize> {
+    let mut best = None;
+    let mut most = than;
+    for (index, candidate) in candidates.iter().enumerate() {
+        if candidate.available > most {
+            (best, most) = (Some(index), candidate.available);
+        }
+    }
+    best
+}
+
+/// The best regions, then the best cluster of each, then the rest of their clusters up to the cluster maximum.
+fn by_region(
+    placement: &Placement,
+    candidates: Vec<Candidate>,
+    region: &SpreadConstraint,
+    cluster: Option<&SpreadConstraint>,
+    replicas: i32,
+) -> Result<Vec<Candidate>, ScheduleError> {
+    let mut regions: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
+    for candidate in candidates.into_iter().filter(|candidate| !candidate.region.is_empty()) {
+        regions.entry(candidate.region.clone()).or_default().push(candidate);
+    }
+    if regions.len() < limit(region.min_groups) {
+        let message = "the number of feasible region is less than spreadConstraint.MinGroups";
+        return Err(ScheduleError::Select(message.to_owned()));
+    }
+    let cluster_minimum = cluster.map_or(0, |constraint| limit(constraint.min_groups));
+    let weight = |clusters: &[Candidate]| match scheduling_type(placement) {
+        ReplicaSchedulingType::Duplicated => duplicated_weight(clusters, replicas),
+        _ => divided_weight(clusters, replicas, limit(region.min_groups), cluster_minimum),
+    };
+    let groups = regions
+        .iter()
+        .map(|(name, clusters)| Group { name: name.clone(), clusters: clusters.len(), weight: weight(clusters) })
+        .collect();
+    let bounds = Bounds {
+        min_groups: limit(region.min_groups),
+        max_groups: limit(region.max_groups),
+        min_clusters: cluster_minimum,
+    };
+    let chosen = groups::select(groups, bounds);
+    if chosen.is_empty() {
+        let message = "the number of clusters is less than the cluster spreadConstraint.MinGroups";
+        return Err(ScheduleError::Select(message.to_owned()));
+    }
+    let mut selected = Vec::new();
+    let mut rest = Vec::new();
+    for clusters in chosen.iter().filter_map(|name| regions.remove(name)) {
+        let mut clusters = clusters.into_iter();
+        selected.extend(clusters.next());
+        rest.extend(clusters);
+    }
+    let maximum = cluster.map_or(0, |constraint| limit(constraint.max_groups));
+    let wanted = (selected.len() + rest.len()).min(maximum);
+    sort(&mut rest);
+    let missing = wanted.saturating_sub(selected.len());
+    selected.extend(rest.into_iter().take(missing));
+    Ok(selected)
+}
+
+/// A region's clusters count more than their scores.
+const WEIGHT_UNIT: i64 = 1000;
+
+/// Clusters that can take all replicas, and their mean score.
+fn duplicated_weight(clusters: &[Candidate], replicas: i32) -> i64 {
+    let scores: Vec<i64> = clusters
+        .iter()
+        .filter(|candidate| candidate.available >= i64::from(replicas))
+        .map(|candidate| candidate.score)
+        .collect();
+    match count(scores.len()) {
+        0 => 0,
+        valid => valid * WEIGHT_UNIT + scores.iter().sum::<i64>() / valid,
+    }
+}
+
+/// Replicas the region can take of its share, and the mean score of the clusters needed for that.
+fn divided_weight(clusters: &[Candidate], replicas: i32, min_regions: usize, min_clusters: usize) -> i64 {
+    let share = match count(min_regions) {
+        // Go divides by zero in floating point here and gets +Inf, which no region reaches.
+        0 => i64::MAX,
+        regions => i64::from(replicas).div_euclid(regions) + i64::from(i64::from(replicas).rem_euclid(regions) > 0),
+    };
+    let needed = min_clusters.max(min_regions);
+    let (mut room, mut score, mut used) = (0_i64, 0_i64, 0_usize);
+    for candidate in clusters {
+        room += candidate.available;
+        score += candidate.score;
+        used += 1;
+        if used >= needed && room >= share {
+            break;
+        }
+    }
+    if room < share {
+        room * WEIGHT_UNIT + score / count(clusters.len()).max(1)
+    } else {
+        share * WEIGHT_UNIT + score / count(used).max(1)
+    }
+}
+
+fn count(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}

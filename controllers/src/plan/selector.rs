@@ -1,0 +1,141 @@
+//! What selectors match: labels, templates and clusters. Rules of the policy API, shared by every planner.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::policy::{ClusterAffinity, FieldSelector, ResourceSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::Value;
+
+use super::object;
+
+/// Whether `labels` satisfy the selector. An unknown operator matches nothing.
+pub fn labels_match(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    equal
+        && selector.match_expressions.iter().flatten().all(|requirement| {
+            let values = requirement.values.as_deref().unwrap_or_default();
+            expression_matches(&requirement.operator, labels.get(&requirement.key), values)
+        })
+}
+
+fn expression_matches(operator: &str, value: Option<&String>, values: &[String]) -> bool {
+    match operator {
+        "In" => value.is_some_and(|value| values.contains(value)),
+        "NotIn" => value.is_none_or(|value| !values.contains(value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        _ => false,
+    }
+}
+
+/// How precisely a selector names an object; the more precise policy wins over the less precise one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub enum Precision {
+    /// Every object of the kind.
+    All,
+    LabelSelector,
+    Name,
+}
+
+/// How one selector matches a template, or `None`.
+pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Precision> {
+    let of_kind = selector.api_version == object::api_version(template) && selector.kind == object::kind(template);
+    let in_namespace = selector.namespace.is_empty() || selector.namespace == object::namespace(template);
+    if !of_kind || !in_namespace {
+        return None;
+    }
+    if !selector.name.is_empty() {
+        return (selector.name == object::name(template)).then_some(Precision::Name);
+    }
+    match &selector.label_selector {
+        None => Some(Precision::All),
+        Some(labels) => labels_match(labels, &object::labels(template)).then_some(Precision::LabelSelector),
+    }
+}
+
+/// The best precision with which any of the selectors matches.
+pub fn best_precision(selectors: &[ResourceSelector], template: &Value) -> Option<Precision> {
+    selectors.iter().filter_map(|selector| precision_of(selector, template)).max()
+}
+
+/// Whether a cluster is one that an affinity means. Exclusion is looked at first; every part given must hold.
+pub fn cluster_matches(cluster: &Cluster, affinity: &ClusterAffinity) -> bool {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    if affinity.exclude.iter().any(|excluded| excluded == name) {
+        return false;
+    }
+    let empty = BTreeMap::new();
+    let labels = cluster.metadata.labels.as_ref().unwrap_or(&empty);
+    affinity.label_selector.as_ref().is_none_or(|selector| labels_match(selector, labels))
+        && affinity.field_selector.as_ref().is_none_or(|selector| fields_match(selector, cluster))
+        && (affinity.cluster_names.is_empty() || affinity.cluster_names.iter().any(|wanted| wanted == name))
+}
+
+/// Provider and region behave as labels that are absent when empty; a cluster may be in several zones.
+fn fields_match(selector: &FieldSelector, cluster: &Cluster) -> bool {
+    selector.match_expressions.iter().all(|requirement| {
+        let values = requirement.values.as_deref().unwrap_or_default();
+        let single = |value: &String| {
+            let value = (!value.is_empty()).then_some(value);
+            expression_matches(&requirement.operator, value, values)
+        };
+        match requirement.key.as_str() {
+            "provider" => single(&cluster.spec.provider),
+            "region" => single(&cluster.spec.region),
+            "zone" => zones_match(&requirement.operator, &cluster.spec.zones, values),
+            _ => expression_matches(&requirement.operator, None, values),
+        }
+    })
+}
+
+fn zones_match(operator: &str, zones: &[String], values: &[String]) -> bool {
+    let any = || zones.iter().any(|zone| values.contains(zone));
+    match operator {
+        "In" => any(),
+        "NotIn" => !any(),
+        "Exists" => !zones.is_empty(),
+        "DoesNotExist" => zones.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn cluster() -> Cluster {
+        serde_json::from_value(json!({
+            "metadata": {"name": "m1", "labels": {"tier": "gold"}},
+            "spec": {"provider": "alpha", "region": "east", "zones": ["east-1", "east-2"]},
+        }))
+        .expect("a cluster")
+    }
+
+    #[rstest]
+    #[case::nothing_means_all(json!({}), true)]
+    #[case::exclude_beats_names(json!({"clusterNames": ["m1"], "exclude": ["m1"]}), false)]
+    #[case::other_name(json!({"clusterNames": ["m2"]}), false)]
+    #[case::label(json!({"labelSelector": {"matchLabels": {"tier": "gold"}}}), true)]
+    #[case::region_not_in(json!({"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "NotIn", "values": ["east"]}]}}), false)]
+    #[case::any_zone(json!({"fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east-2"]}]}}), true)]
+    fn clusters(#[case] affinity: Value, #[case] matches: bool) {
+        let affinity = serde_json::from_value(affinity).expect("an affinity");
+        assert_eq!(cluster_matches(&cluster(), &affinity), matches);
+    }
+
+    #[rstest]
+    #[case::name_beats_labels(json!({"name": "web", "labelSelector": {"matchLabels": {"no": "no"}}}), Some(Precision::Name))]
+    #[case::labels(json!({"labelSelector": {"matchLabels": {"app": "web"}}}), Some(Precision::LabelSelector))]
+    #[case::kind(json!({}), Some(Precision::All))]
+    #[case::other_namespace(json!({"namespace": "b"}), None)]
+    fn templates(#[case] selector: Value, #[case] expected: Option<Precision>) {
+        let mut selector: ResourceSelector = serde_json::from_value(selector).expect("a selector");
+        (selector.api_version, selector.kind) = ("v1".to_owned(), "ConfigMap".to_owned());
+        let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "web", "namespace": "a", "labels": {"app": "web"}}});
+        assert_eq!(precision_of(&selector, &template), expected);
+    }
+}

@@ -1,0 +1,98 @@
+//! Status on its way back: what Works report becomes the binding's aggregated status and its `FullyApplied` condition.
+
+use std::collections::BTreeSet;
+
+use crowsnest_api::constants::condition as words;
+use crowsnest_api::work::{
+    AggregatedStatusItem, ManifestStatus, ObjectReference, ResourceBindingSpec, ResourceHealth, ResourceIdentifier,
+    Work,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::conditions::{self, condition};
+use super::{object, work::construct};
+
+/// One item per Work that isn't leaving, by cluster.
+pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Vec<AggregatedStatusItem> {
+    let mut items: Vec<AggregatedStatusItem> = works
+        .iter()
+        .filter(|(_, work)| work.metadata.deletion_timestamp.is_none())
+        .map(|(cluster, work)| item(cluster, work, resource))
+        .collect();
+    items.sort_by(|a, b| a.cluster_name.cmp(&b.cluster_name));
+    items
+}
+
+fn item(cluster: &str, work: &Work, resource: &ObjectReference) -> AggregatedStatusItem {
+    let mut item = AggregatedStatusItem {
+        cluster_name: cluster.to_owned(),
+        health: Some(ResourceHealth::Unknown),
+        ..AggregatedStatusItem::default()
+    };
+    let applied = conditions::find(&work.status.conditions, words::APPLIED);
+    item.applied = applied.is_some_and(|condition| condition.status == "True");
+    if !item.applied {
+        item.applied_message = applied.map(|condition| condition.message.clone()).unwrap_or_default();
+        return item;
+    }
+    let of_resource = |status: &&ManifestStatus| {
+        let identifier = &status.identifier;
+        identifier.kind == resource.kind
+            && identifier.name == resource.name
+            && identifier.namespace == resource.namespace
+    };
+    if let Some(status) = work.status.manifest_statuses.iter().find(of_resource) {
+        item.status.clone_from(&status.status);
+        item.health.clone_from(&status.health);
+    }
+    item
+}
+
+/// Whether every cluster that should have the object has it.
+pub fn fully_applied(spec: &ResourceBindingSpec, items: &[AggregatedStatusItem], now: Timestamp) -> Condition {
+    let mut expected: BTreeSet<&str> = spec.clusters.iter().map(|target| target.name.as_str()).collect();
+    expected.extend(spec.required_by.iter().flat_map(|parent| &parent.clusters).map(|target| target.name.as_str()));
+    let evicting = spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.as_str());
+    expected.extend(evicting.filter(|cluster| construct::is_expected_in(spec, cluster)));
+    let applied = items.iter().filter(|item| item.applied && expected.contains(item.cluster_name.as_str())).count();
+    let all = !expected.is_empty() && items.len() == expected.len() && applied == expected.len();
+    let (reason, message) = match all {
+        true => (words::FULLY_APPLIED_SUCCESS, "All works have been successfully applied"),
+        false => (words::FULLY_APPLIED_FAILED, "Failed to apply all works, see status.aggregatedStatus for details"),
+    };
+    condition(words::FULLY_APPLIED, all, reason, message, now)
+}
+
+/// The entry a Work keeps about one manifest's object in the member.
+pub fn manifest_status(
+    ordinal: usize,
+    manifest: &Value,
+    status: Option<Value>,
+    healthy: Option<bool>,
+) -> ManifestStatus {
+    let (group, version) = match object::api_version(manifest).split_once('/') {
+        Some((group, version)) => (group, version),
+        None => ("", object::api_version(manifest)),
+    };
+    let health = match healthy {
+        Some(true) => ResourceHealth::Healthy,
+        Some(false) => ResourceHealth::Unhealthy,
+        None => ResourceHealth::Unknown,
+    };
+    ManifestStatus {
+        identifier: ResourceIdentifier {
+            ordinal: i64::try_from(ordinal).unwrap_or_default(),
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: object::kind(manifest).to_owned(),
+            resource: String::new(),
+            namespace: object::namespace(manifest).to_owned(),
+            name: object::name(manifest).to_owned(),
+        },
+        status: status.map(RawExtension),
+        health: Some(health),
+    }
+}

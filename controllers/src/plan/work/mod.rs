@@ -1,0 +1,6 @@
+//! Works: the form in which a template travels to a member, and how a manifest meets the object already there.
+
+pub mod apply;
+pub mod construct;
+pub mod managed;
+pub mod prune;

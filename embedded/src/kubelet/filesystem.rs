@@ -1,0 +1,257 @@
+//! A container's files: a small tree in memory, made from the image's usual files and the pod's mounts, lost at restart.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+/// Bytes of file content one container may hold.
+const CAPACITY: usize = 64 << 20;
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    Directory,
+    File(Bytes),
+    Link(String),
+}
+
+/// A node with its metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub node: Node,
+    pub mode: u32,
+    pub modified: Timestamp,
+}
+
+/// Errors of file operations, worded as libc words them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FsError {
+    #[error("No such file or directory")]
+    NotFound,
+    #[error("Not a directory")]
+    NotADirectory,
+    #[error("Is a directory")]
+    IsADirectory,
+    #[error("File exists")]
+    Exists,
+    #[error("Directory not empty")]
+    NotEmpty,
+    #[error("No space left on device")]
+    NoSpace,
+    #[error("Too many levels of symbolic links")]
+    Loop,
+}
+
+/// The tree. Paths given to it are absolute; [`resolve`] makes them so.
+#[derive(Debug, Default)]
+pub struct FileSystem {
+    entries: Mutex<BTreeMap<String, Entry>>,
+}
+
+/// `path` seen from `cwd`, without `.`, `..` and doubled slashes.
+pub fn resolve(cwd: &str, path: &str) -> String {
+    let joined = if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in joined.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+/// Last part of a path.
+pub fn base_name(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
+fn parent(path: &str) -> &str {
+    match path.rfind('/') {
+        Some(0) | None => "/",
+        Some(at) => &path[..at],
+    }
+}
+
+type Entries = BTreeMap<String, Entry>;
+
+/// Follows links in every part of `path`; the last one too when `last`.
+fn follow(entries: &Entries, path: &str, last: bool) -> Result<String, FsError> {
+    let mut path = resolve("/", path);
+    for _ in 0..16 {
+        let ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]).collect();
+        let link =
+            ends.into_iter().filter(|end| last || *end < path.len()).find_map(|end| match entries.get(&path[..end]) {
+                Some(Entry { node: Node::Link(target), .. }) => Some((end, target.clone())),
+                _ => None,
+            });
+        let Some((end, target)) = link else { return Ok(path) };
+        path = resolve(parent(&path[..end]), &format!("{target}{}", &path[end..]));
+    }
+    Err(FsError::Loop)
+}
+
+impl FileSystem {
+    pub fn new(now: Timestamp) -> Self {
+        let fs = Self::default();
+        fs.entries.lock().insert("/".into(), Entry { node: Node::Directory, mode: 0o755, modified: now });
+        fs
+    }
+
+    /// The entry at `path`; links are followed when `follow_last`.
+    pub fn entry(&self, path: &str, follow_last: bool) -> Result<Entry, FsError> {
+        let entries = self.entries.lock();
+        let path = follow(&entries, path, follow_last)?;
+        entries.get(&path).cloned().ok_or(FsError::NotFound)
+    }
+
+    pub fn is_dir(&self, path: &str) -> bool {
+        self.entry(path, true).is_ok_and(|e| e.node == Node::Directory)
+    }
+
+    pub fn read(&self, path: &str) -> Result<Bytes, FsError> {
+        match self.entry(path, true)?.node {
+            Node::File(bytes) => Ok(bytes),
+            Node::Directory => Err(FsError::IsADirectory),
+            Node::Link(_) => Err(FsError::Loop),
+        }
+    }
+
+    /// Names in a directory, sorted.
+    pub fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
+        let entries = self.entries.lock();
+        let path = follow(&entries, path, true)?;
+        match entries.get(&path) {
+            None => return Err(FsError::NotFound),
+            Some(entry) if entry.node != Node::Directory => return Err(FsError::NotADirectory),
+            Some(_) => {}
+        }
+        let prefix = if path == "/" { path.clone() } else { format!("{path}/") };
+        let under = entries.range(prefix.clone()..).take_while(|(p, _)| p.starts_with(&prefix));
+        let direct = under.filter(|(p, _)| p.len() > prefix.len() && !p[prefix.len()..].contains('/'));
+        Ok(direct.map(|(p, e)| (p[prefix.len()..].to_owned(), e.clone())).collect())
+    }
+
+    /// Puts a node at `path`, replacing a file or link that is there.
+    pub fn put(&self, path: &str, entry: Entry) -> Result<(), FsError> {
+        let mut entries = self.entries.lock();
+        let path = follow(&entries, path, !matches!(entry.node, Node::Link(_)))?;
+        match entries.get(parent(&path)).map(|e| &e.node) {
+            None => return Err(FsError::NotFound),
+            Some(Node::Directory) => {}
+            Some(_) => return Err(FsError::NotADirectory),
+        }
+        match (entries.get(&path).map(|e| &e.node), &entry.node) {
+            (Some(Node::Directory), Node::Directory) => {}
+            (Some(Node::Directory), _) => return Err(FsError::IsADirectory),
+            (Some(_), Node::Directory) => return Err(FsError::Exists),
+            _ => {}
+        }
+        let size = |node: &Node| if let Node::File(bytes) = node { bytes.len() } else { 0 };
+        let held: usize = entries.iter().filter(|(p, _)| **p != path).map(|(_, e)| size(&e.node)).sum();
+        if held + size(&entry.node) > CAPACITY {
+            return Err(FsError::NoSpace);
+        }
+        entries.insert(path, entry);
+        Ok(())
+    }
+
+    /// Writes a whole file; keeps the mode of one that is there.
+    pub fn write(&self, path: &str, bytes: Bytes, now: Timestamp) -> Result<(), FsError> {
+        let mode = self.entry(path, true).map_or(0o644, |e| e.mode);
+        self.put(path, Entry { node: Node::File(bytes), mode, modified: now })
+    }
+
+    pub fn append(&self, path: &str, bytes: &[u8], now: Timestamp) -> Result<(), FsError> {
+        let mut whole = match self.read(path) {
+            Ok(bytes) => bytes.to_vec(),
+            Err(FsError::NotFound) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        whole.extend_from_slice(bytes);
+        self.write(path, whole.into(), now)
+    }
+
+    /// Makes a directory; with `parents` also those above it, and one that is there is fine.
+    pub fn make_dir(&self, path: &str, parents: bool, now: Timestamp) -> Result<(), FsError> {
+        let path = resolve("/", path);
+        let directory = Entry { node: Node::Directory, mode: 0o755, modified: now };
+        if parents {
+            let ends: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).collect();
+            for end in ends.into_iter().chain([path.len()]) {
+                if !self.is_dir(&path[..end]) {
+                    self.put(&path[..end], directory.clone())?;
+                }
+            }
+            return Ok(());
+        }
+        match self.entry(&path, true) {
+            Ok(_) => Err(FsError::Exists),
+            Err(_) => self.put(&path, directory),
+        }
+    }
+
+    /// Removes a file or link; a directory and all under it only when `recursive`.
+    pub fn remove(&self, path: &str, recursive: bool) -> Result<(), FsError> {
+        let mut entries = self.entries.lock();
+        let path = follow(&entries, path, false)?;
+        let entry = entries.get(&path).ok_or(FsError::NotFound)?;
+        if entry.node == Node::Directory && !recursive {
+            return Err(FsError::IsADirectory);
+        }
+        let prefix = format!("{}/", path.trim_end_matches('/'));
+        entries.retain(|p, _| p == "/" || (*p != path && !p.starts_with(&prefix)));
+        Ok(())
+    }
+
+    /// Everything at and under `path`, by absolute path.
+    pub fn walk(&self, path: &str) -> Result<Vec<(String, Entry)>, FsError> {
+        let entries = self.entries.lock();
+        let path = follow(&entries, path, false)?;
+        let first = entries.get(&path).ok_or(FsError::NotFound)?;
+        let prefix = format!("{}/", path.trim_end_matches('/'));
+        let under = entries.range(prefix.clone()..).take_while(|(p, _)| p.starts_with(&prefix));
+        let rest = under.filter(|(p, _)| **p != path).map(|(p, e)| (p.clone(), e.clone()));
+        Ok([(path.clone(), first.clone())].into_iter().chain(rest).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("/", "a", "/a")]
+    #[case("/a/b", "../c/./d", "/a/c/d")]
+    #[case("/a", "/x//y/", "/x/y")]
+    #[case("/", "../..", "/")]
+    fn paths_resolve(#[case] cwd: &str, #[case] path: &str, #[case] expected: &str) {
+        assert_eq!(resolve(cwd, path), expected);
+    }
+
+    #[test]
+    fn a_tree_behaves_like_one() {
+        let now = Timestamp::UNIX_EPOCH;
+        let fs = FileSystem::new(now);
+        fs.make_dir("/a/b", true, now).unwrap();
+        fs.write("/a/b/f", Bytes::from_static(b"one"), now).unwrap();
+        fs.append("/a/b/f", b" two", now).unwrap();
+        assert_eq!(fs.read("/a/b/f").unwrap(), "one two");
+        let link = Entry { node: Node::Link("b".into()), mode: 0o777, modified: now };
+        fs.put("/a/l", link).unwrap();
+        assert_eq!(fs.read("/a/l/f").unwrap(), "one two");
+        assert_eq!(fs.list("/a").unwrap().into_iter().map(|(n, _)| n).collect::<Vec<_>>(), ["b", "l"]);
+        assert_eq!(fs.write("/nowhere/f", Bytes::new(), now), Err(FsError::NotFound));
+        assert_eq!(fs.remove("/a", false), Err(FsError::IsADirectory));
+        fs.remove("/a/l", false).unwrap();
+        assert_eq!(fs.read("/a/b/f").unwrap(), "one two");
+        fs.remove("/a", true).unwrap();
+        assert_eq!(fs.walk("/").unwrap().len(), 1);
+        assert_eq!(fs.write("/big", Bytes::from(vec![0; CAPACITY + 1]), now), Err(FsError::NoSpace));
+    }
+}

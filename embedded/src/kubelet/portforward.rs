@@ -1,0 +1,186 @@
+//! port-forward: connections to ports of a pod over SPDY streams (plain or inside a WebSocket) or WebSocket channels.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::time::timeout;
+
+use super::spdy::{self, RstStatus, Stream};
+use super::stream::{Input, Sink};
+use super::websocket::{Channels, Encoding};
+
+/// Subprotocol and SPDY protocol of port-forward.
+pub const PROTOCOL: &str = "portforward.k8s.io";
+/// WebSocket subprotocol that carries SPDY frames.
+pub const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+/// WebSocket subprotocols with two channels for each port.
+pub const CHANNELS: &[(&str, Encoding)] =
+    &[("v4.channel.k8s.io", Encoding::Binary), ("v4.base64.channel.k8s.io", Encoding::Base64)];
+
+/// Bytes between the tunnel and what it connects to.
+const BUFFER: usize = 64 << 10;
+/// After the last byte the client has this long to close the connection.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Connects to a port inside a pod; the error is what the user reads.
+#[async_trait]
+pub trait Dial: Send + Sync {
+    async fn dial(&self, port: u16) -> Result<DuplexStream, String>;
+}
+
+/// Moves bytes both ways until both ends are done.
+async fn pump(mut inbound: Input, outbound: &dyn Sink, target: DuplexStream) -> io::Result<()> {
+    let (mut read, mut write) = tokio::io::split(target);
+    let to_target = async {
+        while let Some(chunk) = inbound.chunk().await {
+            if write.write_all(&chunk).await.is_err() {
+                // The target closed; what it still has to say goes on.
+                return;
+            }
+        }
+        if let Err(error) = write.shutdown().await {
+            tracing::debug!(%error, "target of a forwarded port is gone");
+        }
+    };
+    let to_client = async {
+        let mut buffer = vec![0u8; BUFFER / 2];
+        loop {
+            match read.read(&mut buffer).await? {
+                0 => return outbound.finish().await,
+                n => outbound.send(Bytes::copy_from_slice(&buffer[..n])).await?,
+            }
+        }
+    };
+    tokio::pin!(to_target, to_client);
+    // Once the target has closed, nothing the client sends can matter.
+    tokio::select! {
+        done = &mut to_client => done,
+        () = &mut to_target => to_client.await,
+    }
+}
+
+/// Serves port-forward over a SPDY connection: each forwarded connection is an error and a data stream.
+pub async fn serve_spdy<T>(io: T, dial: Arc<dyn Dial>) -> Result<(), spdy::SpdyError>
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut connection, driver) = spdy::Connection::new(io)?;
+    let driver = driver.run();
+    tokio::pin!(driver);
+    let mut pairs: HashMap<String, Stream> = HashMap::new();
+    let mut forwards = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            ended = &mut driver => return ended,
+            Some(()) = forwards.next(), if !forwards.is_empty() => {}
+            stream = connection.accept() => {
+                let Some(stream) = stream else { continue };
+                match pair(&mut pairs, stream) {
+                    Ok(Some((error, data))) => forwards.push(forward(error, data, dial.clone())),
+                    Ok(None) => {}
+                    Err(stream) => stream.split().1.reset(RstStatus::PROTOCOL_ERROR).await?,
+                }
+            }
+        }
+    }
+}
+
+/// Matches an error stream with its data stream. Old clients send no request id: their data stream is the next one.
+fn pair(pairs: &mut HashMap<String, Stream>, stream: Stream) -> Result<Option<(Stream, Stream)>, Stream> {
+    let is_error = match stream.header("streamtype") {
+        Some("error") => true,
+        Some("data") => false,
+        _ => return Err(stream),
+    };
+    let key = match stream.header("requestid") {
+        Some(id) => id.to_owned(),
+        None if is_error => stream.id.to_string(),
+        None => stream.id.saturating_sub(2).to_string(),
+    };
+    let Some(other) = pairs.remove(&key) else {
+        pairs.insert(key, stream);
+        return Ok(None);
+    };
+    match (is_error, other.header("streamtype")) {
+        (true, Some("data")) => Ok(Some((stream, other))),
+        (false, Some("error")) => Ok(Some((other, stream))),
+        _ => Err(stream),
+    }
+}
+
+async fn forward(error: Stream, data: Stream, dial: Arc<dyn Dial>) {
+    let port = data.header("port").and_then(|p| p.parse().ok());
+    let (_, error) = error.split();
+    let (inbound, outbound) = data.split();
+    let failed = match port {
+        None => Some("missing or invalid \"port\" header".to_owned()),
+        Some(port) => match dial.dial(port).await {
+            Ok(target) => match pump(Input::new(inbound), &outbound, target).await {
+                Ok(()) => None,
+                Err(lost) => Some(lost.to_string()),
+            },
+            Err(refused) => Some(refused),
+        },
+    };
+    let closing = async {
+        if let Some(text) = failed {
+            error.send(Bytes::from(text)).await?;
+        }
+        error.finish().await?;
+        outbound.finish().await
+    };
+    if let Err(error) = closing.await {
+        tracing::debug!(%error, "port-forward client is gone");
+    }
+}
+
+/// Serves port-forward over WebSocket channels: two for each port, each opened by the port's number.
+pub async fn serve_websocket<T>(io: T, encoding: Encoding, ports: Vec<u16>, dial: Arc<dyn Dial>) -> io::Result<()>
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut channels = Channels::new(io, ports.len() * 2, encoding).await;
+    let mut forwards = FuturesUnordered::new();
+    let mut any = None;
+    for (index, port) in ports.into_iter().enumerate() {
+        let channel = u8::try_from(index * 2).map_err(io::Error::other)?;
+        let (data, error) = (channels.sink(channel), channels.sink(channel + 1));
+        data.message(&port.to_le_bytes()).await?;
+        error.message(&port.to_le_bytes()).await?;
+        any.get_or_insert_with(|| data.clone());
+        let inbound = channels.take(channel).map_or_else(Input::empty, Input::new);
+        let dial = dial.clone();
+        forwards.push(async move {
+            let ended = match dial.dial(port).await {
+                Ok(target) => pump(inbound, &*data, target).await,
+                Err(refused) => error.message(refused.as_bytes()).await,
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "port-forward client is gone");
+            }
+        });
+    }
+    let driver = channels.driver.run();
+    tokio::pin!(driver);
+    loop {
+        tokio::select! {
+            ended = &mut driver => return ended,
+            Some(()) = forwards.next(), if !forwards.is_empty() => {}
+            else => break,
+        }
+        if forwards.is_empty() {
+            break;
+        }
+    }
+    // A WebSocket has no way to end one channel, so the socket ends with its last connection.
+    if let Some(sink) = any {
+        sink.close_socket().await?;
+    }
+    timeout(DRAIN, driver).await.unwrap_or(Ok(()))
+}

@@ -1,0 +1,380 @@
+//! `tar`: create to and extract from files or pipes, as `kubectl cp` drives it. ustar, with GNU and pax long names on the way in
+//! and pax on the way out.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::{Shell, Stdio, resolve};
+use crate::kubelet::filesystem::{Entry, FsError, Node};
+use crate::kubelet::stream::Input;
+
+const BLOCK: usize = 512;
+/// A single file taken from an archive.
+const MAX_FILE: u64 = 64 << 20;
+
+/// What the command line asks.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Request {
+    mode: Option<char>,
+    archive: String,
+    directory: Option<String>,
+    verbose: bool,
+    touch: bool,
+    strip: usize,
+    gzip: bool,
+    paths: Vec<String>,
+}
+
+fn request(args: &[String]) -> Option<Request> {
+    let mut request = Request { archive: "-".into(), ..Request::default() };
+    let mut args = args.iter();
+    let mut first = true;
+    while let Some(arg) = args.next() {
+        let letters = match arg.strip_prefix('-') {
+            Some("") => None,
+            Some(long) if long.starts_with('-') => {
+                let (name, value) = long[1..].split_once('=').unwrap_or((&long[1..], ""));
+                match name {
+                    "directory" => request.directory = Some(value.to_owned()),
+                    "file" => request.archive = value.to_owned(),
+                    "strip-components" => request.strip = value.parse().ok()?,
+                    // Owners and permissions mean nothing to these files.
+                    _ => {}
+                }
+                first = false;
+                continue;
+            }
+            Some(letters) => Some(letters),
+            None if first => Some(arg.as_str()),
+            None => None,
+        };
+        first = false;
+        let Some(letters) = letters else {
+            request.paths.push(arg.clone());
+            continue;
+        };
+        for letter in letters.chars() {
+            match letter {
+                'c' | 'x' | 't' => request.mode = Some(letter),
+                'f' => request.archive = args.next()?.clone(),
+                'C' => request.directory = Some(args.next()?.clone()),
+                'v' => request.verbose = true,
+                'm' => request.touch = true,
+                'z' => request.gzip = true,
+                _ => {}
+            }
+        }
+    }
+    Some(request)
+}
+
+/// Why an archive could not be made or read.
+#[derive(Debug, thiserror::Error)]
+enum TarError {
+    #[error("{0}: {1}")]
+    File(String, FsError),
+    #[error("short read")]
+    Short,
+    #[error("invalid tar header checksum")]
+    Checksum,
+    #[error("invalid number in header")]
+    Number,
+    #[error("{0}: file too large")]
+    TooLarge(String),
+    #[error("write error: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+pub async fn tar(shell: &Shell, args: &[String], io: &Stdio) -> std::io::Result<i32> {
+    let request = match request(args) {
+        Some(request) if request.mode.is_some() && !request.gzip => request,
+        Some(request) if request.gzip => {
+            io.error("tar: gzip is not in this image").await;
+            return Ok(1);
+        }
+        _ => {
+            io.error("tar: must specify one of -c, -x, -t").await;
+            return Ok(1);
+        }
+    };
+    let result = match request.mode {
+        Some('c') => create(shell, &request, io).await,
+        _ => extract(shell, &request, io).await,
+    };
+    match result {
+        Ok(code) => Ok(code),
+        Err(TarError::Output(error)) => Err(error),
+        Err(error) => {
+            io.error(&format!("tar: {error}")).await;
+            Ok(1)
+        }
+    }
+}
+
+async fn create(shell: &Shell, request: &Request, io: &Stdio) -> Result<i32, TarError> {
+    let base = request.directory.as_ref().map_or_else(|| shell.cwd.clone(), |d| resolve(&shell.cwd, d));
+    let output = match request.archive.as_str() {
+        "-" => io.stdout.clone(),
+        path => shell.create(path, false, io).map_err(|e| TarError::File(path.into(), e))?,
+    };
+    let mut code = 0;
+    let mut stripped = false;
+    for path in &request.paths {
+        let root = resolve(&base, path);
+        let entries = match shell.fs.walk(&root) {
+            Ok(entries) => entries,
+            Err(error) => {
+                io.error(&format!("tar: {path}: {error}")).await;
+                code = 1;
+                continue;
+            }
+        };
+        if path.starts_with('/') && !stripped {
+            stripped = true;
+            io.error("tar: removing leading '/' from member names").await;
+        }
+        let prefix = path.trim_start_matches('/').trim_end_matches('/');
+        for (at, entry) in entries {
+            let under = at[root.trim_end_matches('/').len()..].trim_start_matches('/');
+            let name = match (prefix, under) {
+                ("", "") => ".".to_owned(),
+                ("", under) => under.to_owned(),
+                (prefix, "") => prefix.to_owned(),
+                (prefix, under) => format!("{prefix}/{under}"),
+            };
+            if request.verbose {
+                io.error(&name).await;
+            }
+            output.send(Bytes::from(member(&name, &entry))).await?;
+        }
+    }
+    output.send(Bytes::from_static(&[0; BLOCK * 2])).await?;
+    if request.archive != "-" {
+        output.finish().await?;
+    }
+    Ok(code)
+}
+
+/// Header, content and padding of one member.
+fn member(name: &str, entry: &Entry) -> Vec<u8> {
+    let (kind, content, link) = match &entry.node {
+        Node::File(bytes) => (b'0', &bytes[..], ""),
+        Node::Directory => (b'5', &b""[..], ""),
+        Node::Link(target) => (b'2', &b""[..], target.as_str()),
+    };
+    let name = if kind == b'5' { format!("{name}/") } else { name.to_owned() };
+    let mut out = Vec::new();
+    if name.len() > 100 || link.len() > 100 {
+        let mut records = pax("path", &name);
+        if !link.is_empty() {
+            records.extend(pax("linkpath", link));
+        }
+        out.extend(header("././@PaxHeader", b'x', records.len(), 0o644, entry.modified, ""));
+        pad(&mut out, &records);
+    }
+    out.extend(header(&name, kind, content.len(), entry.mode, entry.modified, link));
+    pad(&mut out, content);
+    out
+}
+
+/// `length key=value\n`, where length counts itself.
+fn pax(key: &str, value: &str) -> Vec<u8> {
+    let rest = key.len() + value.len() + 3;
+    let mut length = rest + 1;
+    while length != rest + length.to_string().len() {
+        length = rest + length.to_string().len();
+    }
+    format!("{length} {key}={value}\n").into_bytes()
+}
+
+fn pad(out: &mut Vec<u8>, content: &[u8]) {
+    out.extend_from_slice(content);
+    out.resize(out.len().next_multiple_of(BLOCK), 0);
+}
+
+fn header(name: &str, kind: u8, size: usize, mode: u32, modified: Timestamp, link: &str) -> [u8; BLOCK] {
+    let mut block = [0u8; BLOCK];
+    let mut put = |at: usize, width: usize, text: &[u8]| {
+        let length = text.len().min(width);
+        block[at..at + length].copy_from_slice(&text[..length]);
+    };
+    put(0, 100, name.as_bytes());
+    put(100, 8, format!("{mode:07o}\0").as_bytes());
+    put(108, 8, b"0000000\0");
+    put(116, 8, b"0000000\0");
+    put(124, 12, format!("{size:011o}\0").as_bytes());
+    put(136, 12, format!("{:011o}\0", modified.as_second().max(0)).as_bytes());
+    put(148, 8, b"        ");
+    put(156, 1, &[kind]);
+    put(157, 100, link.as_bytes());
+    put(257, 8, b"ustar\x0000");
+    put(265, 32, b"root");
+    put(297, 32, b"root");
+    let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+fn string(field: &[u8]) -> String {
+    let end = field.iter().position(|b| *b == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).into_owned()
+}
+
+/// Octal text, or GNU's binary form when the first bit is set.
+fn number(field: &[u8]) -> Result<u64, TarError> {
+    if field.first().is_some_and(|b| b & 0x80 != 0) {
+        return field[1..]
+            .iter()
+            .try_fold(0u64, |sum, b| sum.checked_mul(256)?.checked_add(u64::from(*b)))
+            .ok_or(TarError::Number);
+    }
+    let text = string(field);
+    match text.trim() {
+        "" => Ok(0),
+        digits => u64::from_str_radix(digits, 8).map_err(|_| TarError::Number),
+    }
+}
+
+/// Names that extension headers give the next member.
+#[derive(Default)]
+struct Extended {
+    path: Option<String>,
+    link: Option<String>,
+}
+
+async fn extract(shell: &Shell, request: &Request, io: &Stdio) -> Result<i32, TarError> {
+    let base = request.directory.as_ref().map_or_else(|| shell.cwd.clone(), |d| resolve(&shell.cwd, d));
+    if !shell.fs.is_dir(&base) {
+        let named = request.directory.clone().unwrap_or_default();
+        return Err(TarError::File(format!("can't change directory to '{named}'"), FsError::NotFound));
+    }
+    if request.archive == "-" {
+        let mut stdin = io.stdin.lock().await;
+        read(shell, request, &base, &mut stdin, io).await
+    } else {
+        let mut file = shell.open(&request.archive).map_err(|e| TarError::File(request.archive.clone(), e))?;
+        read(shell, request, &base, &mut file, io).await
+    }
+}
+
+async fn read(shell: &Shell, request: &Request, base: &str, input: &mut Input, io: &Stdio) -> Result<i32, TarError> {
+    let mut extended = Extended::default();
+    while let Some(block) = input.exact(BLOCK).await {
+        if block.iter().all(|b| *b == 0) {
+            break;
+        }
+        let sum: u64 =
+            block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u64::from(*b) }).sum();
+        if sum != number(&block[148..156])? {
+            return Err(TarError::Checksum);
+        }
+        let size = number(&block[124..136])?;
+        let padding = (BLOCK as u64 - size % BLOCK as u64) % BLOCK as u64;
+        let (prefix, short) = (string(&block[345..500]), string(&block[..100]));
+        let name = if prefix.is_empty() || &block[257..262] != b"ustar" { short } else { format!("{prefix}/{short}") };
+        if size > MAX_FILE {
+            return Err(TarError::TooLarge(name));
+        }
+        let content = input.exact(size as usize).await.ok_or(TarError::Short)?;
+        if !input.skip(padding).await {
+            return Err(TarError::Short);
+        }
+        let kind = block[156];
+        match kind {
+            b'L' => extended.path = Some(string(&content)),
+            b'K' => extended.link = Some(string(&content)),
+            b'x' => records(&content, &mut extended),
+            b'g' => {}
+            _ => {
+                let Extended { path, link } = std::mem::take(&mut extended);
+                let name = path.unwrap_or(name);
+                let link = link.unwrap_or_else(|| string(&block[157..257]));
+                let modified = if request.touch {
+                    shell.clock.now()
+                } else {
+                    Timestamp::from_second(number(&block[136..148])? as i64).unwrap_or_else(|_| shell.clock.now())
+                };
+                let node = match kind {
+                    b'5' => Node::Directory,
+                    b'2' => Node::Link(link),
+                    b'1' => shell.fs.entry(&resolve(base, &link), true).map_err(|e| TarError::File(link, e))?.node,
+                    _ => Node::File(Bytes::copy_from_slice(&content)),
+                };
+                let entry = Entry { node, mode: (number(&block[100..108])? & 0o7777) as u32, modified };
+                one(shell, request, base, &name, entry, io).await?;
+            }
+        }
+    }
+    // A writer further up must not fail for blocks after the end.
+    while input.chunk().await.is_some() {}
+    Ok(0)
+}
+
+fn records(content: &[u8], extended: &mut Extended) {
+    let text = String::from_utf8_lossy(content);
+    let mut rest = &text[..];
+    while let Some((length, _)) = rest.split_once(' ') {
+        let Some(record) = length.parse().ok().and_then(|n: usize| rest.get(length.len() + 1..n)) else { return };
+        match record.trim_end_matches('\n').split_once('=') {
+            Some(("path", value)) => extended.path = Some(value.to_owned()),
+            Some(("linkpath", value)) => extended.link = Some(value.to_owned()),
+            _ => {}
+        }
+        rest = &rest[length.len() + 1 + record.len()..];
+    }
+}
+
+async fn one(
+    shell: &Shell,
+    request: &Request,
+    base: &str,
+    name: &str,
+    entry: Entry,
+    io: &Stdio,
+) -> Result<(), TarError> {
+    let parts: Vec<&str> = name.split('/').filter(|p| !matches!(*p, "" | ".")).skip(request.strip).collect();
+    if request.verbose || request.mode == Some('t') {
+        io.stdout.send(Bytes::from(format!("{name}\n"))).await?;
+    }
+    let wanted = request.paths.is_empty() || request.paths.iter().any(|p| name.starts_with(p.trim_start_matches("./")));
+    if request.mode == Some('t') || parts.is_empty() || parts.contains(&"..") || !wanted {
+        return Ok(());
+    }
+    let path = resolve(base, &parts.join("/"));
+    let now = shell.clock.now();
+    let fail = |error| TarError::File(name.to_owned(), error);
+    if let Some((parent, _)) = path.rsplit_once('/') {
+        shell.fs.make_dir(if parent.is_empty() { "/" } else { parent }, true, now).map_err(fail)?;
+    }
+    shell.fs.put(&path, entry).map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("cf - /tmp/x", Some('c'), None, &["/tmp/x"])]
+    #[case("-xmf - -C /tmp", Some('x'), Some("/tmp"), &[])]
+    #[case("--no-same-permissions --no-same-owner -xmf - -C /d", Some('x'), Some("/d"), &[])]
+    #[case("-cf - -C /d .", Some('c'), Some("/d"), &["."])]
+    fn command_lines(
+        #[case] line: &str,
+        #[case] mode: Option<char>,
+        #[case] directory: Option<&str>,
+        #[case] paths: &[&str],
+    ) {
+        let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let request = request(&args).unwrap();
+        assert_eq!((request.mode, request.directory.as_deref(), request.archive.as_str()), (mode, directory, "-"));
+        assert_eq!(request.paths, paths);
+    }
+
+    #[test]
+    fn pax_lengths_count_themselves() {
+        for value in ["", "a", &"b".repeat(90), &"c".repeat(989)] {
+            let record = String::from_utf8(pax("path", value)).unwrap();
+            assert_eq!(record.split(' ').next().unwrap().parse::<usize>().unwrap(), record.len());
+        }
+    }
+}

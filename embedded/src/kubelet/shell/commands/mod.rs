@@ -1,0 +1,276 @@
+//! The programs of a simulated image, and the shell's own commands.
+
+mod files;
+mod system;
+mod text;
+
+use std::io;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use super::{BROKEN_PIPE, Flow, MAX_DEPTH, Shell, Stdio, archive};
+use crate::kubelet::stream::Output;
+
+/// Commands only a shell knows.
+const SHELL_COMMANDS: &[&str] = &[
+    ":", "break", "cd", "continue", "exit", "export", "read", "set", "shift", "unset", "exec", "eval", "type",
+    "command", "trap", "wait", ".",
+];
+/// Programs under `/bin`.
+const PROGRAMS: &[&str] = &[
+    "[", "ash", "base64", "basename", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "echo", "env", "false",
+    "grep", "head", "hostname", "id", "kill", "ls", "mkdir", "mv", "printenv", "printf", "ps", "pwd", "rm", "rmdir",
+    "seq", "sh", "sleep", "sort", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true", "tty", "uname", "uniq",
+    "uptime", "wc", "which", "whoami",
+];
+const DIRECTORIES: &[&str] = &["/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"];
+
+/// True when the image holds a program of this name or path.
+pub fn is_program(program: &str) -> bool {
+    match program.rsplit_once('/') {
+        None => PROGRAMS.contains(&program),
+        Some((directory, name)) => DIRECTORIES.contains(&directory) && PROGRAMS.contains(&name),
+    }
+}
+
+/// Result of one command: an I/O error means that its output was closed.
+type Code = io::Result<i32>;
+
+async fn print(output: &Output, text: impl Into<Bytes> + Send) -> io::Result<()> {
+    output.send(text.into()).await
+}
+
+impl Shell {
+    /// Runs one command with its arguments expanded.
+    pub(super) fn program<'a>(
+        &'a mut self,
+        arguments: &'a [String],
+        io: &'a Stdio,
+    ) -> BoxFuture<'a, Result<i32, Flow>> {
+        Box::pin(async move {
+            let Some((name, rest)) = arguments.split_first() else { return Ok(0) };
+            if SHELL_COMMANDS.contains(&name.as_str()) {
+                return self.shell_command(name, rest, io).await;
+            }
+            if !is_program(name) {
+                let path = name.contains('/');
+                io.error(&format!("{}: {name}: not found", self.name)).await;
+                let there = path && self.fs.entry(&super::resolve(&self.cwd, name), true).is_ok();
+                return Ok(if there { 126 } else { 127 });
+            }
+            let name = name.rsplit('/').next().unwrap_or(name);
+            if matches!(name, "sh" | "bash" | "ash") {
+                return Ok(self.subshell(name, rest, io).await);
+            }
+            match self.execute(name, rest, io).await {
+                Ok(code) => Ok(code),
+                // SIGPIPE ends the whole process, loops included.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Flow::Exit(BROKEN_PIPE)),
+                Err(error) => {
+                    io.error(&format!("{name}: write error: {error}")).await;
+                    Ok(1)
+                }
+            }
+        })
+    }
+
+    async fn execute(&mut self, name: &str, args: &[String], io: &Stdio) -> Code {
+        match name {
+            "true" => Ok(0),
+            "false" => Ok(1),
+            "echo" => text::echo(args, io).await,
+            "printf" => text::printf(args, io).await,
+            "cat" => text::cat(self, args, io).await,
+            "head" => text::head(self, args, io).await,
+            "tail" => text::tail(self, args, io).await,
+            "wc" => text::wc(self, args, io).await,
+            "grep" => text::grep(self, args, io).await,
+            "tee" => text::tee(self, args, io).await,
+            "seq" => text::seq(args, io).await,
+            "sort" | "uniq" => text::sort(self, name, args, io).await,
+            "tr" => text::tr(args, io).await,
+            "cut" => text::cut(self, args, io).await,
+            "base64" => text::base64(self, args, io).await,
+            "basename" | "dirname" => text::path_part(name, args, io).await,
+            "ls" => files::ls(self, args, io).await,
+            "pwd" => {
+                print(&io.stdout, format!("{}\n", self.cwd)).await?;
+                Ok(0)
+            }
+            "mkdir" => files::mkdir(self, args, io).await,
+            "rm" | "rmdir" => files::rm(self, name, args, io).await,
+            "cp" | "mv" => files::copy(self, name, args, io).await,
+            "touch" => files::touch(self, args, io).await,
+            "chmod" => files::chmod(self, args, io).await,
+            "test" | "[" => files::test(self, name, args, io).await,
+            "tar" => archive::tar(self, args, io).await,
+            "env" | "printenv" => system::env(self, name, args, io).await,
+            "date" => system::date(self, args, io).await,
+            "sleep" => system::sleep(self, args, io).await,
+            "ps" => system::ps(self, io).await,
+            "which" => system::which(args, io).await,
+            "kill" => system::kill(args, io).await,
+            "stty" | "tty" => system::terminal(self, name, args, io).await,
+            _ => system::identity(self, name, args, io).await,
+        }
+    }
+
+    /// `sh` as a program: `-c script`, a script file, or a script on stdin.
+    async fn subshell(&mut self, name: &str, args: &[String], io: &Stdio) -> i32 {
+        let mut shell = self.clone();
+        shell.depth += 4;
+        if shell.depth > MAX_DEPTH * 4 {
+            io.error(&format!("{name}: too many nested shells")).await;
+            return 2;
+        }
+        shell.name = name.to_owned();
+        let mut rest = args;
+        let mut script_argument = false;
+        while let Some((option, more)) = rest.split_first().filter(|(o, _)| o.len() > 1 && o.starts_with('-')) {
+            script_argument |= option.contains('c');
+            shell.errexit |= option.contains('e');
+            rest = more;
+        }
+        if script_argument {
+            let Some((script, parameters)) = rest.split_first() else {
+                io.error(&format!("{name}: -c requires an argument")).await;
+                return 2;
+            };
+            if let Some((zero, parameters)) = parameters.split_first() {
+                (shell.name, shell.parameters) = (zero.clone(), parameters.to_vec());
+            }
+            return shell.script(script, io).await;
+        }
+        if let Some((file, parameters)) = rest.split_first() {
+            let Ok(script) = shell.fs.read(&super::resolve(&shell.cwd, file)) else {
+                io.error(&format!("{name}: can't open '{file}': No such file or directory")).await;
+                return 2;
+            };
+            (shell.name, shell.parameters) = (file.clone(), parameters.to_vec());
+            return shell.script(&String::from_utf8_lossy(&script), io).await;
+        }
+        shell.lines(io).await
+    }
+
+    /// A script on stdin runs line by line; constructs may span lines.
+    async fn lines(&mut self, io: &Stdio) -> i32 {
+        let mut script = String::new();
+        loop {
+            let line = io.stdin.lock().await.line().await;
+            let ended = line.is_none();
+            script.push_str(&String::from_utf8_lossy(&line.unwrap_or_default()));
+            let unfinished = matches!(
+                super::parse::parse(&script),
+                Err(super::parse::SyntaxError::EndOfFile | super::parse::SyntaxError::Unterminated)
+            );
+            if unfinished && !ended && !script.trim().is_empty() {
+                continue;
+            }
+            if !script.trim().is_empty()
+                && let Err(Flow::Exit(code)) = self.try_script(&std::mem::take(&mut script), io).await
+            {
+                return code;
+            }
+            script.clear();
+            if ended {
+                return self.status;
+            }
+        }
+    }
+
+    async fn shell_command(&mut self, name: &str, args: &[String], io: &Stdio) -> Result<i32, Flow> {
+        let first = args.first().map(String::as_str);
+        match name {
+            "exit" => {
+                Err(Flow::Exit(first.map_or(Some(self.status), |code| code.parse().ok()).map_or(2, |c| c & 0xff)))
+            }
+            "break" => Err(Flow::Break),
+            "continue" => Err(Flow::Continue),
+            "cd" => {
+                let home = self.env.get("HOME").cloned().unwrap_or_else(|| "/".into());
+                let target = match first {
+                    Some("-") => self.env.get("OLDPWD").cloned().unwrap_or(home),
+                    Some(path) => path.to_owned(),
+                    None => home,
+                };
+                let path = super::resolve(&self.cwd, &target);
+                if !self.fs.is_dir(&path) {
+                    io.error(&format!("{}: cd: can't cd to {target}: No such file or directory", self.name)).await;
+                    return Ok(2);
+                }
+                self.env.insert("OLDPWD".into(), std::mem::replace(&mut self.cwd, path));
+                Ok(0)
+            }
+            "export" => {
+                for assignment in args {
+                    if let Some((name, value)) = assignment.split_once('=') {
+                        self.env.insert(name.to_owned(), value.to_owned());
+                    }
+                }
+                Ok(0)
+            }
+            "unset" => {
+                for name in args {
+                    self.env.remove(name);
+                }
+                Ok(0)
+            }
+            "set" => {
+                for option in args {
+                    match option.as_str() {
+                        "-e" | "-ex" | "-eu" | "-eux" | "-euo" => self.errexit = true,
+                        "+e" => self.errexit = false,
+                        _ => {}
+                    }
+                }
+                Ok(0)
+            }
+            "shift" => {
+                let by = first.and_then(|n| n.parse().ok()).unwrap_or(1).min(self.parameters.len());
+                self.parameters.drain(..by);
+                Ok(0)
+            }
+            "read" => {
+                let line = io.stdin.lock().await.line().await;
+                let Some(line) = line else { return Ok(1) };
+                let line = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
+                let names: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
+                let mut rest = line.trim();
+                for (index, name) in names.iter().enumerate() {
+                    let (word, more) = match rest.split_once(char::is_whitespace) {
+                        Some((word, more)) if index + 1 < names.len() => (word, more.trim_start()),
+                        _ => (rest, ""),
+                    };
+                    self.env.insert((*name).clone(), word.to_owned());
+                    rest = more;
+                }
+                Ok(0)
+            }
+            "eval" => self.try_script(&args.join(" "), io).await,
+            "exec" if !args.is_empty() => Err(Flow::Exit(self.program(args, io).await?)),
+            "command" if first != Some("-v") => self.program(args, io).await,
+            "type" | "command" => {
+                let wanted = args.last().cloned().unwrap_or_default();
+                let known = SHELL_COMMANDS.contains(&wanted.as_str()) || is_program(&wanted);
+                if !known {
+                    return Ok(127);
+                }
+                let path = if SHELL_COMMANDS.contains(&wanted.as_str()) { wanted } else { format!("/bin/{wanted}") };
+                Ok(i32::from(print(&io.stdout, format!("{path}\n")).await.is_err()))
+            }
+            "." => {
+                let script = first.and_then(|file| self.fs.read(&super::resolve(&self.cwd, file)).ok());
+                match script {
+                    Some(script) => self.try_script(&String::from_utf8_lossy(&script), io).await,
+                    None => {
+                        io.error(&format!("{}: .: can't open '{}'", self.name, first.unwrap_or_default())).await;
+                        Err(Flow::Exit(2))
+                    }
+                }
+            }
+            // `:`, and `trap` and `wait`, for which there are neither signals nor jobs.
+            _ => Ok(0),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Words → arguments: variables, substitutions, splitting at blanks, patterns.
+
+use std::collections::BTreeMap;
+
+use futures::future::BoxFuture;
+
+use super::parse::{Otherwise, Part, Word};
+use super::{Flow, Shell, Stdio};
+use crate::kubelet::filesystem::{FileSystem, resolve};
+
+/// A field being built: its text, and for each character whether it may act as a pattern.
+#[derive(Default)]
+struct Field {
+    text: String,
+    pattern: String,
+    live: bool,
+}
+
+impl Shell {
+    /// All arguments that `words` become.
+    pub(super) async fn arguments(&mut self, words: &[Word], io: &Stdio) -> Result<Vec<String>, Flow> {
+        let mut arguments = Vec::new();
+        for word in words {
+            for field in self.fields(word, io).await? {
+                let matches = if field.pattern.contains(['*', '?', '[']) {
+                    glob(&self.fs, &self.cwd, &field.pattern)
+                } else {
+                    Vec::new()
+                };
+                if matches.is_empty() { arguments.push(field.text) } else { arguments.extend(matches) }
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// The one string a word becomes where nothing is split: assignments, redirects, arithmetic.
+    pub(super) fn text<'a>(&'a mut self, word: &'a Word, io: &'a Stdio) -> BoxFuture<'a, Result<String, Flow>> {
+        Box::pin(async move {
+            let mut text = String::new();
+            for part in &word.0 {
+                text.push_str(&self.part(part, io).await?.0);
+            }
+            Ok(text)
+        })
+    }
+
+    async fn fields(&mut self, word: &Word, io: &Stdio) -> Result<Vec<Field>, Flow> {
+        let mut fields = Vec::new();
+        let mut field = Field::default();
+        for part in &word.0 {
+            if let Part::Variable { name, otherwise: None, quoted: true } = part
+                && name == "@"
+            {
+                // "$@" keeps every parameter apart.
+                for (index, parameter) in self.parameters.clone().into_iter().enumerate() {
+                    if index > 0 {
+                        fields.push(std::mem::take(&mut field));
+                    }
+                    field.push(&parameter, true);
+                }
+                continue;
+            }
+            let (text, quoted) = self.part(part, io).await?;
+            if quoted || matches!(part, Part::Text { .. }) {
+                field.push(&text, quoted);
+                continue;
+            }
+            if text.starts_with(char::is_whitespace) && field.live {
+                fields.push(std::mem::take(&mut field));
+            }
+            for (index, piece) in text.split_whitespace().enumerate() {
+                if index > 0 {
+                    fields.push(std::mem::take(&mut field));
+                }
+                field.push(piece, false);
+            }
+            if text.ends_with(char::is_whitespace) && field.live {
+                fields.push(std::mem::take(&mut field));
+            }
+        }
+        if field.live {
+            fields.push(field);
+        }
+        Ok(fields)
+    }
+
+    /// A part's text and whether it is safe from splitting.
+    async fn part(&mut self, part: &Part, io: &Stdio) -> Result<(String, bool), Flow> {
+        match part {
+            Part::Text { text, quoted } => Ok((text.clone(), *quoted)),
+            Part::Length(name) => Ok((self.variable(name).unwrap_or_default().chars().count().to_string(), true)),
+            Part::Variable { name, otherwise: None, quoted } => Ok((self.variable(name).unwrap_or_default(), *quoted)),
+            Part::Variable { name, otherwise: Some((operator, word)), quoted } => {
+                Ok((self.with_operator(name, *operator, word, io).await?, *quoted))
+            }
+            Part::Command { script, quoted } => Ok((self.substitute(script, io).await?, *quoted)),
+            Part::Arithmetic(word) => {
+                let text = self.text(word, io).await?;
+                match arithmetic(&text, &self.env) {
+                    Some(value) => Ok((value.to_string(), true)),
+                    None => {
+                        io.error(&format!("{}: arithmetic expression: {text:?}", self.name)).await;
+                        Err(Flow::Exit(2))
+                    }
+                }
+            }
+        }
+    }
+
+    async fn with_operator(
+        &mut self,
+        name: &str,
+        operator: Otherwise,
+        word: &Word,
+        io: &Stdio,
+    ) -> Result<String, Flow> {
+        let value = self.variable(name).filter(|v| !v.is_empty());
+        Ok(match (operator, value) {
+            (Otherwise::Default | Otherwise::Assign, Some(value)) => value,
+            (Otherwise::Default, None) | (Otherwise::Alternative, Some(_)) => self.text(word, io).await?,
+            (Otherwise::Assign, None) => {
+                let value = self.text(word, io).await?;
+                self.env.insert(name.to_owned(), value.clone());
+                value
+            }
+            (Otherwise::Alternative, None) => String::new(),
+            (Otherwise::Suffix | Otherwise::Prefix, value) => {
+                let (value, pattern) = (value.unwrap_or_default(), self.text(word, io).await?);
+                let mut cuts = value.char_indices().map(|(at, _)| at).chain([value.len()]);
+                if operator == Otherwise::Prefix {
+                    cuts.find(|at| matches(&pattern, &value[..*at])).map_or(value.clone(), |at| value[at..].to_owned())
+                } else {
+                    let cut = cuts.filter(|at| matches(&pattern, &value[*at..])).last();
+                    cut.map_or(value.clone(), |at| value[..at].to_owned())
+                }
+            }
+        })
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        match name {
+            "?" => Some(self.status.to_string()),
+            "$" => Some("7".to_owned()),
+            "#" => Some(self.parameters.len().to_string()),
+            "@" | "*" => Some(self.parameters.join(" ")),
+            "0" => Some(self.name.clone()),
+            "PWD" => Some(self.cwd.clone()),
+            name => match name.parse::<usize>() {
+                Ok(index) => self.parameters.get(index - 1).cloned(),
+                Err(_) => self.env.get(name).cloned(),
+            },
+        }
+    }
+}
+
+impl Field {
+    fn push(&mut self, text: &str, quoted: bool) {
+        self.live = true;
+        self.text.push_str(text);
+        for c in text.chars() {
+            if quoted && "*?[\\".contains(c) {
+                self.pattern.push('\\');
+            }
+            self.pattern.push(c);
+        }
+    }
+}
+
+/// Shell pattern match: `*`, `?`, `[a-z]`, `[!…]`, backslash.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    fn go(p: &[char], t: &[char]) -> bool {
+        match p {
+            [] => t.is_empty(),
+            ['*', rest @ ..] => (0..=t.len()).any(|skip| go(rest, &t[skip..])),
+            ['?', rest @ ..] => !t.is_empty() && go(rest, &t[1..]),
+            ['\\', c, rest @ ..] => t.first() == Some(c) && go(rest, &t[1..]),
+            ['[', rest @ ..] => {
+                let Some(end) = rest.iter().skip(1).position(|c| *c == ']').map(|at| at + 1) else {
+                    return t.first() == Some(&'[') && go(rest, &t[1..]);
+                };
+                let (negated, set) = match &rest[..end] {
+                    ['!' | '^', set @ ..] => (true, set),
+                    set => (false, set),
+                };
+                let Some(c) = t.first() else { return false };
+                let mut found = set.contains(c);
+                for range in set.windows(3).filter(|w| w[1] == '-') {
+                    found |= range[0] <= *c && *c <= range[2];
+                }
+                found != negated && go(&rest[end + 1..], &t[1..])
+            }
+            [c, rest @ ..] => t.first() == Some(c) && go(rest, &t[1..]),
+        }
+    }
+    // A pattern with many stars is exponential; nobody needs more than a few.
+    let (p, t): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    p.iter().filter(|c| **c == '*').count() <= 4 && go(&p, &t)
+}
+
+/// Paths that a pattern matches, sorted, in the form the pattern has (absolute or relative).
+fn glob(fs: &FileSystem, cwd: &str, pattern: &str) -> Vec<String> {
+    let absolute = pattern.starts_with('/');
+    let mut found = vec![if absolute { "/".to_owned() } else { String::new() }];
+    for part in pattern.split('/').filter(|p| !p.is_empty()) {
+        let mut next = Vec::new();
+        for base in &found {
+            let directory = if base.is_empty() { cwd.to_owned() } else { resolve(cwd, base) };
+            let join = |name: &str| {
+                if base.is_empty() || base.ends_with('/') { format!("{base}{name}") } else { format!("{base}/{name}") }
+            };
+            for (name, _) in fs.list(&directory).unwrap_or_default() {
+                if matches(part, &name) && (!name.starts_with('.') || part.starts_with('.')) {
+                    next.push(join(&name));
+                }
+            }
+        }
+        found = next;
+    }
+    found
+}
+
+/// Integer arithmetic as in `$((…))`: `+ - * / %`, comparisons, parentheses, variables. `None`: not an expression.
+fn arithmetic(text: &str, env: &BTreeMap<String, String>) -> Option<i64> {
+    struct Reader<'a> {
+        rest: &'a str,
+        env: &'a BTreeMap<String, String>,
+        depth: usize,
+    }
+    impl Reader<'_> {
+        fn eat(&mut self, token: &str) -> bool {
+            self.rest = self.rest.trim_start();
+            match self.rest.strip_prefix(token) {
+                Some(rest) => {
+                    self.rest = rest;
+                    true
+                }
+                None => false,
+            }
+        }
+
+        fn level(&mut self, level: usize) -> Option<i64> {
+            const LEVELS: &[&[&str]] = &[&["==", "!=", "<=", ">=", "<", ">"], &["+", "-"], &["*", "/", "%"]];
+            let Some(operators) = LEVELS.get(level) else { return self.unary() };
+            let mut left = self.level(level + 1)?;
+            while let Some(operator) = operators.iter().find(|o| self.eat(o)) {
+                let right = self.level(level + 1)?;
+                left = match *operator {
+                    "+" => left.wrapping_add(right),
+                    "-" => left.wrapping_sub(right),
+                    "*" => left.wrapping_mul(right),
+                    "/" => left.checked_div(right)?,
+                    "%" => left.checked_rem(right)?,
+                    "==" => i64::from(left == right),
+                    "!=" => i64::from(left != right),
+                    "<=" => i64::from(left <= right),
+                    ">=" => i64::from(left >= right),
+                    "<" => i64::from(left < right),
+                    _ => i64::from(left > right),
+                };
+            }
+            Some(left)
+        }
+
+        fn unary(&mut self) -> Option<i64> {
+            self.depth += 1;
+            if self.depth > 64 {
+                return None;
+            }
+            if self.eat("-") {
+                return self.unary()?.checked_neg();
+            }
+            if self.eat("(") {
+                let value = self.level(0)?;
+                return self.eat(")").then_some(value);
+            }
+            self.depth -= 1;
+            self.rest = self.rest.trim_start();
+            let length = self.rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
+            let (word, rest) = self.rest.split_at(length);
+            self.rest = rest;
+            match word.parse() {
+                Ok(number) => Some(number),
+                Err(_) if word.is_empty() || word.starts_with(|c: char| c.is_ascii_digit()) => None,
+                Err(_) => self.env.get(word).map_or(Some(0), |value| value.trim().parse().ok()),
+            }
+        }
+    }
+    let mut reader = Reader { rest: text, env, depth: 0 };
+    let value = reader.level(0)?;
+    reader.rest.trim().is_empty().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("*.txt", "a.txt", true)]
+    #[case("a?c", "abc", true)]
+    #[case("[a-c]x", "bx", true)]
+    #[case("[!a-c]x", "bx", false)]
+    #[case("\\*", "*", true)]
+    #[case("\\*", "a", false)]
+    #[case("*", "", true)]
+    fn patterns(#[case] pattern: &str, #[case] text: &str, #[case] expected: bool) {
+        assert_eq!(matches(pattern, text), expected);
+    }
+
+    #[rstest::rstest]
+    #[case("1 + 2 * 3", Some(7))]
+    #[case("(1+2)*3 % 4", Some(1))]
+    #[case("i+1", Some(6))]
+    #[case("unset + 1", Some(1))]
+    #[case("1 < 2", Some(1))]
+    #[case("1/0", None)]
+    #[case("1 +", None)]
+    #[case("", None)]
+    fn sums(#[case] text: &str, #[case] expected: Option<i64>) {
+        let env = BTreeMap::from([("i".to_owned(), "5".to_owned())]);
+        assert_eq!(arithmetic(text, &env), expected);
+    }
+}

@@ -1,0 +1,484 @@
+//! The small shell inside simulated containers.
+//!
+//! One future runs a whole script: pipes are bounded channels between stages polled together, so dropping the future
+//! stops everything at once. [`parse`] gives the tree, [`expand`] the words, [`commands`] the programs of the image.
+//! Used by exec and attach, and by `logs` to produce what a container's own script prints.
+
+mod archive;
+mod commands;
+mod expand;
+mod parse;
+mod terminal;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::future::{BoxFuture, join_all};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use self::parse::{Command, Redirect, Target, Word};
+use super::filesystem::{FileSystem, FsError, resolve};
+use super::stream::{Collect, Discard, Input, Output, Sink, pipe};
+
+pub use self::commands::is_program;
+pub use self::terminal::interactive;
+
+/// Time as a process sees it: real for exec, replayed for logs.
+#[async_trait]
+pub trait Clock: Send + Sync {
+    fn now(&self) -> Timestamp;
+    async fn sleep(&self, duration: Duration);
+    /// Called before every command, so that replayed time moves in loops that never sleep.
+    async fn step(&self) {
+        tokio::task::consume_budget().await;
+    }
+}
+
+/// What a process knows about its container.
+#[derive(Debug, Clone, Default)]
+pub struct Identity {
+    pub hostname: String,
+    pub node: String,
+    pub ip: String,
+    /// The container's own command, process 1 in `ps`.
+    pub command: Vec<String>,
+    pub started: Timestamp,
+}
+
+/// A shell, or a subshell of one.
+#[derive(Clone)]
+pub struct Shell {
+    pub env: BTreeMap<String, String>,
+    pub cwd: String,
+    pub fs: Arc<FileSystem>,
+    pub identity: Arc<Identity>,
+    pub clock: Arc<dyn Clock>,
+    /// What process 1 prints: `/proc/1/fd/1` and `2` lead here.
+    pub log: Output,
+    /// `$0` and the prefix of its messages.
+    pub name: String,
+    parameters: Vec<String>,
+    status: i32,
+    depth: usize,
+    terminal: Option<Arc<terminal::Size>>,
+    errexit: bool,
+}
+
+/// File descriptors 0, 1 and 2.
+#[derive(Clone)]
+pub struct Stdio {
+    pub stdin: Arc<tokio::sync::Mutex<Input>>,
+    pub stdout: Output,
+    pub stderr: Output,
+}
+
+/// Why a script stops running commands in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    Exit(i32),
+    Break,
+    Continue,
+}
+
+/// Shells inside shells.
+const MAX_DEPTH: usize = 24;
+/// Exit code of a writer whose reader is gone (SIGPIPE).
+const BROKEN_PIPE: i32 = 141;
+
+impl Stdio {
+    pub fn new(stdin: Input, stdout: Output, stderr: Output) -> Self {
+        Self { stdin: Arc::new(tokio::sync::Mutex::new(stdin)), stdout, stderr }
+    }
+
+    /// Writes a line to stderr. Nobody listening is no reason to fail: the exit code tells the same.
+    async fn error(&self, message: &str) {
+        if let Err(error) = self.stderr.send(Bytes::from(format!("{message}\n"))).await {
+            tracing::trace!(%error, message, "nobody reads stderr");
+        }
+    }
+}
+
+/// Outcome of starting a program directly, as a container runtime does.
+pub enum Started {
+    Code(i32),
+    /// No such program in the image.
+    NotFound,
+}
+
+impl Shell {
+    pub fn new(
+        fs: Arc<FileSystem>,
+        identity: Arc<Identity>,
+        clock: Arc<dyn Clock>,
+        env: BTreeMap<String, String>,
+    ) -> Self {
+        Self {
+            env,
+            cwd: "/".into(),
+            fs,
+            identity,
+            clock,
+            log: Arc::new(Discard),
+            name: "sh".into(),
+            parameters: Vec::new(),
+            status: 0,
+            depth: 0,
+            terminal: None,
+            errexit: false,
+        }
+    }
+
+    /// Runs a program with its arguments, without a shell around it.
+    pub async fn start(mut self, arguments: &[String], io: Stdio) -> Started {
+        let Some(program) = arguments.first() else { return Started::NotFound };
+        if !is_program(program) {
+            return Started::NotFound;
+        }
+        let flow = self.program(arguments, &io).await;
+        Started::Code(match flow {
+            Ok(code) | Err(Flow::Exit(code)) => code,
+            Err(Flow::Break | Flow::Continue) => 0,
+        })
+    }
+
+    /// Runs a script and gives its exit code.
+    pub(super) async fn script(&mut self, script: &str, io: &Stdio) -> i32 {
+        match self.try_script(script, io).await {
+            Ok(code) | Err(Flow::Exit(code)) => code,
+            Err(Flow::Break | Flow::Continue) => self.status,
+        }
+    }
+
+    /// Runs a script; `exit` in it comes out as [`Flow::Exit`].
+    pub(super) async fn try_script(&mut self, script: &str, io: &Stdio) -> Result<i32, Flow> {
+        match parse::parse(script) {
+            Ok(command) => self.run(&command, io).await,
+            Err(error) => {
+                io.error(&format!("{}: {error}", self.name)).await;
+                self.status = 2;
+                Ok(2)
+            }
+        }
+    }
+
+    pub(super) fn run<'a>(&'a mut self, command: &'a Command, io: &'a Stdio) -> BoxFuture<'a, Result<i32, Flow>> {
+        Box::pin(async move {
+            self.depth += 1;
+            let result = if self.depth > MAX_DEPTH * 4 {
+                io.error(&format!("{}: nesting too deep", self.name)).await;
+                Err(Flow::Exit(2))
+            } else {
+                self.dispatch(command, io).await
+            };
+            self.depth -= 1;
+            self.status = match result {
+                Ok(code) | Err(Flow::Exit(code)) => code,
+                Err(Flow::Break | Flow::Continue) => self.status,
+            };
+            result
+        })
+    }
+
+    /// Opens a command's redirects, runs it, and closes the files.
+    async fn dispatch(&mut self, command: &Command, io: &Stdio) -> Result<i32, Flow> {
+        let redirects = command.redirects();
+        if redirects.is_empty() {
+            return self.obey(command, io).await;
+        }
+        let mut stdio = io.clone();
+        let mut opened = Vec::new();
+        for redirect in redirects {
+            if let Err(message) = self.redirect(redirect, &mut stdio, &mut opened).await? {
+                io.error(&format!("{}: {message}", self.name)).await;
+                return Ok(1);
+            }
+        }
+        let result = self.obey(command, &stdio).await;
+        for file in opened {
+            if let Err(error) = file.finish().await {
+                io.error(&format!("{}: {error}", self.name)).await;
+                return Ok(1);
+            }
+        }
+        result
+    }
+
+    async fn obey(&mut self, command: &Command, io: &Stdio) -> Result<i32, Flow> {
+        match command {
+            Command::Simple { assignments, words, .. } => {
+                let code = self.simple(assignments, words, io).await?;
+                if self.errexit && code != 0 { Err(Flow::Exit(code)) } else { Ok(code) }
+            }
+            Command::Pipeline { stages, negate } => {
+                let code = self.pipeline(stages, io).await?;
+                Ok(if *negate { i32::from(code == 0) } else { code })
+            }
+            Command::AndOr(first, rest) => {
+                // A failure that decides something does not end a script under `set -e`.
+                let errexit = std::mem::take(&mut self.errexit);
+                let mut code = self.run(first, io).await;
+                for (and, next) in rest {
+                    match code {
+                        Ok(status) if (status == 0) == *and => code = self.run(next, io).await,
+                        Ok(_) => {}
+                        Err(_) => break,
+                    }
+                }
+                self.errexit = errexit;
+                code
+            }
+            Command::Sequence(commands) => {
+                let mut code = 0;
+                for command in commands {
+                    code = self.run(command, io).await?;
+                }
+                Ok(code)
+            }
+            Command::Subshell(body, _) => self.clone().run(body, io).await.map_err_exit(),
+            Command::Group(body, _) => self.run(body, io).await,
+            Command::If { branches, otherwise, .. } => {
+                for (condition, body) in branches {
+                    if self.condition(condition, io).await? {
+                        return self.run(body, io).await;
+                    }
+                }
+                match otherwise {
+                    Some(body) => self.run(body, io).await,
+                    None => Ok(0),
+                }
+            }
+            Command::While { until, condition, body, .. } => {
+                let mut code = 0;
+                while self.condition(condition, io).await? != *until {
+                    match self.iteration(body, io).await? {
+                        Some(status) => code = status,
+                        None => break,
+                    }
+                }
+                Ok(code)
+            }
+            Command::For { name, words, body, .. } => {
+                let values = match words {
+                    Some(words) => self.arguments(words, io).await?,
+                    None => self.parameters.clone(),
+                };
+                let mut code = 0;
+                for value in values {
+                    self.env.insert(name.clone(), value);
+                    match self.iteration(body, io).await? {
+                        Some(status) => code = status,
+                        None => break,
+                    }
+                }
+                Ok(code)
+            }
+        }
+    }
+
+    /// One turn of a loop; `None` after `break`.
+    async fn iteration(&mut self, body: &Command, io: &Stdio) -> Result<Option<i32>, Flow> {
+        self.clock.step().await;
+        match self.run(body, io).await {
+            Ok(status) => Ok(Some(status)),
+            Err(Flow::Continue) => Ok(Some(self.status)),
+            Err(Flow::Break) => Ok(None),
+            Err(exit) => Err(exit),
+        }
+    }
+
+    async fn condition(&mut self, condition: &Command, io: &Stdio) -> Result<bool, Flow> {
+        let errexit = std::mem::take(&mut self.errexit);
+        let code = self.run(condition, io).await;
+        self.errexit = errexit;
+        Ok(code? == 0)
+    }
+
+    async fn pipeline(&mut self, stages: &[Command], io: &Stdio) -> Result<i32, Flow> {
+        if let [only] = stages {
+            return self.run(only, io).await;
+        }
+        let mut running = Vec::with_capacity(stages.len());
+        let mut stdin = io.stdin.clone();
+        for (index, stage) in stages.iter().enumerate() {
+            let mut shell = self.clone();
+            let mut stdio = Stdio { stdin: stdin.clone(), ..io.clone() };
+            if index + 1 < stages.len() {
+                let (output, input) = pipe();
+                stdio.stdout = output;
+                stdin = Arc::new(tokio::sync::Mutex::new(input));
+            }
+            // Each stage owns its ends: a stage that is done closes its pipes.
+            running.push(async move { shell.run(stage, &stdio).await.map_err_exit().unwrap_or(1) });
+        }
+        drop(stdin);
+        Ok(join_all(running).await.pop().unwrap_or_default())
+    }
+
+    async fn simple(&mut self, assignments: &[(String, Word)], words: &[Word], io: &Stdio) -> Result<i32, Flow> {
+        self.clock.step().await;
+        let arguments = self.arguments(words, io).await?;
+        if arguments.is_empty() {
+            // An assignment without a substitution succeeds.
+            self.status = 0;
+        }
+        let mut values = Vec::with_capacity(assignments.len());
+        for (name, word) in assignments {
+            let value = self.text(word, io).await?;
+            if arguments.is_empty() {
+                self.env.insert(name.clone(), value);
+            } else {
+                values.push((name.clone(), value));
+            }
+        }
+        if arguments.is_empty() {
+            return Ok(self.status);
+        }
+        // Variables before a command are the command's alone.
+        let saved: Vec<_> = values.iter().map(|(name, _)| (name.clone(), self.env.get(name).cloned())).collect();
+        self.env.extend(values);
+        let result = self.program(&arguments, io).await;
+        for (name, value) in saved {
+            match value {
+                Some(value) => self.env.insert(name, value),
+                None => self.env.remove(&name),
+            };
+        }
+        result
+    }
+
+    /// What `$(…)` prints, without trailing newlines.
+    pub(super) async fn substitute(&mut self, script: &Command, io: &Stdio) -> Result<String, Flow> {
+        let collected = Arc::new(Collect::default());
+        let stdio = Stdio { stdout: collected.clone(), ..io.clone() };
+        let mut subshell = self.clone();
+        self.status = subshell.run(script, &stdio).await.map_err_exit()?;
+        Ok(String::from_utf8_lossy(&collected.take()).trim_end_matches('\n').to_owned())
+    }
+
+    async fn redirect(
+        &mut self,
+        redirect: &Redirect,
+        io: &mut Stdio,
+        opened: &mut Vec<Output>,
+    ) -> Result<Result<(), String>, Flow> {
+        let (word, append) = match &redirect.to {
+            Target::Duplicate(of) => {
+                let output = if *of == 2 { io.stderr.clone() } else { io.stdout.clone() };
+                if redirect.fd == 2 {
+                    io.stderr = output
+                } else {
+                    io.stdout = output
+                }
+                return Ok(Ok(()));
+            }
+            Target::Read(word) => {
+                let path = self.text(word, io).await?;
+                return Ok(match self.open(&path) {
+                    Ok(input) => {
+                        io.stdin = Arc::new(tokio::sync::Mutex::new(input));
+                        Ok(())
+                    }
+                    Err(FsError::NotFound) => Err(format!("can't open {path}: no such file")),
+                    Err(error) => Err(format!("can't open {path}: {error}")),
+                });
+            }
+            Target::Write(word) => (word, false),
+            Target::Append(word) => (word, true),
+        };
+        let path = self.text(word, io).await?;
+        let output = match self.create(&path, append, io) {
+            Ok(output) => output,
+            Err(error) => return Ok(Err(format!("can't create {path}: {error}"))),
+        };
+        opened.push(output.clone());
+        if redirect.fd == 2 {
+            io.stderr = output
+        } else {
+            io.stdout = output
+        }
+        Ok(Ok(()))
+    }
+
+    /// Opens a file for reading.
+    pub(super) fn open(&self, path: &str) -> Result<Input, FsError> {
+        match resolve(&self.cwd, path).as_str() {
+            "/dev/null" => Ok(Input::empty()),
+            path => Ok(Input::from_bytes(&self.fs.read(path)?)),
+        }
+    }
+
+    /// Opens a file for writing.
+    fn create(&self, path: &str, append: bool, io: &Stdio) -> Result<Output, FsError> {
+        let path = resolve(&self.cwd, path);
+        match path.as_str() {
+            "/dev/null" => return Ok(Arc::new(Discard)),
+            "/dev/stdout" | "/proc/self/fd/1" => return Ok(io.stdout.clone()),
+            "/dev/stderr" | "/proc/self/fd/2" => return Ok(io.stderr.clone()),
+            "/proc/1/fd/1" | "/proc/1/fd/2" => return Ok(self.log.clone()),
+            _ => {}
+        }
+        let now = self.clock.now();
+        if append {
+            self.fs.append(&path, b"", now)?
+        } else {
+            self.fs.write(&path, Bytes::new(), now)?
+        }
+        Ok(Arc::new(FileSink { fs: self.fs.clone(), clock: self.clock.clone(), path, pending: Mutex::default() }))
+    }
+}
+
+/// An exit of a subshell is only its status.
+trait ExitStatus {
+    fn map_err_exit(self) -> Result<i32, Flow>;
+}
+
+impl ExitStatus for Result<i32, Flow> {
+    fn map_err_exit(self) -> Result<i32, Flow> {
+        match self {
+            Err(Flow::Exit(code)) => Ok(code),
+            Err(Flow::Break | Flow::Continue) => Ok(0),
+            ok => ok,
+        }
+    }
+}
+
+/// Appends to a file, in steps, so that many small writes do not copy the file each time.
+struct FileSink {
+    fs: Arc<FileSystem>,
+    clock: Arc<dyn Clock>,
+    path: String,
+    pending: Mutex<BytesMut>,
+}
+
+/// Bytes a file lags behind its writer at most.
+const FILE_STEP: usize = 4 << 20;
+
+impl FileSink {
+    fn flush(&self) -> std::io::Result<()> {
+        let pending = self.pending.lock().split();
+        self.fs.append(&self.path, &pending, self.clock.now()).map_err(std::io::Error::other)
+    }
+}
+
+#[async_trait]
+impl Sink for FileSink {
+    async fn send(&self, data: Bytes) -> std::io::Result<()> {
+        let full = {
+            let mut pending = self.pending.lock();
+            pending.extend_from_slice(&data);
+            pending.len() >= FILE_STEP
+        };
+        if full { self.flush() } else { Ok(()) }
+    }
+
+    async fn finish(&self) -> std::io::Result<()> {
+        self.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;

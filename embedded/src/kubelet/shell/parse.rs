@@ -1,0 +1,643 @@
+//! Shell text → [`Command`] tree: the part of POSIX sh that scripts in pod specs and `kubectl exec … sh -c` use.
+//!
+//! Not there: background jobs, functions, `case`, here-documents; they are syntax errors, not surprises.
+
+/// One word: literal text, variables and substitutions side by side.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Word(pub Vec<Part>);
+
+/// A piece of a word. `quoted` pieces are neither split nor globbed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    Text {
+        text: String,
+        quoted: bool,
+    },
+    /// `$NAME`, `${NAME}`, `${NAME:-word}`, …
+    Variable {
+        name: String,
+        otherwise: Option<(Otherwise, Word)>,
+        quoted: bool,
+    },
+    /// `${#NAME}`
+    Length(String),
+    /// `$(…)` and backquotes
+    Command {
+        script: Box<Command>,
+        quoted: bool,
+    },
+    /// `$((…))`
+    Arithmetic(Word),
+}
+
+/// What `${NAME<op>word}` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Otherwise {
+    /// `:-`
+    Default,
+    /// `:=`
+    Assign,
+    /// `:+`
+    Alternative,
+    /// `%`: without the shortest suffix
+    Suffix,
+    /// `#`: without the shortest prefix
+    Prefix,
+}
+
+/// `2>file`, `<file`, `2>&1`, …
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    pub fd: u8,
+    pub to: Target,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Read(Word),
+    Write(Word),
+    Append(Word),
+    Duplicate(u8),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    Simple {
+        assignments: Vec<(String, Word)>,
+        words: Vec<Word>,
+        redirects: Vec<Redirect>,
+    },
+    Pipeline {
+        stages: Vec<Command>,
+        negate: bool,
+    },
+    /// The first, then each next one if the status so far allows: `&&` true, `||` false.
+    AndOr(Box<Command>, Vec<(bool, Command)>),
+    Sequence(Vec<Command>),
+    Subshell(Box<Command>, Vec<Redirect>),
+    Group(Box<Command>, Vec<Redirect>),
+    If {
+        branches: Vec<(Command, Command)>,
+        otherwise: Option<Box<Command>>,
+        redirects: Vec<Redirect>,
+    },
+    While {
+        until: bool,
+        condition: Box<Command>,
+        body: Box<Command>,
+        redirects: Vec<Redirect>,
+    },
+    For {
+        name: String,
+        words: Option<Vec<Word>>,
+        body: Box<Command>,
+        redirects: Vec<Redirect>,
+    },
+}
+
+impl Command {
+    /// The redirects around the whole command.
+    pub fn redirects(&self) -> &[Redirect] {
+        match self {
+            Command::Simple { redirects, .. }
+            | Command::Subshell(_, redirects)
+            | Command::Group(_, redirects)
+            | Command::If { redirects, .. }
+            | Command::While { redirects, .. }
+            | Command::For { redirects, .. } => redirects,
+            Command::Pipeline { .. } | Command::AndOr(..) | Command::Sequence(_) => &[],
+        }
+    }
+}
+
+/// Why a script cannot be parsed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SyntaxError {
+    #[error("syntax error: unexpected end of file")]
+    EndOfFile,
+    #[error("syntax error: unterminated quoted string")]
+    Unterminated,
+    #[error("syntax error: unexpected {0:?}")]
+    Unexpected(String),
+    #[error("syntax error: {0} is not supported by this shell")]
+    Unsupported(&'static str),
+}
+
+type Parsed<T> = Result<T, SyntaxError>;
+
+/// Parses a whole script.
+pub fn parse(script: &str) -> Parsed<Command> {
+    let mut parser = Parser { text: script.chars().collect(), at: 0, depth: 0 };
+    let command = parser.sequence(&[])?;
+    match parser.peek() {
+        None => Ok(command),
+        Some(c) => Err(SyntaxError::Unexpected(c.to_string())),
+    }
+}
+
+/// Nesting a script may have.
+const MAX_DEPTH: usize = 64;
+const RESERVED: &[&str] =
+    &["if", "then", "elif", "else", "fi", "while", "until", "for", "do", "done", "case", "{", "}", "!"];
+
+struct Parser {
+    text: Vec<char>,
+    at: usize,
+    depth: usize,
+}
+
+impl Parser {
+    fn peek(&self) -> Option<char> {
+        self.text.get(self.at).copied()
+    }
+
+    fn peek_at(&self, ahead: usize) -> Option<char> {
+        self.text.get(self.at + ahead).copied()
+    }
+
+    fn looking_at(&self, text: &str) -> bool {
+        text.chars().enumerate().all(|(i, c)| self.peek_at(i) == Some(c))
+    }
+
+    fn eat(&mut self, text: &str) -> bool {
+        let found = self.looking_at(text);
+        if found {
+            self.at += text.chars().count();
+        }
+        found
+    }
+
+    fn blanks(&mut self) {
+        loop {
+            if self.eat("\\\n") || self.eat(" ") || self.eat("\t") || self.eat("\r") {
+                continue;
+            }
+            if self.peek() == Some('#') {
+                while self.peek().is_some_and(|c| c != '\n') {
+                    self.at += 1;
+                }
+            }
+            return;
+        }
+    }
+
+    fn newlines(&mut self) {
+        self.blanks();
+        while self.eat("\n") || self.eat(";") {
+            self.blanks();
+        }
+    }
+
+    /// A reserved word at this place, if one stands here alone.
+    fn reserved(&self) -> Option<&'static str> {
+        RESERVED.iter().copied().find(|word| {
+            self.looking_at(word) && self.peek_at(word.len()).is_none_or(|c| c.is_whitespace() || ";|&()<>".contains(c))
+        })
+    }
+
+    fn expect_reserved(&mut self, word: &str) -> Parsed<()> {
+        self.newlines();
+        if self.reserved() == Some(word) && self.eat(word) {
+            return Ok(());
+        }
+        Err(self.unexpected())
+    }
+
+    fn unexpected(&self) -> SyntaxError {
+        let rest: String = self.text[self.at..].iter().take_while(|c| !c.is_whitespace()).collect();
+        match self.peek() {
+            None => SyntaxError::EndOfFile,
+            Some('\n') => SyntaxError::Unexpected("newline".into()),
+            Some(c) if rest.is_empty() => SyntaxError::Unexpected(c.to_string()),
+            Some(_) => SyntaxError::Unexpected(rest),
+        }
+    }
+
+    /// Commands up to one of the reserved words `ends`, a closing parenthesis or the end of the text.
+    fn sequence(&mut self, ends: &[&str]) -> Parsed<Command> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(SyntaxError::Unsupported("nesting this deep"));
+        }
+        let mut commands = Vec::new();
+        loop {
+            self.newlines();
+            let ended = self.reserved().is_some_and(|word| ends.contains(&word));
+            if ended || matches!(self.peek(), None | Some(')')) {
+                break;
+            }
+            commands.push(self.and_or()?);
+            self.blanks();
+            match self.peek() {
+                None | Some(';' | '\n' | ')') => {}
+                Some('&') => return Err(SyntaxError::Unsupported("a background job")),
+                Some(_) => return Err(self.unexpected()),
+            }
+        }
+        self.depth -= 1;
+        Ok(if commands.len() == 1 { commands.remove(0) } else { Command::Sequence(commands) })
+    }
+
+    fn and_or(&mut self) -> Parsed<Command> {
+        let first = self.pipeline()?;
+        let mut rest = Vec::new();
+        loop {
+            self.blanks();
+            let and = self.eat("&&");
+            if !and && !self.eat("||") {
+                break;
+            }
+            self.newlines();
+            rest.push((and, self.pipeline()?));
+        }
+        Ok(if rest.is_empty() { first } else { Command::AndOr(Box::new(first), rest) })
+    }
+
+    fn pipeline(&mut self) -> Parsed<Command> {
+        self.blanks();
+        let negate = self.reserved() == Some("!") && self.eat("!");
+        let mut stages = vec![self.command()?];
+        loop {
+            self.blanks();
+            if self.looking_at("||") || !self.eat("|") {
+                break;
+            }
+            self.newlines();
+            stages.push(self.command()?);
+        }
+        Ok(if stages.len() == 1 && !negate { stages.remove(0) } else { Command::Pipeline { stages, negate } })
+    }
+
+    fn command(&mut self) -> Parsed<Command> {
+        self.blanks();
+        if self.eat("(") {
+            let body = Box::new(self.sequence(&[])?);
+            if !self.eat(")") {
+                return Err(self.unexpected());
+            }
+            return Ok(Command::Subshell(body, self.redirects()?));
+        }
+        match self.reserved() {
+            None => self.simple(),
+            Some("{") => {
+                self.eat("{");
+                let body = Box::new(self.sequence(&["}"])?);
+                self.expect_reserved("}")?;
+                Ok(Command::Group(body, self.redirects()?))
+            }
+            Some("if") => self.conditional(),
+            Some(word @ ("while" | "until")) => {
+                self.eat(word);
+                let condition = Box::new(self.sequence(&["do"])?);
+                let body = self.body()?;
+                Ok(Command::While { until: word == "until", condition, body, redirects: self.redirects()? })
+            }
+            Some("for") => self.iteration(),
+            Some("case") => Err(SyntaxError::Unsupported("case")),
+            Some(_) => Err(self.unexpected()),
+        }
+    }
+
+    fn body(&mut self) -> Parsed<Box<Command>> {
+        self.expect_reserved("do")?;
+        let body = Box::new(self.sequence(&["done"])?);
+        self.expect_reserved("done")?;
+        Ok(body)
+    }
+
+    fn conditional(&mut self) -> Parsed<Command> {
+        let (mut branches, mut otherwise) = (Vec::new(), None);
+        let mut word = "if";
+        while word != "fi" {
+            self.expect_reserved(word)?;
+            if word == "else" {
+                otherwise = Some(Box::new(self.sequence(&["fi"])?));
+            } else {
+                let condition = self.sequence(&["then"])?;
+                self.expect_reserved("then")?;
+                branches.push((condition, self.sequence(&["elif", "else", "fi"])?));
+            }
+            word = match self.reserved() {
+                Some(next @ ("elif" | "else")) if otherwise.is_none() => next,
+                _ => "fi",
+            };
+        }
+        self.expect_reserved("fi")?;
+        Ok(Command::If { branches, otherwise, redirects: self.redirects()? })
+    }
+
+    fn iteration(&mut self) -> Parsed<Command> {
+        self.eat("for");
+        self.blanks();
+        let name = self.name();
+        self.newlines();
+        let words = if self.looking_at("in") && self.eat("in") {
+            let mut words = Vec::new();
+            loop {
+                self.blanks();
+                match self.word()? {
+                    Some(word) => words.push(word),
+                    None => break Some(words),
+                }
+            }
+        } else {
+            None
+        };
+        let body = self.body()?;
+        Ok(Command::For { name, words, body, redirects: self.redirects()? })
+    }
+
+    fn redirects(&mut self) -> Parsed<Vec<Redirect>> {
+        let mut redirects = Vec::new();
+        loop {
+            self.blanks();
+            match self.redirect()? {
+                Some(more) => redirects.extend(more),
+                None => return Ok(redirects),
+            }
+        }
+    }
+
+    /// Usually one redirect; `&>file` is two.
+    fn redirect(&mut self) -> Parsed<Option<Vec<Redirect>>> {
+        let both = self.eat("&>");
+        let start = self.at;
+        let fd = match self.peek() {
+            Some(digit @ '0'..='9') if matches!(self.peek_at(1), Some('<' | '>')) => {
+                self.at += 1;
+                Some(digit as u8 - b'0')
+            }
+            _ => None,
+        };
+        if self.looking_at("<<") {
+            return Err(SyntaxError::Unsupported("a here-document"));
+        }
+        let kind = [">>", ">&", ">|", ">", "<&", "<"].into_iter().find(|kind| !both && self.eat(kind));
+        let kind = match (both, kind) {
+            (true, _) => ">",
+            (false, Some(kind)) => kind,
+            (false, None) => {
+                self.at = start;
+                return Ok(None);
+            }
+        };
+        self.blanks();
+        let word = self.word()?.ok_or_else(|| self.unexpected())?;
+        let to = match kind {
+            "<" => Target::Read(word),
+            ">>" => Target::Append(word),
+            ">&" | "<&" => match word.0.as_slice() {
+                [Part::Text { text, .. }] if text.len() == 1 && text.as_bytes()[0].is_ascii_digit() => {
+                    Target::Duplicate(text.as_bytes()[0] - b'0')
+                }
+                _ => return Err(SyntaxError::Unexpected(kind.into())),
+            },
+            _ => Target::Write(word),
+        };
+        let fd = fd.unwrap_or(u8::from(!kind.starts_with('<')));
+        let mut redirects = vec![Redirect { fd, to }];
+        if both {
+            redirects.push(Redirect { fd: 2, to: Target::Duplicate(1) });
+        }
+        Ok(Some(redirects))
+    }
+
+    fn simple(&mut self) -> Parsed<Command> {
+        let (mut assignments, mut words, mut redirects) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            self.blanks();
+            if let Some(more) = self.redirect()? {
+                redirects.extend(more);
+                continue;
+            }
+            if words.is_empty()
+                && let Some(assignment) = self.assignment()?
+            {
+                assignments.push(assignment);
+                continue;
+            }
+            match self.word()? {
+                Some(word) => words.push(word),
+                None => break,
+            }
+        }
+        if assignments.is_empty() && words.is_empty() && redirects.is_empty() {
+            return Err(self.unexpected());
+        }
+        Ok(Command::Simple { assignments, words, redirects })
+    }
+
+    fn assignment(&mut self) -> Parsed<Option<(String, Word)>> {
+        let start = self.at;
+        let name = self.name();
+        if name.is_empty() || !self.eat("=") {
+            self.at = start;
+            return Ok(None);
+        }
+        Ok(Some((name, self.word()?.unwrap_or_default())))
+    }
+
+    fn name(&mut self) -> String {
+        let start = self.at;
+        while let Some(c) = self.peek() {
+            if c == '_' || c.is_ascii_alphabetic() || (self.at > start && c.is_ascii_digit()) {
+                self.at += 1;
+            } else {
+                break;
+            }
+        }
+        self.text[start..self.at].iter().collect()
+    }
+
+    /// The word at this place; `None` at a separator.
+    fn word(&mut self) -> Parsed<Option<Word>> {
+        let mut word = Word::default();
+        let mut any = false;
+        while let Some(c) = self.peek() {
+            match c {
+                c if c.is_whitespace() || ";|&()<>".contains(c) => break,
+                '\'' => {
+                    let rest = &self.text[self.at + 1..];
+                    let end = rest.iter().position(|c| *c == '\'').ok_or(SyntaxError::Unterminated)?;
+                    word.text(rest[..end].iter().collect(), true);
+                    self.at += end + 2;
+                }
+                '"' => {
+                    self.at += 1;
+                    self.until(&mut word, '"', true)?;
+                }
+                '\\' => {
+                    self.at += 1;
+                    match self.peek() {
+                        Some('\n') => {}
+                        Some(c) => word.text(c.to_string(), true),
+                        None => word.text("\\".into(), true),
+                    }
+                    self.at = (self.at + 1).min(self.text.len());
+                }
+                '$' | '`' => self.dollar(&mut word, false)?,
+                c => {
+                    word.text(c.to_string(), false);
+                    self.at += 1;
+                }
+            }
+            any = true;
+        }
+        Ok(any.then_some(word))
+    }
+
+    /// Text up to `end` (which is eaten), as inside double quotes.
+    fn until(&mut self, word: &mut Word, end: char, quoted: bool) -> Parsed<()> {
+        if quoted {
+            word.text(String::new(), true);
+        }
+        loop {
+            match self.peek() {
+                None => return Err(SyntaxError::Unterminated),
+                Some(c) if c == end => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some('\\') if self.peek_at(1).is_some_and(|c| "$`\"\\\n".contains(c)) => {
+                    if let Some(c) = self.peek_at(1).filter(|c| *c != '\n') {
+                        word.text(c.to_string(), true);
+                    }
+                    self.at += 2;
+                }
+                Some('$' | '`') => self.dollar(word, quoted)?,
+                Some('"') if !quoted => {
+                    self.at += 1;
+                    self.until(word, '"', true)?;
+                }
+                Some(c) => {
+                    word.text(c.to_string(), quoted);
+                    self.at += 1;
+                }
+            }
+        }
+    }
+
+    fn dollar(&mut self, word: &mut Word, quoted: bool) -> Parsed<()> {
+        if self.eat("`") {
+            let start = self.at;
+            while self.peek().ok_or(SyntaxError::Unterminated)? != '`' {
+                self.at += 1;
+            }
+            let script: String = self.text[start..self.at].iter().collect();
+            self.at += 1;
+            word.0.push(Part::Command { script: Box::new(parse(&script)?), quoted });
+            return Ok(());
+        }
+        self.at += 1;
+        if self.eat("((") {
+            let mut inner = Word::default();
+            let mut open = 0;
+            loop {
+                if open == 0 && self.eat("))") {
+                    word.0.push(Part::Arithmetic(inner));
+                    return Ok(());
+                }
+                match self.peek().ok_or(SyntaxError::Unterminated)? {
+                    '$' | '`' => self.dollar(&mut inner, true)?,
+                    c => {
+                        open += i32::from(c == '(') - i32::from(c == ')');
+                        inner.text(c.to_string(), true);
+                        self.at += 1;
+                    }
+                }
+            }
+        }
+        if self.eat("(") {
+            let script = Box::new(self.sequence(&[])?);
+            if !self.eat(")") {
+                return Err(self.unexpected());
+            }
+            word.0.push(Part::Command { script, quoted });
+            return Ok(());
+        }
+        if self.eat("{") {
+            return self.braces(word, quoted);
+        }
+        let mut name = self.name();
+        if let Some(special) = self.peek().filter(|c| name.is_empty() && "?$#@*!0123456789".contains(*c)) {
+            name = special.to_string();
+            self.at += 1;
+        }
+        match name.is_empty() {
+            true => word.text("$".into(), true),
+            false => word.0.push(Part::Variable { name, otherwise: None, quoted }),
+        }
+        Ok(())
+    }
+
+    fn braces(&mut self, word: &mut Word, quoted: bool) -> Parsed<()> {
+        if self.looking_at("#") && self.peek_at(1) != Some('}') {
+            self.at += 1;
+            let name = self.name();
+            word.0.push(Part::Length(name));
+            return if self.eat("}") { Ok(()) } else { Err(self.unexpected()) };
+        }
+        let mut name = self.name();
+        if let Some(special) = self.peek().filter(|c| name.is_empty() && "?$#@*0123456789".contains(*c)) {
+            name = special.to_string();
+            self.at += 1;
+        }
+        let operators = [
+            (":-", Otherwise::Default),
+            ("-", Otherwise::Default),
+            (":=", Otherwise::Assign),
+            ("=", Otherwise::Assign),
+            (":+", Otherwise::Alternative),
+            ("+", Otherwise::Alternative),
+            ("%", Otherwise::Suffix),
+            ("#", Otherwise::Prefix),
+        ];
+        let otherwise = match operators.into_iter().find(|(text, _)| self.eat(text)) {
+            Some((_, operator)) => {
+                let mut inner = Word::default();
+                self.until(&mut inner, '}', quoted)?;
+                Some((operator, inner))
+            }
+            None if self.eat("}") => None,
+            None => return Err(self.unexpected()),
+        };
+        word.0.push(Part::Variable { name, otherwise, quoted });
+        Ok(())
+    }
+}
+
+impl Word {
+    fn text(&mut self, more: String, quote: bool) {
+        match self.0.last_mut() {
+            Some(Part::Text { text, quoted }) if *quoted == quote => text.push_str(&more),
+            _ => self.0.push(Part::Text { text: more, quoted: quote }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("echo 'a")]
+    #[case("echo \"a")]
+    #[case("echo $(a")]
+    #[case("if true; then echo")]
+    #[case("a | ")]
+    #[case("| a")]
+    #[case("done")]
+    #[case("sleep 1 &")]
+    #[case("cat <<EOF")]
+    #[case("a )")]
+    fn bad_scripts_are_refused(#[case] script: &str) {
+        assert!(parse(script).is_err(), "{script}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_never_panics(script in r#"[a-z$(){}|&;<>"'`\\ \n#!0-9=:-]{0,60}"#) {
+            drop(parse(&script));
+        }
+    }
+}

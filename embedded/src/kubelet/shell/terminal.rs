@@ -1,0 +1,245 @@
+//! A terminal in front of the shell: echo, line editing, `^C`, `^D`, history, and the prompt.
+
+use std::io;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+
+use super::{Flow, Shell, Stdio};
+use crate::kubelet::remotecommand::{Session, TerminalSize};
+use crate::kubelet::stream::{Discard, Input, Output, Sink};
+
+/// Size of the client's terminal, as last told.
+#[derive(Debug, Default)]
+pub struct Size(Mutex<Option<TerminalSize>>);
+
+impl Size {
+    pub fn get(&self) -> Option<TerminalSize> {
+        *self.0.lock()
+    }
+}
+
+/// Lines typed ahead that wait for the program.
+const TYPED_AHEAD: usize = 64;
+/// Longest line the editor keeps.
+const MAX_LINE: usize = 4096;
+
+/// What the keyboard side tells the shell.
+struct Keyboard {
+    lines: mpsc::Sender<Bytes>,
+    interrupt: Arc<Notify>,
+    screen: Output,
+}
+
+/// Runs `arguments` on a terminal when the session has one, plainly otherwise. `None`: no such program.
+pub async fn interactive(mut shell: Shell, arguments: &[String], session: Session) -> Option<i32> {
+    let Session { stdin, stdout, stderr, resize, tty } = session;
+    let stdout = stdout.unwrap_or_else(|| Arc::new(Discard));
+    if !tty {
+        let stderr = stderr.unwrap_or_else(|| Arc::new(Discard));
+        return match shell.start(arguments, Stdio::new(stdin, stdout, stderr)).await {
+            super::Started::Code(code) => Some(code),
+            super::Started::NotFound => None,
+        };
+    }
+    let screen: Output = Arc::new(Screen(stdout.clone()));
+    let (lines, typed) = mpsc::channel(TYPED_AHEAD);
+    let interrupt = Arc::new(Notify::new());
+    let size = Arc::new(Size::default());
+    shell.terminal = Some(size.clone());
+    shell.env.entry("TERM".into()).or_insert_with(|| "xterm".into());
+    let keyboard = Keyboard { lines, interrupt: interrupt.clone(), screen: stdout };
+    let io = Stdio::new(Input::new(typed), screen.clone(), screen);
+    let program = async {
+        if starts_prompt(arguments) {
+            return Some(shell.prompt(&io, &interrupt).await);
+        }
+        tokio::select! {
+            started = shell.start(arguments, io) => match started {
+                super::Started::Code(code) => Some(code),
+                super::Started::NotFound => None,
+            },
+            // What SIGINT leaves behind.
+            () = interrupt.notified() => Some(130),
+        }
+    };
+    let sizes = async {
+        let Some(mut resize) = resize else { return std::future::pending().await };
+        while let Some(new) = resize.recv().await {
+            *size.0.lock() = Some(new);
+        }
+        std::future::pending::<()>().await
+    };
+    tokio::select! {
+        code = program => code,
+        () = keyboard.run(stdin) => Some(129),
+        () = sizes => Some(129),
+    }
+}
+
+/// A shell without a script talks to its user.
+fn starts_prompt(arguments: &[String]) -> bool {
+    let Some((program, options)) = arguments.split_first() else { return false };
+    matches!(program.rsplit('/').next(), Some("sh" | "bash" | "ash"))
+        && options.iter().all(|o| matches!(o.as_str(), "-i" | "-l" | "-il" | "-"))
+}
+
+impl Shell {
+    /// Reads and runs lines until `exit` or the end of the input.
+    async fn prompt(&mut self, io: &Stdio, interrupt: &Notify) -> i32 {
+        loop {
+            let prompt = format!("{}:{} # ", self.identity.hostname, self.cwd);
+            if io.stdout.send(Bytes::from(prompt)).await.is_err() {
+                return 129;
+            }
+            let mut stdin = io.stdin.lock().await;
+            let line = tokio::select! {
+                line = stdin.line() => line,
+                () = interrupt.notified() => {
+                    self.status = 130;
+                    continue;
+                }
+            };
+            drop(stdin);
+            let Some(line) = line else { return self.status };
+            let line = String::from_utf8_lossy(&line).into_owned();
+            if line.trim().is_empty() {
+                continue;
+            }
+            let mut stopped = self.clone();
+            tokio::select! {
+                flow = self.try_script(&line, io) => match flow {
+                    Err(Flow::Exit(code)) => return code,
+                    Ok(code) => self.status = code,
+                    Err(_) => {}
+                },
+                () = interrupt.notified() => {
+                    stopped.status = 130;
+                    *self = stopped;
+                }
+            }
+        }
+    }
+}
+
+impl Keyboard {
+    /// Reads keys until the client closes its input; the line discipline of a terminal.
+    async fn run(self, mut keys: Input) {
+        let mut line: Vec<u8> = Vec::new();
+        let mut history: Vec<Vec<u8>> = Vec::new();
+        let (mut recalled, mut escape) = (0, Vec::new());
+        let mut lines = Some(self.lines);
+        while let Some(chunk) = keys.chunk().await {
+            let mut echo: Vec<u8> = Vec::new();
+            for key in chunk {
+                if !escape.is_empty() {
+                    escape.push(key);
+                    if !key.is_ascii_alphabetic() && key != b'~' {
+                        continue;
+                    }
+                    let up = escape == b"\x1b[A" || escape == b"\x1bOA";
+                    let down = escape == b"\x1b[B" || escape == b"\x1bOB";
+                    escape.clear();
+                    if up || down {
+                        recalled = if up {
+                            recalled.min(history.len()).saturating_sub(1)
+                        } else {
+                            (recalled + 1).min(history.len())
+                        };
+                        erase(&mut echo, line.len());
+                        line = history.get(recalled).cloned().unwrap_or_default();
+                        echo.extend_from_slice(&line);
+                    }
+                    continue;
+                }
+                match key {
+                    0x1b => escape.push(key),
+                    b'\r' | b'\n' => {
+                        echo.extend_from_slice(b"\r\n");
+                        if !line.is_empty() && history.last() != Some(&line) {
+                            history.push(line.clone());
+                        }
+                        recalled = history.len();
+                        line.push(b'\n');
+                        let full = Bytes::from(std::mem::take(&mut line));
+                        // What was typed is on the screen before the program can answer.
+                        if self.screen.send(Bytes::from(std::mem::take(&mut echo))).await.is_err() {
+                            return;
+                        }
+                        if let Some(lines) = &lines
+                            && lines.try_send(full).is_err()
+                        {
+                            // The bell: nobody reads what is typed.
+                            echo.push(7);
+                        }
+                    }
+                    0x03 => {
+                        line.clear();
+                        echo.extend_from_slice(b"^C\r\n");
+                        if self.screen.send(Bytes::from(std::mem::take(&mut echo))).await.is_err() {
+                            return;
+                        }
+                        self.interrupt.notify_waiters();
+                    }
+                    0x04 if line.is_empty() => lines = None,
+                    0x08 | 0x7f => {
+                        if line.pop().is_some() {
+                            while line.last().is_some_and(|b| b & 0xc0 == 0x80) {
+                                line.pop();
+                            }
+                            erase(&mut echo, 1);
+                        }
+                    }
+                    0x15 => {
+                        erase(&mut echo, line.len());
+                        line.clear();
+                    }
+                    0x17 => {
+                        let kept = line.iter().rposition(|b| !b.is_ascii_whitespace()).map_or(0, |end| {
+                            line[..end].iter().rposition(u8::is_ascii_whitespace).map_or(0, |at| at + 1)
+                        });
+                        erase(&mut echo, line.len() - kept);
+                        line.truncate(kept);
+                    }
+                    key if line.len() < MAX_LINE && (key >= 0x20 || key == b'\t') => {
+                        line.push(key);
+                        echo.push(key);
+                    }
+                    _ => {}
+                }
+            }
+            if !echo.is_empty() && self.screen.send(Bytes::from(echo)).await.is_err() {
+                return;
+            }
+        }
+        // The input ended, but the program may still be talking.
+        drop(lines);
+        std::future::pending().await
+    }
+}
+
+fn erase(echo: &mut Vec<u8>, columns: usize) {
+    for _ in 0..columns {
+        echo.extend_from_slice(b"\x08 \x08");
+    }
+}
+
+/// The output side: newline becomes carriage return and newline.
+struct Screen(Output);
+
+#[async_trait]
+impl Sink for Screen {
+    async fn send(&self, data: Bytes) -> io::Result<()> {
+        let mut out = Vec::with_capacity(data.len() + 16);
+        for byte in data {
+            if byte == b'\n' {
+                out.push(b'\r');
+            }
+            out.push(byte);
+        }
+        self.0.send(Bytes::from(out)).await
+    }
+}

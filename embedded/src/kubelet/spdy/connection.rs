@@ -1,0 +1,368 @@
+//! Streams and windows of one connection.
+//!
+//! [`Connection::new`] gives the streams that the peer opens and a [`Driver`], a future that reads the connection; who
+//! owns the connection polls both, so nothing is spawned here. Data waits in a bounded queue per stream: when a stream's
+//! reader falls behind, the driver stops reading the connection until it catches up.
+//!
+//! Windows: we always announce ours. A peer's window binds us from the first WINDOW_UPDATE or initial window it sends,
+//! because the SPDY library of kubectl and the kubelet neither sends nor heeds window updates; waiting for them would
+//! stop every transfer at 64 KiB.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{Notify, mpsc};
+
+use super::frame::{INITIAL_WINDOW_SIZE, Reader};
+use super::{Compressor, Frame, Headers, RstStatus, SpdyError};
+use crate::kubelet::stream::{Sink, Source};
+
+/// Window of a stream and of the connection before any update, by the specification.
+const DEFAULT_WINDOW: i64 = 64 << 10;
+/// Pieces (of up to 32 KiB) that wait for a stream's reader.
+const INBOUND_PIECES: usize = 16;
+/// Streams one peer may have open at a time: port-forward opens two per forwarded connection.
+const MAX_STREAMS: usize = 1024;
+/// Streams the peer opened that nobody accepted yet.
+const BACKLOG: usize = 64;
+/// Consumed bytes after which the peer is given new credit.
+const CREDIT_STEP: u32 = 32 << 10;
+/// Largest data frame sent.
+const MAX_DATA: usize = 32 << 10;
+
+/// The accepting side of a connection.
+pub struct Connection {
+    accept: mpsc::Receiver<Stream>,
+    shared: Arc<Shared>,
+}
+
+/// Reads the connection; ends when the peer closes it.
+pub struct Driver<T> {
+    reader: Reader<ReadHalf<T>>,
+    opened: mpsc::Sender<Stream>,
+    shared: Arc<Shared>,
+    last_stream: u32,
+}
+
+struct Shared {
+    writer: tokio::sync::Mutex<Writer>,
+    streams: Mutex<HashMap<u32, Open>>,
+    window: Window,
+    /// The peer has shown that it does flow control.
+    controlled: AtomicBool,
+    initial_window: AtomicI64,
+}
+
+struct Writer {
+    io: Box<dyn AsyncWrite + Send + Unpin>,
+    compressor: Compressor,
+}
+
+/// A stream in the table: until both sides finished or one reset it.
+struct Open {
+    inbound: Option<mpsc::Sender<Bytes>>,
+    window: Arc<Window>,
+    finished: bool,
+}
+
+/// Bytes we may still send.
+struct Window {
+    credit: AtomicI64,
+    grown: Notify,
+    closed: AtomicBool,
+}
+
+impl Window {
+    fn new(credit: i64) -> Self {
+        Self { credit: AtomicI64::new(credit), grown: Notify::new(), closed: AtomicBool::new(false) }
+    }
+
+    fn grow(&self, delta: i64) {
+        self.credit.fetch_add(delta, Ordering::AcqRel);
+        self.grown.notify_waiters();
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.grown.notify_waiters();
+    }
+
+    /// Waits for credit. False when the stream was reset.
+    async fn open(&self) -> bool {
+        loop {
+            let grown = self.grown.notified();
+            tokio::pin!(grown);
+            grown.as_mut().enable();
+            if self.closed.load(Ordering::Acquire) {
+                return false;
+            }
+            if self.credit.load(Ordering::Acquire) > 0 {
+                return true;
+            }
+            grown.await;
+        }
+    }
+}
+
+/// A stream that the peer opened; already replied to.
+pub struct Stream {
+    pub id: u32,
+    pub headers: Headers,
+    receiver: Receiver,
+    sender: Sender,
+}
+
+impl Stream {
+    /// First value of a header, by its lower-case name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.first().map(String::as_str)
+    }
+
+    pub fn split(self) -> (Receiver, Sender) {
+        (self.receiver, self.sender)
+    }
+}
+
+/// What the peer sends on one stream.
+pub struct Receiver {
+    id: u32,
+    data: mpsc::Receiver<Bytes>,
+    consumed: u32,
+    shared: Arc<Shared>,
+}
+
+/// Our half of one stream.
+#[derive(Clone)]
+pub struct Sender {
+    id: u32,
+    window: Arc<Window>,
+    shared: Arc<Shared>,
+}
+
+impl Connection {
+    pub fn new<T>(io: T) -> Result<(Self, Driver<T>), SpdyError>
+    where
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (read, write): (ReadHalf<T>, WriteHalf<T>) = tokio::io::split(io);
+        let writer = Writer { io: Box::new(write), compressor: Compressor::new()? };
+        let shared = Arc::new(Shared {
+            writer: tokio::sync::Mutex::new(writer),
+            streams: Mutex::default(),
+            window: Window::new(DEFAULT_WINDOW),
+            controlled: AtomicBool::new(false),
+            initial_window: AtomicI64::new(DEFAULT_WINDOW),
+        });
+        let (opened, accept) = mpsc::channel(BACKLOG);
+        let driver = Driver { reader: Reader::new(read), opened, shared: shared.clone(), last_stream: 0 };
+        Ok((Self { accept, shared }, driver))
+    }
+
+    /// The next stream the peer opens; `None` when the connection is gone.
+    pub async fn accept(&mut self) -> Option<Stream> {
+        self.accept.recv().await
+    }
+
+    /// Says goodbye and closes our half of the connection.
+    pub async fn close(&self) -> Result<(), SpdyError> {
+        let last_good = self.shared.streams.lock().keys().copied().max().unwrap_or(0);
+        self.shared.write(&Frame::GoAway { last_good, status: 0 }).await?;
+        Ok(self.shared.writer.lock().await.io.shutdown().await?)
+    }
+}
+
+impl Shared {
+    async fn write(&self, frame: &Frame) -> Result<(), SpdyError> {
+        let mut writer = self.writer.lock().await;
+        let bytes = frame.encode(&mut writer.compressor)?;
+        writer.io.write_all(&bytes).await?;
+        Ok(writer.io.flush().await?)
+    }
+
+    fn reset(&self, stream: u32) {
+        if let Some(open) = self.streams.lock().remove(&stream) {
+            open.window.close();
+        }
+    }
+
+    /// Notes that one side finished; the stream leaves the table when both did.
+    fn finish(&self, stream: u32, ours: bool) {
+        let mut streams = self.streams.lock();
+        let Some(open) = streams.get_mut(&stream) else { return };
+        if ours {
+            open.finished = true;
+        } else {
+            open.inbound = None;
+        }
+        if open.finished && open.inbound.is_none() {
+            streams.remove(&stream);
+        }
+    }
+
+    fn grow(&self, stream: u32, delta: i64) {
+        self.controlled.store(true, Ordering::Release);
+        if stream == 0 {
+            self.window.grow(delta);
+        } else if let Some(open) = self.streams.lock().get(&stream) {
+            open.window.grow(delta);
+        }
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
+    /// Reads until the peer closes the connection or breaks the protocol.
+    pub async fn run(mut self) -> Result<(), SpdyError> {
+        let end = self.read().await;
+        // Readers see the end, writers fail.
+        for (_, open) in self.shared.streams.lock().drain() {
+            open.window.close();
+        }
+        self.shared.window.close();
+        end
+    }
+
+    async fn read(&mut self) -> Result<(), SpdyError> {
+        while let Some(frame) = self.reader.next().await? {
+            match frame {
+                Frame::SynStream { stream, headers, fin, .. } => self.syn_stream(stream, headers, fin).await?,
+                Frame::Data { stream, data, fin } => self.data(stream, data, fin).await?,
+                Frame::RstStream { stream, .. } => self.shared.reset(stream),
+                // The peer's pings are odd; an even one is the echo of ours, and we send none.
+                Frame::Ping(id) if id % 2 == 1 => self.shared.write(&Frame::Ping(id)).await?,
+                Frame::WindowUpdate { stream, delta } => self.shared.grow(stream, i64::from(delta)),
+                Frame::Settings(settings) => self.settings(&settings),
+                Frame::Headers { stream, fin: true, .. } => self.shared.finish(stream, false),
+                // The peer opens no more streams; those that are open go on.
+                Frame::GoAway { .. } => {}
+                Frame::Headers { .. } | Frame::Ping(_) | Frame::SynReply { .. } | Frame::Unknown => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn syn_stream(&mut self, stream: u32, headers: Headers, fin: bool) -> Result<(), SpdyError> {
+        if stream % 2 == 0 || stream <= self.last_stream {
+            return Err(SpdyError::Protocol("stream ids of a client are odd and grow"));
+        }
+        self.last_stream = stream;
+        let full = self.shared.streams.lock().len() >= MAX_STREAMS;
+        if full {
+            return self.shared.write(&Frame::RstStream { stream, status: RstStatus::REFUSED_STREAM }).await;
+        }
+        let (inbound, data) = mpsc::channel(INBOUND_PIECES);
+        let window = Arc::new(Window::new(self.shared.initial_window.load(Ordering::Acquire)));
+        let open = Open { inbound: (!fin).then_some(inbound), window: window.clone(), finished: false };
+        self.shared.streams.lock().insert(stream, open);
+        self.shared.write(&Frame::SynReply { stream, headers: Headers::new(), fin: false }).await?;
+        let receiver = Receiver { id: stream, data, consumed: 0, shared: self.shared.clone() };
+        let sender = Sender { id: stream, window, shared: self.shared.clone() };
+        if self.opened.send(Stream { id: stream, headers, receiver, sender }).await.is_err() {
+            // Nobody accepts any more: the connection is being closed.
+            self.shared.reset(stream);
+            self.shared.write(&Frame::RstStream { stream, status: RstStatus::REFUSED_STREAM }).await?;
+        }
+        Ok(())
+    }
+
+    async fn data(&mut self, stream: u32, data: Bytes, fin: bool) -> Result<(), SpdyError> {
+        let inbound = self.shared.streams.lock().get(&stream).and_then(|open| open.inbound.clone());
+        if let Some(inbound) = inbound {
+            let length = data.len() as u32;
+            // A reader that is gone wants no more; its bytes are credited and dropped.
+            if !data.is_empty() && inbound.send(data).await.is_err() {
+                self.shared.write(&Frame::WindowUpdate { stream: 0, delta: length }).await?;
+            }
+        }
+        if fin {
+            self.shared.finish(stream, false);
+        }
+        Ok(())
+    }
+
+    fn settings(&self, settings: &[(u32, u32)]) {
+        for (_, value) in settings.iter().filter(|(id, _)| *id == INITIAL_WINDOW_SIZE) {
+            let new = i64::from(*value);
+            let old = self.shared.initial_window.swap(new, Ordering::AcqRel);
+            self.shared.controlled.store(true, Ordering::Release);
+            for open in self.shared.streams.lock().values() {
+                open.window.grow(new - old);
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Source for Receiver {
+    async fn recv(&mut self) -> Option<Bytes> {
+        let data = self.data.recv().await?;
+        self.consumed += data.len() as u32;
+        if self.consumed >= CREDIT_STEP {
+            let delta = std::mem::take(&mut self.consumed);
+            for stream in [0, self.id] {
+                if let Err(error) = self.shared.write(&Frame::WindowUpdate { stream, delta }).await {
+                    // What arrived is still good; the driver reports the lost connection.
+                    tracing::debug!(%error, "cannot send window update");
+                }
+            }
+        }
+        Some(data)
+    }
+}
+
+#[async_trait]
+impl Sink for Sender {
+    async fn send(&self, mut data: Bytes) -> io::Result<()> {
+        while !data.is_empty() {
+            let mut length = data.len().min(MAX_DATA);
+            if self.window.closed.load(Ordering::Acquire) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            if self.shared.controlled.load(Ordering::Acquire) {
+                if !(self.window.open().await && self.shared.window.open().await) {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+                let credit = self
+                    .window
+                    .credit
+                    .load(Ordering::Acquire)
+                    .min(self.shared.window.credit.load(Ordering::Acquire))
+                    .max(1);
+                length = length.min(usize::try_from(credit).unwrap_or(length));
+            }
+            self.window.credit.fetch_sub(length as i64, Ordering::AcqRel);
+            self.shared.window.credit.fetch_sub(length as i64, Ordering::AcqRel);
+            let piece = data.split_to(length);
+            self.shared
+                .write(&Frame::Data { stream: self.id, data: piece, fin: false })
+                .await
+                .map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&self) -> io::Result<()> {
+        let open = self.shared.streams.lock().get(&self.id).is_some_and(|open| !open.finished);
+        if !open {
+            return Ok(());
+        }
+        self.shared.finish(self.id, true);
+        self.shared
+            .write(&Frame::Data { stream: self.id, data: Bytes::new(), fin: true })
+            .await
+            .map_err(io::Error::other)
+    }
+}
+
+impl Sender {
+    /// Ends the stream both ways at once.
+    pub async fn reset(&self, status: RstStatus) -> Result<(), SpdyError> {
+        self.shared.reset(self.id);
+        self.shared.write(&Frame::RstStream { stream: self.id, status }).await
+    }
+}

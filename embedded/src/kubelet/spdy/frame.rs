@@ -1,0 +1,271 @@
+//! The wire format of SPDY/3 frames.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::{Compressor, Decompressor, Headers, SpdyError};
+
+const VERSION: u16 = 3;
+/// `FLAG_FIN`: the sender half of the stream is closed.
+pub const FLAG_FIN: u8 = 1;
+/// `SETTINGS_INITIAL_WINDOW_SIZE`.
+pub const INITIAL_WINDOW_SIZE: u32 = 7;
+/// Control frames carry only headers and settings; data frames may be longer and are read in pieces.
+const MAX_CONTROL: usize = 64 << 10;
+/// Piece of a data frame handed on at once.
+const MAX_PIECE: usize = 32 << 10;
+
+/// Status codes of RST_STREAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RstStatus(pub u32);
+
+impl RstStatus {
+    pub const PROTOCOL_ERROR: Self = Self(1);
+    pub const INVALID_STREAM: Self = Self(2);
+    pub const REFUSED_STREAM: Self = Self(3);
+    pub const CANCEL: Self = Self(5);
+}
+
+/// One frame; a long data frame is read as several.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame {
+    SynStream {
+        stream: u32,
+        headers: Headers,
+        fin: bool,
+        unidirectional: bool,
+    },
+    SynReply {
+        stream: u32,
+        headers: Headers,
+        fin: bool,
+    },
+    RstStream {
+        stream: u32,
+        status: RstStatus,
+    },
+    Settings(Vec<(u32, u32)>),
+    Ping(u32),
+    GoAway {
+        last_good: u32,
+        status: u32,
+    },
+    Headers {
+        stream: u32,
+        headers: Headers,
+        fin: bool,
+    },
+    WindowUpdate {
+        stream: u32,
+        delta: u32,
+    },
+    Data {
+        stream: u32,
+        data: Bytes,
+        fin: bool,
+    },
+    /// A control frame of a type that SPDY/3.1 does not define; to be ignored.
+    Unknown,
+}
+
+/// Reads frames of one direction.
+pub struct Reader<R> {
+    io: R,
+    decompressor: Decompressor,
+    /// What is left of a data frame: stream, bytes, FIN.
+    rest: Option<(u32, usize, bool)>,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    pub fn new(io: R) -> Self {
+        Self { io, decompressor: Decompressor::default(), rest: None }
+    }
+
+    /// The next frame; `None` when the peer closed the connection between frames. Not cancel safe.
+    pub async fn next(&mut self) -> Result<Option<Frame>, SpdyError> {
+        if let Some((stream, left, fin)) = self.rest.take() {
+            return self.piece(stream, left, fin).await.map(Some);
+        }
+        let mut head = [0u8; 8];
+        if self.io.read(&mut head[..1]).await? == 0 {
+            return Ok(None);
+        }
+        self.io.read_exact(&mut head[1..]).await?;
+        let mut fields = &head[..];
+        let first = fields.get_u32();
+        let second = fields.get_u32();
+        let (flags, length) = ((second >> 24) as u8, (second & 0x00ff_ffff) as usize);
+        if first & 0x8000_0000 == 0 {
+            return self.piece(first, length, flags & FLAG_FIN != 0).await.map(Some);
+        }
+        if (first >> 16) as u16 & 0x7fff != VERSION {
+            return Err(SpdyError::Protocol("unsupported version"));
+        }
+        if length > MAX_CONTROL {
+            return Err(SpdyError::Protocol("control frame too large"));
+        }
+        let mut body = vec![0u8; length];
+        self.io.read_exact(&mut body).await?;
+        self.control(first as u16, flags, &body).map(Some)
+    }
+
+    async fn piece(&mut self, stream: u32, left: usize, fin: bool) -> Result<Frame, SpdyError> {
+        let now = left.min(MAX_PIECE);
+        let mut data = BytesMut::zeroed(now);
+        self.io.read_exact(&mut data).await?;
+        if now < left {
+            self.rest = Some((stream, left - now, fin));
+        }
+        Ok(Frame::Data { stream, data: data.freeze(), fin: fin && now == left })
+    }
+
+    fn control(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<Frame, SpdyError> {
+        let short = |_| SpdyError::Protocol("control frame cut short");
+        let mut body = body;
+        let fin = flags & FLAG_FIN != 0;
+        Ok(match kind {
+            1 => {
+                let stream = body.try_get_u32().map_err(short)? & 0x7fff_ffff;
+                // Associated stream, priority and credential slot mean nothing here.
+                body.try_get_u32().and_then(|_| body.try_get_u16()).map_err(short)?;
+                let headers = self.decompressor.headers(body)?;
+                Frame::SynStream { stream, headers, fin, unidirectional: flags & 2 != 0 }
+            }
+            2 | 8 => {
+                let stream = body.try_get_u32().map_err(short)? & 0x7fff_ffff;
+                let headers = self.decompressor.headers(body)?;
+                if kind == 2 {
+                    Frame::SynReply { stream, headers, fin }
+                } else {
+                    Frame::Headers { stream, headers, fin }
+                }
+            }
+            3 => Frame::RstStream {
+                stream: body.try_get_u32().map_err(short)? & 0x7fff_ffff,
+                status: RstStatus(body.try_get_u32().map_err(short)?),
+            },
+            4 => {
+                let count = body.try_get_u32().map_err(short)?;
+                let mut settings = Vec::new();
+                for _ in 0..count {
+                    let id = body.try_get_u32().map_err(short)? & 0x00ff_ffff;
+                    settings.push((id, body.try_get_u32().map_err(short)?));
+                }
+                Frame::Settings(settings)
+            }
+            6 => Frame::Ping(body.try_get_u32().map_err(short)?),
+            7 => Frame::GoAway {
+                last_good: body.try_get_u32().map_err(short)? & 0x7fff_ffff,
+                status: body.try_get_u32().map_err(short)?,
+            },
+            9 => Frame::WindowUpdate {
+                stream: body.try_get_u32().map_err(short)? & 0x7fff_ffff,
+                delta: body.try_get_u32().map_err(short)? & 0x7fff_ffff,
+            },
+            _ => Frame::Unknown,
+        })
+    }
+}
+
+impl Frame {
+    /// The bytes of the frame. `compressor` is the connection's, used in the order frames are sent.
+    pub fn encode(&self, compressor: &mut Compressor) -> Result<BytesMut, SpdyError> {
+        let mut out = BytesMut::new();
+        match self {
+            Frame::Data { stream, data, fin } => {
+                out.put_u32(*stream);
+                out.put_u32(u32::from(u8::from(*fin) * FLAG_FIN) << 24 | data.len() as u32);
+                out.extend_from_slice(data);
+            }
+            Frame::SynStream { stream, headers, fin, unidirectional } => {
+                let mut body = Vec::new();
+                body.put_u32(*stream);
+                body.put_u32(0);
+                body.put_u16(0);
+                body.extend(compressor.block(headers)?);
+                control(&mut out, 1, u8::from(*fin) | u8::from(*unidirectional) << 1, &body);
+            }
+            Frame::SynReply { stream, headers, fin } => {
+                let mut body = stream.to_be_bytes().to_vec();
+                body.extend(compressor.block(headers)?);
+                control(&mut out, 2, u8::from(*fin), &body);
+            }
+            Frame::Headers { stream, headers, fin } => {
+                let mut body = stream.to_be_bytes().to_vec();
+                body.extend(compressor.block(headers)?);
+                control(&mut out, 8, u8::from(*fin), &body);
+            }
+            Frame::RstStream { stream, status } => pair(&mut out, 3, *stream, status.0),
+            Frame::GoAway { last_good, status } => pair(&mut out, 7, *last_good, *status),
+            Frame::WindowUpdate { stream, delta } => pair(&mut out, 9, *stream, *delta),
+            Frame::Ping(id) => control(&mut out, 6, 0, &id.to_be_bytes()),
+            Frame::Settings(settings) => {
+                let mut body = (settings.len() as u32).to_be_bytes().to_vec();
+                for (id, value) in settings {
+                    body.put_u32(*id);
+                    body.put_u32(*value);
+                }
+                control(&mut out, 4, 0, &body);
+            }
+            Frame::Unknown => {}
+        }
+        Ok(out)
+    }
+}
+
+fn control(out: &mut BytesMut, kind: u16, flags: u8, body: &[u8]) {
+    out.put_u16(0x8000 | VERSION);
+    out.put_u16(kind);
+    out.put_u32(u32::from(flags) << 24 | body.len() as u32);
+    out.extend_from_slice(body);
+}
+
+fn pair(out: &mut BytesMut, kind: u16, first: u32, second: u32) {
+    let mut body = first.to_be_bytes().to_vec();
+    body.put_u32(second);
+    control(out, kind, 0, &body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_survive_the_wire() {
+        let headers: Headers = [("streamtype".to_owned(), vec!["stdin".to_owned()])].into();
+        let frames = [
+            Frame::SynStream { stream: 1, headers: headers.clone(), fin: false, unidirectional: true },
+            Frame::SynReply { stream: 1, headers: headers.clone(), fin: true },
+            Frame::Headers { stream: 3, headers, fin: false },
+            Frame::RstStream { stream: 5, status: RstStatus::CANCEL },
+            Frame::Settings(vec![(INITIAL_WINDOW_SIZE, 1 << 20)]),
+            Frame::Ping(7),
+            Frame::GoAway { last_good: 9, status: 0 },
+            Frame::WindowUpdate { stream: 0, delta: 65_536 },
+            Frame::Data { stream: 1, data: Bytes::from_static(b"hello"), fin: false },
+            Frame::Data { stream: 1, data: Bytes::new(), fin: true },
+        ];
+        let mut compressor = Compressor::new().unwrap();
+        let mut wire = Vec::new();
+        for frame in &frames {
+            wire.extend(frame.encode(&mut compressor).unwrap());
+        }
+        let mut reader = Reader::new(&wire[..]);
+        for frame in &frames {
+            assert_eq!(reader.next().await.unwrap().as_ref(), Some(frame));
+        }
+        assert_eq!(reader.next().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_long_data_frame_comes_in_pieces_and_ends_once() {
+        let data = Bytes::from(vec![7u8; MAX_PIECE * 2 + 5]);
+        let wire = Frame::Data { stream: 1, data, fin: true }.encode(&mut Compressor::new().unwrap()).unwrap();
+        let mut reader = Reader::new(&wire[..]);
+        let mut pieces = Vec::new();
+        while let Some(Frame::Data { data, fin, .. }) = reader.next().await.unwrap() {
+            pieces.push((data.len(), fin));
+        }
+        assert_eq!(pieces, [(MAX_PIECE, false), (MAX_PIECE, false), (5, true)]);
+    }
+}

@@ -1,0 +1,26 @@
+//! SPDY/3.1, server side: many streams over one connection, as `kubectl exec` and `kubectl port-forward` speak it.
+//!
+//! Written from the protocol's published drafts (SPDY 3 and the 3.1 addition of connection flow control). [`frame`] is
+//! the wire format, [`headers`] the compressed header blocks, [`connection`] the state of streams and windows. Used by
+//! `remotecommand` and `portforward`.
+
+mod connection;
+mod frame;
+mod headers;
+
+pub use connection::{Connection, Driver, Receiver, Sender, Stream};
+pub use frame::{Frame, Reader as FrameReader, RstStatus};
+pub use headers::{Compressor, Decompressor, Headers};
+
+/// What can end a SPDY connection.
+#[derive(Debug, thiserror::Error)]
+pub enum SpdyError {
+    #[error("connection lost: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("protocol error: {0}")]
+    Protocol(&'static str),
+    #[error("cannot compress headers: {0}")]
+    Compress(#[from] flate2::CompressError),
+    #[error("cannot decompress headers: {0}")]
+    Decompress(#[from] flate2::DecompressError),
+}

@@ -1,0 +1,176 @@
+//! Byte streams inside the kubelet: what a process reads from and writes to, whatever carries it.
+//!
+//! SPDY streams, WebSocket channels, pipes between built-in commands and files implement [`Source`] and [`Sink`];
+//! the shell, logs and port-forward use only these.
+
+use std::io;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::sync::mpsc;
+
+/// Chunks a pipe holds before its writer waits.
+pub const PIPE_CHUNKS: usize = 16;
+
+/// Where bytes come from. `None` is the end.
+#[async_trait]
+pub trait Source: Send {
+    async fn recv(&mut self) -> Option<Bytes>;
+}
+
+/// Where bytes go. An error means nobody reads any more.
+#[async_trait]
+pub trait Sink: Send + Sync {
+    async fn send(&self, data: Bytes) -> io::Result<()>;
+
+    /// Tells the reader that nothing follows.
+    async fn finish(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A shared writer: file descriptors of a process are cloned into its children.
+pub type Output = Arc<dyn Sink>;
+
+#[async_trait]
+impl Source for mpsc::Receiver<Bytes> {
+    async fn recv(&mut self) -> Option<Bytes> {
+        mpsc::Receiver::recv(self).await
+    }
+}
+
+#[async_trait]
+impl Sink for mpsc::Sender<Bytes> {
+    async fn send(&self, data: Bytes) -> io::Result<()> {
+        mpsc::Sender::send(self, data).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// `/dev/null` for writing.
+pub struct Discard;
+
+#[async_trait]
+impl Sink for Discard {
+    async fn send(&self, _data: Bytes) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Collects what is written, up to a limit (command substitution, tests).
+#[derive(Default)]
+pub struct Collect {
+    bytes: parking_lot::Mutex<BytesMut>,
+}
+
+/// What one command substitution may produce.
+const COLLECT_LIMIT: usize = 1 << 20;
+
+impl Collect {
+    pub fn take(&self) -> Bytes {
+        self.bytes.lock().split().freeze()
+    }
+}
+
+#[async_trait]
+impl Sink for Collect {
+    async fn send(&self, data: Bytes) -> io::Result<()> {
+        let mut bytes = self.bytes.lock();
+        if bytes.len() + data.len() > COLLECT_LIMIT {
+            return Err(io::Error::other("output too large"));
+        }
+        bytes.extend_from_slice(&data);
+        Ok(())
+    }
+}
+
+/// A pipe between two commands.
+pub fn pipe() -> (Output, Input) {
+    let (sender, receiver) = mpsc::channel(PIPE_CHUNKS);
+    (Arc::new(sender), Input::new(receiver))
+}
+
+/// A [`Source`] that can be read by line, by amount or to its end.
+pub struct Input {
+    source: Option<Box<dyn Source>>,
+    pending: BytesMut,
+}
+
+impl Input {
+    pub fn new(source: impl Source + 'static) -> Self {
+        Self { source: Some(Box::new(source)), pending: BytesMut::new() }
+    }
+
+    pub fn empty() -> Self {
+        Self { source: None, pending: BytesMut::new() }
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self { source: None, pending: BytesMut::from(bytes) }
+    }
+
+    /// Appends the next chunk to `pending`; false at the end.
+    async fn fill(&mut self) -> bool {
+        let Some(source) = &mut self.source else { return false };
+        match source.recv().await {
+            Some(chunk) => {
+                self.pending.extend_from_slice(&chunk);
+                true
+            }
+            None => {
+                self.source = None;
+                false
+            }
+        }
+    }
+
+    /// Whatever is there next; `None` at the end.
+    pub async fn chunk(&mut self) -> Option<Bytes> {
+        while self.pending.is_empty() {
+            if !self.fill().await {
+                return None;
+            }
+        }
+        Some(self.pending.split().freeze())
+    }
+
+    /// One line with its newline (the last one may lack it). A line longer than `MAX_LINE` is cut into several.
+    pub async fn line(&mut self) -> Option<Bytes> {
+        const MAX_LINE: usize = 1 << 20;
+        let mut searched = 0;
+        loop {
+            if let Some(at) = self.pending[searched..].iter().position(|b| *b == b'\n') {
+                return Some(self.pending.split_to(searched + at + 1).freeze());
+            }
+            searched = self.pending.len();
+            if searched >= MAX_LINE || !self.fill().await {
+                return (!self.pending.is_empty()).then(|| self.pending.split().freeze());
+            }
+        }
+    }
+
+    /// Exactly `amount` bytes, or `None` when the input ends before.
+    pub async fn exact(&mut self, amount: usize) -> Option<Bytes> {
+        while self.pending.len() < amount {
+            if !self.fill().await {
+                return None;
+            }
+        }
+        Some(self.pending.split_to(amount).freeze())
+    }
+
+    /// Drops `amount` bytes; false when the input ends before.
+    pub async fn skip(&mut self, mut amount: u64) -> bool {
+        loop {
+            let now = self.pending.len().min(usize::try_from(amount).unwrap_or(usize::MAX));
+            self.pending.advance(now);
+            amount -= now as u64;
+            if amount == 0 {
+                return true;
+            }
+            if !self.fill().await {
+                return false;
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Kubernetes' channels over WebSocket: the first byte of a message (or digit, in the base64 forms) names the channel.
+//!
+//! [`Channels`] is used by `remotecommand` and `portforward`; [`tunnel`] turns a WebSocket into a plain byte stream for
+//! SPDY inside it.
+
+use std::io;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt, future};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Mutex, mpsc};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error as WsError, Message};
+use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
+
+use crate::kubelet::stream::Sink;
+
+/// Largest message taken from a client: stdin and port-forward data come in pieces of some 32 KiB.
+const MAX_MESSAGE: usize = 4 << 20;
+/// Messages that wait for a channel's reader.
+const INBOUND_MESSAGES: usize = 16;
+/// v5: the channel that closes another one.
+const CLOSE_CHANNEL: u8 = 255;
+
+/// How channel and payload are put into a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// Binary messages: channel byte, then the bytes.
+    Binary,
+    /// Text messages: channel digit, then base64.
+    Base64,
+}
+
+type Writer<T> = Arc<Mutex<SplitSink<WebSocketStream<T>, Message>>>;
+
+/// A WebSocket's channels: what arrives on each, a sink for each, and the future that reads the socket.
+pub struct Channels<T> {
+    pub inbound: Vec<Option<mpsc::Receiver<Bytes>>>,
+    pub driver: Driver<T>,
+    writer: Writer<T>,
+    encoding: Encoding,
+}
+
+/// Reads messages into channels until the peer closes.
+pub struct Driver<T> {
+    reader: SplitStream<WebSocketStream<T>>,
+    inbound: Vec<Option<mpsc::Sender<Bytes>>>,
+    encoding: Encoding,
+}
+
+/// The writing side of one channel.
+pub struct ChannelSink<T> {
+    channel: u8,
+    encoding: Encoding,
+    writer: Writer<T>,
+}
+
+async fn socket<T: AsyncRead + AsyncWrite + Unpin>(io: T) -> WebSocketStream<T> {
+    let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
+    WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
+}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Channels<T> {
+    /// `io` is past its handshake.
+    pub async fn new(io: T, count: usize, encoding: Encoding) -> Self {
+        let (sink, reader) = socket(io).await.split();
+        let (senders, inbound) = (0..count)
+            .map(|_| {
+                let (sender, receiver) = mpsc::channel(INBOUND_MESSAGES);
+                (Some(sender), Some(receiver))
+            })
+            .unzip();
+        let driver = Driver { reader, inbound: senders, encoding };
+        Self { inbound, driver, writer: Arc::new(Mutex::new(sink)), encoding }
+    }
+
+    pub fn sink(&self, channel: u8) -> Arc<ChannelSink<T>> {
+        Arc::new(ChannelSink { channel, encoding: self.encoding, writer: self.writer.clone() })
+    }
+
+    /// What arrives on a channel; each is given out once.
+    pub fn take(&mut self, channel: u8) -> Option<mpsc::Receiver<Bytes>> {
+        self.inbound.get_mut(usize::from(channel))?.take()
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ChannelSink<T> {
+    /// Sends even an empty message.
+    pub async fn message(&self, data: &[u8]) -> io::Result<()> {
+        let message = match self.encoding {
+            Encoding::Binary => {
+                let mut bytes = BytesMut::with_capacity(data.len() + 1);
+                bytes.put_u8(self.channel);
+                bytes.extend_from_slice(data);
+                Message::Binary(bytes.freeze())
+            }
+            Encoding::Base64 => Message::text(format!("{}{}", self.channel, STANDARD.encode(data))),
+        };
+        self.writer.lock().await.send(message).await.map_err(io::Error::other)
+    }
+
+    /// Closes the whole WebSocket in order.
+    pub async fn close_socket(&self) -> io::Result<()> {
+        let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        match self.writer.lock().await.send(Message::Close(Some(frame))).await {
+            Ok(()) | Err(WsError::ConnectionClosed | WsError::AlreadyClosed) => Ok(()),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+}
+
+#[async_trait]
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Sink for ChannelSink<T> {
+    async fn send(&self, data: Bytes) -> io::Result<()> {
+        self.message(&data).await
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
+    /// Reads until the peer closes; then every channel ends.
+    pub async fn run(mut self) -> io::Result<()> {
+        while let Some(message) = self.reader.next().await {
+            let message = match message {
+                Ok(message) => message,
+                Err(WsError::ConnectionClosed | WsError::AlreadyClosed) => break,
+                Err(error) => return Err(io::Error::other(error)),
+            };
+            let payload = match message {
+                Message::Binary(bytes) => bytes,
+                Message::Text(text) => text.into(),
+                // tungstenite answers pings and closes itself.
+                _ => continue,
+            };
+            self.deliver(payload).await?;
+        }
+        Ok(())
+    }
+
+    async fn deliver(&mut self, payload: Bytes) -> io::Result<()> {
+        let Some((channel, data)) = decode(self.encoding, &payload)? else { return Ok(()) };
+        if channel == CLOSE_CHANNEL {
+            if let Some(slot) = data.first().and_then(|named| self.inbound.get_mut(usize::from(*named))) {
+                *slot = None;
+            }
+            return Ok(());
+        }
+        if let Some(Some(inbound)) = self.inbound.get(usize::from(channel)) {
+            // A channel nobody reads any more swallows what is sent to it.
+            if !data.is_empty() && inbound.send(data).await.is_err() {
+                self.inbound[usize::from(channel)] = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Channel and bytes of a message; `None` for an empty one.
+fn decode(encoding: Encoding, payload: &Bytes) -> io::Result<Option<(u8, Bytes)>> {
+    let Some(first) = payload.first().copied() else { return Ok(None) };
+    match encoding {
+        Encoding::Binary => Ok(Some((first, payload.slice(1..)))),
+        Encoding::Base64 => {
+            let data = STANDARD.decode(&payload[1..]).map_err(io::Error::other)?;
+            Ok(first.is_ascii_digit().then(|| (first - b'0', Bytes::from(data))))
+        }
+    }
+}
+
+/// The bytes inside binary messages as one stream, both ways.
+pub async fn tunnel<T>(io: T) -> impl AsyncRead + AsyncWrite + Send + Unpin + 'static
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (sink, stream) = socket(io).await.split();
+    let bytes = stream.filter_map(|message| {
+        future::ready(match message {
+            Ok(Message::Binary(bytes)) => Some(Ok(bytes)),
+            Ok(_) | Err(WsError::ConnectionClosed | WsError::AlreadyClosed) => None,
+            Err(error) => Some(Err(io::Error::other(error))),
+        })
+    });
+    let sink = sink
+        .with(|bytes: Bytes| future::ready(Ok::<_, WsError>(Message::Binary(bytes))))
+        .sink_map_err(io::Error::other);
+    tokio::io::join(StreamReader::new(bytes), SinkWriter::new(CopyToBytes::new(sink)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(Encoding::Binary, b"\x01hello", Some((1, "hello")))]
+    #[case(Encoding::Binary, b"\xff\x00", Some((255, "\0")))]
+    #[case(Encoding::Binary, b"", None)]
+    #[case(Encoding::Base64, b"0aGVsbG8=", Some((0, "hello")))]
+    #[case(Encoding::Base64, b"x", None)]
+    fn messages_name_their_channel(
+        #[case] encoding: Encoding,
+        #[case] payload: &'static [u8],
+        #[case] expected: Option<(u8, &'static str)>,
+    ) {
+        let decoded = decode(encoding, &Bytes::from_static(payload)).unwrap();
+        assert_eq!(decoded, expected.map(|(channel, data)| (channel, Bytes::from(data))));
+    }
+}

@@ -1,0 +1,79 @@
+//! Search covers everything a cluster lists: its kinds are discovered, and again whenever definitions change.
+
+use super::Shared;
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_fleet::{ApiResource, ApiResources, Clusters, Interest, InterestGuard, Namespaces, Why};
+use kube::Client;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How often kinds are looked at without a reason.
+const LOOK_EVERY: Duration = Duration::from_secs(300);
+/// Definitions come in bursts; the server needs a moment to serve them.
+const SETTLE: Duration = Duration::from_millis(150);
+const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+/// Runs until dropped; the interests it declared end with it.
+pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: Client, nudge: Arc<Notify>) {
+    let mut guards: BTreeMap<Gvr, InterestGuard> = BTreeMap::new();
+    let mut retry = RETRY.0;
+    loop {
+        let wait = match crowsnest_fleet::discovery::discover(&client).await {
+            Ok(found) => {
+                retry = RETRY.0;
+                let changed = declare(&shared, &cluster, &found, &mut guards);
+                let stale = !found.stale.is_empty();
+                shared.served.write().insert(cluster.clone(), Arc::new(found));
+                let newly_settled = shared.settled.lock().insert(cluster.clone());
+                if newly_settled && !changed {
+                    shared.fleet.interests().nudge();
+                }
+                if stale { Duration::from_secs(10) } else { LOOK_EVERY }
+            }
+            Err(error) => {
+                tracing::debug!(%cluster, %error, "cannot discover what the cluster serves");
+                retry = (retry * 2).min(RETRY.1);
+                retry
+            }
+        };
+        let jitter = wait.mul_f64(0.75 + rand::random::<f64>() / 2.0);
+        if tokio::time::timeout(jitter, nudge.notified()).await.is_ok() {
+            tokio::time::sleep(SETTLE).await;
+        }
+    }
+}
+
+/// Declares what is new, ends what is no longer served. True when something changed.
+fn declare(
+    shared: &Shared,
+    cluster: &ClusterName,
+    found: &ApiResources,
+    guards: &mut BTreeMap<Gvr, InterestGuard>,
+) -> bool {
+    let asked = match cluster.is_control_plane() {
+        true => shared.options.collect_control_plane,
+        false => shared.options.collect_everything,
+    };
+    let excluded = |resource: &&ApiResource| !shared.options.excluded.contains(&resource.gvr.group_resource());
+    let served = found.preferred().into_iter().filter(|resource| resource.is_listable()).filter(excluded);
+    let served: BTreeSet<Gvr> =
+        if asked { served.map(|resource| resource.gvr.clone()).collect() } else { BTreeSet::new() };
+    let before = guards.len();
+    // A group whose backend is down is unknown, not gone.
+    guards.retain(|gvr, _| served.contains(gvr) || found.stale.contains(&gvr.api_version()));
+    let mut changed = guards.len() != before;
+    for resource in served {
+        guards.entry(resource).or_insert_with_key(|resource| {
+            changed = true;
+            shared.fleet.interests().declare(Interest {
+                clusters: Clusters::one(cluster.clone()),
+                resource: resource.clone(),
+                namespaces: Namespaces::All,
+                why: Why::Search,
+            })
+        });
+    }
+    changed
+}

@@ -1,0 +1,82 @@
+//! Collectors: one list+watch per (cluster, resource), whoever asks (invariant I1).
+//!
+//! The supervisor starts and stops them as interests and members come and go. A member that is slow, gone or lying
+//! harms only its own records (invariant I7): they stay, and the collection says what is the matter.
+
+mod collector;
+mod everything;
+mod feed;
+mod supervisor;
+
+pub(crate) use supervisor::Supervisor;
+
+use crate::metrics::Metrics;
+use crate::store::Store;
+use crate::store::codec::Codec;
+use crate::tail::Tail;
+use crate::writer::{States, WriterHandle};
+use crate::{CollectionKey, IndexOptions};
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::{ApiResources, Fleet, Namespaces};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// What all collectors share.
+pub(crate) struct Shared {
+    pub fleet: Fleet,
+    pub store: Arc<dyn Store>,
+    pub codec: Arc<Codec>,
+    pub writer: WriterHandle,
+    pub tail: Arc<Tail>,
+    pub states: Arc<States>,
+    pub metrics: Arc<Metrics>,
+    pub options: IndexOptions,
+    pub now_ms: fn() -> i64,
+    /// Bounds lists in flight, and with them the bytes.
+    pub lists: Semaphore,
+    pub lists_per_cluster: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
+    /// Clusters that were found not to stream initial lists.
+    pub no_watch_list: Mutex<BTreeSet<ClusterName>>,
+    /// What each cluster serves, as last discovered.
+    pub served: RwLock<BTreeMap<ClusterName, Arc<ApiResources>>>,
+    /// Clusters whose interests are all declared, so that what nobody wants may go.
+    pub settled: Mutex<BTreeSet<ClusterName>>,
+}
+
+impl Shared {
+    pub fn cluster_lists(&self, cluster: &ClusterName) -> Arc<Semaphore> {
+        let mut per_cluster = self.lists_per_cluster.lock();
+        let permits = self.options.concurrent_lists_per_cluster.max(1);
+        Arc::clone(per_cluster.entry(cluster.clone()).or_insert_with(|| Arc::new(Semaphore::new(permits))))
+    }
+
+    /// Kind and scope of a collection's objects, where discovery has told.
+    pub fn kind_of(&self, key: &CollectionKey) -> Option<(String, bool)> {
+        let served = self.served.read().get(&key.cluster).cloned()?;
+        served.get(&key.resource).map(|resource| (resource.kind.clone(), resource.namespaced))
+    }
+}
+
+/// The namespaces a collector keeps, and how it asks for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scope(pub Namespaces);
+
+impl Scope {
+    /// One namespace can be asked for by path; several are filtered here.
+    pub fn path_namespace(&self) -> Option<&str> {
+        match &self.0 {
+            Namespaces::Names(names) if names.len() == 1 => names.iter().next().map(String::as_str),
+            _ => None,
+        }
+    }
+
+    /// As the store keeps it: empty for all namespaces.
+    pub fn text(&self) -> String {
+        match &self.0 {
+            Namespaces::All => String::new(),
+            Namespaces::Names(names) => names.iter().cloned().collect::<Vec<_>>().join(","),
+        }
+    }
+}

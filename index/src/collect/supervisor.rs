@@ -1,0 +1,246 @@
+//! Starts and stops collectors as interests, members and connections change.
+
+use super::collector::Collector;
+use super::{Scope, Shared, everything};
+use crate::CollectionKey;
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::Connection;
+use kube::Client;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// Owns all collectors.
+pub(crate) struct Supervisor {
+    shared: Arc<Shared>,
+    /// Scope of what is already stored, from before the start.
+    stored_scopes: HashMap<CollectionKey, String>,
+    running: BTreeMap<CollectionKey, Running>,
+    explorers: BTreeMap<ClusterName, Explorer>,
+    tasks: JoinSet<Task>,
+}
+
+struct Running {
+    scope: Scope,
+    connection: Link,
+    abort: AbortHandle,
+}
+
+struct Explorer {
+    connection: Link,
+    nudge: Arc<Notify>,
+    abort: AbortHandle,
+}
+
+/// Which connection a task uses: another one means a new task.
+#[derive(Clone)]
+enum Link {
+    ControlPlane,
+    Member(Arc<Connection>),
+}
+
+impl Link {
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::ControlPlane, Self::ControlPlane) => true,
+            (Self::Member(a), Self::Member(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+/// What ended.
+enum Task {
+    Collector(CollectionKey),
+    Explorer(ClusterName),
+}
+
+impl Supervisor {
+    pub fn new(shared: Arc<Shared>, stored_scopes: HashMap<CollectionKey, String>) -> Self {
+        Self { shared, stored_scopes, running: BTreeMap::new(), explorers: BTreeMap::new(), tasks: JoinSet::new() }
+    }
+
+    /// Runs until stopped; then no collector is left.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), crate::Error> {
+        let mut interests = self.shared.fleet.interests().version();
+        let mut members = self.shared.fleet.changes();
+        let mut tail = self.shared.tail.follow(self.shared.tail.latest());
+        loop {
+            interests.borrow_and_update();
+            self.reconcile().await?;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                changed = interests.changed() => if changed.is_err() { break },
+                change = members.next() => if change.is_none() { break },
+                changes = tail.next() => match changes {
+                    None => break,
+                    // Missed some: look at every cluster again.
+                    Some(Err(_)) => {
+                        tail.skip_to(self.shared.tail.latest());
+                        self.explorers.values().for_each(|explorer| explorer.nudge.notify_one());
+                        continue;
+                    }
+                    Some(Ok(changes)) => {
+                        self.nudge(&changes);
+                        continue;
+                    }
+                },
+                Some(ended) = self.tasks.join_next() => self.ended(ended),
+            }
+        }
+        self.tasks.shutdown().await;
+        Ok(())
+    }
+
+    /// New kinds come with their definitions.
+    fn nudge(&self, changes: &[Arc<crate::Change>]) {
+        let defining = |change: &&Arc<crate::Change>| {
+            let resource = change.object.record.key.resource();
+            matches!(&*resource.resource, "customresourcedefinitions" | "apiservices")
+        };
+        for change in changes.iter().filter(defining) {
+            if let Some(explorer) = self.explorers.get(change.object.record.key.cluster()) {
+                explorer.nudge.notify_one();
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: Result<Task, tokio::task::JoinError>) {
+        match ended {
+            Ok(Task::Collector(key)) => {
+                self.running.remove(&key);
+            }
+            Ok(Task::Explorer(cluster)) => {
+                self.explorers.remove(&cluster);
+            }
+            Err(error) if error.is_cancelled() => {}
+            Err(error) => {
+                // Start it again at the next reconcile; which one it was, its handle tells.
+                tracing::error!(%error, "a collector panicked");
+                self.running.retain(|_, running| !running.abort.is_finished());
+                self.explorers.retain(|_, explorer| !explorer.abort.is_finished());
+            }
+        }
+    }
+
+    /// Every place objects come from now, with its client; a member without a connection gets its reason noted.
+    fn sources(&self) -> BTreeMap<ClusterName, Result<(Client, Link), String>> {
+        let mut sources = BTreeMap::new();
+        sources.insert(ClusterName::control_plane(), Ok((self.shared.fleet.control_plane(), Link::ControlPlane)));
+        for member in self.shared.fleet.members() {
+            let link =
+                member.connection().map(|connection| (connection.client(), Link::Member(Arc::clone(connection))));
+            sources.insert(member.name().clone(), link.map_err(|error| error.to_string()));
+        }
+        sources
+    }
+
+    async fn reconcile(&mut self) -> Result<(), crate::Error> {
+        let sources = self.sources();
+        self.explore(&sources);
+        let mut wanted_keys = BTreeSet::new();
+        for (cluster, source) in &sources {
+            for (resource, wanted) in self.shared.fleet.interests().wanted(cluster) {
+                let key = CollectionKey::new(cluster.clone(), resource);
+                wanted_keys.insert(key.clone());
+                match source {
+                    Ok((client, link)) => self.ensure(key, Scope(wanted.namespaces), client, link),
+                    Err(reason) => {
+                        if let Some(running) = self.running.remove(&key) {
+                            running.abort.abort();
+                        }
+                        self.shared.states.update(&key, |state| state.trouble = Some(reason.clone()));
+                    }
+                }
+            }
+        }
+        self.shared.metrics.collectors.set(self.running.len() as u64);
+        self.drop_unwanted(&wanted_keys, &sources).await
+    }
+
+    fn ensure(&mut self, key: CollectionKey, scope: Scope, client: &Client, link: &Link) {
+        if let Some(running) = self.running.get(&key) {
+            if running.scope == scope && running.connection.same(link) {
+                return;
+            }
+            running.abort.abort();
+        }
+        let same_scope = match self.running.get(&key) {
+            Some(running) => running.scope == scope,
+            None => self.stored_scopes.get(&key).is_some_and(|stored| *stored == scope.text()),
+        };
+        let state = self.shared.states.get(&key);
+        let position = state.filter(|state| state.complete && same_scope).map(|state| state.resource_version);
+        self.shared.states.update(&key, |_| {});
+        let collector = Collector {
+            shared: Arc::clone(&self.shared),
+            key: key.clone(),
+            scope: scope.clone(),
+            client: client.clone(),
+        };
+        self.stored_scopes.insert(key.clone(), scope.text());
+        let name = key.clone();
+        let abort = self.tasks.spawn(async move {
+            collector.run(position.filter(|position| !position.is_empty())).await;
+            Task::Collector(name)
+        });
+        self.running.insert(key, Running { scope, connection: link.clone(), abort });
+    }
+
+    /// Finds out what each cluster serves, where search wants everything.
+    fn explore(&mut self, sources: &BTreeMap<ClusterName, Result<(Client, Link), String>>) {
+        let shared = &self.shared;
+        self.explorers.retain(|cluster, explorer| {
+            let keep = matches!(sources.get(cluster), Some(Ok((_, link))) if explorer.connection.same(link));
+            if !keep {
+                explorer.abort.abort();
+                // Its interests end with it; what they kept stays until a new look says otherwise.
+                shared.settled.lock().remove(cluster);
+            }
+            keep
+        });
+        for (cluster, source) in sources {
+            let Ok((client, link)) = source else { continue };
+            if self.explorers.contains_key(cluster) {
+                continue;
+            }
+            let nudge = Arc::new(Notify::new());
+            let (shared, client, name, wake) =
+                (Arc::clone(&self.shared), client.clone(), cluster.clone(), Arc::clone(&nudge));
+            let abort = self.tasks.spawn(async move {
+                everything::explore(shared, name.clone(), client, wake).await;
+                Task::Explorer(name)
+            });
+            self.explorers.insert(cluster.clone(), Explorer { connection: link.clone(), nudge, abort });
+        }
+    }
+
+    /// Stops what nobody wants and deletes its records; of clusters that left, everything.
+    async fn drop_unwanted(
+        &mut self,
+        wanted: &BTreeSet<CollectionKey>,
+        sources: &BTreeMap<ClusterName, Result<(Client, Link), String>>,
+    ) -> Result<(), crate::Error> {
+        let unwanted: Vec<_> = self.running.keys().filter(|key| !wanted.contains(key)).cloned().collect();
+        for key in unwanted {
+            if let Some(running) = self.running.remove(&key) {
+                running.abort.abort();
+            }
+        }
+        for (key, _) in self.shared.states.all() {
+            let known = sources.contains_key(&key.cluster);
+            let settled = self.shared.settled.lock().contains(&key.cluster);
+            if !wanted.contains(&key) && (!known || settled) {
+                self.shared.writer.drop_collection(key.clone()).await?;
+                self.stored_scopes.remove(&key);
+            }
+        }
+        let gone = |cluster: &ClusterName| !sources.contains_key(cluster);
+        self.shared.settled.lock().retain(|cluster| !gone(cluster));
+        self.shared.served.write().retain(|cluster, _| !gone(cluster));
+        self.shared.lists_per_cluster.lock().retain(|cluster, _| !gone(cluster));
+        Ok(())
+    }
+}

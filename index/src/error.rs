@@ -1,0 +1,83 @@
+//! Everything that can go wrong in the cache.
+
+use crowsnest_api::names::{ClusterName, Gvr};
+
+/// Errors of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Fleet(#[from] crowsnest_fleet::Error),
+    #[error("the cache's database {what}")]
+    Store {
+        what: String,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error("{0}")]
+    StoreFormat(String),
+    #[error("the cached {what} cannot be decoded")]
+    Decode {
+        what: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("the cached body cannot be unpacked: {0}")]
+    Unpack(String),
+    #[error("{cluster} sent something that is not {resource}")]
+    Malformed {
+        cluster: ClusterName,
+        resource: Gvr,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{cluster} answered a request for {resource} with {status}: {message}")]
+    Answer { cluster: ClusterName, resource: Gvr, status: u16, message: String },
+    #[error("{cluster} broke off while sending {resource}: {reason}")]
+    Interrupted { cluster: ClusterName, resource: Gvr, reason: String },
+    #[error("the text index {what}")]
+    Text {
+        what: &'static str,
+        #[source]
+        source: tantivy::TantivyError,
+    },
+    #[error("cannot use {path}")]
+    Io {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the cache is shutting down")]
+    Stopped,
+    #[error("the query was given up after {0} ms")]
+    Deadline(u64),
+}
+
+impl Error {
+    pub(crate) fn store(what: impl Into<String>, source: sqlx::Error) -> Self {
+        Self::Store { what: what.into(), source }
+    }
+
+    pub(crate) fn text(what: &'static str, source: tantivy::TantivyError) -> Self {
+        Self::Text { what, source }
+    }
+
+    /// The error with its causes, on one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = std::error::Error::source(self);
+        while let Some(cause) = next {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+}
+
+/// A reader asked for changes that are no longer kept: it has to list again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("changes before {oldest} are no longer kept")]
+pub struct Gone {
+    /// The oldest change that can still be read.
+    pub oldest: crate::Seq,
+}

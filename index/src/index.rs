@@ -1,0 +1,320 @@
+//! The cache as its readers see it.
+
+use crate::collect::{Shared, Supervisor};
+use crate::metrics::Metrics;
+use crate::store::codec::Codec;
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Scan, Store, StoreSize};
+use crate::tail::{Follower, Tail};
+use crate::writer::{States, Writer, WriterHandle};
+use crate::{CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq};
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::selector::{FieldSelector, Selector};
+use crowsnest_fleet::{ApiResources, Fleet};
+use futures::Stream;
+use futures::stream::try_unfold;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Objects read from the store at once while a list streams.
+const LIST_CHUNK: usize = 250;
+
+/// The global cache. Cheap to clone.
+#[derive(Clone)]
+pub struct Index {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub shared: Arc<Shared>,
+    pub health: watch::Sender<Health>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Which workers are not well. Empty is healthy.
+pub(crate) type Health = BTreeMap<&'static str, String>;
+
+/// What a reader wants of one collection, in key order.
+#[derive(Debug, Clone)]
+pub struct ListQuery {
+    pub collection: CollectionKey,
+    /// None: all namespaces.
+    pub namespaces: Option<BTreeSet<String>>,
+    pub labels: Option<Selector>,
+    pub fields: Option<FieldSelector>,
+    /// Start after this (namespace, name), as a page's `next` said.
+    pub after: Option<(String, String)>,
+}
+
+impl ListQuery {
+    pub fn new(cluster: ClusterName, resource: Gvr) -> Self {
+        let collection = CollectionKey::new(cluster, resource);
+        Self { collection, namespaces: None, labels: None, fields: None, after: None }
+    }
+
+    /// Of a typed kind.
+    pub fn of<K: k8s_openapi::Resource>(cluster: ClusterName) -> Self {
+        Self::new(cluster, Gvr::of::<K>())
+    }
+
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        self.namespaces = Some(BTreeSet::from([namespace.to_owned()]));
+        self
+    }
+
+    pub fn with_labels(mut self, selector: Selector) -> Self {
+        self.labels = Some(selector);
+        self
+    }
+
+    /// Whether a record of the collection is asked for.
+    pub fn matches(&self, record: &Record) -> bool {
+        let namespace = self.namespaces.as_ref().is_none_or(|names| names.contains(&*record.key.namespace));
+        namespace
+            && self.labels.as_ref().is_none_or(|selector| selector.matches(&record.labels))
+            && self.fields.as_ref().is_none_or(|selector| {
+                selector.matches_with(|field| record.field(field).map(std::borrow::Cow::Borrowed))
+            })
+    }
+
+    fn scan(&self) -> Scan {
+        Scan { collection: self.collection.clone(), namespaces: self.namespaces.clone(), after: self.after.clone() }
+    }
+}
+
+/// Some objects of a list.
+#[derive(Debug, Clone)]
+pub struct Page {
+    pub objects: Vec<Object>,
+    /// Where the next page starts; None at the end.
+    pub next: Option<(String, String)>,
+}
+
+impl Index {
+    /// Opens the store, starts the workers and begins to collect. Returns at once: [`CollectionState::complete`] says
+    /// what is there.
+    pub async fn open(fleet: Fleet, options: IndexOptions) -> Result<Self, Error> {
+        let codec = Arc::new(Codec::default());
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?);
+        Self::with_store(fleet, options, store, codec).await
+    }
+
+    pub(crate) async fn with_store(
+        fleet: Fleet,
+        options: IndexOptions,
+        store: Arc<dyn Store>,
+        codec: Arc<Codec>,
+    ) -> Result<Self, Error> {
+        let tail = Arc::new(Tail::new(store.latest().await?, options.tail_changes, options.tail_bytes));
+        let states = Arc::new(States::default());
+        let mut stored_scopes = HashMap::new();
+        for stored in store.collections().await? {
+            stored_scopes.insert(stored.key.clone(), stored.scope);
+            states.update(&stored.key, |state| *state = stored.state);
+        }
+        let metrics = Arc::new(Metrics::default());
+        let stop = CancellationToken::new();
+        let writer = Writer {
+            store: Arc::clone(&store),
+            tail: Arc::clone(&tail),
+            states: Arc::clone(&states),
+            metrics: Arc::clone(&metrics),
+            tombstones_for: options.tombstones_for,
+            tombstones_max: options.tombstones_max,
+            now_ms,
+        };
+        let (handle, writing) = writer.prepare(stop.clone());
+        let shared = Arc::new(Shared {
+            lists: Semaphore::new(options.concurrent_lists.max(1)),
+            fleet,
+            store,
+            codec,
+            writer: handle,
+            tail,
+            states,
+            metrics,
+            options,
+            now_ms,
+            lists_per_cluster: Mutex::default(),
+            no_watch_list: Mutex::default(),
+            served: RwLock::default(),
+            settled: Mutex::default(),
+        });
+        let health = watch::Sender::new(Health::new());
+        let inner =
+            Arc::new(Inner { shared: Arc::clone(&shared), health, stop: stop.clone(), tasks: TaskTracker::new() });
+        let index = Self { inner };
+        index.work("store writer", writing);
+        index.work("collectors", Supervisor::new(shared, stored_scopes).run(stop));
+        Ok(index)
+    }
+
+    /// Runs a worker; its end, unless asked for, makes the cache unready (invariant I6).
+    pub(crate) fn work(&self, name: &'static str, worker: impl Future<Output = Result<(), Error>> + Send + 'static) {
+        let (health, stop) = (self.inner.health.clone(), self.inner.stop.clone());
+        let guarded = self.inner.tasks.spawn(worker);
+        self.inner.tasks.spawn(async move {
+            let reason = match guarded.await {
+                Ok(Ok(())) if stop.is_cancelled() => return,
+                Ok(Ok(())) => "it ended".to_owned(),
+                Ok(Err(error)) => error.chain(),
+                Err(error) => error.to_string(),
+            };
+            tracing::error!(worker = name, reason, "a worker of the cache is dead");
+            health.send_modify(|health| drop(health.insert(name, reason)));
+        });
+    }
+
+    /// False, with the reason, when a worker is dead or the registry does not follow the control plane.
+    pub fn ready(&self) -> Result<(), String> {
+        if let Some((worker, reason)) = self.inner.health.borrow().iter().next() {
+            return Err(format!("the cache's {worker} is dead: {reason}"));
+        }
+        self.inner.shared.fleet.ready()
+    }
+
+    pub fn fleet(&self) -> &Fleet {
+        &self.inner.shared.fleet
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.shared.metrics
+    }
+
+    pub fn options(&self) -> &IndexOptions {
+        &self.inner.shared.options
+    }
+
+    pub async fn size(&self) -> Result<StoreSize, Error> {
+        self.inner.shared.store.size().await
+    }
+
+    /// The newest change told. Read it before a list, watch from it after: nothing is missed.
+    pub fn seq(&self) -> Seq {
+        self.inner.shared.tail.latest()
+    }
+
+    /// Follows every change after `since`, of all clusters and resources, in order. The reader filters; it is told
+    /// [`crate::Gone`] when it fell behind the window, and lists again.
+    pub fn follow(&self, since: Seq) -> Follower {
+        self.inner.shared.tail.follow(since)
+    }
+
+    /// How far a collection follows its member; None when nobody collects it.
+    pub fn state(&self, key: &CollectionKey) -> Option<CollectionState> {
+        self.inner.shared.states.get(key)
+    }
+
+    pub fn states(&self) -> Vec<(CollectionKey, CollectionState)> {
+        self.inner.shared.states.all()
+    }
+
+    /// Counts changes of completeness and trouble of any collection.
+    pub fn states_version(&self) -> watch::Receiver<u64> {
+        self.inner.shared.states.version()
+    }
+
+    /// Waits until a complete list of the collection is in. Needs an interest, or it waits for ever.
+    pub async fn complete(&self, key: &CollectionKey) {
+        let mut version = self.states_version();
+        loop {
+            version.borrow_and_update();
+            if self.state(key).is_some_and(|state| state.complete) {
+                return;
+            }
+            if version.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What a cluster serves, as last discovered.
+    pub fn served(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
+        self.inner.shared.served.read().get(cluster).cloned()
+    }
+
+    /// One object.
+    pub async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
+        self.inner.shared.store.get(key).await
+    }
+
+    /// One page of a list: up to `limit` objects in key order.
+    pub async fn page(&self, query: &ListQuery, limit: usize) -> Result<Page, Error> {
+        let store = &self.inner.shared.store;
+        let mut scan = query.scan();
+        let mut found: Vec<Record> = Vec::new();
+        let next = loop {
+            let (records, next) = store.records(&scan, &|record| query.matches(record), limit - found.len()).await?;
+            found.extend(records);
+            if next.is_none() || found.len() >= limit {
+                break next;
+            }
+            scan.after = next;
+        };
+        Ok(Page { objects: store.bodies(found).await?, next })
+    }
+
+    /// A whole list in key order, streamed in constant memory. A slow reader holds nothing up.
+    pub fn list(&self, query: ListQuery) -> impl Stream<Item = Result<Object, Error>> + Send + 'static {
+        let index = self.clone();
+        let start = (Some(query), Vec::new().into_iter());
+        try_unfold(start, move |(query, mut ready): (Option<ListQuery>, std::vec::IntoIter<Object>)| {
+            let index = index.clone();
+            async move {
+                let mut query = query;
+                loop {
+                    if let Some(object) = ready.next() {
+                        return Ok(Some((object, (query, ready))));
+                    }
+                    let Some(mut current) = query.take() else { return Ok(None) };
+                    let page = index.page(&current, LIST_CHUNK).await?;
+                    ready = page.objects.into_iter();
+                    query = page.next.map(|next| {
+                        current.after = Some(next);
+                        current
+                    });
+                }
+            }
+        })
+    }
+
+    /// Records of a collection that a reader wants, without bodies: for counting and deciding.
+    pub async fn records(&self, query: &ListQuery) -> Result<Vec<Record>, Error> {
+        let mut scan = query.scan();
+        let mut found = Vec::new();
+        loop {
+            let keep = |record: &Record| query.matches(record);
+            let (records, next) = self.inner.shared.store.records(&scan, &keep, LIST_CHUNK * 4).await?;
+            found.extend(records);
+            match next {
+                None => return Ok(found),
+                next => scan.after = next,
+            }
+        }
+    }
+
+    /// Hands batches to the store, for benchmarks and tests.
+    pub(crate) fn writer(&self) -> &WriterHandle {
+        &self.inner.shared.writer
+    }
+
+    /// Ends all workers and waits for them.
+    pub async fn stop(&self) {
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.inner.stop.clone()
+    }
+}
+
+pub(crate) fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}

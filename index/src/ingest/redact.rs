@@ -1,0 +1,74 @@
+//! Secret values: keys stay, values go.
+
+use super::split::{Fields, Joined, metadata};
+use serde_json::value::RawValue;
+
+/// Objects that may carry secret values: Secrets, and Works whose manifests hold some.
+pub(super) fn needed(group: &str, kind: &str, raw: &str) -> bool {
+    match (group, kind) {
+        ("", "Secret") => true,
+        ("work.karmada.io", "Work") => raw.contains("\"Secret\""),
+        _ => false,
+    }
+}
+
+/// One top-level field of such an object.
+pub(super) fn field(kind: &str, name: &str, value: &RawValue) -> Result<String, serde_json::Error> {
+    match (kind, name) {
+        ("Secret", "data" | "stringData") => blank_values(value.get()),
+        ("Work", "spec") => within(value.get(), "workload", &|workload| {
+            within(workload, "manifests", &|manifests| {
+                let items: Vec<&RawValue> = serde_json::from_str(manifests)?;
+                let items: Result<Vec<String>, _> = items.into_iter().map(|item| manifest(item.get())).collect();
+                Ok(format!("[{}]", items?.join(",")))
+            })
+        }),
+        _ => Ok(value.get().to_owned()),
+    }
+}
+
+fn manifest(raw: &str) -> Result<String, serde_json::Error> {
+    let fields: Fields<'_> = serde_json::from_str(raw)?;
+    if fields.get("kind").map(RawValue::get) != Some("\"Secret\"") {
+        return Ok(raw.to_owned());
+    }
+    let mut text = String::new();
+    let mut out = Joined::new(&mut text);
+    for (name, value) in fields.iter() {
+        match name {
+            "data" | "stringData" => out.push(name, &blank_values(value.get())?),
+            "metadata" => out.push(name, &metadata(value.get(), true)?),
+            _ => out.push(name, value.get()),
+        }
+    }
+    out.finish();
+    Ok(text)
+}
+
+/// Applies `change` to one field of an object; anything else stays.
+fn within(
+    raw: &str,
+    field: &str,
+    change: &dyn Fn(&str) -> Result<String, serde_json::Error>,
+) -> Result<String, serde_json::Error> {
+    let fields: Fields<'_> = serde_json::from_str(raw)?;
+    let mut text = String::with_capacity(raw.len());
+    let mut out = Joined::new(&mut text);
+    for (name, value) in fields.iter() {
+        if name == field { out.push(name, &change(value.get())?) } else { out.push(name, value.get()) }
+    }
+    out.finish();
+    Ok(text)
+}
+
+fn blank_values(raw: &str) -> Result<String, serde_json::Error> {
+    if !raw.starts_with('{') {
+        return Ok("null".to_owned());
+    }
+    let fields: Fields<'_> = serde_json::from_str(raw)?;
+    let mut text = String::new();
+    let mut out = Joined::new(&mut text);
+    fields.iter().for_each(|(name, _)| out.push(name, "\"\""));
+    out.finish();
+    Ok(text)
+}

@@ -1,0 +1,67 @@
+//! What bounds the cache (invariant I5): sizes are configuration, never a function of the fleet.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Configuration of the cache.
+#[derive(Debug, Clone)]
+pub struct IndexOptions {
+    /// Holds the database and the text index. Deleting it loses nothing: it refills.
+    pub data_dir: PathBuf,
+    /// Declare an interest in everything each member lists, so that search finds it.
+    pub collect_everything: bool,
+    /// The same for the control plane.
+    pub collect_control_plane: bool,
+    /// `resource` or `resource.group` never collected for search alone.
+    pub excluded: Vec<String>,
+    /// Keep values of Secrets in bodies (they are never indexed).
+    pub store_secret_values: bool,
+    /// Bodies kept for recent changes, in bytes.
+    pub tail_bytes: usize,
+    /// Recent changes kept, in number.
+    pub tail_changes: usize,
+    /// Objects asked for in one page of a list.
+    pub page_size: u32,
+    /// Lists in flight at once over all members: with `page_size` it bounds the bytes in flight.
+    pub concurrent_lists: usize,
+    pub concurrent_lists_per_cluster: usize,
+    /// Largest single object or watch event taken.
+    pub max_object_bytes: usize,
+    /// Memory of the text index's writer; tantivy wants at least 15 MB.
+    pub text_heap_bytes: usize,
+    /// Longest time between a change and its text-index commit.
+    pub text_commit_interval: Duration,
+    pub text_commit_changes: usize,
+    /// SQLite's page cache of each connection, in KiB.
+    pub sqlite_cache_kib: u32,
+    pub sqlite_readers: u32,
+    /// Deleted objects stay findable for so long, up to this many.
+    pub tombstones_for: Duration,
+    pub tombstones_max: u64,
+}
+
+impl IndexOptions {
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        let excluded = ["leases.coordination.k8s.io", "events.events.k8s.io", "componentstatuses"];
+        Self {
+            data_dir: data_dir.into(),
+            collect_everything: true,
+            collect_control_plane: true,
+            excluded: excluded.map(str::to_owned).to_vec(),
+            store_secret_values: false,
+            tail_bytes: 16 << 20,
+            tail_changes: 20_000,
+            page_size: 500,
+            concurrent_lists: 8,
+            concurrent_lists_per_cluster: 3,
+            max_object_bytes: 8 << 20,
+            text_heap_bytes: 15_000_000,
+            text_commit_interval: Duration::from_millis(500),
+            text_commit_changes: 5_000,
+            sqlite_cache_kib: 4096,
+            sqlite_readers: 4,
+            tombstones_for: Duration::from_secs(24 * 3600),
+            tombstones_max: 100_000,
+        }
+    }
+}

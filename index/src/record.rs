@@ -1,0 +1,173 @@
+//! What the cache knows of one object, and of one change.
+
+use crate::Error;
+use bytes::Bytes;
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::print::Printed;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The store's own increasing number of a change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One resource of one cluster: what one collector collects.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CollectionKey {
+    pub cluster: ClusterName,
+    pub resource: Gvr,
+}
+
+impl CollectionKey {
+    pub fn new(cluster: ClusterName, resource: Gvr) -> Self {
+        Self { cluster, resource }
+    }
+}
+
+impl fmt::Display for CollectionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.resource.group_resource(), self.cluster)
+    }
+}
+
+/// One object of one cluster, by the resource it was collected as. Ordered as lists are: cluster, resource,
+/// namespace, name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKey {
+    pub collection: CollectionKey,
+    /// Empty for cluster-scoped objects.
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl RecordKey {
+    pub fn new(cluster: ClusterName, resource: Gvr, namespace: &str, name: &str) -> Self {
+        let collection = CollectionKey::new(cluster, resource);
+        Self { collection, namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn cluster(&self) -> &ClusterName {
+        &self.collection.cluster
+    }
+
+    pub fn resource(&self) -> &Gvr {
+        &self.collection.resource
+    }
+}
+
+/// An owner reference, without what nobody looks up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    #[serde(default)]
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub controller: bool,
+}
+
+/// Everything of an object but its body. Times are Unix seconds unless said otherwise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Stable for the life of the object in the store; never used again.
+    pub id: u64,
+    pub key: RecordKey,
+    pub kind: Arc<str>,
+    pub uid: String,
+    /// The member's own.
+    pub resource_version: String,
+    pub generation: i64,
+    pub created: Option<i64>,
+    /// Deletion was asked for; finalizers hold the object.
+    pub deleting: Option<i64>,
+    pub labels: BTreeMap<String, String>,
+    pub owners: Vec<Owner>,
+    /// Columns and table cells, printed when the object came in.
+    pub printed: Printed,
+    /// Secret values were left out of the body: whoever needs them asks the member.
+    pub redacted: bool,
+    /// Of the last change.
+    pub seq: Seq,
+    /// When the last change came in, Unix milliseconds.
+    pub changed_at: i64,
+}
+
+impl Record {
+    /// Value of a field selector's field; None means the kind does not know the field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        match name {
+            "metadata.name" => Some(&self.key.name),
+            "metadata.namespace" => Some(&self.key.namespace),
+            _ => self.printed.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str()),
+        }
+    }
+}
+
+/// A record with its body: the object's JSON with `apiVersion` and `kind`, without `managedFields`.
+#[derive(Debug, Clone)]
+pub struct Object {
+    pub record: Arc<Record>,
+    pub body: Bytes,
+}
+
+impl Object {
+    pub fn parse<K: DeserializeOwned>(&self) -> Result<K, Error> {
+        serde_json::from_slice(&self.body).map_err(|source| Error::Decode {
+            what: format!("{} {}/{}", self.record.kind, self.record.key.namespace, self.record.key.name),
+            source,
+        })
+    }
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happened {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One change, in the order of `seq`.
+#[derive(Debug, Clone)]
+pub struct Change {
+    pub seq: Seq,
+    pub happened: Happened,
+    /// As it is now; of a deletion, as it was last.
+    pub object: Object,
+    /// As it was before, so that a watch with a selector can tell when an object leaves its view.
+    pub previous: Option<Arc<Record>>,
+}
+
+/// How far a collection follows its member.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CollectionState {
+    /// resourceVersion reached; empty before the first complete list.
+    pub resource_version: String,
+    /// A complete list has been taken at least once, so an empty answer means there is nothing.
+    pub complete: bool,
+    /// Kind of the objects, once one was seen or discovery told.
+    pub kind: Arc<str>,
+    pub namespaced: bool,
+    /// When the member was last heard of for this resource (event, bookmark or list), Unix milliseconds.
+    pub heard_at: i64,
+    /// Why it isn't being followed now; None while it is.
+    pub trouble: Option<String>,
+}
+
+impl CollectionState {
+    /// Complete and being followed.
+    pub fn is_fresh(&self) -> bool {
+        self.complete && self.trouble.is_none()
+    }
+}

@@ -1,0 +1,169 @@
+//! Packing bodies: zstd with a dictionary per kind, trained from the fleet's own objects.
+//!
+//! Objects of a kind look alike, so a dictionary makes small bodies several times smaller and faster to unpack. Samples
+//! are held only until there are enough of them.
+
+use super::Packed;
+use crate::Error;
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, compress_bound};
+
+const LEVEL: i32 = 3;
+const DICTIONARY_BYTES: usize = 32 << 10;
+const SAMPLES: usize = 128;
+const SAMPLE_BYTES: usize = 1 << 20;
+/// Contexts kept for reuse; more callers than that make their own.
+const CONTEXTS: usize = 8;
+/// No object is larger than what a member may send, so a larger claim is damage.
+const MAX_BODY: usize = 64 << 20;
+
+/// Packs and unpacks. Shared by collectors (packing) and readers (unpacking).
+#[derive(Default)]
+pub struct Codec {
+    dictionaries: RwLock<Dictionaries>,
+    samples: Mutex<HashMap<String, Samples>>,
+    packers: Mutex<Vec<CCtx<'static>>>,
+    unpackers: Mutex<Vec<DCtx<'static>>>,
+}
+
+#[derive(Default)]
+struct Dictionaries {
+    by_id: HashMap<u32, Arc<DDict<'static>>>,
+    by_kind: HashMap<String, (u32, Arc<CDict<'static>>)>,
+    /// Trained or being trained, or not worth it.
+    settled: HashSet<String>,
+}
+
+#[derive(Default)]
+struct Samples {
+    bytes: Vec<u8>,
+    sizes: Vec<usize>,
+}
+
+/// Enough samples of a kind to train from.
+pub struct TrainingSet {
+    pub kind: String,
+    bytes: Vec<u8>,
+    sizes: Vec<usize>,
+}
+
+impl TrainingSet {
+    /// Takes tens of milliseconds of CPU: call it off the async threads. None when the samples have too little in
+    /// common.
+    pub fn train(&self) -> Option<Vec<u8>> {
+        zstd::dict::from_continuous(&self.bytes, &self.sizes, DICTIONARY_BYTES).ok()
+    }
+}
+
+impl std::fmt::Debug for Codec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Codec").field("dictionaries", &self.dictionaries.read().by_id.len()).finish_non_exhaustive()
+    }
+}
+
+impl Codec {
+    /// Makes a stored dictionary usable; the newest of a kind packs.
+    pub fn install(&self, id: u32, kind: &str, dictionary: &[u8]) {
+        let packer = CDict::create(dictionary, LEVEL);
+        let unpacker = DDict::create(dictionary);
+        let mut dictionaries = self.dictionaries.write();
+        dictionaries.by_id.insert(id, Arc::new(unpacker));
+        dictionaries.by_kind.insert(kind.to_owned(), (id, Arc::new(packer)));
+        dictionaries.settled.insert(kind.to_owned());
+        drop(dictionaries);
+        self.samples.lock().remove(kind);
+    }
+
+    /// Packs a body of a kind (`group/Kind`). The second answer is a training set, once, when this body completed it.
+    pub fn pack(&self, kind: &str, body: &[u8]) -> Result<(Packed, Option<TrainingSet>), Error> {
+        let (dictionary, settled) = {
+            let dictionaries = self.dictionaries.read();
+            (dictionaries.by_kind.get(kind).cloned(), dictionaries.settled.contains(kind))
+        };
+        let training = if settled { None } else { self.sample(kind, body) };
+        let mut context = self.packers.lock().pop().unwrap_or_else(CCtx::create);
+        let mut bytes: Vec<u8> = Vec::with_capacity(compress_bound(body.len()));
+        let (id, result) = match &dictionary {
+            Some((id, dictionary)) => (*id, context.compress_using_cdict(&mut bytes, body, dictionary)),
+            None => (0, context.compress(&mut bytes, body, LEVEL)),
+        };
+        let mut idle = self.packers.lock();
+        if idle.len() < CONTEXTS {
+            idle.push(context);
+        }
+        drop(idle);
+        result.map_err(|code| Error::Unpack(zstd::zstd_safe::get_error_name(code).to_owned()))?;
+        bytes.shrink_to_fit();
+        Ok((Packed { dictionary: id, bytes }, training))
+    }
+
+    fn sample(&self, kind: &str, body: &[u8]) -> Option<TrainingSet> {
+        let mut all = self.samples.lock();
+        let samples = all.entry(kind.to_owned()).or_default();
+        if body.len() <= SAMPLE_BYTES / 4 {
+            samples.bytes.extend_from_slice(body);
+            samples.sizes.push(body.len());
+        }
+        if samples.sizes.len() < SAMPLES && samples.bytes.len() < SAMPLE_BYTES {
+            return None;
+        }
+        let samples = all.remove(kind)?;
+        drop(all);
+        self.dictionaries.write().settled.insert(kind.to_owned());
+        Some(TrainingSet { kind: kind.to_owned(), bytes: samples.bytes, sizes: samples.sizes })
+    }
+
+    /// The body as it was packed.
+    pub fn unpack(&self, packed: &[u8], dictionary: u32) -> Result<Bytes, Error> {
+        let fail = |what: &str| Error::Unpack(what.to_owned());
+        let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| fail("it is not a zstd frame"))?;
+        let size = size.ok_or_else(|| fail("it does not say its size"))? as usize;
+        if size > MAX_BODY {
+            return Err(fail("it claims to be larger than any object"));
+        }
+        let unpacker = match dictionary {
+            0 => None,
+            id => {
+                let found = self.dictionaries.read().by_id.get(&id).cloned();
+                Some(found.ok_or_else(|| Error::Unpack(format!("dictionary {id} is missing")))?)
+            }
+        };
+        let mut context = self.unpackers.lock().pop().unwrap_or_else(DCtx::create);
+        let mut body: Vec<u8> = Vec::with_capacity(size);
+        let result = match &unpacker {
+            Some(dictionary) => context.decompress_using_ddict(&mut body, packed, dictionary),
+            None => context.decompress(&mut body, packed),
+        };
+        let mut idle = self.unpackers.lock();
+        if idle.len() < CONTEXTS {
+            idle.push(context);
+        }
+        drop(idle);
+        result.map_err(|code| fail(zstd::zstd_safe::get_error_name(code)))?;
+        Ok(Bytes::from(body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_come_back_with_and_without_a_dictionary() {
+        let codec = Codec::default();
+        let body = |n: usize| format!(r#"{{"kind":"Pod","metadata":{{"name":"web-{n}","labels":{{"app":"web"}}}}}}"#);
+        let (plain, _) = codec.pack("/Pod", body(0).as_bytes()).unwrap();
+        let training = (1..1000).find_map(|n| codec.pack("/Pod", body(n).as_bytes()).unwrap().1).unwrap();
+        codec.install(1, "/Pod", &training.train().unwrap());
+        let (small, none) = codec.pack("/Pod", body(0).as_bytes()).unwrap();
+        assert!(none.is_none() && small.dictionary == 1 && small.bytes.len() < plain.bytes.len());
+        for packed in [plain, small] {
+            assert_eq!(codec.unpack(&packed.bytes, packed.dictionary).unwrap(), body(0).as_bytes());
+        }
+        assert!(codec.unpack(b"damage", 0).is_err());
+        assert!(codec.unpack(&codec.pack("/Pod", b"{}").unwrap().0.bytes, 7).is_err());
+    }
+}

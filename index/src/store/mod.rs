@@ -1,0 +1,154 @@
+//! The durable half of the cache: records, tombstones and positions, changed together in one transaction (invariant I3).
+//!
+//! Written by the one writer task; read by lists, the text index and whoever asks. One trait, so that the same behaviour
+//! suite runs on every backend.
+
+pub mod codec;
+mod rows;
+pub mod sqlite;
+
+use crate::Error;
+use crate::ingest::Draft;
+use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq};
+use async_trait::async_trait;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A body packed for the disk.
+#[derive(Debug, Clone)]
+pub struct Packed {
+    /// 0: packed without a dictionary.
+    pub dictionary: u32,
+    pub bytes: Vec<u8>,
+}
+
+/// One thing that happened in a collection.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Put(Box<Draft>, Packed),
+    Delete { namespace: String, name: String, resource_version: String },
+}
+
+impl Step {
+    pub fn key(&self) -> (&str, &str) {
+        match self {
+            Self::Put(draft, _) => (&draft.namespace, &draft.name),
+            Self::Delete { namespace, name, .. } => (namespace, name),
+        }
+    }
+}
+
+/// How far the member was followed once the steps are in.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    pub resource_version: Option<String>,
+    /// A list ended: what was not in it is deleted by the steps.
+    pub complete: bool,
+    /// Kind and whether it is namespaced, when known.
+    pub kind: Option<(String, bool)>,
+    /// Namespaces asked for, as [`crate::collect::Scope`] writes them. A new scope makes the collection incomplete.
+    pub scope: Option<String>,
+}
+
+/// Changes of one collection, applied together.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    pub collection: CollectionKey,
+    pub steps: Vec<Step>,
+    pub progress: Progress,
+}
+
+/// Which records, in key order.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    pub collection: CollectionKey,
+    /// None: all of them.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// Start after this (namespace, name).
+    pub after: Option<(String, String)>,
+}
+
+/// What the store remembers of a collection besides its state.
+#[derive(Debug, Clone)]
+pub struct StoredCollection {
+    pub key: CollectionKey,
+    pub state: CollectionState,
+    pub scope: String,
+}
+
+/// A change as the text index catches up with it.
+#[derive(Debug, Clone)]
+pub enum Replayed {
+    Put(Object),
+    Deleted { id: u64, seq: Seq },
+}
+
+impl Replayed {
+    pub fn seq(&self) -> Seq {
+        match self {
+            Self::Put(object) => object.record.seq,
+            Self::Deleted { seq, .. } => *seq,
+        }
+    }
+}
+
+/// How much is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreSize {
+    pub records: u64,
+    pub tombstones: u64,
+    pub bytes: u64,
+}
+
+/// Which records a reader wants.
+pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> bool + Sync + 'k;
+
+/// A backend.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Applies the batches in one transaction and returns what really changed, in order of seq. An object whose uid and
+    /// resourceVersion are already there is no change.
+    async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error>;
+
+    /// Deletes up to `limit` records of a collection, as changes; forgets the collection once it is empty.
+    async fn drop_collection(&self, key: &CollectionKey, limit: usize, now_ms: i64) -> Result<Vec<Change>, Error>;
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error>;
+
+    /// Up to `limit` records after `scan.after` that `keep` accepts, without bodies, and where the scan stopped: None
+    /// at its end. A call looks at a bounded number of records, so it may return few or none and still not be at the end.
+    async fn records(
+        &self,
+        scan: &Scan,
+        keep: &Keep<'_>,
+        limit: usize,
+    ) -> Result<(Vec<Record>, Option<(String, String)>), Error>;
+
+    /// Adds the bodies; records deleted meanwhile are left out.
+    async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error>;
+
+    /// By id, in no particular order; missing ones are left out.
+    async fn by_ids(&self, ids: &[u64]) -> Result<Vec<Object>, Error>;
+
+    /// Changes after `since` in order of seq; several changes of one object appear as its last.
+    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error>;
+
+    /// (namespace, name, uid) of everything in a collection.
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String, String)>, Error>;
+
+    async fn collections(&self) -> Result<Vec<StoredCollection>, Error>;
+
+    /// The newest seq ever given.
+    async fn latest(&self) -> Result<Seq, Error>;
+
+    /// Names this database; the text index belongs to exactly one.
+    async fn identity(&self) -> Result<String, Error>;
+
+    /// Keeps a newly trained dictionary of a kind and packs with it from now on.
+    async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error>;
+
+    /// Drops tombstones that are too old or too many.
+    async fn prune(&self, older_than: Duration, keep_at_most: u64, now_ms: i64) -> Result<u64, Error>;
+
+    async fn size(&self) -> Result<StoreSize, Error>;
+}

@@ -1,0 +1,771 @@
+//! SQLite: one file, write-ahead log, one writing connection, a few reading ones.
+
+use super::codec::Codec;
+use super::rows::{self, Row};
+use super::{Batch, Keep, Progress, Replayed, Scan, Step, Store, StoreSize, StoredCollection};
+use crate::ingest::Draft;
+use crate::record::{Change, CollectionKey, CollectionState, Happened, Object, Record, RecordKey, Seq};
+use crate::{Error, IndexOptions};
+use async_trait::async_trait;
+use bytes::Bytes;
+use crowsnest_api::names::{ClusterName, Gvr};
+use parking_lot::RwLock;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
+use sqlx::{AssertSqlSafe, Connection, Row as _, SqlitePool};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// One step of the format: to it and back.
+struct Migration {
+    up: &'static str,
+    down: &'static str,
+}
+
+const MIGRATIONS: [Migration; 1] = [Migration {
+    up: include_str!("../../../migrations/sqlite/cache_0001_objects.up.sql"),
+    down: include_str!("../../../migrations/sqlite/cache_0001_objects.down.sql"),
+}];
+
+/// Rows looked at by one call of [`Store::records`].
+const SCAN_ROWS: i64 = 1000;
+const COLUMNS: &str = "id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, \
+    namespace, name";
+/// Sizes of multi-row inserts; few, so that their statements stay prepared.
+const INSERT_SIZES: [usize; 3] = [128, 16, 1];
+static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
+    INSERT_SIZES.map(|size| {
+        let row = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+        let sql = format!(
+            "INSERT OR REPLACE INTO records (id, collection, namespace, name, seq, uid, resource_version, generation, \
+             created, deleting, changed_at, labels, header, dictionary, body) VALUES {}",
+            vec![row; size].join(",")
+        );
+        (size, sql.into())
+    })
+});
+
+/// The SQLite backend.
+pub struct SqliteStore {
+    writer: Mutex<Writer>,
+    readers: SqlitePool,
+    codec: Arc<Codec>,
+    names: RwLock<Names>,
+}
+
+struct Writer {
+    connection: SqliteConnection,
+    latest: u64,
+}
+
+#[derive(Default)]
+struct Names {
+    ids: HashMap<CollectionKey, i64>,
+    by_id: HashMap<i64, (CollectionKey, Arc<str>)>,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SqliteStore")
+    }
+}
+
+impl SqliteStore {
+    /// Opens or creates `cache.sqlite` in the data directory and brings its format up to date.
+    pub async fn open(options: &IndexOptions, codec: Arc<Codec>) -> Result<Self, Error> {
+        let path = options.data_dir.join("cache.sqlite");
+        std::fs::create_dir_all(&options.data_dir)
+            .map_err(|source| Error::Io { path: options.data_dir.display().to_string(), source })?;
+        let common = SqliteConnectOptions::new()
+            .filename(&path)
+            .page_size(8192)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .busy_timeout(Duration::from_secs(10))
+            .statement_cache_capacity(64)
+            .pragma("temp_store", "MEMORY")
+            .pragma("cache_size", format!("-{}", options.sqlite_cache_kib));
+        let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
+        let mut connection =
+            SqliteConnection::connect_with(&common.clone().create_if_missing(true)).await.map_err(unusable)?;
+        migrate(&mut connection, &path, MIGRATIONS.len()).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(options.sqlite_readers.max(1))
+            .min_connections(1)
+            .connect_with(common.pragma("query_only", "ON"))
+            .await
+            .map_err(unusable)?;
+        let store =
+            Self { writer: Mutex::new(Writer { connection, latest: 0 }), readers, codec, names: RwLock::default() };
+        store.load().await?;
+        Ok(store)
+    }
+
+    async fn load(&self) -> Result<(), Error> {
+        let fail = |e| Error::store("cannot be read", e);
+        let mut writer = self.writer.lock().await;
+        for row in sqlx::query("SELECT id, kind, dictionary FROM dictionaries ORDER BY id")
+            .fetch_all(&mut writer.connection)
+            .await
+            .map_err(fail)?
+        {
+            let id: u32 = row.try_get(0).map_err(fail)?;
+            let (kind, dictionary): (String, Vec<u8>) = (row.try_get(1).map_err(fail)?, row.try_get(2).map_err(fail)?);
+            self.codec.install(id, &kind, &dictionary);
+        }
+        let newest = "SELECT max(coalesce((SELECT max(seq) FROM records), 0), \
+            coalesce((SELECT max(seq) FROM tombstones), 0), \
+            coalesce((SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'seq'), 0))";
+        let row = sqlx::query(newest).fetch_one(&mut writer.connection).await.map_err(fail)?;
+        writer.latest = row.try_get::<i64, _>(0).map_err(fail)? as u64;
+        drop(writer);
+        for stored in self.read_collections().await? {
+            self.names.write().insert(stored.0, &stored.1.key, stored.1.state.kind);
+        }
+        Ok(())
+    }
+
+    async fn read_collections(&self) -> Result<Vec<(i64, StoredCollection)>, Error> {
+        let fail = |e| Error::store("cannot list its collections", e);
+        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
+            heard_at FROM collections";
+        let rows = sqlx::query(sql).fetch_all(&self.readers).await.map_err(fail)?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in rows {
+            let text = |column: usize| row.try_get::<String, _>(column).map_err(fail);
+            let Ok(cluster) = ClusterName::parse(&text(1)?) else { continue };
+            let state = CollectionState {
+                resource_version: text(8)?,
+                complete: row.try_get(9).map_err(fail)?,
+                kind: text(5)?.into(),
+                namespaced: row.try_get(6).map_err(fail)?,
+                heard_at: row.try_get(10).map_err(fail)?,
+                trouble: None,
+            };
+            let key = CollectionKey::new(cluster, Gvr::new(&text(2)?, &text(3)?, &text(4)?));
+            found.push((row.try_get(0).map_err(fail)?, StoredCollection { key, state, scope: text(7)? }));
+        }
+        Ok(found)
+    }
+
+    fn id_of(&self, key: &CollectionKey) -> Option<i64> {
+        self.names.read().ids.get(key).copied()
+    }
+
+    fn record_of(&self, row: &SqliteRow, collection: i64) -> Result<Record, Error> {
+        let fail = |e| Error::store("has a row of another shape", e);
+        let (key, kind) = self.names.read().by_id.get(&collection).cloned().ok_or(Error::Stopped)?;
+        let namespace: &str = row.try_get(10).map_err(fail)?;
+        let name: &str = row.try_get(11).map_err(fail)?;
+        let key = RecordKey { collection: key, namespace: namespace.into(), name: name.into() };
+        decode_row(row).map_err(fail)?.decode(key, kind)
+    }
+
+    async fn objects(&self, sql: &'static str, parameter: String) -> Result<Vec<Object>, Error> {
+        let fail = |e| Error::store("cannot read objects", e);
+        let rows = sqlx::query(sql).bind(parameter).fetch_all(&self.readers).await.map_err(fail)?;
+        rows.iter().map(|row| self.object_of(row)).collect()
+    }
+
+    /// Of a row with collection, dictionary and body behind the record's columns.
+    fn object_of(&self, row: &SqliteRow) -> Result<Object, Error> {
+        let fail = |e| Error::store("has a row of another shape", e);
+        let record = self.record_of(row, row.try_get(12).map_err(fail)?)?;
+        let body: &[u8] = row.try_get(14).map_err(fail)?;
+        let body = self.codec.unpack(body, row.try_get(13).map_err(fail)?)?;
+        Ok(Object { record: Arc::new(record), body })
+    }
+
+    async fn ensure_collection(&self, connection: &mut SqliteConnection, batch: &Batch) -> Result<i64, Error> {
+        if let Some(id) = self.id_of(&batch.collection) {
+            return Ok(id);
+        }
+        let CollectionKey { cluster, resource } = &batch.collection;
+        let sql = "INSERT INTO collections (cluster, \"group\", version, resource) VALUES (?, ?, ?, ?)";
+        let done = sqlx::query(sql)
+            .bind(cluster.as_str())
+            .bind(&*resource.group)
+            .bind(&*resource.version)
+            .bind(&*resource.resource)
+            .execute(connection)
+            .await
+            .map_err(|e| Error::store("cannot add a collection", e))?;
+        Ok(done.last_insert_rowid())
+    }
+
+    /// What the keys hold now. With `bodies`, unpacked ones.
+    async fn present(
+        &self,
+        connection: &mut SqliteConnection,
+        collection: &(i64, CollectionKey, Arc<str>),
+        keys: &[(&str, &str)],
+    ) -> Result<HashMap<(String, String), Record>, Error> {
+        let fail = |e| Error::store("cannot compare with what is there", e);
+        let wanted =
+            serde_json::to_string(keys).map_err(|source| Error::Decode { what: "list of keys".to_owned(), source })?;
+        let sql = "SELECT r.id, r.seq, r.uid, r.resource_version, r.generation, r.created, r.deleting, r.changed_at, \
+            r.labels, r.header, r.namespace, r.name FROM json_each(?) AS k CROSS JOIN records AS r \
+            ON r.collection = ? AND r.namespace = k.value ->> 0 AND r.name = k.value ->> 1";
+        let rows = sqlx::query(sql).bind(wanted).bind(collection.0).fetch_all(connection).await.map_err(fail)?;
+        let mut present = HashMap::with_capacity(rows.len());
+        for row in rows {
+            let (namespace, name): (String, String) = (row.try_get(10).map_err(fail)?, row.try_get(11).map_err(fail)?);
+            let key = RecordKey {
+                collection: collection.1.clone(),
+                namespace: namespace.as_str().into(),
+                name: name.as_str().into(),
+            };
+            let record = decode_row(&row).map_err(fail)?.decode(key, Arc::clone(&collection.2))?;
+            present.insert((namespace, name), record);
+        }
+        Ok(present)
+    }
+
+    /// Applies steps whose keys are all different.
+    async fn apply_run(
+        &self,
+        connection: &mut SqliteConnection,
+        collection: &(i64, CollectionKey, Arc<str>),
+        steps: &[&Step],
+        clock: &mut Clock,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), Error> {
+        let keys: Vec<_> = steps.iter().map(|step| step.key()).collect();
+        let mut present = self.present(connection, collection, &keys).await?;
+        let mut inserts: Vec<Insert<'_>> = Vec::new();
+        for step in steps {
+            let (namespace, name) = step.key();
+            let previous = present.remove(&(namespace.to_owned(), name.to_owned()));
+            match step {
+                Step::Put(draft, packed) => {
+                    let same = |old: &Record| old.uid == draft.uid && old.resource_version == draft.resource_version;
+                    if previous.as_ref().is_some_and(same) {
+                        continue;
+                    }
+                    // Another uid is another object under the same name: the old one is gone first.
+                    let previous = match previous {
+                        Some(old) if old.uid != draft.uid => {
+                            changes.push(self.delete(connection, collection.0, old, None, clock).await?);
+                            None
+                        }
+                        other => other,
+                    };
+                    let seq = clock.next();
+                    let id = previous.as_ref().map_or(seq.0, |old| old.id);
+                    let key =
+                        RecordKey { collection: collection.1.clone(), namespace: namespace.into(), name: name.into() };
+                    let record = rows::record(draft, key, Arc::clone(&collection.2), id, seq, clock.now_ms);
+                    changes.push(Change {
+                        seq,
+                        happened: if previous.is_some() { Happened::Modified } else { Happened::Added },
+                        object: Object { record: Arc::new(record), body: draft.body.clone() },
+                        previous: previous.map(Arc::new),
+                    });
+                    inserts.push(Insert { id, seq, draft, dictionary: packed.dictionary, body: &packed.bytes });
+                }
+                Step::Delete { resource_version, .. } => {
+                    if let Some(old) = previous {
+                        let version = Some(resource_version.as_str()).filter(|version| !version.is_empty());
+                        changes.push(self.delete(connection, collection.0, old, version, clock).await?);
+                    }
+                }
+            }
+        }
+        insert(connection, collection.0, &inserts, clock.now_ms).await
+    }
+
+    async fn delete(
+        &self,
+        connection: &mut SqliteConnection,
+        collection: i64,
+        old: Record,
+        resource_version: Option<&str>,
+        clock: &mut Clock,
+    ) -> Result<Change, Error> {
+        let fail = |e| Error::store("cannot delete a record", e);
+        let seq = clock.next();
+        let bury = "INSERT INTO tombstones (seq, id, collection, namespace, name, uid, resource_version, generation, \
+            created, deleting, changed_at, labels, header, dictionary, body) SELECT ?, id, collection, namespace, name, \
+            uid, coalesce(?, resource_version), generation, created, deleting, ?, labels, header, dictionary, body \
+            FROM records WHERE id = ? AND collection = ?";
+        sqlx::query(bury)
+            .bind(seq.0 as i64)
+            .bind(resource_version)
+            .bind(clock.now_ms)
+            .bind(old.id as i64)
+            .bind(collection)
+            .execute(&mut *connection)
+            .await
+            .map_err(fail)?;
+        let row = sqlx::query("DELETE FROM records WHERE id = ? RETURNING dictionary, body")
+            .bind(old.id as i64)
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(fail)?;
+        let body: &[u8] = row.try_get(1).map_err(fail)?;
+        let body: Bytes = self.codec.unpack(body, row.try_get(0).map_err(fail)?)?;
+        let previous = Arc::new(old);
+        let mut record = (*previous).clone();
+        record.seq = seq;
+        record.changed_at = clock.now_ms;
+        if let Some(version) = resource_version {
+            record.resource_version = version.to_owned();
+        }
+        let object = Object { record: Arc::new(record), body };
+        Ok(Change { seq, happened: Happened::Deleted, object, previous: Some(previous) })
+    }
+}
+
+impl Names {
+    fn insert(&mut self, id: i64, key: &CollectionKey, kind: Arc<str>) {
+        self.ids.insert(key.clone(), id);
+        self.by_id.insert(id, (key.clone(), kind));
+    }
+}
+
+/// Gives seqs; the time is the transaction's.
+struct Clock {
+    seq: u64,
+    now_ms: i64,
+}
+
+impl Clock {
+    fn next(&mut self) -> Seq {
+        self.seq += 1;
+        Seq(self.seq)
+    }
+}
+
+struct Insert<'a> {
+    id: u64,
+    seq: Seq,
+    draft: &'a Draft,
+    dictionary: u32,
+    body: &'a [u8],
+}
+
+async fn insert(
+    connection: &mut SqliteConnection,
+    collection: i64,
+    mut inserts: &[Insert<'_>],
+    now_ms: i64,
+) -> Result<(), Error> {
+    for (size, sql) in &*INSERTS {
+        while inserts.len() >= *size {
+            let (chunk, rest) = inserts.split_at(*size);
+            inserts = rest;
+            let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql)));
+            for Insert { id, seq, draft, dictionary, body } in chunk {
+                let (labels, header) = rows::encode(draft)?;
+                query = query
+                    .bind(*id as i64)
+                    .bind(collection)
+                    .bind(draft.namespace.clone())
+                    .bind(draft.name.clone())
+                    .bind(seq.0 as i64)
+                    .bind(draft.uid.clone())
+                    .bind(draft.resource_version.clone())
+                    .bind(draft.generation)
+                    .bind(draft.created)
+                    .bind(draft.deleting)
+                    .bind(now_ms)
+                    .bind(labels)
+                    .bind(header)
+                    .bind(*dictionary)
+                    .bind(body.to_vec());
+            }
+            query.execute(&mut *connection).await.map_err(|e| Error::store("cannot write records", e))?;
+        }
+    }
+    Ok(())
+}
+
+fn decode_row(row: &SqliteRow) -> Result<Row, sqlx::Error> {
+    Ok(Row {
+        id: row.try_get::<i64, _>(0)? as u64,
+        seq: row.try_get::<i64, _>(1)? as u64,
+        uid: row.try_get(2)?,
+        resource_version: row.try_get(3)?,
+        generation: row.try_get(4)?,
+        created: row.try_get(5)?,
+        deleting: row.try_get(6)?,
+        changed_at: row.try_get(7)?,
+        labels: row.try_get(8)?,
+        header: row.try_get(9)?,
+    })
+}
+
+/// Runs of steps whose keys are all different, in order.
+fn runs(steps: &[Step]) -> Vec<Vec<&Step>> {
+    let mut runs: Vec<Vec<&Step>> = Vec::new();
+    let mut seen = HashSet::new();
+    for step in steps {
+        if runs.is_empty() || !seen.insert(step.key()) {
+            runs.push(Vec::new());
+            seen.clear();
+            seen.insert(step.key());
+        }
+        if let Some(run) = runs.last_mut() {
+            run.push(step);
+        }
+    }
+    runs
+}
+
+async fn save_progress(
+    connection: &mut SqliteConnection,
+    id: i64,
+    progress: &Progress,
+    now_ms: i64,
+) -> Result<(), Error> {
+    let sql = "UPDATE collections SET resource_version = coalesce(?, resource_version), complete = max(complete, ?), \
+        kind = coalesce(?, kind), namespaced = coalesce(?, namespaced), scope = coalesce(?, scope), heard_at = ? \
+        WHERE id = ?";
+    sqlx::query(sql)
+        .bind(progress.resource_version.as_deref())
+        .bind(progress.complete)
+        .bind(progress.kind.as_ref().map(|(kind, _)| kind.as_str()))
+        .bind(progress.kind.as_ref().map(|(_, namespaced)| *namespaced))
+        .bind(progress.scope.as_deref())
+        .bind(now_ms)
+        .bind(id)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(|e| Error::store("cannot save a position", e))
+}
+
+async fn save_latest(connection: &mut SqliteConnection, latest: u64) -> Result<(), Error> {
+    sqlx::query("INSERT OR REPLACE INTO facts (name, value) VALUES ('seq', ?)")
+        .bind(latest.to_string())
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(|e| Error::store("cannot save its seq", e))
+}
+
+/// Brings the file to format `target`, up or down, one transaction a step. A newer file is refused.
+async fn migrate(connection: &mut SqliteConnection, path: &Path, target: usize) -> Result<(), Error> {
+    let fail = |e| Error::store(format!("{} cannot be brought up to date", path.display()), e);
+    let row = sqlx::query("PRAGMA user_version").fetch_one(&mut *connection).await.map_err(fail)?;
+    let mut version = row.try_get::<i64, _>(0).map_err(fail)? as usize;
+    if version > MIGRATIONS.len() {
+        return Err(Error::StoreFormat(format!(
+            "{} was written by a newer version (format {version}, this one knows {}): delete it to refill the cache, or \
+             run the newer version",
+            path.display(),
+            MIGRATIONS.len()
+        )));
+    }
+    while version != target {
+        let up = version < target;
+        let step = if up { MIGRATIONS[version].up } else { MIGRATIONS[version - 1].down };
+        version = if up { version + 1 } else { version - 1 };
+        let mut transaction = connection.begin().await.map_err(fail)?;
+        sqlx::raw_sql(step).execute(&mut *transaction).await.map_err(fail)?;
+        let mark = AssertSqlSafe(format!("PRAGMA user_version = {version}"));
+        sqlx::raw_sql(mark).execute(&mut *transaction).await.map_err(fail)?;
+        transaction.commit().await.map_err(fail)?;
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error> {
+        let fail = |e| Error::store("cannot write", e);
+        let mut writer = self.writer.lock().await;
+        let mut clock = Clock { seq: writer.latest, now_ms };
+        let mut transaction = writer.connection.begin().await.map_err(fail)?;
+        let mut changes = Vec::new();
+        let mut named: Vec<(i64, CollectionKey, Arc<str>)> = Vec::new();
+        for batch in batches {
+            let id = match named.iter().find(|(_, key, _)| *key == batch.collection) {
+                Some((id, ..)) => *id,
+                None => self.ensure_collection(&mut transaction, batch).await?,
+            };
+            let told = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));
+            let known = || self.names.read().by_id.get(&id).map(|(_, kind)| Arc::clone(kind));
+            let seen = || named.iter().rev().find(|(other, ..)| *other == id).map(|(.., kind)| Arc::clone(kind));
+            let kind = told.or_else(seen).or_else(known).unwrap_or_default();
+            let collection = (id, batch.collection.clone(), kind);
+            for run in runs(&batch.steps) {
+                self.apply_run(&mut transaction, &collection, &run, &mut clock, &mut changes).await?;
+            }
+            save_progress(&mut transaction, id, &batch.progress, now_ms).await?;
+            named.push(collection);
+        }
+        if clock.seq != 0 {
+            save_latest(&mut transaction, clock.seq).await?;
+        }
+        transaction.commit().await.map_err(fail)?;
+        writer.latest = clock.seq;
+        let mut names = self.names.write();
+        named.into_iter().for_each(|(id, key, kind)| names.insert(id, &key, kind));
+        Ok(changes)
+    }
+
+    async fn drop_collection(&self, key: &CollectionKey, limit: usize, now_ms: i64) -> Result<Vec<Change>, Error> {
+        let fail = |e| Error::store("cannot drop a collection", e);
+        let Some(id) = self.id_of(key) else { return Ok(Vec::new()) };
+        let mut writer = self.writer.lock().await;
+        let mut clock = Clock { seq: writer.latest, now_ms };
+        let mut transaction = writer.connection.begin().await.map_err(fail)?;
+        // Incomplete first: a crash in between must not leave a half-empty collection that looks whole.
+        sqlx::query("UPDATE collections SET complete = 0, resource_version = '' WHERE id = ?")
+            .bind(id)
+            .execute(&mut *transaction)
+            .await
+            .map_err(fail)?;
+        let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = ? LIMIT ?"));
+        let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
+        let mut changes = Vec::with_capacity(rows.len());
+        for row in rows {
+            let record = self.record_of(&row, id)?;
+            changes.push(self.delete(&mut transaction, id, record, None, &mut clock).await?);
+        }
+        let empty = changes.is_empty();
+        if empty {
+            sqlx::query("DELETE FROM tombstones WHERE collection = ?")
+                .bind(id)
+                .execute(&mut *transaction)
+                .await
+                .map_err(fail)?;
+            sqlx::query("DELETE FROM collections WHERE id = ?")
+                .bind(id)
+                .execute(&mut *transaction)
+                .await
+                .map_err(fail)?;
+        }
+        save_latest(&mut transaction, clock.seq).await?;
+        transaction.commit().await.map_err(fail)?;
+        writer.latest = clock.seq;
+        if empty {
+            let mut names = self.names.write();
+            names.ids.remove(key);
+            names.by_id.remove(&id);
+        }
+        Ok(changes)
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
+        let Some(id) = self.id_of(&key.collection) else { return Ok(None) };
+        let fail = |e| Error::store("cannot read an object", e);
+        let sql = "SELECT id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, \
+            namespace, name, collection, dictionary, body FROM records WHERE collection = ? AND namespace = ? AND name = ?";
+        let row = sqlx::query(sql).bind(id).bind(&*key.namespace).bind(&*key.name).fetch_optional(&self.readers).await;
+        row.map_err(fail)?.map(|row| self.object_of(&row)).transpose()
+    }
+
+    async fn records(
+        &self,
+        scan: &Scan,
+        keep: &Keep<'_>,
+        limit: usize,
+    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
+        let fail = |e| Error::store("cannot list records", e);
+        let Some(id) = self.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
+        let (namespace, name) = scan.after.clone().unwrap_or_default();
+        let after_name = format!(
+            "SELECT {COLUMNS} FROM records WHERE collection = ?1 AND namespace = ?2 AND name > ?3 \
+            ORDER BY name LIMIT ?4"
+        );
+        let after_both = format!(
+            "SELECT {COLUMNS} FROM records WHERE collection = ?1 AND (namespace, name) > (?2, ?3) \
+            ORDER BY namespace, name LIMIT ?4"
+        );
+        // Nothing filters out much less than a page, so ask for no more than is wanted when nothing is filtered.
+        let rows_wanted = (limit as i64 + 1).clamp(2, SCAN_ROWS);
+        // One namespace at a time: the next one that was asked for.
+        let single = match &scan.namespaces {
+            None => None,
+            Some(names) => match names.range(namespace.clone()..).next() {
+                None => return Ok((Vec::new(), None)),
+                Some(next) => Some(next.clone()),
+            },
+        };
+        let query = match &single {
+            None => sqlx::query(AssertSqlSafe(after_both)).bind(id).bind(namespace).bind(name),
+            Some(next) => {
+                let name = if *next == namespace { name } else { String::new() };
+                sqlx::query(AssertSqlSafe(after_name)).bind(id).bind(next.clone()).bind(name)
+            }
+        };
+        let rows = query.bind(rows_wanted).fetch_all(&self.readers).await.map_err(fail)?;
+        let full = rows.len() as i64 == rows_wanted;
+        let mut found = Vec::new();
+        let mut at = None;
+        for row in &rows {
+            if found.len() == limit {
+                return Ok((found, at));
+            }
+            let record = self.record_of(row, id)?;
+            at = Some((record.key.namespace.to_string(), record.key.name.to_string()));
+            if keep(&record) {
+                found.push(record);
+            }
+        }
+        if full {
+            return Ok((found, at));
+        }
+        let following = single.and_then(|current| {
+            let rest = scan.namespaces.as_ref()?;
+            rest.range((std::ops::Bound::Excluded(current), std::ops::Bound::Unbounded)).next().cloned()
+        });
+        Ok((found, following.map(|namespace| (namespace, String::new()))))
+    }
+
+    async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
+        let fail = |e| Error::store("cannot read bodies", e);
+        let ids = json_ids(records.iter().map(|record| record.id));
+        let sql = "SELECT id, seq, dictionary, body FROM records WHERE id IN (SELECT value FROM json_each(?))";
+        let rows = sqlx::query(sql).bind(ids).fetch_all(&self.readers).await.map_err(fail)?;
+        let mut bodies: HashMap<u64, Bytes> = HashMap::with_capacity(rows.len());
+        let mut changed = Vec::new();
+        let seqs: HashMap<u64, Seq> = records.iter().map(|record| (record.id, record.seq)).collect();
+        for row in rows {
+            let id = row.try_get::<i64, _>(0).map_err(fail)? as u64;
+            if seqs.get(&id).is_some_and(|seq| seq.0 as i64 != row.try_get::<i64, _>(1).unwrap_or_default()) {
+                changed.push(id);
+                continue;
+            }
+            let body: &[u8] = row.try_get(3).map_err(fail)?;
+            bodies.insert(id, self.codec.unpack(body, row.try_get(2).map_err(fail)?)?);
+        }
+        // Changed between the two reads: record and body must belong together, so take both again.
+        let mut fresh: HashMap<u64, Object> = HashMap::new();
+        if !changed.is_empty() {
+            fresh.extend(self.by_ids(&changed).await?.into_iter().map(|object| (object.record.id, object)));
+        }
+        let object = |record: Record| match bodies.remove(&record.id) {
+            Some(body) => Some(Object { record: Arc::new(record), body }),
+            None => fresh.remove(&record.id),
+        };
+        Ok(records.into_iter().filter_map(object).collect())
+    }
+
+    async fn by_ids(&self, ids: &[u64]) -> Result<Vec<Object>, Error> {
+        let sql = "SELECT id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, \
+            namespace, name, collection, dictionary, body FROM records WHERE id IN (SELECT value FROM json_each(?))";
+        self.objects(sql, json_ids(ids.iter().copied())).await
+    }
+
+    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
+        let fail = |e| Error::store("cannot replay changes", e);
+        let sql = "SELECT id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, \
+            namespace, name, collection, dictionary, body FROM records WHERE seq > ? ORDER BY seq LIMIT ?";
+        let rows =
+            sqlx::query(sql).bind(since.0 as i64).bind(limit as i64).fetch_all(&self.readers).await.map_err(fail)?;
+        let deleted = "SELECT id, seq FROM tombstones WHERE seq > ? ORDER BY seq LIMIT ?";
+        let deleted = sqlx::query(deleted)
+            .bind(since.0 as i64)
+            .bind(limit as i64)
+            .fetch_all(&self.readers)
+            .await
+            .map_err(fail)?;
+        // A full half may hide later changes: nothing beyond the shorter half's end may be told yet.
+        let end_of = |rows: &[SqliteRow]| -> Result<u64, Error> {
+            match rows.last() {
+                Some(row) if rows.len() == limit => Ok(row.try_get::<i64, _>(1).map_err(fail)? as u64),
+                _ => Ok(u64::MAX),
+            }
+        };
+        let end = end_of(&rows)?.min(end_of(&deleted)?);
+        let mut replayed: BTreeMap<u64, Replayed> = BTreeMap::new();
+        for row in &rows {
+            let object = self.object_of(row)?;
+            replayed.insert(object.record.seq.0, Replayed::Put(object));
+        }
+        for row in &deleted {
+            let id = row.try_get::<i64, _>(0).map_err(fail)? as u64;
+            let seq = row.try_get::<i64, _>(1).map_err(fail)? as u64;
+            replayed.insert(seq, Replayed::Deleted { id, seq: Seq(seq) });
+        }
+        Ok(replayed.into_iter().take_while(|(seq, _)| *seq <= end).map(|(_, change)| change).collect())
+    }
+
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String, String)>, Error> {
+        let fail = |e| Error::store("cannot list keys", e);
+        let Some(id) = self.id_of(key) else { return Ok(Vec::new()) };
+        let sql = "SELECT namespace, name, uid FROM records WHERE collection = ? ORDER BY namespace, name";
+        let rows = sqlx::query(sql).bind(id).fetch_all(&self.readers).await.map_err(fail)?;
+        let key = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+        rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(fail)
+    }
+
+    async fn collections(&self) -> Result<Vec<StoredCollection>, Error> {
+        Ok(self.read_collections().await?.into_iter().map(|(_, stored)| stored).collect())
+    }
+
+    async fn latest(&self) -> Result<Seq, Error> {
+        Ok(Seq(self.writer.lock().await.latest))
+    }
+
+    async fn identity(&self) -> Result<String, Error> {
+        let fail = |e| Error::store("cannot tell its identity", e);
+        let mut writer = self.writer.lock().await;
+        let fresh = format!("{:032x}", rand::random::<u128>());
+        sqlx::query("INSERT OR IGNORE INTO facts (name, value) VALUES ('identity', ?)")
+            .bind(fresh)
+            .execute(&mut writer.connection)
+            .await
+            .map_err(fail)?;
+        let row =
+            sqlx::query("SELECT value FROM facts WHERE name = 'identity'").fetch_one(&mut writer.connection).await;
+        row.and_then(|row| row.try_get(0)).map_err(fail)
+    }
+
+    async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
+        let sql = "INSERT INTO dictionaries (kind, created_at, dictionary) VALUES (?, ?, ?)";
+        let mut writer = self.writer.lock().await;
+        let done = sqlx::query(sql)
+            .bind(kind)
+            .bind(now_ms)
+            .bind(dictionary)
+            .execute(&mut writer.connection)
+            .await
+            .map_err(|e| Error::store("cannot keep a dictionary", e))?;
+        self.codec.install(done.last_insert_rowid() as u32, kind, dictionary);
+        Ok(())
+    }
+
+    async fn prune(&self, older_than: Duration, keep_at_most: u64, now_ms: i64) -> Result<u64, Error> {
+        let fail = |e| Error::store("cannot prune tombstones", e);
+        let oldest = now_ms.saturating_sub(older_than.as_millis() as i64);
+        let mut writer = self.writer.lock().await;
+        let sql = "DELETE FROM tombstones WHERE changed_at < ?1 OR seq <= coalesce((SELECT seq FROM tombstones ORDER BY seq \
+            DESC LIMIT 1 OFFSET ?2), 0)";
+        let done = sqlx::query(sql)
+            .bind(oldest)
+            .bind(keep_at_most as i64)
+            .execute(&mut writer.connection)
+            .await
+            .map_err(fail)?;
+        Ok(done.rows_affected())
+    }
+
+    async fn size(&self) -> Result<StoreSize, Error> {
+        let fail = |e| Error::store("cannot measure itself", e);
+        let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM tombstones), \
+            (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)";
+        let row = sqlx::query(sql).fetch_one(&self.readers).await.map_err(fail)?;
+        let number = |column: usize| row.try_get::<i64, _>(column).map(|n| n as u64).map_err(fail);
+        Ok(StoreSize { records: number(0)?, tombstones: number(1)?, bytes: number(2)? })
+    }
+}
+
+fn json_ids(ids: impl Iterator<Item = u64>) -> String {
+    let mut text = String::from("[");
+    for (nth, id) in ids.enumerate() {
+        if nth > 0 {
+            text.push(',');
+        }
+        text.push_str(&id.to_string());
+    }
+    text.push(']');
+    text
+}

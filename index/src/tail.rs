@@ -1,0 +1,127 @@
+//! The last changes in memory, for watches, controllers and live search.
+//!
+//! Written by the store's writer, after its commit; read by any number of readers, each with its own place. Bounded in
+//! changes and bytes: a reader that falls out of the window is told [`Gone`] and lists again, instead of costing memory.
+
+use crate::Gone;
+use crate::record::{Change, Seq};
+use parking_lot::RwLock;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Changes handed out at once.
+const BATCH: usize = 512;
+
+/// Bounded window over the newest changes.
+#[derive(Debug)]
+pub struct Tail {
+    window: RwLock<Window>,
+    latest: watch::Sender<Seq>,
+    max_changes: usize,
+    max_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    changes: VecDeque<Arc<Change>>,
+    bytes: usize,
+    /// Everything after this is in `changes`.
+    since: Seq,
+}
+
+impl Tail {
+    /// Starts after the last change the store already has.
+    pub fn new(latest: Seq, max_changes: usize, max_bytes: usize) -> Self {
+        let window = RwLock::new(Window { since: latest, ..Window::default() });
+        Self { window, latest: watch::Sender::new(latest), max_changes: max_changes.max(1), max_bytes }
+    }
+
+    /// Appends changes the store has committed, in order.
+    pub fn publish(&self, changes: Vec<Change>) {
+        let Some(last) = changes.last().map(|change| change.seq) else { return };
+        {
+            let mut window = self.window.write();
+            for change in changes {
+                window.bytes += change.object.body.len();
+                window.changes.push_back(Arc::new(change));
+            }
+            while window.changes.len() > self.max_changes || window.bytes > self.max_bytes && window.changes.len() > 1 {
+                let Some(oldest) = window.changes.pop_front() else { break };
+                window.bytes -= oldest.object.body.len();
+                window.since = oldest.seq;
+            }
+        }
+        self.latest.send_replace(last);
+    }
+
+    /// The newest change. List first, then watch from the seq read before the list: nothing is missed.
+    pub fn latest(&self) -> Seq {
+        *self.latest.borrow()
+    }
+
+    /// Follows everything after `since`.
+    pub fn follow(self: &Arc<Self>, since: Seq) -> Follower {
+        Follower { tail: Arc::clone(self), since, latest: self.latest.subscribe() }
+    }
+
+    fn read(&self, since: Seq) -> Result<Vec<Arc<Change>>, Gone> {
+        let window = self.window.read();
+        if since < window.since {
+            return Err(Gone { oldest: window.since });
+        }
+        let start = window.changes.partition_point(|change| change.seq <= since);
+        Ok(window.changes.iter().skip(start).take(BATCH).cloned().collect())
+    }
+
+    /// Changes and bytes held now.
+    pub fn size(&self) -> (usize, usize) {
+        let window = self.window.read();
+        (window.changes.len(), window.bytes)
+    }
+}
+
+/// One reader's place in the tail.
+#[derive(Debug)]
+pub struct Follower {
+    tail: Arc<Tail>,
+    since: Seq,
+    latest: watch::Receiver<Seq>,
+}
+
+impl Follower {
+    /// The next changes, waiting until there are some. Cancel-safe. None when the cache stopped.
+    pub async fn next(&mut self) -> Option<Result<Vec<Arc<Change>>, Gone>> {
+        loop {
+            self.latest.borrow_and_update();
+            match self.tail.read(self.since) {
+                Err(gone) => return Some(Err(gone)),
+                Ok(changes) => {
+                    if let Some(last) = changes.last() {
+                        self.since = last.seq;
+                        return Some(Ok(changes));
+                    }
+                }
+            }
+            self.latest.changed().await.ok()?;
+        }
+    }
+
+    /// What is there now, without waiting; empty when the reader is up to date.
+    pub fn ready_now(&mut self) -> Result<Vec<Arc<Change>>, Gone> {
+        let changes = self.tail.read(self.since)?;
+        if let Some(last) = changes.last() {
+            self.since = last.seq;
+        }
+        Ok(changes)
+    }
+
+    pub fn since(&self) -> Seq {
+        self.since
+    }
+
+    /// Goes on from somewhere else, after the store was read up to there.
+    pub fn skip_to(&mut self, seq: Seq) {
+        self.since = seq;
+    }
+}

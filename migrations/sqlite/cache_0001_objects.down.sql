@@ -1,0 +1,5 @@
+DROP TABLE facts;
+DROP TABLE dictionaries;
+DROP TABLE tombstones;
+DROP TABLE records;
+DROP TABLE collections;
