@@ -1,2 +1,7 @@
-//! crowsnest-embedded
+//! The home setup built on `crowsnest-apiserver`: the embedded control plane and simulated member clusters.
+
+pub mod error;
 pub mod kubelet;
+pub mod member;
+
+pub use error::{Error, Result};

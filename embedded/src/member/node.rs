@@ -1,0 +1,320 @@
+//! A member's nodes: made from shapes, kept alive by leases, marked and emptied when they fail.
+//!
+//! A node belongs to the simulation when it carries the annotation `sim.crowsnest.io/node`. It fails while it carries
+//! `sim.crowsnest.io/fail`: its conditions become Unknown, it is tainted unreachable, its pods become unready and are evicted as
+//! their tolerations say, and, as with a real lost node, they stay Terminating until it is back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crowsnest_api::taints::{NO_EXECUTE, NO_SCHEDULE, toleration_seconds};
+
+use crate::error::{Error, Result};
+
+use super::pod::PodState;
+use super::podlife::{PREFIX, time};
+use super::queue::{self, Queue};
+use super::recorder::{Source, Subject};
+use super::shape::{self, NodeShape};
+use super::store::{Index, Key, Stored};
+use super::world::World;
+
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+/// kube's default node lease.
+const LEASE: Duration = Duration::from_secs(40);
+/// How often a kubelet writes its node's status although nothing changed.
+const STATUS_EVERY: Duration = Duration::from_secs(300);
+const SOURCE: Source = Source { component: "node-controller", host: None };
+
+fn annotated(node: &Node, name: &str) -> bool {
+    let annotations = node.metadata.annotations.as_ref();
+    annotations
+        .and_then(|annotations| annotations.get(&format!("{PREFIX}{name}")))
+        .is_some_and(|value| value != "false")
+}
+
+/// The simulation runs this node.
+pub fn is_own(node: &Node) -> bool {
+    annotated(node, "node")
+}
+
+/// The node is to behave as lost.
+pub fn is_failed(node: &Node) -> bool {
+    annotated(node, "fail")
+}
+
+/// Adds nodes of a shape, named `<prefix>-1…`; those that exist stay as they are. `first_index` keeps address ranges apart.
+pub async fn add(world: &World, prefix: &str, shape: &NodeShape, first_index: usize) -> Result<()> {
+    let api: Api<Node> = Api::all(world.client.clone());
+    for number in 0..shape.count {
+        let name = format!("{prefix}-{}", number + 1);
+        let body = shape::node(&world.name, &name, first_index + number, shape, Timestamp::now());
+        let node: Node =
+            serde_json::from_value(body.clone()).map_err(|source| Error::Encode { what: "node", source })?;
+        match api.create(&PostParams::default(), &node).await.map_err(Error::api(format!("create node {name}"))) {
+            Ok(created) if created.status.as_ref().is_some_and(|status| status.allocatable.is_some()) => {}
+            // A strict server drops the status of new nodes.
+            Ok(_) => {
+                let patch = json!({"status": body["status"]});
+                api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                    .await
+                    .map_err(Error::api(format!("write status of node {name}")))?;
+            }
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Fails a node or brings it back.
+pub async fn set_failed(world: &World, name: &str, failed: bool) -> Result<()> {
+    let api: Api<Node> = Api::all(world.client.clone());
+    let value = if failed { json!("true") } else { Value::Null };
+    let patch = json!({"metadata": {"annotations": {format!("{PREFIX}fail"): value}}});
+    let node = api
+        .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .map_err(Error::api(format!("annotate node {name}")))?;
+    world.nodes.apply(node.into());
+    Ok(())
+}
+
+/// Starts heartbeats, failure handling and taint eviction.
+pub fn start(world: &Arc<World>) {
+    let nodes = Arc::new(Queue::<Arc<str>>::default());
+    let wanted = nodes.clone();
+    world.nodes.on_change(move |_, new| {
+        if let Some(node) = new {
+            wanted.add(node.key().name);
+        }
+    });
+    let evictions = Arc::new(Queue::<Key>::default());
+    let (tainted, pods) = (evictions.clone(), Arc::downgrade(world));
+    world.nodes.on_change(move |old, new| {
+        let taints = |node: &Node| no_execute(node);
+        let (Some(node), Some(world)) = (new, pods.upgrade()) else { return };
+        if old.map(|old| taints(old)) != Some(taints(node)) && !taints(node).is_empty() {
+            for pod in world.pods.by(&Index::Node(node.key().name)) {
+                tainted.add(pod.key.clone());
+            }
+        }
+    });
+    let (bound, nodes_of) = (evictions.clone(), Arc::downgrade(world));
+    world.pods.on_change(move |old, new| {
+        let (Some(pod), Some(world)) = (new, nodes_of.upgrade()) else { return };
+        let Some(name) = pod.node.as_ref().filter(|_| old.is_none_or(|old| old.node.is_none())) else { return };
+        if world.nodes.get(&Key::new("", name)).is_some_and(|node| !no_execute(&node).is_empty()) {
+            bound.add(pod.key.clone());
+        }
+    });
+    let (shared, stop) = (world.clone(), world.stop.clone());
+    world.tasks.spawn(async move { queue::run("node", nodes, 4, stop, |name| judge(&shared, name)).await });
+    let (shared, stop) = (world.clone(), world.stop.clone());
+    world.tasks.spawn(async move { queue::run("taint-eviction", evictions, 8, stop, |key| evict(&shared, key)).await });
+    let (shared, stop) = (world.clone(), world.stop.clone());
+    world.tasks.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = heartbeats(&shared) => {}
+        }
+    });
+}
+
+fn no_execute(node: &Node) -> Vec<Taint> {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    taints.iter().filter(|taint| taint.effect == NO_EXECUTE).cloned().collect()
+}
+
+/// Brings a node's conditions and taints in line with whether it works.
+async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
+    let Some(node) = world.nodes.get(&Key::new("", &name)).filter(|node| is_own(node)) else { return Ok(None) };
+    let failed = is_failed(&node);
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let shown_ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let tainted = taints.iter().any(|taint| taint.key == UNREACHABLE);
+    let api: Api<Node> = Api::all(world.client.clone());
+    let now = Timestamp::now();
+    if shown_ready == failed {
+        let conditions = if failed { shape::unknown_conditions(now) } else { shape::ready_conditions(now) };
+        let patch = json!({"status": {"conditions": conditions}});
+        let node = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        world.nodes.apply(node.map_err(Error::api(format!("write status of node {name}")))?.into());
+        let (reason, message) = if failed { ("NodeNotReady", "NodeNotReady") } else { ("NodeReady", "NodeReady") };
+        let subject = Subject::new("v1", "Node", Key::new("", &name), &name);
+        world.recorder.record(subject, SOURCE, false, reason, format!("Node {name} status is now: {message}"));
+    }
+    if tainted != failed {
+        let mut taints: Vec<Taint> = taints.into_iter().filter(|taint| taint.key != UNREACHABLE).collect();
+        if failed {
+            taints.extend([NO_SCHEDULE, NO_EXECUTE].map(|effect| Taint {
+                key: UNREACHABLE.into(),
+                effect: effect.into(),
+                time_added: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now)),
+                value: None,
+            }));
+        }
+        let patch = json!({"metadata": {"resourceVersion": node_version(world, &name)}, "spec": {"taints": taints}});
+        let node = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        world.nodes.apply(node.map_err(Error::api(format!("taint node {name}")))?.into());
+    }
+    if failed {
+        for pod in world.pods.by(&Index::Node(name.clone())) {
+            unready(world, &pod, now).await?;
+        }
+    }
+    Ok(None)
+}
+
+fn node_version(world: &World, name: &str) -> Option<String> {
+    world.nodes.get(&Key::new("", name)).map(|node| node.version().to_string())
+}
+
+/// A pod on a lost node is not ready, whatever it was.
+async fn unready(world: &World, pod: &PodState, now: Timestamp) -> Result<()> {
+    if !pod.is_ready() || pod.phase.is_terminal() {
+        return Ok(());
+    }
+    let known = |at: Option<Timestamp>| time(at.or(pod.started).unwrap_or(now));
+    let condition = |kind: &str, status: &str, at: String, reason: Value| json!({"type": kind, "status": status, "lastTransitionTime": at, "lastProbeTime": null, "reason": reason});
+    let mut conditions = vec![
+        condition("Initialized", "True", known(None), Value::Null),
+        condition("Ready", "False", time(now), json!("NodeNotReady")),
+        condition("ContainersReady", "True", known(pod.ready_since), Value::Null),
+        condition("PodScheduled", "True", known(pod.scheduled), Value::Null),
+    ];
+    for condition in &mut conditions {
+        if condition["reason"].is_null()
+            && let Some(fields) = condition.as_object_mut()
+        {
+            fields.remove("reason");
+        }
+    }
+    conditions.extend(pod.foreign_conditions.iter().filter_map(|condition| serde_json::to_value(condition).ok()));
+    match world.patch_pod_status(pod, json!({"status": {"conditions": conditions}})).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Evicts a pod from a tainted node when its tolerations run out.
+async fn evict(world: &World, key: Key) -> Result<Option<Duration>> {
+    let Some(pod) = world.pods.get(&key).filter(|pod| pod.deletion.is_none()) else { return Ok(None) };
+    let Some(name) = &pod.node else { return Ok(None) };
+    let Some(node) = world.nodes.get(&Key::new("", name)) else { return Ok(None) };
+    let taints = no_execute(&node);
+    if taints.is_empty() {
+        return Ok(None);
+    }
+    match toleration_seconds(&taints, &pod.spec.tolerations) {
+        Some(None) => return Ok(None),
+        Some(Some(seconds)) => {
+            let since = taints.iter().filter_map(|taint| taint.time_added.as_ref()).map(|time| time.0).max();
+            let tainted = Timestamp::now().duration_since(since.unwrap_or_else(Timestamp::now)).as_secs();
+            if tainted < seconds {
+                return Ok(Some(Duration::from_secs(u64::try_from(seconds - tainted).unwrap_or_default())));
+            }
+        }
+        None => {}
+    }
+    let message = format!("Marking for deletion Pod {key}");
+    let source = Source { component: "taint-eviction-controller", host: None };
+    world.recorder.record(Subject::pod(&key, &pod.uid), source, false, "TaintManagerEviction", message);
+    world.delete_pod(&key, &pod.uid, None).await?;
+    Ok(None)
+}
+
+/// Renews leases at a rate that does not grow with the number of nodes: at most about one write a second.
+async fn heartbeats(world: &World) {
+    let mut status_due: HashMap<Arc<str>, tokio::time::Instant> = HashMap::new();
+    loop {
+        let nodes: Vec<_> = world.nodes.all().into_iter().filter(|node| is_own(node)).collect();
+        let every = Duration::from_secs(10).max(Duration::from_secs(nodes.len() as u64));
+        let pause = every / u32::try_from(nodes.len().max(1)).unwrap_or(u32::MAX);
+        if nodes.is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        for node in nodes {
+            let name = node.key().name;
+            if !is_failed(&node) {
+                if let Err(error) = renew(world, &name, node.uid(), every * 4).await {
+                    tracing::debug!(%name, %error, "lease not renewed");
+                }
+                let now = tokio::time::Instant::now();
+                if *status_due.entry(name.clone()).or_insert(now + STATUS_EVERY) <= now {
+                    status_due.insert(name.clone(), now + STATUS_EVERY);
+                    if let Err(error) = heartbeat(world, &node).await {
+                        tracing::debug!(%name, %error, "node status not renewed");
+                    }
+                }
+            }
+            tokio::time::sleep(pause).await;
+        }
+        delete_lost_pods(world).await;
+    }
+}
+
+async fn renew(world: &World, name: &str, uid: &str, lasts: Duration) -> Result<()> {
+    let leases: Api<Lease> = world.api("kube-node-lease");
+    let renewed = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    let patch = json!({"spec": {"renewTime": renewed}});
+    let missing = match leases.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        Ok(_) => return Ok(()),
+        Err(error) => Error::api(format!("renew lease {name}"))(error),
+    };
+    if !missing.is_not_found() {
+        return Err(missing);
+    }
+    let lease = json!({
+        "metadata": {"name": name, "namespace": "kube-node-lease",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": lasts.max(LEASE).as_secs(), "renewTime": renewed},
+    });
+    let lease: Lease = serde_json::from_value(lease).map_err(|source| Error::Encode { what: "lease", source })?;
+    leases.create(&PostParams::default(), &lease).await.map_err(Error::api(format!("create lease {name}")))?;
+    Ok(())
+}
+
+async fn heartbeat(world: &World, node: &super::informer::Object<Node>) -> Result<()> {
+    let mut conditions = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    for condition in &mut conditions {
+        condition.last_heartbeat_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
+    }
+    let api: Api<Node> = Api::all(world.client.clone());
+    let name = node.key().name;
+    let patch = json!({"status": {"conditions": conditions}});
+    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .map_err(Error::api(format!("write status of node {name}")))?;
+    Ok(())
+}
+
+/// Pods bound to nodes that do not exist are deleted for good, as the pod garbage collector does.
+async fn delete_lost_pods(world: &World) {
+    let lost = world
+        .pods
+        .all()
+        .into_iter()
+        .filter(|pod| pod.node.as_ref().is_some_and(|node| world.nodes.get(&Key::new("", node)).is_none()));
+    for pod in lost {
+        if let Err(error) = world.delete_pod(&pod.key, &pod.uid, Some(0)).await {
+            tracing::debug!(pod = %pod.key, %error, "pod of a lost node not deleted");
+        }
+    }
+}
+
+/// Removes a node that the simulation made.
+pub async fn remove(world: &World, name: &str) -> Result<()> {
+    let api: Api<Node> = Api::all(world.client.clone());
+    api.delete(name, &DeleteParams::default()).await.map_err(Error::api(format!("delete node {name}")))?;
+    Ok(())
+}

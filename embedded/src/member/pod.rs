@@ -1,0 +1,578 @@
+//! Pods as the simulation keeps them: a fraction of the full object, with everything that repeats shared.
+//!
+//! Read by the scheduler, the workload controllers, metrics and the kubelet's streams. A member with 10,000 pods of 500 workloads
+//! holds 500 label sets and specs, not 10,000.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Weak};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, ContainerState, ContainerStatus, Pod, PodCondition, PodSpec, Toleration,
+    TopologySpreadConstraint,
+};
+use parking_lot::Mutex;
+
+use super::informer::{controller_of, key_of, version_of};
+use super::resources::Resources;
+use super::selector::Labels;
+use super::store::{Index, Key, Stored};
+
+/// `Pod.status.phase`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Phase {
+    #[default]
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    Unknown,
+}
+
+impl Phase {
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "Running" => Self::Running,
+            "Succeeded" => Self::Succeeded,
+            "Failed" => Self::Failed,
+            "Unknown" => Self::Unknown,
+            _ => Self::Pending,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    /// Succeeded or Failed: nothing runs any more.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// The controller of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    pub kind: Box<str>,
+    pub name: Box<str>,
+    pub uid: Arc<str>,
+}
+
+/// What one container is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Doing {
+    Waiting { reason: Arc<str> },
+    Running { since: Timestamp },
+    Terminated { exit_code: i32, reason: Arc<str>, started: Timestamp, finished: Timestamp },
+}
+
+/// One container's status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerView {
+    pub name: Arc<str>,
+    pub doing: Doing,
+    pub ready: bool,
+    pub restarts: i32,
+    /// Start, end, exit code and reason of the run before, when there was one.
+    pub last: Option<Box<LastRun>>,
+}
+
+/// `lastState.terminated`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastRun {
+    pub exit_code: i32,
+    pub reason: Arc<str>,
+    pub started: Timestamp,
+    pub finished: Timestamp,
+}
+
+/// One container of the spec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerSpec {
+    pub name: Arc<str>,
+    pub image: Arc<str>,
+    pub cpu_milli: i64,
+    pub memory: i64,
+    pub ports: Vec<ContainerPort>,
+}
+
+/// One declared port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerPort {
+    pub name: Option<Box<str>>,
+    pub port: i32,
+    pub host_port: Option<i32>,
+    pub protocol: Box<str>,
+}
+
+/// What the simulation needs of a pod's spec; shared between pods that differ in nothing else.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpecView {
+    pub containers: Vec<ContainerSpec>,
+    pub init: Vec<ContainerSpec>,
+    /// Init containers that keep running beside the others, by index into `init`.
+    pub sidecars: Vec<usize>,
+    pub requests: Resources,
+    /// Nothing is requested or limited: quality of service class BestEffort.
+    pub qos: Qos,
+    pub node_selector: Labels,
+    pub affinity: Option<Box<Affinity>>,
+    pub spread: Vec<TopologySpreadConstraint>,
+    pub tolerations: Vec<Toleration>,
+    pub priority: i32,
+    /// `Never` in `preemptionPolicy`.
+    pub never_preempts: bool,
+    pub restart_policy: RestartPolicy,
+    pub host_network: bool,
+    pub gated: bool,
+    pub scheduler: Box<str>,
+    pub claims: Vec<Box<str>>,
+    pub grace: i64,
+}
+
+/// `Pod.spec.restartPolicy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestartPolicy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// `Pod.status.qosClass`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Qos {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+impl Qos {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Guaranteed => "Guaranteed",
+            Self::Burstable => "Burstable",
+            Self::BestEffort => "BestEffort",
+        }
+    }
+}
+
+/// A pod that is being deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deletion {
+    /// When the grace period ends.
+    pub at: Timestamp,
+    pub grace: i64,
+}
+
+/// One pod.
+#[derive(Debug, Clone)]
+pub struct PodState {
+    pub key: Key,
+    pub uid: Arc<str>,
+    pub version: u64,
+    pub generation: i64,
+    pub created: Timestamp,
+    pub labels: Arc<Labels>,
+    /// Only those that steer the simulation or a controller; see [`keeps_annotation`].
+    pub annotations: Arc<Labels>,
+    pub owner: Option<Arc<Owner>>,
+    pub finalizers: Vec<Box<str>>,
+    pub deletion: Option<Deletion>,
+    pub spec: Arc<SpecView>,
+    pub node: Option<Arc<str>>,
+    pub phase: Phase,
+    /// `status.reason`, for pods that ended by force (`Evicted`, …).
+    pub reason: Option<Arc<str>>,
+    pub ip: Option<Arc<str>>,
+    pub started: Option<Timestamp>,
+    pub scheduled: Option<Timestamp>,
+    /// Message of a `PodScheduled=False` condition.
+    pub unschedulable: Option<Box<str>>,
+    /// Since when the Ready condition is true.
+    pub ready_since: Option<Timestamp>,
+    /// The last change of a Ready condition that is not true.
+    pub unready_since: Option<Timestamp>,
+    pub containers: Box<[ContainerView]>,
+    /// Conditions that neither the kubelet nor the scheduler owns.
+    pub foreign_conditions: Vec<PodCondition>,
+}
+
+impl PodState {
+    pub fn is_ready(&self) -> bool {
+        self.ready_since.is_some()
+    }
+
+    /// Ready for at least `min_ready_seconds`.
+    pub fn is_available(&self, min_ready_seconds: i64, now: Timestamp) -> bool {
+        self.ready_since
+            .is_some_and(|since| min_ready_seconds == 0 || now.as_second() - since.as_second() >= min_ready_seconds)
+    }
+
+    /// Neither ended nor being deleted.
+    pub fn is_active(&self) -> bool {
+        !self.phase.is_terminal() && self.deletion.is_none()
+    }
+
+    /// Occupies its node.
+    pub fn occupies(&self) -> bool {
+        self.node.is_some() && !self.phase.is_terminal()
+    }
+
+    pub fn restarts(&self) -> i32 {
+        self.containers.iter().map(|container| container.restarts).sum()
+    }
+
+    pub fn owned_by(&self, uid: &str) -> bool {
+        self.owner.as_ref().is_some_and(|owner| &*owner.uid == uid)
+    }
+}
+
+impl Stored for PodState {
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn indexes(&self) -> Vec<Index> {
+        let namespace = self.key.namespace.clone();
+        let mut indexes = vec![match &self.owner {
+            Some(owner) => Index::Owner(owner.uid.clone()),
+            None => Index::Orphan(namespace.clone()),
+        }];
+        indexes.push(Index::Namespace(namespace));
+        indexes.extend(self.node.clone().map(Index::Node));
+        indexes
+    }
+}
+
+/// Annotations that something in the simulation reads.
+pub fn keeps_annotation(name: &str) -> bool {
+    name.starts_with("fleet.test/")
+        || name.starts_with(super::podlife::PREFIX)
+        || matches!(
+            name,
+            "controller.kubernetes.io/pod-deletion-cost"
+                | "batch.kubernetes.io/job-completion-index"
+                | "statefulset.kubernetes.io/pod-name"
+        )
+}
+
+/// Shares what repeats between pods.
+#[derive(Default)]
+pub struct Interner {
+    tables: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    strings: HashSet<Arc<str>>,
+    labels: HashSet<Arc<Labels>>,
+    owners: HashSet<Arc<Owner>>,
+    specs: HashMap<u64, Vec<Weak<SpecView>>>,
+    since_sweep: usize,
+}
+
+impl Interner {
+    pub fn text(&self, text: &str) -> Arc<str> {
+        self.tables.lock().text(text)
+    }
+
+    /// Compacts a pod.
+    pub fn pod(&self, pod: Pod) -> PodState {
+        let mut tables = self.tables.lock();
+        tables.sweep_sometimes();
+        tables.pod(pod)
+    }
+}
+
+impl Tables {
+    fn text(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.strings.get(text) {
+            return known.clone();
+        }
+        let shared: Arc<str> = text.into();
+        self.strings.insert(shared.clone());
+        shared
+    }
+
+    fn labels(&mut self, labels: Labels) -> Arc<Labels> {
+        if let Some(known) = self.labels.get(&labels) {
+            return known.clone();
+        }
+        let shared = Arc::new(labels);
+        self.labels.insert(shared.clone());
+        shared
+    }
+
+    fn spec(&mut self, spec: SpecView) -> Arc<SpecView> {
+        let mut hasher = DefaultHasher::new();
+        for container in &spec.containers {
+            (&container.name, &container.image, container.cpu_milli, container.memory).hash(&mut hasher);
+        }
+        spec.node_selector.hash(&mut hasher);
+        let bucket = self.specs.entry(hasher.finish()).or_default();
+        if let Some(known) = bucket.iter().filter_map(Weak::upgrade).find(|known| **known == spec) {
+            return known;
+        }
+        bucket.retain(|weak| weak.strong_count() > 0);
+        let shared = Arc::new(spec);
+        bucket.push(Arc::downgrade(&shared));
+        shared
+    }
+
+    /// Every few thousand pods: drops what only the tables still hold.
+    fn sweep_sometimes(&mut self) {
+        self.since_sweep += 1;
+        if self.since_sweep < 5_000 {
+            return;
+        }
+        self.since_sweep = 0;
+        self.labels.retain(|labels| Arc::strong_count(labels) > 1);
+        self.owners.retain(|owner| Arc::strong_count(owner) > 1);
+        self.strings.retain(|text| Arc::strong_count(text) > 1);
+        self.specs.retain(|_, specs| specs.iter().any(|weak| weak.strong_count() > 0));
+    }
+
+    fn pod(&mut self, pod: Pod) -> PodState {
+        let key = key_of(&pod.metadata);
+        let version = version_of(&pod.metadata);
+        let owner = controller_of(&pod.metadata).map(|owner| Owner {
+            kind: owner.kind.as_str().into(),
+            name: owner.name.as_str().into(),
+            uid: owner.uid.as_str().into(),
+        });
+        let meta = pod.metadata;
+        let spec = pod.spec.unwrap_or_default();
+        let status = pod.status.unwrap_or_default();
+        let deletion = meta
+            .deletion_timestamp
+            .as_ref()
+            .map(|time| Deletion { at: time.0, grace: meta.deletion_grace_period_seconds.unwrap_or_default() });
+        let mut annotations = meta.annotations.unwrap_or_default();
+        annotations.retain(|name, _| keeps_annotation(name));
+        let conditions = Conditions::split(status.conditions.unwrap_or_default());
+        PodState {
+            key: Key { namespace: self.text(&key.namespace), name: key.name },
+            uid: meta.uid.unwrap_or_default().into(),
+            version,
+            generation: meta.generation.unwrap_or_default(),
+            created: meta.creation_timestamp.map(|time| time.0).unwrap_or_default(),
+            labels: self.labels(meta.labels.unwrap_or_default()),
+            annotations: self.labels(annotations),
+            owner: owner.map(|owner| self.owner(owner)),
+            finalizers: meta.finalizers.unwrap_or_default().into_iter().map(Into::into).collect(),
+            deletion,
+            node: spec.node_name.as_deref().filter(|name| !name.is_empty()).map(|name| self.text(name)),
+            spec: {
+                let view = self.spec_view(spec);
+                self.spec(view)
+            },
+            phase: Phase::parse(status.phase.as_deref().unwrap_or_default()),
+            reason: status.reason.as_deref().map(|reason| self.text(reason)),
+            ip: status.pod_ip.map(Into::into),
+            started: status.start_time.map(|time| time.0),
+            scheduled: conditions.scheduled,
+            unschedulable: conditions.unschedulable,
+            ready_since: conditions.ready_since,
+            unready_since: conditions.unready_since,
+            containers: status.container_statuses.into_iter().flatten().map(|status| self.container(status)).collect(),
+            foreign_conditions: conditions.foreign,
+        }
+    }
+
+    fn owner(&mut self, owner: Owner) -> Arc<Owner> {
+        if let Some(known) = self.owners.get(&owner) {
+            return known.clone();
+        }
+        let shared = Arc::new(owner);
+        self.owners.insert(shared.clone());
+        shared
+    }
+
+    fn container(&mut self, status: ContainerStatus) -> ContainerView {
+        let terminated = |state: Option<ContainerState>| state.and_then(|state| state.terminated);
+        let last = terminated(status.last_state).map(|run| {
+            Box::new(LastRun {
+                exit_code: run.exit_code,
+                reason: self.text(run.reason.as_deref().unwrap_or_default()),
+                started: run.started_at.map(|time| time.0).unwrap_or_default(),
+                finished: run.finished_at.map(|time| time.0).unwrap_or_default(),
+            })
+        });
+        let state = status.state.unwrap_or_default();
+        let doing = if let Some(running) = state.running {
+            Doing::Running { since: running.started_at.map(|time| time.0).unwrap_or_default() }
+        } else if let Some(run) = state.terminated {
+            Doing::Terminated {
+                exit_code: run.exit_code,
+                reason: self.text(run.reason.as_deref().unwrap_or_default()),
+                started: run.started_at.map(|time| time.0).unwrap_or_default(),
+                finished: run.finished_at.map(|time| time.0).unwrap_or_default(),
+            }
+        } else {
+            let reason = state.waiting.and_then(|waiting| waiting.reason).unwrap_or_default();
+            Doing::Waiting { reason: self.text(&reason) }
+        };
+        ContainerView {
+            name: self.text(&status.name),
+            doing,
+            ready: status.ready,
+            restarts: status.restart_count,
+            last,
+        }
+    }
+
+    fn container_spec(&mut self, container: &Container) -> ContainerSpec {
+        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let requests = requests.map(Resources::from_list).unwrap_or_default();
+        let ports = container.ports.iter().flatten().map(|port| ContainerPort {
+            name: port.name.as_deref().map(Into::into),
+            port: port.container_port,
+            host_port: port.host_port.filter(|port| *port > 0),
+            protocol: port.protocol.as_deref().unwrap_or("TCP").into(),
+        });
+        ContainerSpec {
+            name: self.text(&container.name),
+            image: self.text(container.image.as_deref().unwrap_or_default()),
+            cpu_milli: requests.cpu_milli,
+            memory: requests.memory,
+            ports: ports.collect(),
+        }
+    }
+
+    fn spec_view(&mut self, spec: PodSpec) -> SpecView {
+        let init = spec.init_containers.as_deref().unwrap_or_default();
+        let claims = spec.volumes.iter().flatten().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        SpecView {
+            containers: spec.containers.iter().map(|container| self.container_spec(container)).collect(),
+            init: init.iter().map(|container| self.container_spec(container)).collect(),
+            sidecars: (0..init.len())
+                .filter(|index| init[*index].restart_policy.as_deref() == Some("Always"))
+                .collect(),
+            requests: Resources::of_pod(&spec),
+            qos: qos(&spec),
+            claims: claims.map(|claim| claim.claim_name.as_str().into()).collect(),
+            node_selector: spec.node_selector.unwrap_or_default(),
+            affinity: spec.affinity.map(Box::new),
+            spread: spec.topology_spread_constraints.unwrap_or_default(),
+            tolerations: spec.tolerations.unwrap_or_default(),
+            priority: spec.priority.unwrap_or_default(),
+            never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
+            restart_policy: match spec.restart_policy.as_deref() {
+                Some("Never") => RestartPolicy::Never,
+                Some("OnFailure") => RestartPolicy::OnFailure,
+                _ => RestartPolicy::Always,
+            },
+            host_network: spec.host_network.unwrap_or_default(),
+            gated: spec.scheduling_gates.is_some_and(|gates| !gates.is_empty()),
+            scheduler: spec.scheduler_name.as_deref().unwrap_or("default-scheduler").into(),
+            grace: spec.termination_grace_period_seconds.unwrap_or(30),
+        }
+    }
+}
+
+/// The quality of service class of `kubectl explain pod.status.qosClass`.
+fn qos(spec: &PodSpec) -> Qos {
+    let empty = BTreeMap::new();
+    let mut guaranteed = true;
+    let mut anything = false;
+    for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
+        let resources = container.resources.as_ref();
+        let requests = resources.and_then(|resources| resources.requests.as_ref()).unwrap_or(&empty);
+        let limits = resources.and_then(|resources| resources.limits.as_ref()).unwrap_or(&empty);
+        for name in ["cpu", "memory"] {
+            let (request, limit) = (requests.get(name), limits.get(name));
+            anything |= request.is_some() || limit.is_some();
+            guaranteed &=
+                limit.is_some() && request.is_none_or(|request| limit.is_some_and(|limit| same(request, limit)));
+        }
+    }
+    match (anything, guaranteed) {
+        (false, _) => Qos::BestEffort,
+        (true, true) => Qos::Guaranteed,
+        (true, false) => Qos::Burstable,
+    }
+}
+
+fn same(
+    a: &k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+    b: &k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+) -> bool {
+    super::resources::milli(a) == super::resources::milli(b)
+}
+
+/// A condition list taken apart.
+#[derive(Default)]
+struct Conditions {
+    scheduled: Option<Timestamp>,
+    unschedulable: Option<Box<str>>,
+    ready_since: Option<Timestamp>,
+    unready_since: Option<Timestamp>,
+    foreign: Vec<PodCondition>,
+}
+
+impl Conditions {
+    fn split(conditions: Vec<PodCondition>) -> Self {
+        let mut split = Self::default();
+        for condition in conditions {
+            let since = condition.last_transition_time.as_ref().map(|time| time.0);
+            let holds = condition.status == "True";
+            match (condition.type_.as_str(), holds) {
+                ("PodScheduled", true) => split.scheduled = since,
+                ("PodScheduled", false) => split.unschedulable = Some(condition.message.unwrap_or_default().into()),
+                ("Ready", true) => split.ready_since = since.or(Some(Timestamp::UNIX_EPOCH)),
+                ("Ready", false) => split.unready_since = since,
+                ("Initialized" | "ContainersReady" | "PodReadyToStartContainers", _) => {}
+                _ => split.foreign.push(condition),
+            }
+        }
+        split
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str) -> Pod {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "7", "labels": {"app": "web"},
+                "annotations": {"fleet.test/phase": "NotReady", "long": "text"},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "rs", "controller": true}]},
+            "spec": {"nodeName": "n1", "containers": [{"name": "web", "image": "nginx",
+                "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1000m", "memory": "1Gi"}}}]},
+            "status": {"phase": "Running", "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:10Z"},
+                {"type": "DisruptionTarget", "status": "True"}],
+                "containerStatuses": [{"name": "web", "image": "nginx", "imageID": "", "ready": true, "restartCount": 2,
+                    "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}}]}
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn pods_of_one_workload_share_what_they_have_in_common() {
+        let interner = Interner::default();
+        let (a, b) = (interner.pod(pod("a")), interner.pod(pod("b")));
+        assert!(Arc::ptr_eq(&a.spec, &b.spec) && Arc::ptr_eq(&a.labels, &b.labels));
+        assert_eq!(a.annotations.keys().collect::<Vec<_>>(), ["fleet.test/phase"]);
+        assert_eq!(a.spec.qos, Qos::Guaranteed);
+        assert_eq!(a.foreign_conditions.len(), 1);
+        assert_eq!((a.restarts(), a.version, a.is_active()), (2, 7, true));
+        let ready_at: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
+        assert!(!a.is_available(5, ready_at + jiff::SignedDuration::from_secs(4)));
+        assert!(a.is_available(5, ready_at + jiff::SignedDuration::from_secs(5)));
+    }
+}

@@ -1,0 +1,31 @@
+//! The life of pods on simulated nodes: what a kubelet would report, decided by a pure step and carried out by [`run`].
+//!
+//! Without annotations a bound pod is Running and Ready at once, a Job's pod succeeds after a second, a deleted pod goes away.
+//! Annotations on the pod (so: on the workload's pod template) ask for something else:
+//!
+//! | annotation | value | meaning |
+//! |---|---|---|
+//! | `fleet.test/phase` | `NotReady`, `Failed`, `Pending` | the pod is put in that state instead |
+//! | `sim.crowsnest.io/start-after` | duration (`5s`) | ContainerCreating until then |
+//! | `sim.crowsnest.io/ready-after` | duration | runs that long before it is ready |
+//! | `sim.crowsnest.io/run-for` | duration | its containers end after running that long |
+//! | `sim.crowsnest.io/exit-code` | integer | how they end (default 0) |
+//! | `sim.crowsnest.io/crash` | `true`, or how many times | they end with code 1 a second after each start |
+//! | `sim.crowsnest.io/oom` | `true`, or how many times | as crash, but OOMKilled (137) |
+//! | `sim.crowsnest.io/pull-error` | text | the image cannot be pulled: ErrImagePull, ImagePullBackOff |
+//! | `sim.crowsnest.io/stop-after` | duration | termination takes that long, at most the grace period |
+//! | `sim.crowsnest.io/container` | name | the above concern this container only |
+//! | `sim.crowsnest.io/cpu`, `/memory` | quantity | usage reported to metrics.k8s.io, per pod |
+//!
+//! State lives in the pod's status alone, so a restarted member goes on where it was.
+
+mod run;
+mod status;
+mod step;
+
+pub use run::{PodIps, start};
+pub use status::{container_id, image_id, image_name, status, time};
+pub use step::{Behaviour, Desired, Note, Step, step, usage};
+
+/// Prefix of the simulation's own annotations.
+pub const PREFIX: &str = "sim.crowsnest.io/";

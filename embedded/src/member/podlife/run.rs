@@ -1,0 +1,159 @@
+//! Carries out what [`super::step`] decides, for all pods of a member's nodes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use parking_lot::Mutex;
+
+use crate::error::Result;
+use crate::member::node::{is_failed, is_own};
+use crate::member::pod::PodState;
+use crate::member::queue::{self, Queue};
+use crate::member::recorder::{Source, Subject};
+use crate::member::store::{Index, Key, Stored};
+use crate::member::world::World;
+
+use super::step::{Behaviour, Step, step};
+
+/// Pods worked on at the same time.
+const AT_ONCE: usize = 24;
+
+/// Starts the kubelet loop: handlers first, so that the first lists are seen.
+pub fn start(world: &Arc<World>) {
+    let queue = Arc::new(Queue::<Key>::default());
+    let wanted = queue.clone();
+    let addresses = world.clone();
+    world.pods.on_change(move |old, new| match new {
+        Some(pod) if pod.phase.is_terminal() && pod.deletion.is_none() => addresses.ips.release(&pod.uid),
+        Some(pod) => {
+            addresses.ips.keep(pod);
+            if pod.node.is_some() || pod.deletion.is_some() {
+                wanted.add(pod.key.clone());
+            }
+        }
+        None => {
+            if let Some(pod) = old {
+                addresses.ips.release(&pod.uid);
+                wanted.forget(&pod.key);
+            }
+        }
+    });
+    let (wanted, pods) = (queue.clone(), Arc::downgrade(world));
+    world.nodes.on_change(move |old, new| {
+        let worked =
+            |node: Option<&Arc<_>>| node.is_some_and(|node: &Arc<crate::member::informer::Object<Node>>| works(node));
+        if let (Some(node), false, Some(world)) = (new, worked(old), pods.upgrade())
+            && worked(new)
+        {
+            for pod in world.pods.by(&Index::Node(node.key().name)) {
+                wanted.add(pod.key.clone());
+            }
+        }
+    });
+    let shared = world.clone();
+    let stop = world.stop.clone();
+    world.tasks.spawn(async move {
+        queue::run("kubelet", queue, AT_ONCE, stop, |key| live(&shared, key)).await;
+    });
+}
+
+/// A node of the simulation that has not failed.
+fn works(node: &Node) -> bool {
+    is_own(node) && !is_failed(node)
+}
+
+async fn live(world: &World, key: Key) -> Result<Option<Duration>> {
+    let Some(pod) = world.pods.get(&key) else { return Ok(None) };
+    let now = Timestamp::now();
+    let Some(name) = &pod.node else {
+        if pod.deletion.is_some_and(|deletion| deletion.grace > 0) || pod.finalizers.is_empty() {
+            world.delete_pod(&key, &pod.uid, Some(0)).await?;
+        }
+        return Ok(None);
+    };
+    let Some(node) = world.nodes.get(&Key::new("", name)) else { return Ok(None) };
+    if !works(&node) {
+        return Ok(None);
+    }
+    let Step { status, notes, wake, delete } = step(&pod, &Behaviour::of(&pod), now);
+    for note in notes {
+        let mut subject = Subject::pod(&key, &pod.uid);
+        subject.field = note.container.map(|container| format!("spec.containers{{{container}}}"));
+        let source = Source { component: "kubelet", host: Some(name.clone()) };
+        world.recorder.record(subject, source, note.warning, note.reason, note.message);
+    }
+    if let Some(desired) = status {
+        let ip = if pod.spec.host_network { None } else { world.ips.address(&pod, &node) };
+        let patch = super::status::status(&pod, &desired, host_ip(&node), ip.as_deref(), now);
+        world.patch_pod_status(&pod, patch).await?;
+    }
+    if delete {
+        world.delete_pod(&key, &pod.uid, Some(0)).await?;
+    }
+    Ok(wake.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(1))))
+}
+
+/// The node's own address.
+pub fn host_ip(node: &Node) -> &str {
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
+    addresses.iter().find(|address| address.type_ == "InternalIP").map_or("127.0.0.1", |address| &address.address)
+}
+
+/// Which pod has which address.
+#[derive(Default)]
+pub struct PodIps {
+    inner: Mutex<Given>,
+}
+
+#[derive(Default)]
+struct Given {
+    by_pod: HashMap<Arc<str>, Arc<str>>,
+    /// Holders per node prefix (`10.1.2.`): who has which last byte.
+    by_prefix: HashMap<Box<str>, HashMap<u8, Arc<str>>>,
+}
+
+impl PodIps {
+    /// The pod's address: the one it has, or a free one of its node's range. `None` when the range is used up.
+    pub fn address(&self, pod: &PodState, node: &Node) -> Option<Arc<str>> {
+        if let Some(ip) = &pod.ip {
+            return Some(ip.clone());
+        }
+        let cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.as_deref())?;
+        let prefix: Box<str> = cidr.rsplit_once('.')?.0.into();
+        let mut given = self.inner.lock();
+        if let Some(ip) = given.by_pod.get(&pod.uid) {
+            return Some(ip.clone());
+        }
+        let used = given.by_prefix.entry(prefix.clone()).or_default();
+        let last = (2..=254u8).find(|last| !used.contains_key(last))?;
+        used.insert(last, pod.uid.clone());
+        let ip: Arc<str> = format!("{prefix}.{last}").into();
+        given.by_pod.insert(pod.uid.clone(), ip.clone());
+        Some(ip)
+    }
+
+    fn keep(&self, pod: &PodState) {
+        let Some(ip) = pod.ip.as_ref().filter(|_| !pod.spec.host_network) else { return };
+        let mut given = self.inner.lock();
+        if given.by_pod.contains_key(&pod.uid) {
+            return;
+        }
+        let Some((prefix, last)) = ip.rsplit_once('.') else { return };
+        let Ok(last) = last.parse() else { return };
+        given.by_prefix.entry(prefix.into()).or_default().insert(last, pod.uid.clone());
+        given.by_pod.insert(pod.uid.clone(), ip.clone());
+    }
+
+    fn release(&self, uid: &str) {
+        let mut given = self.inner.lock();
+        let Some(ip) = given.by_pod.remove(uid) else { return };
+        let Some((prefix, last)) = ip.rsplit_once('.') else { return };
+        let (Some(used), Ok(last)) = (given.by_prefix.get_mut(prefix), last.parse::<u8>()) else { return };
+        if used.get(&last).is_some_and(|holder| &**holder == uid) {
+            used.remove(&last);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The status a simulated kubelet writes, in the API's shape.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::member::pod::{ContainerSpec, ContainerView, Doing, Phase, PodState};
+
+use super::step::Desired;
+
+/// A merge patch of `Pod.status`.
+pub fn status(pod: &PodState, desired: &Desired, host_ip: &str, ip: Option<&str>, now: Timestamp) -> Value {
+    let started = pod.started.unwrap_or(now);
+    let image_of = |name: &str| pod.spec.containers.iter().find(|spec| &*spec.name == name);
+    let containers: Vec<Value> =
+        desired.containers.iter().map(|view| container(pod, image_of(&view.name), view)).collect();
+    let mut status = json!({
+        "phase": desired.phase.as_str(),
+        "conditions": conditions(pod, desired, ip.is_some(), now),
+        "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
+        "startTime": time(started),
+        "containerStatuses": containers,
+        "qosClass": pod.spec.qos.as_str(),
+        "observedGeneration": pod.generation,
+    });
+    if let Some(ip) = if pod.spec.host_network { Some(host_ip) } else { ip } {
+        status["podIP"] = json!(ip);
+        status["podIPs"] = json!([{"ip": ip}]);
+    }
+    if !pod.spec.init.is_empty() {
+        status["initContainerStatuses"] = init(pod, started);
+    }
+    json!({ "status": status })
+}
+
+fn init(pod: &PodState, started: Timestamp) -> Value {
+    let statuses = pod.spec.init.iter().enumerate().map(|(index, spec)| {
+        let keeps_running = pod.spec.sidecars.contains(&index);
+        let doing = if keeps_running {
+            Doing::Running { since: started }
+        } else {
+            Doing::Terminated { exit_code: 0, reason: "Completed".into(), started, finished: started }
+        };
+        container(
+            pod,
+            Some(spec),
+            &ContainerView { name: spec.name.clone(), doing, ready: true, restarts: 0, last: None },
+        )
+    });
+    Value::Array(statuses.collect())
+}
+
+fn conditions(pod: &PodState, desired: &Desired, has_ip: bool, now: Timestamp) -> Vec<Value> {
+    let ended = desired.phase.is_terminal();
+    let ready = desired.is_ready();
+    let since = |was: Option<Timestamp>| time(was.unwrap_or(now));
+    let started = pod.started.or(Some(now));
+    let changed = match (ready, pod.ready_since, pod.unready_since) {
+        (true, Some(since), _) | (false, None, Some(since)) => since,
+        _ => now,
+    };
+    let unready: Vec<&str> = desired.containers.iter().filter(|view| !view.ready).map(|view| &*view.name).collect();
+    let because = if ready {
+        (Value::Null, Value::Null)
+    } else if desired.phase == Phase::Succeeded {
+        (json!("PodCompleted"), Value::Null)
+    } else if desired.phase == Phase::Failed {
+        (json!("PodFailed"), Value::Null)
+    } else {
+        (json!("ContainersNotReady"), json!(format!("containers with unready status: [{}]", unready.join(" "))))
+    };
+    let condition = |kind: &str, holds: bool, at: String| {
+        let mut condition = json!({
+            "type": kind,
+            "status": if holds { "True" } else { "False" },
+            "lastProbeTime": null,
+            "lastTransitionTime": at,
+            "observedGeneration": pod.generation,
+        });
+        if !holds && matches!(kind, "Ready" | "ContainersReady") {
+            condition["reason"] = because.0.clone();
+            if !because.1.is_null() {
+                condition["message"] = because.1.clone();
+            }
+        }
+        condition
+    };
+    let mut conditions = vec![
+        condition("PodReadyToStartContainers", has_ip && !ended, since(started)),
+        condition("Initialized", true, since(started)),
+        condition("Ready", ready, time(changed)),
+        condition("ContainersReady", ready, time(changed)),
+        condition("PodScheduled", true, since(pod.scheduled.or(started))),
+    ];
+    conditions.extend(pod.foreign_conditions.iter().filter_map(|condition| serde_json::to_value(condition).ok()));
+    conditions
+}
+
+fn container(pod: &PodState, spec: Option<&ContainerSpec>, view: &ContainerView) -> Value {
+    let image = spec.map(|spec| &*spec.image).unwrap_or_default();
+    let id = |restart: i32| container_id(&pod.uid, &view.name, restart);
+    let terminated = |exit_code: i32, reason: &str, started: Timestamp, finished: Timestamp, restart: i32| {
+        json!({"terminated": {
+            "exitCode": exit_code, "reason": reason, "startedAt": time(started), "finishedAt": time(finished),
+            "containerID": id(restart),
+        }})
+    };
+    let (state, started) = match &view.doing {
+        Doing::Running { since } => (json!({"running": {"startedAt": time(*since)}}), true),
+        Doing::Waiting { reason } => {
+            let mut state = json!({"waiting": {"reason": &**reason}});
+            if let Some(message) = why_waiting(pod, view, reason, image) {
+                state["waiting"]["message"] = json!(message);
+            }
+            (state, false)
+        }
+        Doing::Terminated { exit_code, reason, started, finished } => {
+            (terminated(*exit_code, reason, *started, *finished, view.restarts), false)
+        }
+    };
+    let has_run = view.last.is_some() || !matches!(view.doing, Doing::Waiting { .. });
+    let last = view.last.as_ref();
+    let last = last.map(|run| terminated(run.exit_code, &run.reason, run.started, run.finished, view.restarts - 1));
+    let mut status = json!({
+        "name": &*view.name,
+        "image": if has_run { image_name(image) } else { image.to_owned() },
+        "imageID": if has_run { image_id(image) } else { String::new() },
+        "ready": view.ready,
+        "started": started,
+        "restartCount": view.restarts,
+        "state": state,
+        "lastState": last.unwrap_or_else(|| json!({})),
+    });
+    if has_run {
+        status["containerID"] = json!(id(view.restarts));
+    }
+    status
+}
+
+fn why_waiting(pod: &PodState, view: &ContainerView, reason: &str, image: &str) -> Option<String> {
+    match reason {
+        "CrashLoopBackOff" => {
+            let delay = (10i64 << u32::try_from(view.restarts - 1).unwrap_or_default().min(10)).min(300);
+            let delay = if delay >= 60 { format!("{}m{}s", delay / 60, delay % 60) } else { format!("{delay}s") };
+            Some(format!(
+                "back-off {delay} restarting failed container={} pod={}_{}({})",
+                view.name, pod.key.name, pod.key.namespace, pod.uid
+            ))
+        }
+        "ErrImagePull" => pod.annotations.get("sim.crowsnest.io/pull-error").cloned(),
+        "ImagePullBackOff" => Some(format!("Back-off pulling image \"{image}\"")),
+        _ => None,
+    }
+}
+
+/// `containerd://` and the same 64 digits whenever asked.
+pub fn container_id(uid: &str, container: &str, restart: i32) -> String {
+    format!("containerd://{}", digest(&format!("{uid}/{container}/{restart}")))
+}
+
+/// A digest that stands for an image's content.
+pub fn image_id(image: &str) -> String {
+    let name = image_name(image);
+    match name.split_once('@') {
+        Some(_) => name,
+        None => {
+            let repository = name
+                .rsplit_once(':')
+                .filter(|(_, tag)| !tag.contains('/'))
+                .map_or(name.as_str(), |(repository, _)| repository);
+            format!("{repository}@sha256:{}", digest(&name))
+        }
+    }
+}
+
+/// The full name of an image as containerd shows it: registry, repository, tag.
+pub fn image_name(image: &str) -> String {
+    let registry = image.split_once('/').map(|(first, _)| first);
+    let has_registry = registry.is_some_and(|first| first.contains(['.', ':']) || first == "localhost");
+    let mut name = match (has_registry, registry) {
+        (true, _) => image.to_owned(),
+        (false, Some(_)) => format!("docker.io/{image}"),
+        (false, None) => format!("docker.io/library/{image}"),
+    };
+    let last = name.rsplit('/').next().unwrap_or_default();
+    if !last.contains([':', '@']) {
+        name.push_str(":latest");
+    }
+    name
+}
+
+fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// A time as Kubernetes writes it: whole seconds, UTC.
+pub fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("nginx", "docker.io/library/nginx:latest")]
+    #[case("grafana/grafana:11", "docker.io/grafana/grafana:11")]
+    #[case("ghcr.io/a/b:1", "ghcr.io/a/b:1")]
+    #[case("localhost:5000/b", "localhost:5000/b:latest")]
+    fn images_get_their_full_names(#[case] image: &str, #[case] full: &str) {
+        assert_eq!(image_name(image), full);
+        assert!(image_id(image).contains("@sha256:"));
+    }
+}

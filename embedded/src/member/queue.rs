@@ -1,0 +1,237 @@
+//! Keys waiting for a controller: each at most once, never twice at the same time, with delays and per-key backoff.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Result;
+
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+struct State<K> {
+    ready: VecDeque<K>,
+    /// Keys in `ready`, and keys that became dirty while worked on.
+    dirty: HashSet<K>,
+    working: HashSet<K>,
+    delayed: BinaryHeap<Reverse<(Instant, u64)>>,
+    /// Delayed keys by the ticket in `delayed`, and the earliest time of each.
+    tickets: HashMap<u64, K>,
+    due: HashMap<K, (Instant, u64)>,
+    next_ticket: u64,
+    failures: HashMap<K, u32>,
+}
+
+/// A controller's work queue.
+pub struct Queue<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+impl<K: Clone + Eq + Hash> Default for Queue<K> {
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(State {
+                ready: VecDeque::new(),
+                dirty: HashSet::new(),
+                working: HashSet::new(),
+                delayed: BinaryHeap::new(),
+                tickets: HashMap::new(),
+                due: HashMap::new(),
+                next_ticket: 0,
+                failures: HashMap::new(),
+            }),
+            wake: Notify::new(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Queue<K> {
+    /// Wants `key` worked on soon.
+    pub fn add(&self, key: K) {
+        let mut state = self.state.lock();
+        state.push(key);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Wants `key` worked on after `delay`; the earliest wish of a key wins.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let at = Instant::now() + delay;
+        let mut state = self.state.lock();
+        if state.due.get(&key).is_some_and(|(due, _)| *due <= at) {
+            return;
+        }
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        if let Some((_, old)) = state.due.insert(key.clone(), (at, ticket)) {
+            state.tickets.remove(&old);
+        }
+        state.tickets.insert(ticket, key);
+        state.delayed.push(Reverse((at, ticket)));
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Forgets a delayed wish, for keys whose object is gone.
+    pub fn forget(&self, key: &K) {
+        let mut state = self.state.lock();
+        state.failures.remove(key);
+        if let Some((_, ticket)) = state.due.remove(key) {
+            state.tickets.remove(&ticket);
+        }
+    }
+
+    /// The next key to work on. Must be followed by [`Queue::done`].
+    async fn next(&self) -> K {
+        loop {
+            let until = {
+                let mut state = self.state.lock();
+                let until = state.promote(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.dirty.remove(&key);
+                    state.working.insert(key.clone());
+                    return key;
+                }
+                until
+            };
+            match until {
+                Some(at) => tokio::select! {
+                    () = self.wake.notified() => {}
+                    () = tokio::time::sleep_until(at) => {}
+                },
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    fn done(&self, key: &K) {
+        let mut state = self.state.lock();
+        state.working.remove(key);
+        if state.dirty.contains(key) {
+            state.ready.push_back(key.clone());
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    fn succeeded(&self, key: &K) {
+        self.state.lock().failures.remove(key);
+    }
+
+    fn failed(&self, key: &K) -> Duration {
+        let mut state = self.state.lock();
+        let failures = state.failures.entry(key.clone()).or_default();
+        *failures += 1;
+        FIRST_RETRY.saturating_mul(1 << (*failures - 1).min(12)).min(LAST_RETRY)
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    fn push(&mut self, key: K) {
+        if self.dirty.insert(key.clone()) && !self.working.contains(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Moves due keys to the ready list; returns when the next one is due.
+    fn promote(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(Reverse((at, ticket))) = self.delayed.peek().copied() {
+            if !self.tickets.contains_key(&ticket) {
+                self.delayed.pop();
+                continue;
+            }
+            if at > now {
+                return Some(at);
+            }
+            self.delayed.pop();
+            if let Some(key) = self.tickets.remove(&ticket) {
+                self.due.remove(&key);
+                self.push(key);
+            }
+        }
+        None
+    }
+}
+
+/// Works on the queue's keys, `at_once` at a time, until cancelled. `work` returns when it wants to see the key again.
+/// A failed key is tried again with growing delay.
+pub async fn run<K, F, W>(name: &'static str, queue: Arc<Queue<K>>, at_once: usize, stop: CancellationToken, work: W)
+where
+    K: Clone + Eq + Hash + std::fmt::Debug,
+    F: Future<Output = Result<Option<Duration>>>,
+    W: Fn(K) -> F,
+{
+    let mut running = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            Some((key, outcome)) = running.next(), if !running.is_empty() => {
+                settle(name, &queue, key, outcome);
+            }
+            key = queue.next(), if running.len() < at_once => {
+                let future = work(key.clone());
+                running.push(async move { (key, future.await) });
+            }
+        }
+    }
+}
+
+fn settle<K>(name: &'static str, queue: &Queue<K>, key: K, outcome: Result<Option<Duration>>)
+where
+    K: Clone + Eq + Hash + std::fmt::Debug,
+{
+    match outcome {
+        Ok(again) => {
+            queue.succeeded(&key);
+            if let Some(delay) = again {
+                queue.add_after(key.clone(), delay);
+            }
+        }
+        Err(error) => {
+            let delay = queue.failed(&key);
+            if error.is_conflict() || error.is_not_found() {
+                tracing::debug!(controller = name, ?key, %error, "stale, trying again");
+            } else {
+                tracing::warn!(controller = name, ?key, %error, retry = ?delay, "reconcile failed");
+            }
+            queue.add_after(key.clone(), delay);
+        }
+    }
+    queue.done(&key);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_earliest_wish_wins_and_dirty_keys_come_back() {
+        let queue = Queue::default();
+        queue.add_after("late", Duration::from_secs(100));
+        queue.add_after("late", Duration::from_millis(5));
+        queue.add_after("late", Duration::from_secs(600));
+        queue.add("now");
+        queue.add("now");
+        assert_eq!(queue.next().await, "now");
+        queue.add("now");
+        assert_eq!(queue.next().await, "late");
+        queue.done(&"now");
+        assert_eq!(queue.next().await, "now");
+        assert!(queue.state.lock().tickets.is_empty());
+    }
+}

@@ -1,0 +1,128 @@
+//! Whether one pod may run on one node: kube-scheduler's filters that need no other pod, with its words.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crowsnest_api::taints::{first_untolerated, keeps_away, tolerates};
+use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Taint};
+
+use crate::member::pod::{PodState, SpecView};
+use crate::member::resources::{Resources, whole};
+use crate::member::selector::{Labels, Requirement};
+
+/// A node as the scheduler sees it.
+#[derive(Debug, Clone, Default)]
+pub struct NodeView {
+    pub name: Arc<str>,
+    pub labels: Labels,
+    pub taints: Vec<Taint>,
+    pub unschedulable: bool,
+    pub allocatable: Resources,
+    pub max_pods: i64,
+    pub used: Resources,
+    pub pods: HashMap<Arc<str>, Arc<PodState>>,
+}
+
+impl NodeView {
+    /// The node's own part; `used` and `pods` are filled by the planner.
+    pub fn new(node: &Node) -> Self {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default();
+        let spec = node.spec.clone().unwrap_or_default();
+        Self {
+            name: node.metadata.name.as_deref().unwrap_or_default().into(),
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            taints: spec.taints.unwrap_or_default(),
+            unschedulable: spec.unschedulable.unwrap_or_default(),
+            max_pods: allocatable.get("pods").map_or(0, whole),
+            allocatable: Resources::from_list(&allocatable),
+            used: Resources::default(),
+            pods: HashMap::new(),
+        }
+    }
+}
+
+/// Why a pod does not fit a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    pub reasons: Vec<String>,
+    /// Removing pods from the node could help.
+    pub preemptible: bool,
+}
+
+impl Unfit {
+    pub fn never(reason: impl Into<String>) -> Self {
+        Self { reasons: vec![reason.into()], preemptible: false }
+    }
+
+    pub fn now(reasons: Vec<String>) -> Self {
+        Self { reasons, preemptible: true }
+    }
+}
+
+/// The filters in kube-scheduler's order; the first that fails speaks.
+pub fn fits(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
+    placeable(spec, node)?;
+    let taken: Vec<(i32, &str)> = node.pods.values().flat_map(|pod| host_ports(&pod.spec)).collect();
+    if host_ports(spec).any(|port| taken.contains(&port)) {
+        return Err(Unfit::now(vec!["node(s) didn't have free ports for the requested pod ports".into()]));
+    }
+    let short = lacking(spec, node);
+    if short.is_empty() { Ok(()) } else { Err(Unfit::now(short)) }
+}
+
+/// The part that no other pod can change: cordon, taints, selectors and affinity to nodes.
+pub fn placeable(spec: &SpecView, node: &NodeView) -> Result<(), Unfit> {
+    let cordon =
+        Taint { key: "node.kubernetes.io/unschedulable".into(), effect: "NoSchedule".into(), ..Taint::default() };
+    if node.unschedulable && !spec.tolerations.iter().any(|toleration| tolerates(toleration, &cordon)) {
+        return Err(Unfit::never("node(s) were unschedulable"));
+    }
+    if let Some(taint) = first_untolerated(&node.taints, &spec.tolerations, keeps_away) {
+        let value = taint.value.as_deref().unwrap_or_default();
+        return Err(Unfit::never(format!("node(s) had untolerated taint {{{}: {value}}}", taint.key)));
+    }
+    if !wants_node(spec, node) {
+        return Err(Unfit::never("node(s) didn't match Pod's node affinity/selector"));
+    }
+    Ok(())
+}
+
+/// The resources a node lacks for a pod, as the scheduler words it.
+pub fn lacking(spec: &SpecView, node: &NodeView) -> Vec<String> {
+    let mut short = Vec::new();
+    if i64::try_from(node.pods.len()).unwrap_or(i64::MAX) >= node.max_pods {
+        short.push("Too many pods".to_owned());
+    }
+    let names = node.allocatable.short_of(&node.used, &spec.requests);
+    short.extend(names.into_iter().map(|name| format!("Insufficient {name}")));
+    short
+}
+
+fn host_ports(spec: &SpecView) -> impl Iterator<Item = (i32, &str)> {
+    spec.containers
+        .iter()
+        .flat_map(|container| &container.ports)
+        .filter_map(|port| Some((port.host_port?, &*port.protocol)))
+}
+
+/// Node selector and required node affinity.
+pub fn wants_node(spec: &SpecView, node: &NodeView) -> bool {
+    if !spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value)) {
+        return false;
+    }
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term_matches(term, node)))
+}
+
+/// A term without requirements matches nothing.
+pub fn term_matches(term: &NodeSelectorTerm, node: &NodeView) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    if expressions.is_empty() && fields.is_empty() {
+        return false;
+    }
+    let name = Labels::from([("metadata.name".to_owned(), node.name.to_string())]);
+    expressions.iter().all(|e| Requirement::new(&e.key, &e.operator, e.values.as_deref()).matches(&node.labels))
+        && fields.iter().all(|f| Requirement::new(&f.key, &f.operator, f.values.as_deref()).matches(&name))
+}

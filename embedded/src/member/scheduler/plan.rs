@@ -1,0 +1,444 @@
+//! Where pods go: the scheduler's decision, without clock or client.
+//!
+//! The planner holds the nodes and what runs on them. [`Planner::place`] decides one pod and takes the place, so that a batch of
+//! decisions is consistent before any of them is written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crowsnest_api::taints::tolerates;
+use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
+
+use crate::member::pod::PodState;
+use crate::member::selector::{Labels, Selector};
+
+use super::fit::{NodeView, Unfit, fits, lacking, placeable, term_matches};
+
+/// Where a pod goes, or why nowhere.
+#[derive(Debug, Clone)]
+pub enum Decision {
+    Node(Arc<str>),
+    Nowhere {
+        /// As in the `PodScheduled` condition and the FailedScheduling event.
+        message: String,
+        /// A node where the pod would fit without these pods of lower priority.
+        preempt: Option<(Arc<str>, Vec<Arc<PodState>>)>,
+    },
+}
+
+/// Nodes and the pods placed on them.
+#[derive(Debug, Default)]
+pub struct Planner {
+    nodes: BTreeMap<Arc<str>, NodeView>,
+    /// Node of each placed pod by uid.
+    placed: HashMap<Arc<str>, Arc<str>>,
+    /// Pods on nodes that are not known (yet), by node.
+    waiting: HashMap<Arc<str>, Vec<Arc<PodState>>>,
+    /// Pods of the same owner per node.
+    siblings: HashMap<(Arc<str>, Arc<str>), u32>,
+    /// Placed pods that keep others away.
+    exclusive: HashMap<Arc<str>, Arc<PodState>>,
+}
+
+impl Planner {
+    /// A node appeared or changed.
+    pub fn set_node(&mut self, mut node: NodeView) {
+        let name = node.name.clone();
+        if let Some(known) = self.nodes.remove(&name) {
+            node.used = known.used;
+            node.pods = known.pods;
+        }
+        self.nodes.insert(name.clone(), node);
+        for pod in self.waiting.remove(&name).unwrap_or_default() {
+            self.occupy(&name, &pod);
+        }
+    }
+
+    pub fn remove_node(&mut self, name: &str) {
+        let Some(node) = self.nodes.remove(name) else { return };
+        for (uid, pod) in node.pods {
+            self.placed.remove(&uid);
+            self.exclusive.remove(&uid);
+            self.siblings.remove(&(owner(&pod), node.name.clone()));
+            self.waiting.entry(node.name.clone()).or_default().push(pod);
+        }
+    }
+
+    /// A pod runs on a node.
+    pub fn occupy(&mut self, name: &Arc<str>, pod: &Arc<PodState>) {
+        match self.placed.get(&pod.uid) {
+            Some(node) if node == name => return,
+            Some(_) => self.vacate(&pod.uid),
+            None => {}
+        }
+        let Some(node) = self.nodes.get_mut(name) else {
+            let waiting = self.waiting.entry(name.clone()).or_default();
+            if !waiting.iter().any(|known| known.uid == pod.uid) {
+                waiting.push(pod.clone());
+            }
+            return;
+        };
+        node.used.add(&pod.spec.requests);
+        node.pods.insert(pod.uid.clone(), pod.clone());
+        self.placed.insert(pod.uid.clone(), name.clone());
+        *self.siblings.entry((owner(pod), name.clone())).or_default() += 1;
+        if !anti_affinity(pod).is_empty() {
+            self.exclusive.insert(pod.uid.clone(), pod.clone());
+        }
+    }
+
+    /// A pod no longer needs its place.
+    pub fn vacate(&mut self, uid: &str) {
+        let Some(name) = self.placed.remove(uid) else {
+            self.waiting.retain(|_, pods| {
+                pods.retain(|pod| &*pod.uid != uid);
+                !pods.is_empty()
+            });
+            return;
+        };
+        self.exclusive.remove(uid);
+        let Some(node) = self.nodes.get_mut(&name) else { return };
+        let Some(pod) = node.pods.remove(uid) else { return };
+        node.used.subtract(&pod.spec.requests);
+        let key = (owner(&pod), name);
+        if let Some(count) = self.siblings.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.siblings.remove(&key);
+            }
+        }
+    }
+
+    /// Decides where a pod goes and takes the place.
+    pub fn place(&mut self, pod: &Arc<PodState>) -> Decision {
+        let mut unfit = Vec::new();
+        let mut best: Option<(i64, Arc<str>)> = None;
+        for (name, node) in &self.nodes {
+            match fits(&pod.spec, node).and_then(|()| self.neighbours(pod, node)) {
+                Ok(()) => {
+                    let score = self.score(pod, node);
+                    if best.as_ref().is_none_or(|(known, _)| score > *known) {
+                        best = Some((score, name.clone()));
+                    }
+                }
+                Err(why) => unfit.push((name.clone(), why)),
+            }
+        }
+        if let Some((_, name)) = best {
+            self.occupy(&name, pod);
+            return Decision::Node(name);
+        }
+        let preempt = if pod.spec.never_preempts { None } else { self.victims(pod, &unfit) };
+        Decision::Nowhere { message: explain(self.nodes.len(), &unfit), preempt }
+    }
+
+    /// Higher is better: free room, few pods of the same owner, preferences.
+    fn score(&self, pod: &PodState, node: &NodeView) -> i64 {
+        let free = |have: i64, used: i64| if have <= 0 { 0 } else { (have - used).max(0) * 100 / have };
+        let pods = i64::try_from(node.pods.len()).unwrap_or(i64::MAX);
+        let room = free(node.allocatable.cpu_milli, node.used.cpu_milli)
+            + free(node.allocatable.memory >> 20, node.used.memory >> 20)
+            + free(node.max_pods, pods);
+        let siblings = self.siblings.get(&(owner(pod), node.name.clone())).copied().unwrap_or_default();
+        let avoided = node.taints.iter().filter(|taint| {
+            taint.effect == "PreferNoSchedule"
+                && !pod.spec.tolerations.iter().any(|toleration| tolerates(toleration, taint))
+        });
+        let wished: i64 = pod
+            .spec
+            .affinity
+            .iter()
+            .filter_map(|affinity| affinity.node_affinity.as_ref())
+            .flat_map(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten())
+            .filter(|wish| term_matches(&wish.preference, node))
+            .map(|wish| i64::from(wish.weight))
+            .sum();
+        room / 3 + wished * 2 - i64::from(siblings) * 100 - i64::try_from(avoided.count()).unwrap_or_default() * 300
+    }
+
+    /// Filters that depend on other pods: topology spread, affinity and anti-affinity.
+    fn neighbours(&self, pod: &PodState, node: &NodeView) -> Result<(), Unfit> {
+        for constraint in pod.spec.spread.iter().filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule") {
+            self.spread(pod, node, constraint)?;
+        }
+        for term in affinity(pod) {
+            if !self.near(pod, node, term) {
+                return Err(Unfit::never("node(s) didn't match pod affinity rules"));
+            }
+        }
+        for term in anti_affinity(pod) {
+            if self.domain_has(pod, node, term) {
+                return Err(Unfit::now(vec!["node(s) didn't match pod anti-affinity rules".into()]));
+            }
+        }
+        let kept_away = self.exclusive.values().any(|other| {
+            let there = self.placed.get(&other.uid).and_then(|name| self.nodes.get(name));
+            anti_affinity(other).iter().any(|term| {
+                let here = node.labels.get(&term.topology_key);
+                here.is_some()
+                    && here == there.and_then(|there| there.labels.get(&term.topology_key))
+                    && selects(term, other, pod)
+            })
+        });
+        if kept_away {
+            return Err(Unfit::now(vec!["node(s) didn't satisfy existing pods anti-affinity rules".into()]));
+        }
+        Ok(())
+    }
+
+    fn spread(&self, pod: &PodState, node: &NodeView, constraint: &TopologySpreadConstraint) -> Result<(), Unfit> {
+        let Some(here) = node.labels.get(&constraint.topology_key) else {
+            return Err(Unfit::never("node(s) didn't match pod topology spread constraints (missing required label)"));
+        };
+        let selector = constraint.label_selector.as_ref().map(Selector::new);
+        let selected = |labels: &Labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
+        let mut domains: HashMap<&str, i32> = HashMap::new();
+        for other in self.nodes.values().filter(|other| super::fit::wants_node(&pod.spec, other)) {
+            let Some(domain) = other.labels.get(&constraint.topology_key) else { continue };
+            let count = other
+                .pods
+                .values()
+                .filter(|pod_there| pod_there.key.namespace == pod.key.namespace && selected(&pod_there.labels));
+            *domains.entry(domain).or_default() += i32::try_from(count.count()).unwrap_or(i32::MAX);
+        }
+        let fewest = domains.values().min().copied().unwrap_or_default();
+        let with_pod = domains.get(here.as_str()).copied().unwrap_or_default() + i32::from(selected(&pod.labels));
+        if with_pod - fewest > constraint.max_skew {
+            return Err(Unfit::now(vec!["node(s) didn't match pod topology spread constraints".into()]));
+        }
+        Ok(())
+    }
+
+    /// Required affinity: a selected pod is in the domain, or the pod is the first of its own kind.
+    fn near(&self, pod: &PodState, node: &NodeView, term: &PodAffinityTerm) -> bool {
+        if !node.labels.contains_key(&term.topology_key) {
+            return false;
+        }
+        self.domain_has(pod, node, term) || (selects(term, pod, pod) && !self.anywhere(pod, term))
+    }
+
+    fn anywhere(&self, pod: &PodState, term: &PodAffinityTerm) -> bool {
+        self.nodes.values().flat_map(|node| node.pods.values()).any(|other| selects(term, pod, other))
+    }
+
+    fn domain_has(&self, pod: &PodState, node: &NodeView, term: &PodAffinityTerm) -> bool {
+        let Some(here) = node.labels.get(&term.topology_key) else { return false };
+        let in_domain = self.nodes.values().filter(|other| other.labels.get(&term.topology_key) == Some(here));
+        in_domain.flat_map(|node| node.pods.values()).any(|other| selects(term, pod, other))
+    }
+
+    /// The node whose victims matter least, with the fewest lowest-priority victims that make room.
+    fn victims(&self, pod: &PodState, unfit: &[(Arc<str>, Unfit)]) -> Option<(Arc<str>, Vec<Arc<PodState>>)> {
+        let candidates = unfit.iter().filter(|(_, why)| why.preemptible).filter_map(|(name, _)| {
+            let node = self.nodes.get(name)?;
+            placeable(&pod.spec, node).ok()?;
+            let mut lower: Vec<&Arc<PodState>> = node
+                .pods
+                .values()
+                .filter(|other| other.spec.priority < pod.spec.priority && other.deletion.is_none())
+                .collect();
+            lower.sort_by(|a, b| (a.spec.priority, b.created, &a.key).cmp(&(b.spec.priority, a.created, &b.key)));
+            let mut emptied = node.clone();
+            let mut victims = Vec::new();
+            for victim in lower {
+                if lacking(&pod.spec, &emptied).is_empty() {
+                    break;
+                }
+                emptied.used.subtract(&victim.spec.requests);
+                emptied.pods.remove(&victim.uid);
+                victims.push(victim.clone());
+            }
+            let fits_then = fits(&pod.spec, &emptied).is_ok() && self.neighbours(pod, &emptied).is_ok();
+            let worst = victims.last().map(|victim| victim.spec.priority)?;
+            fits_then.then_some((worst, victims.len(), name.clone(), victims))
+        });
+        candidates.min_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2))).map(|(_, _, name, victims)| (name, victims))
+    }
+}
+
+fn owner(pod: &PodState) -> Arc<str> {
+    pod.owner.as_ref().map_or_else(|| pod.uid.clone(), |owner| owner.uid.clone())
+}
+
+fn affinity(pod: &PodState) -> &[PodAffinityTerm] {
+    let affinity = pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_affinity.as_ref());
+    affinity
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_deref())
+        .unwrap_or_default()
+}
+
+fn anti_affinity(pod: &PodState) -> &[PodAffinityTerm] {
+    let affinity = pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    affinity
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_deref())
+        .unwrap_or_default()
+}
+
+/// Whether a term of `holder` selects `other`. A namespace selector is taken as "all namespaces".
+fn selects(term: &PodAffinityTerm, holder: &PodState, other: &PodState) -> bool {
+    let named = term.namespaces.as_deref().unwrap_or_default();
+    let in_namespace = term.namespace_selector.is_some()
+        || named.iter().any(|name| **name == *other.key.namespace)
+        || (named.is_empty() && holder.key.namespace == other.key.namespace);
+    in_namespace && term.label_selector.as_ref().is_some_and(|selector| Selector::new(selector).matches(&other.labels))
+}
+
+/// kube-scheduler's sentence for a pod that fits nowhere.
+fn explain(nodes: usize, unfit: &[(Arc<str>, Unfit)]) -> String {
+    if nodes == 0 {
+        return "no nodes available to schedule pods".into();
+    }
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in unfit.iter().flat_map(|(_, why)| &why.reasons) {
+        *reasons.entry(reason).or_default() += 1;
+    }
+    let helpless = unfit.iter().filter(|(_, why)| !why.preemptible).count();
+    let mut preemption = Vec::new();
+    if unfit.len() > helpless {
+        preemption.push(format!("{} No preemption victims found for incoming pod", unfit.len() - helpless));
+    }
+    if helpless > 0 {
+        preemption.push(format!("{helpless} Preemption is not helpful for scheduling"));
+    }
+    format!(
+        "0/{nodes} nodes are available: {}. no new claims to deallocate, preemption: 0/{nodes} nodes are available: {}.",
+        counted(reasons),
+        sorted(preemption)
+    )
+}
+
+fn counted(reasons: BTreeMap<&str, usize>) -> String {
+    sorted(reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect())
+}
+
+fn sorted(mut parts: Vec<String>) -> String {
+    parts.sort();
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::member::pod::Interner;
+
+    fn pod(name: &str, spec: Value) -> Arc<PodState> {
+        let mut spec = spec;
+        if spec.get("containers").is_none() {
+            let cpu = spec["cpu"].as_str().unwrap_or("0").to_owned();
+            spec["containers"] = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]);
+        }
+        let pod =
+            json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}}, "spec": spec});
+        Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()))
+    }
+
+    fn node(name: &str, cpu: &str, pods: &str, extra: Value) -> NodeView {
+        let node = json!({"metadata": {"name": name, "labels": {"zone": extra["zone"].as_str().unwrap_or(name)}},
+            "spec": {"taints": extra["taints"], "unschedulable": extra["cordoned"]},
+            "status": {"allocatable": {"cpu": cpu, "memory": "1Gi", "pods": pods}}});
+        NodeView::new(&serde_json::from_value(node).unwrap())
+    }
+
+    fn planner(nodes: Vec<NodeView>) -> Planner {
+        let mut planner = Planner::default();
+        for node in nodes {
+            planner.set_node(node);
+        }
+        planner
+    }
+
+    fn outcome(planner: &mut Planner, pod: &Arc<PodState>) -> String {
+        match planner.place(pod) {
+            Decision::Node(name) => name.to_string(),
+            Decision::Nowhere { message, .. } => message,
+        }
+    }
+
+    #[test]
+    fn says_why_nowhere_as_kube_scheduler_does() {
+        let tainted = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
+        let mut planner = planner(vec![
+            node("a", "1", "110", json!({})),
+            node("b", "1", "0", json!({})),
+            node("c", "8", "110", tainted),
+            node("d", "8", "110", json!({"cordoned": true})),
+        ]);
+        assert_eq!(
+            outcome(&mut planner, &pod("p", json!({"cpu": "2"}))),
+            "0/4 nodes are available: 1 Too many pods, 1 node(s) had untolerated taint {k: v}, 1 node(s) were unschedulable, \
+             2 Insufficient cpu. no new claims to deallocate, preemption: 0/4 nodes are available: \
+             2 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
+        );
+        assert_eq!(outcome(&mut Planner::default(), &pod("p", json!({}))), "no nodes available to schedule pods");
+    }
+
+    #[test]
+    fn spreads_and_respects_affinity() {
+        let nodes = || {
+            vec![node("a", "8", "110", json!({})), node("b", "8", "110", json!({})), node("c", "8", "110", json!({}))]
+        };
+        let mut free = planner(nodes());
+        let mut names: Vec<_> =
+            (0..3).map(|i| outcome(&mut free, &pod(&format!("p{i}"), json!({"cpu": "1"})))).collect();
+        names.sort();
+        assert_eq!(names, ["a", "b", "c"]);
+
+        let alone = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}]}}});
+        let mut strict = planner(nodes());
+        for i in 0..3 {
+            assert!(outcome(&mut strict, &pod(&format!("p{i}"), alone.clone())).len() == 1);
+        }
+        assert!(outcome(&mut strict, &pod("p3", alone)).contains("3 node(s) didn't match pod anti-affinity rules"));
+        assert!(
+            outcome(&mut strict, &pod("p4", json!({})))
+                .contains("3 node(s) didn't satisfy existing pods anti-affinity rules")
+        );
+
+        let picked = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]}}}});
+        assert_eq!(outcome(&mut planner(nodes()), &pod("d", picked)), "b");
+        let elsewhere = outcome(&mut planner(nodes()), &pod("d", json!({"nodeSelector": {"gpu": "yes"}})));
+        assert!(
+            elsewhere.starts_with("0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."),
+            "{elsewhere}"
+        );
+    }
+
+    #[test]
+    fn higher_priority_takes_the_place_of_the_least_important() {
+        let mut planner = planner(vec![node("a", "2", "110", json!({}))]);
+        for (name, priority) in [("low", 1), ("mid", 5)] {
+            assert_eq!(outcome(&mut planner, &pod(name, json!({"cpu": "1", "priority": priority}))), "a");
+        }
+        let Decision::Nowhere { preempt: Some((node, victims)), .. } =
+            planner.place(&pod("vip", json!({"cpu": "1", "priority": 9})))
+        else {
+            panic!("no preemption")
+        };
+        assert_eq!((&*node, victims.len(), &*victims[0].key.name), ("a", 1, "low"));
+    }
+
+    proptest! {
+        /// No node is ever given more than it has, and leaving gives everything back.
+        #[test]
+        fn never_overcommits(cpus in proptest::collection::vec(1i64..2000, 1..60)) {
+            let mut planner = planner(vec![node("a", "4", "20", json!({})), node("b", "2", "20", json!({}))]);
+            let pods: Vec<_> = cpus.iter().enumerate().map(|(i, cpu)| pod(&format!("p{i}"), json!({"cpu": format!("{cpu}m")}))).collect();
+            for pod in &pods {
+                planner.place(pod);
+            }
+            for node in planner.nodes.values() {
+                prop_assert!(node.used.cpu_milli <= node.allocatable.cpu_milli && node.pods.len() <= 20);
+            }
+            for pod in &pods {
+                planner.vacate(&pod.uid);
+            }
+            prop_assert!(planner.nodes.values().all(|node| node.used.entries().is_empty() && node.pods.is_empty()));
+            prop_assert!(planner.siblings.is_empty());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! CronJobs: a Job at every scheduled time.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use croner::Cron;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use crate::error::Result;
+use crate::member::store::{Key, Stored};
+use crate::member::world::{Held, World};
+
+use super::pods::Parent;
+use super::{keys_of, spawn};
+
+/// Without `startingDeadlineSeconds` older times than this many are not looked for.
+const LOOK_BACK: usize = 100;
+
+pub fn start(world: &Arc<World>) {
+    let keys = keys_of(&world.cron_jobs);
+    let wanted = keys.clone();
+    world.jobs.on_change(move |old, new| {
+        for job in [old, new].into_iter().flatten() {
+            let owners = job.metadata.owner_references.iter().flatten();
+            for owner in owners.filter(|owner| owner.kind == "CronJob") {
+                wanted.add(Key::new(&job.key().namespace, &owner.name));
+            }
+        }
+    });
+    spawn(world, "cronjob", keys, 2, |world, key| async move { reconcile(&world, &key).await });
+}
+
+/// The last time due after `since` and not after `now`, and the first time after `now`.
+pub fn due(
+    schedule: &str,
+    zone: Option<&str>,
+    since: Timestamp,
+    now: Timestamp,
+) -> Option<(Option<Timestamp>, Timestamp)> {
+    let cron = Cron::from_str(schedule).ok()?;
+    let zone = match zone {
+        Some(name) => TimeZone::get(name).ok()?,
+        None => TimeZone::UTC,
+    };
+    let next = |after: Timestamp| {
+        cron.find_next_occurrence(&after.to_zoned(zone.clone()), false).ok().map(|at| at.timestamp())
+    };
+    let mut last = None;
+    let mut at = next(since)?;
+    for _ in 0..LOOK_BACK {
+        if at > now {
+            return Some((last, at));
+        }
+        last = Some(at);
+        at = next(at)?;
+    }
+    // Too many were missed: only the future counts.
+    Some((None, next(now)?))
+}
+
+fn ended(job: &Job) -> Option<bool> {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let holds = |kind: &str| conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True");
+    if holds("Complete") { Some(true) } else { holds("Failed").then_some(false) }
+}
+
+async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
+    let Some(cron) = world.cron_jobs.get(key) else { return Ok(None) };
+    let spec = &cron.spec;
+    if cron.metadata.deletion_timestamp.is_some() {
+        return Ok(None);
+    }
+    let parent = Parent::new(&cron, "batch/v1", "CronJob", "cronjob-controller");
+    let now = Timestamp::now();
+    let mut status = cron.status.clone().unwrap_or_default();
+    let mut jobs = world.jobs.owned(cron.uid());
+    trim(world, spec, &mut jobs).await?;
+    let mut again = None;
+    if spec.suspend != Some(true) {
+        let since = start_of(&cron, spec, now);
+        let Some((last, next)) = due(&spec.schedule, spec.time_zone.as_deref(), since, now) else {
+            parent.record(world, true, "UnparseableSchedule", format!("unparseable schedule: {}", spec.schedule));
+            return Ok(None);
+        };
+        if let Some(at) = last
+            && launch(world, &parent, spec, &jobs, at).await?
+        {
+            status.last_schedule_time = Some(Time(at));
+        }
+        again = Duration::try_from(next.duration_since(now)).ok();
+        jobs = world.jobs.owned(cron.uid());
+    }
+    let active: Vec<ObjectReference> =
+        jobs.iter().filter(|job| ended(job).is_none()).map(|job| reference(job)).collect();
+    let succeeded = jobs.iter().filter(|job| ended(job) == Some(true));
+    let successful = succeeded.filter_map(|job| job.status.as_ref()?.completion_time.clone()).max_by_key(|time| time.0);
+    let status = CronJobStatus {
+        active: (!active.is_empty()).then_some(active),
+        last_schedule_time: status.last_schedule_time,
+        last_successful_time: successful.or(status.last_successful_time),
+    };
+    world.set_status(&world.cron_jobs, &cron, cron.status.as_ref(), &status).await?;
+    Ok(again)
+}
+
+/// From when on missed times count.
+fn start_of(cron: &CronJob, spec: &CronJobSpec, now: Timestamp) -> Timestamp {
+    let created = cron.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    let last =
+        cron.status.as_ref().and_then(|status| status.last_schedule_time.as_ref()).map_or(created, |time| time.0);
+    match spec.starting_deadline_seconds {
+        Some(seconds) => last.max(now - SignedDuration::from_secs(seconds)),
+        None => last,
+    }
+}
+
+/// Makes the Job of one scheduled time, as the concurrency policy allows. True when that time is dealt with.
+async fn launch(world: &World, parent: &Parent, spec: &CronJobSpec, jobs: &[Held<Job>], at: Timestamp) -> Result<bool> {
+    let running: Vec<_> = jobs.iter().filter(|job| ended(job).is_none()).collect();
+    match spec.concurrency_policy.as_deref() {
+        Some("Forbid") if !running.is_empty() => {
+            let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
+            parent.record(world, false, "JobAlreadyActive", message);
+            return Ok(false);
+        }
+        Some("Replace") => {
+            for job in running {
+                world.delete(&world.jobs, job).await?;
+                parent.record(world, false, "SuccessfulDelete", format!("Deleted job {}", job.key().name));
+            }
+        }
+        _ => {}
+    }
+    let Key { namespace, name } = &parent.subject.key;
+    let template = spec.job_template.clone();
+    let meta = template.metadata.unwrap_or_default();
+    let mut annotations = meta.annotations.unwrap_or_default();
+    annotations.insert("batch.kubernetes.io/cronjob-scheduled-timestamp".into(), crate::member::podlife::time(at));
+    let job = Job {
+        metadata: ObjectMeta {
+            name: Some(format!("{name}-{}", at.as_second() / 60)),
+            namespace: Some(namespace.to_string()),
+            labels: meta.labels,
+            annotations: Some(annotations),
+            owner_references: Some(vec![parent.reference()]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec,
+        status: None,
+    };
+    match world.create(&world.jobs, &job).await {
+        Ok(job) => {
+            parent.record(world, false, "SuccessfulCreate", format!("Created job {}", job.key().name));
+            Ok(true)
+        }
+        Err(error) if error.is_conflict() => Ok(true),
+        Err(error) => {
+            parent.record(world, true, "FailedCreate", format!("Error creating job: {error}"));
+            Err(error)
+        }
+    }
+}
+
+fn reference(job: &Held<Job>) -> ObjectReference {
+    let key = job.key();
+    ObjectReference {
+        api_version: Some("batch/v1".into()),
+        kind: Some("Job".into()),
+        name: Some(key.name.to_string()),
+        namespace: Some(key.namespace.to_string()),
+        uid: Some(job.uid().to_owned()),
+        resource_version: job.metadata.resource_version.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// Deletes the oldest finished Jobs beyond the history limits.
+async fn trim(world: &World, spec: &CronJobSpec, jobs: &mut Vec<Held<Job>>) -> Result<()> {
+    let limits =
+        [(true, spec.successful_jobs_history_limit.unwrap_or(3)), (false, spec.failed_jobs_history_limit.unwrap_or(1))];
+    for (successful, limit) in limits {
+        let mut old: Vec<_> = jobs.iter().filter(|job| ended(job) == Some(successful)).cloned().collect();
+        old.sort_by_key(|job| (job.metadata.creation_timestamp.as_ref().map(|time| time.0), job.key()));
+        let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
+        for job in old.into_iter().take(surplus) {
+            world.delete(&world.jobs, &job).await?;
+            jobs.retain(|known| known.uid() != job.uid());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(
+        "*/5 * * * *",
+        None,
+        "2026-01-01T00:03:00Z",
+        "2026-01-01T00:16:00Z",
+        "2026-01-01T00:15:00Z 2026-01-01T00:20:00Z"
+    )]
+    #[case(
+        "0 12 * * *",
+        Some("Europe/Berlin"),
+        "2026-07-01T00:00:00Z",
+        "2026-07-01T00:00:01Z",
+        "- 2026-07-01T10:00:00Z"
+    )]
+    #[case("* * * * *", None, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "- 2026-01-02T00:01:00Z")]
+    #[case("nonsense", None, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "never")]
+    fn times(
+        #[case] schedule: &str,
+        #[case] zone: Option<&str>,
+        #[case] since: &str,
+        #[case] now: &str,
+        #[case] expected: &str,
+    ) {
+        let told = match due(schedule, zone, since.parse().unwrap(), now.parse().unwrap()) {
+            None => "never".to_owned(),
+            Some((last, next)) => format!("{} {next}", last.map_or("-".into(), |last| last.to_string())),
+        };
+        assert_eq!(told, expected);
+    }
+}

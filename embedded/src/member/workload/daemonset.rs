@@ -1,0 +1,316 @@
+//! DaemonSets: one pod on every node that fits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus};
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, PodTemplateSpec,
+    Toleration,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::json;
+
+use crate::error::Result;
+use crate::member::pod::{PodState, SpecView};
+use crate::member::scheduler::fit::{NodeView, placeable};
+use crate::member::selector::Selector;
+use crate::member::store::Key;
+use crate::member::world::World;
+
+use super::pods::{self, Parent};
+use super::revision::{HASH_LABEL, Revisions};
+use super::rollout::resolve;
+use super::{count, follow_orphans, follow_pods, keys_of, nonzero, replicaset, spawn};
+
+pub fn start(world: &Arc<World>) {
+    let keys = keys_of(&world.daemon_sets);
+    follow_pods(world, "DaemonSet", &keys);
+    follow_orphans(world, &world.daemon_sets, &keys);
+    let (wanted, sets) = (keys.clone(), Arc::downgrade(&world.daemon_sets));
+    world.nodes.on_change(move |old, new| {
+        let same =
+            old.zip(new).is_some_and(|(old, new)| old.spec == new.spec && old.metadata.labels == new.metadata.labels);
+        if let (false, Some(sets)) = (same, sets.upgrade()) {
+            for set in sets.all() {
+                wanted.add(crate::member::store::Stored::key(&*set));
+            }
+        }
+    });
+    spawn(world, "daemonset", keys, 4, |world, key| async move { reconcile(&world, &key).await });
+}
+
+/// A pod of the set and the node it is for.
+#[derive(Debug, Clone)]
+pub struct Daemon {
+    pub node: Arc<str>,
+    pub pod: Arc<PodState>,
+    pub updated: bool,
+}
+
+/// The next moves: nodes that get a pod, pods that go.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    pub create: Vec<Arc<str>>,
+    pub delete: Vec<Arc<PodState>>,
+}
+
+/// Decides what may happen now. `unavailable` nodes may be without a pod while it is replaced; none are replaced when `None`.
+pub fn plan(
+    eligible: &[Arc<str>],
+    daemons: &[Daemon],
+    unavailable: Option<i32>,
+    min_ready: i64,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    let mut by_node: BTreeMap<&Arc<str>, Vec<&Daemon>> = BTreeMap::new();
+    for daemon in daemons {
+        by_node.entry(&daemon.node).or_default().push(daemon);
+    }
+    let mut down = 0;
+    let mut outdated = Vec::new();
+    for node in eligible {
+        let mut here = by_node.remove(node).unwrap_or_default();
+        // The oldest stays; finished ones are replaced.
+        here.sort_by_key(|daemon| (daemon.pod.created, daemon.pod.key.clone()));
+        let (ended, live): (Vec<_>, Vec<_>) = here.into_iter().partition(|daemon| daemon.pod.phase.is_terminal());
+        plan.delete
+            .extend(ended.iter().filter(|daemon| daemon.pod.deletion.is_none()).map(|daemon| daemon.pod.clone()));
+        plan.delete.extend(
+            live.iter().skip(1).filter(|daemon| daemon.pod.deletion.is_none()).map(|daemon| daemon.pod.clone()),
+        );
+        match live.first() {
+            None if ended.is_empty() => plan.create.push(node.clone()),
+            None => {}
+            Some(daemon) => {
+                let available = daemon.pod.is_active() && daemon.pod.is_available(min_ready, now);
+                if !available {
+                    down += 1;
+                }
+                if !daemon.updated && daemon.pod.deletion.is_none() {
+                    outdated.push((available, daemon.pod.clone()));
+                }
+            }
+        }
+    }
+    let misplaced = by_node.into_values().flatten().filter(|daemon| daemon.pod.deletion.is_none());
+    plan.delete.extend(misplaced.map(|daemon| daemon.pod.clone()));
+    if let Some(unavailable) = unavailable {
+        down += count(&plan.create);
+        // Pods that serve nobody are replaced at once.
+        for (available, pod) in outdated {
+            if !available {
+                plan.delete.push(pod);
+            } else if down < unavailable {
+                down += 1;
+                plan.delete.push(pod);
+            }
+        }
+    }
+    plan
+}
+
+async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
+    let Some(set) = world.daemon_sets.get(key) else { return Ok(None) };
+    let spec = &set.spec;
+    if set.metadata.deletion_timestamp.is_some() {
+        return Ok(None);
+    }
+    let parent = Parent::new(&set, "apps/v1", "DaemonSet", "daemonset-controller");
+    let labels = json!(spec.selector.match_labels.clone().unwrap_or_default());
+    let revisions = Revisions::of(world, &parent, &spec.template, &labels).await?;
+    let hash = revisions
+        .current
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(HASH_LABEL).cloned())
+        .unwrap_or_default();
+    let eligible = eligible(world, &parent, &spec.template);
+    let held = pods::claim(world, &parent, &Selector::new(&spec.selector), false).await?;
+    let min_ready = i64::from(spec.min_ready_seconds.unwrap_or_default());
+    let now = Timestamp::now();
+    let step = plan(&eligible, &daemons(&held, &hash), unavailable(spec, eligible.len()), min_ready, now);
+    let new = step.create.iter().map(|node| new_pod(&parent, &spec.template, node, &hash)).collect::<Vec<_>>();
+    if !new.is_empty() {
+        pods::create(world, &parent, new).await?;
+    }
+    pods::delete(world, &parent, &step.delete).await?;
+    let held = world.pods.owned(&parent.subject.uid);
+    let status = status(&set, &eligible, &daemons(&held, &hash), min_ready, now);
+    world.set_status(&world.daemon_sets, &set, set.status.as_ref(), &status).await?;
+    let in_use = |name: &str| {
+        let suffix = name.rsplit('-').next().unwrap_or_default();
+        suffix == hash || held.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|known| known == suffix))
+    };
+    revisions.trim(world, spec.revision_history_limit.unwrap_or(10), in_use).await?;
+    Ok(replicaset::next_available(&held, spec.min_ready_seconds.unwrap_or_default(), now))
+}
+
+/// How many nodes may be without a pod during an update; `None` for OnDelete.
+fn unavailable(spec: &DaemonSetSpec, nodes: usize) -> Option<i32> {
+    let strategy = spec.update_strategy.clone().unwrap_or_default();
+    if strategy.type_.as_deref() == Some("OnDelete") {
+        return None;
+    }
+    let wanted = strategy.rolling_update.and_then(|rolling| rolling.max_unavailable).unwrap_or(IntOrString::Int(1));
+    Some(resolve(&wanted, count(0..nodes), true).max(1))
+}
+
+/// Nodes that a pod of the template may run on.
+fn eligible(world: &World, parent: &Parent, template: &PodTemplateSpec) -> Vec<Arc<str>> {
+    let spec: Arc<SpecView> = world.interner.pod(new_pod(parent, template, "", "")).spec;
+    // The affinity to one node is what is being decided.
+    let mut spec = SpecView::clone(&spec);
+    spec.affinity = template.spec.as_ref().and_then(|spec| spec.affinity.clone()).map(Box::new);
+    let mut names: Vec<_> = world
+        .nodes
+        .all()
+        .iter()
+        .map(|node| NodeView::new(node))
+        .filter(|node| placeable(&spec, node).is_ok())
+        .map(|node| node.name)
+        .collect();
+    names.sort();
+    names
+}
+
+fn daemons(pods: &[Arc<PodState>], hash: &str) -> Vec<Daemon> {
+    let daemon = |pod: &Arc<PodState>| {
+        let node = pod.node.clone().or_else(|| meant_for(&pod.spec))?;
+        let updated = pod.labels.get(HASH_LABEL).is_some_and(|known| known == hash);
+        Some(Daemon { node, pod: pod.clone(), updated })
+    };
+    pods.iter().filter_map(daemon).collect()
+}
+
+/// The node named by a daemon pod's affinity.
+fn meant_for(spec: &SpecView) -> Option<Arc<str>> {
+    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let fields = required.node_selector_terms.first()?.match_fields.as_ref()?;
+    let name = fields.iter().find(|field| field.key == "metadata.name")?.values.as_ref()?.first()?;
+    Some(name.as_str().into())
+}
+
+fn new_pod(parent: &Parent, template: &PodTemplateSpec, node: &str, hash: &str) -> Pod {
+    let mut pod = pods::from_template(parent, template);
+    pod.metadata.labels.get_or_insert_default().insert(HASH_LABEL.into(), hash.into());
+    let spec = pod.spec.get_or_insert_default();
+    aim(spec, node);
+    let host_network = spec.host_network.unwrap_or_default();
+    let tolerations = spec.tolerations.get_or_insert_default();
+    let mut tolerate = |key: &str, effect: &str| {
+        tolerations.push(Toleration {
+            key: Some(key.into()),
+            operator: Some("Exists".into()),
+            effect: Some(effect.into()),
+            ..Toleration::default()
+        });
+    };
+    tolerate("node.kubernetes.io/not-ready", "NoExecute");
+    tolerate("node.kubernetes.io/unreachable", "NoExecute");
+    for pressure in ["disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"] {
+        tolerate(&format!("node.kubernetes.io/{pressure}"), "NoSchedule");
+    }
+    if host_network {
+        tolerate("node.kubernetes.io/network-unavailable", "NoSchedule");
+    }
+    pod
+}
+
+/// Binds the pod's required node affinity to one node, by name, in every term.
+fn aim(spec: &mut PodSpec, node: &str) {
+    let field = NodeSelectorRequirement {
+        key: "metadata.name".into(),
+        operator: "In".into(),
+        values: Some(vec![node.to_owned()]),
+    };
+    let affinity: &mut Affinity = spec.affinity.get_or_insert_default();
+    let affinity: &mut NodeAffinity = affinity.node_affinity.get_or_insert_default();
+    let required =
+        affinity.required_during_scheduling_ignored_during_execution.get_or_insert_with(NodeSelector::default);
+    if required.node_selector_terms.is_empty() {
+        required.node_selector_terms.push(NodeSelectorTerm::default());
+    }
+    for term in &mut required.node_selector_terms {
+        term.match_fields = Some(vec![field.clone()]);
+    }
+}
+
+fn status(
+    set: &DaemonSet,
+    eligible: &[Arc<str>],
+    daemons: &[Daemon],
+    min_ready: i64,
+    now: Timestamp,
+) -> DaemonSetStatus {
+    let old = set.status.clone().unwrap_or_default();
+    let placed: Vec<&Daemon> = eligible
+        .iter()
+        .filter_map(|node| {
+            let here = daemons.iter().filter(|daemon| daemon.node == *node && !daemon.pod.phase.is_terminal());
+            here.min_by_key(|daemon| (daemon.pod.deletion.is_some(), daemon.pod.created))
+        })
+        .collect();
+    let desired = count(eligible);
+    let available = count(placed.iter().filter(|daemon| daemon.pod.is_available(min_ready, now)));
+    let misplaced = daemons.iter().filter(|daemon| !eligible.contains(&daemon.node) && daemon.pod.is_active());
+    DaemonSetStatus {
+        desired_number_scheduled: desired,
+        current_number_scheduled: count(&placed),
+        number_ready: count(placed.iter().filter(|daemon| daemon.pod.is_ready())),
+        number_available: nonzero(available),
+        number_unavailable: nonzero(desired - available),
+        number_misscheduled: count(misplaced),
+        updated_number_scheduled: nonzero(count(placed.iter().filter(|daemon| daemon.updated))),
+        observed_generation: set.metadata.generation,
+        collision_count: old.collision_count,
+        conditions: old.conditions,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::pod::Interner;
+
+    /// `a:r` ready on a, `b:` not ready, `*` has the new template, `f` failed.
+    fn daemons(text: &str) -> Vec<Daemon> {
+        text.split_whitespace()
+            .map(|word| {
+                let (node, flags) = word.split_once(':').unwrap();
+                let ready = if flags.contains('r') { "True" } else { "False" };
+                let pod = json!({"metadata": {"name": word, "uid": word}, "spec": {"nodeName": node, "containers": []},
+                    "status": {"phase": if flags.contains('f') { "Failed" } else { "Running" }, "conditions": [
+                        {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+                let pod = Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()));
+                Daemon { node: node.into(), pod, updated: flags.contains('*') }
+            })
+            .collect()
+    }
+
+    #[rstest::rstest]
+    #[case("a b c", "a:r*", Some(1), "b c", "")]
+    #[case("a b", "a:r* b:r* c:r*", Some(1), "", "c:r*")]
+    #[case("a b", "a:r b:r", Some(1), "", "a:r")]
+    #[case("a b c", "a:* b:r c:r", Some(1), "", "")]
+    #[case("a b c", "a: b:r c:r", Some(1), "", "a:")]
+    #[case("a b", "a:r b:r", None, "", "")]
+    #[case("a", "a:f*", Some(1), "", "a:f*")]
+    fn moves(
+        #[case] nodes: &str,
+        #[case] pods: &str,
+        #[case] unavailable: Option<i32>,
+        #[case] create: &str,
+        #[case] delete: &str,
+    ) {
+        let eligible: Vec<Arc<str>> = nodes.split_whitespace().map(Into::into).collect();
+        let plan = plan(&eligible, &daemons(pods), unavailable, 0, Timestamp::now());
+        let deleted: Vec<_> = plan.delete.iter().map(|pod| pod.key.name.to_string()).collect();
+        assert_eq!((plan.create.join(" "), deleted.join(" ")), (create.to_owned(), delete.to_owned()));
+    }
+}

@@ -1,0 +1,523 @@
+//! Deployments: carries out the moves of [`super::rollout`] and reports the state of the rollout.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetSpec,
+};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
+use serde_json::{Value, json};
+
+use crate::error::Result;
+use crate::member::informer::Object;
+use crate::member::selector::Selector;
+use crate::member::store::{Index, Key, Stored};
+use crate::member::world::{Held, World};
+
+use super::pods::Parent;
+use super::rollout::{SetView, Wishes, next_move};
+use super::{keys_of, nonzero, revision, spawn};
+
+const HASH: &str = "pod-template-hash";
+const REVISION: &str = "deployment.kubernetes.io/revision";
+const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+const MAX: &str = "deployment.kubernetes.io/max-replicas";
+/// Annotations that a ReplicaSet does not take over from its Deployment.
+const OWN_ANNOTATIONS: [&str; 6] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    REVISION,
+    "deployment.kubernetes.io/revision-history",
+    DESIRED,
+    MAX,
+    "deprecated.deployment.rollback.to",
+];
+
+pub fn start(world: &Arc<World>) {
+    let keys = keys_of(&world.deployments);
+    let wanted = keys.clone();
+    world.replica_sets.on_change(move |old, new| {
+        for set in [old, new].into_iter().flatten() {
+            let owners = set.metadata.owner_references.iter().flatten();
+            for owner in owners.filter(|owner| owner.kind == "Deployment" && owner.controller == Some(true)) {
+                wanted.add(Key::new(&set.key().namespace, &owner.name));
+            }
+        }
+    });
+    // Recreate waits for pods that are ending; they change no ReplicaSet when they are gone.
+    let (wanted, sets) = (keys.clone(), Arc::downgrade(&world.replica_sets));
+    world.pods.on_change(move |old, new| {
+        let (Some(pod), None, Some(sets)) = (old, new, sets.upgrade()) else { return };
+        let Some(owner) = pod.owner.as_ref().filter(|owner| &*owner.kind == "ReplicaSet") else { return };
+        let Some(set) = sets.get(&Key::new(&pod.key.namespace, &owner.name)) else { return };
+        if let Some(deployment) =
+            set.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Deployment")
+        {
+            wanted.add(Key::new(&pod.key.namespace, &deployment.name));
+        }
+    });
+    spawn(world, "deployment", keys, 8, |world, key| async move { reconcile(&world, &key).await });
+}
+
+struct Rollout<'a> {
+    world: &'a World,
+    deployment: &'a Object<Deployment>,
+    spec: &'a DeploymentSpec,
+    parent: Parent,
+    sets: Vec<Held<ReplicaSet>>,
+    views: Vec<SetView>,
+    now: Timestamp,
+}
+
+async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
+    let Some(deployment) = world.deployments.get(key) else { return Ok(None) };
+    let spec = &deployment.spec;
+    let selector = Selector::new(&spec.selector);
+    if selector.is_empty() {
+        return Ok(None);
+    }
+    let parent = Parent::new(&deployment, "apps/v1", "Deployment", "deployment-controller");
+    let deleting = deployment.metadata.deletion_timestamp.is_some();
+    let sets = claim(world, &parent, &selector, deleting).await?;
+    let mut rollout =
+        Rollout { world, deployment: &deployment, spec, parent, sets, views: Vec::new(), now: Timestamp::now() };
+    rollout.look();
+    let mut created = None;
+    if !deleting {
+        created = rollout.act().await?;
+        rollout.mark_revision().await?;
+    }
+    let again = rollout.report(created.as_deref()).await?;
+    if !deleting {
+        rollout.trim().await?;
+    }
+    Ok(again)
+}
+
+/// The Deployment's ReplicaSets, after adopting matching orphans.
+async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting: bool) -> Result<Vec<Held<ReplicaSet>>> {
+    let mut sets = world.replica_sets.owned(&parent.subject.uid);
+    if deleting {
+        return Ok(sets);
+    }
+    for orphan in world.replica_sets.by(&Index::Orphan(parent.subject.key.namespace.clone())) {
+        let labels = orphan.metadata.labels.clone().unwrap_or_default();
+        if orphan.metadata.deletion_timestamp.is_none() && selector.matches(&labels) {
+            let patch = json!({"metadata": {"uid": orphan.uid(), "ownerReferences": [parent.reference()]}});
+            sets.push(world.patch(&world.replica_sets, &orphan.key(), None, &patch).await?);
+        }
+    }
+    Ok(sets)
+}
+
+fn annotation(set: &ReplicaSet, name: &str) -> Option<i64> {
+    set.metadata.annotations.as_ref()?.get(name)?.parse().ok()
+}
+
+/// The template a ReplicaSet was made from.
+fn template_of(set: &ReplicaSet) -> PodTemplateSpec {
+    let mut template = set.spec.template.clone().unwrap_or_default();
+    if let Some(labels) = template.metadata.as_mut().and_then(|meta| meta.labels.as_mut()) {
+        labels.remove(HASH);
+    }
+    template
+}
+
+impl Rollout<'_> {
+    fn look(&mut self) {
+        let newest = self
+            .sets
+            .iter()
+            .filter(|set| template_of(set) == self.spec.template)
+            .min_by_key(|set| (set.metadata.creation_timestamp.as_ref().map(|time| time.0), set.key()))
+            .map(|set| set.uid().to_owned());
+        let small = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
+        self.views = self
+            .sets
+            .iter()
+            .map(|set| {
+                let status = set.status.clone().unwrap_or_default();
+                SetView {
+                    name: set.key().name.to_string(),
+                    created: set.metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
+                    is_new: Some(set.uid()) == newest.as_deref(),
+                    revision: annotation(set, REVISION).unwrap_or_default(),
+                    wanted: set.spec.replicas.unwrap_or(1),
+                    replicas: status.replicas,
+                    ready: status.ready_replicas.unwrap_or_default(),
+                    available: status.available_replicas.unwrap_or_default(),
+                    pods: small(self.world.pods.count(&Index::Owner(set.uid().into())) as i64),
+                    desired: annotation(set, DESIRED).map(small),
+                    max: annotation(set, MAX).map(small),
+                }
+            })
+            .collect();
+    }
+
+    /// Carries out the next move. Returns the name of a ReplicaSet that was made.
+    async fn act(&mut self) -> Result<Option<String>> {
+        let wishes = Wishes::new(self.spec);
+        let step = next_move(&wishes, &self.views);
+        let mut created = None;
+        if let Some(size) = step.create {
+            created = Some(self.create(size, &wishes).await?);
+        }
+        for scale in &step.scale {
+            let Some(view) = self.views.iter().find(|view| view.name == scale.name) else { continue };
+            let patch = json!({
+                "metadata": {"annotations": {DESIRED: wishes.replicas.to_string(), MAX: (wishes.replicas + wishes.surge).to_string()}},
+                "spec": {"replicas": scale.to},
+            });
+            let key = Key::new(&self.parent.subject.key.namespace, &scale.name);
+            self.world.patch(&self.world.replica_sets, &key, None, &patch).await?;
+            if view.wanted != scale.to {
+                self.say_scaled(&scale.name, view.wanted, scale.to);
+            }
+        }
+        if !step.is_none() {
+            self.sets = self.world.replica_sets.owned(&self.parent.subject.uid);
+            self.look();
+        }
+        Ok(created)
+    }
+
+    fn say_scaled(&self, name: &str, from: i32, to: i32) {
+        let direction = if to > from { "up" } else { "down" };
+        let message = format!("Scaled {direction} replica set {name} from {from} to {to}");
+        self.parent.record(self.world, false, "ScalingReplicaSet", message);
+    }
+
+    async fn create(&self, size: i32, wishes: &Wishes) -> Result<String> {
+        let mut collisions =
+            self.deployment.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default();
+        loop {
+            let hash = revision::hash(&self.spec.template, collisions)?;
+            let set = self.new_set(&hash, size, wishes);
+            match self.world.create(&self.world.replica_sets, &set).await {
+                Ok(created) => {
+                    let name = created.key().name.to_string();
+                    if size > 0 {
+                        self.say_scaled(&name, 0, size);
+                    }
+                    return Ok(name);
+                }
+                Err(error) if error.is_conflict() && collisions < 20 => collisions += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn new_set(&self, hash: &str, size: i32, wishes: &Wishes) -> ReplicaSet {
+        let Key { namespace, name } = &self.parent.subject.key;
+        let mut template = self.spec.template.clone();
+        let meta = template.metadata.get_or_insert_default();
+        meta.labels.get_or_insert_default().insert(HASH.into(), hash.into());
+        let mut selector: LabelSelector = self.spec.selector.clone();
+        selector.match_labels.get_or_insert_default().insert(HASH.into(), hash.into());
+        let mut annotations = self.inherited_annotations();
+        annotations.insert(DESIRED.into(), wishes.replicas.to_string());
+        annotations.insert(MAX.into(), (wishes.replicas + wishes.surge).to_string());
+        annotations.insert(REVISION.into(), self.next_revision().to_string());
+        ReplicaSet {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}-{hash}")),
+                namespace: Some(namespace.to_string()),
+                labels: template.metadata.as_ref().and_then(|meta| meta.labels.clone()),
+                annotations: Some(annotations),
+                owner_references: Some(vec![self.parent.reference()]),
+                ..ObjectMeta::default()
+            },
+            spec: ReplicaSetSpec {
+                replicas: Some(size),
+                min_ready_seconds: self.spec.min_ready_seconds,
+                selector,
+                template: Some(template),
+            },
+            status: None,
+        }
+    }
+
+    fn inherited_annotations(&self) -> BTreeMap<String, String> {
+        let mut annotations = self.deployment.metadata.annotations.clone().unwrap_or_default();
+        annotations.retain(|name, _| !OWN_ANNOTATIONS.contains(&name.as_str()));
+        annotations
+    }
+
+    fn next_revision(&self) -> i64 {
+        self.views.iter().filter(|view| !view.is_new).map(|view| view.revision).max().unwrap_or_default() + 1
+    }
+
+    /// The newest template has the highest revision, on its ReplicaSet and on the Deployment.
+    async fn mark_revision(&mut self) -> Result<()> {
+        let Some(at) = self.views.iter().position(|view| view.is_new) else { return Ok(()) };
+        let wanted = self.next_revision().max(self.views[at].revision);
+        let set = self.sets[at].clone();
+        let mut annotations = self.inherited_annotations();
+        annotations.insert(REVISION.into(), wanted.to_string());
+        let known = set.metadata.annotations.clone().unwrap_or_default();
+        annotations.retain(|name, value| known.get(name) != Some(value));
+        let min_ready = set.spec.min_ready_seconds != self.spec.min_ready_seconds;
+        if !annotations.is_empty() || min_ready {
+            let patch = json!({"metadata": {"annotations": annotations}, "spec": {"minReadySeconds": self.spec.min_ready_seconds}});
+            self.sets[at] = self.world.patch(&self.world.replica_sets, &set.key(), None, &patch).await?;
+            self.look();
+        }
+        let shown = self.deployment.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REVISION));
+        if shown != Some(&wanted.to_string()) {
+            let patch = json!({"metadata": {"annotations": {REVISION: wanted.to_string()}}});
+            self.world.patch(&self.world.deployments, &self.deployment.key(), None, &patch).await?;
+        }
+        Ok(())
+    }
+
+    async fn report(&self, created: Option<&str>) -> Result<Option<Duration>> {
+        let current = self.world.deployments.get(&self.deployment.key());
+        let current = current.filter(|current| current.uid() == self.deployment.uid());
+        let Some(current) = current else { return Ok(None) };
+        let (status, again) = status(&current, self.spec, &self.views, created, self.generation(), self.now);
+        self.world.set_status(&self.world.deployments, &current, current.status.as_ref(), &status).await?;
+        Ok(again)
+    }
+
+    /// The generation this pass has acted on; annotating the Deployment itself may have raised it since.
+    fn generation(&self) -> Option<i64> {
+        let current = self.world.deployments.get(&self.deployment.key())?;
+        let same_spec = current.spec == self.deployment.spec;
+        if same_spec { current.metadata.generation } else { self.deployment.metadata.generation }
+    }
+
+    /// Deletes old, empty ReplicaSets beyond the history limit.
+    async fn trim(&self) -> Result<()> {
+        let limit = usize::try_from(self.spec.revision_history_limit.unwrap_or(10)).unwrap_or_default();
+        let mut old: Vec<_> = self
+            .views
+            .iter()
+            .zip(&self.sets)
+            .filter(|(view, set)| {
+                !view.is_new && view.wanted == 0 && view.pods == 0 && set.metadata.deletion_timestamp.is_none()
+            })
+            .collect();
+        old.sort_by_key(|(view, _)| view.revision);
+        let surplus = old.len().saturating_sub(limit);
+        for (_, set) in old.into_iter().take(surplus) {
+            self.world.delete(&self.world.replica_sets, set).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The status of a Deployment, and when to look again for its deadline.
+pub fn status(
+    deployment: &Deployment,
+    spec: &DeploymentSpec,
+    sets: &[SetView],
+    created: Option<&str>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> (DeploymentStatus, Option<Duration>) {
+    let old = deployment.status.clone().unwrap_or_default();
+    let wishes = Wishes::new(spec);
+    let sum = |of: fn(&SetView) -> i32| sets.iter().map(of).sum::<i32>();
+    let available = sum(|set| set.available);
+    let new = sets.iter().find(|set| set.is_new);
+    let mut status = DeploymentStatus {
+        replicas: nonzero(sum(|set| set.replicas)),
+        updated_replicas: nonzero(new.map_or(0, |set| set.replicas)),
+        ready_replicas: nonzero(sum(|set| set.ready)),
+        available_replicas: nonzero(available),
+        unavailable_replicas: nonzero((sum(|set| set.wanted) - available).max(0)),
+        observed_generation: generation,
+        collision_count: old.collision_count,
+        conditions: None,
+        terminating_replicas: None,
+    };
+    let mut conditions = Conditions { list: old.conditions.clone().unwrap_or_default(), now };
+    if available >= wishes.min_available() {
+        conditions.set("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.".into());
+    } else {
+        let message = "Deployment does not have minimum availability.".into();
+        conditions.set("Available", "False", "MinimumReplicasUnavailable", message);
+    }
+    let complete = sum(|set| set.replicas) == wishes.replicas
+        && new.map_or(0, |set| set.replicas) == wishes.replicas
+        && available == wishes.replicas;
+    let deadline = spec.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX);
+    let mut again = None;
+    if let Some(deadline) = deadline {
+        let name = new.map_or("", |set| &set.name);
+        again = progress(&mut conditions, &wishes, &old, &status, complete, created, name, deadline);
+    }
+    status.conditions = Some(conditions.list);
+    (status, again)
+}
+
+struct Conditions {
+    list: Vec<DeploymentCondition>,
+    now: Timestamp,
+}
+
+impl Conditions {
+    fn get(&self, kind: &str) -> Option<&DeploymentCondition> {
+        self.list.iter().find(|condition| condition.type_.as_deref() == Some(kind))
+    }
+
+    /// Sets a condition; unchanged status and reason leave it as it is, an unchanged status keeps its transition time.
+    fn set(&mut self, kind: &str, status: &str, reason: &str, message: String) {
+        let known = self.get(kind);
+        if known.is_some_and(|known| known.status.as_deref() == Some(status) && known.reason.as_deref() == Some(reason))
+        {
+            return;
+        }
+        self.renew(kind, status, reason, message);
+    }
+
+    /// As [`Conditions::set`], but counts as an update in any case.
+    fn renew(&mut self, kind: &str, status: &str, reason: &str, message: String) {
+        let now = Some(Time(self.now));
+        let kept = self
+            .get(kind)
+            .filter(|known| known.status.as_deref() == Some(status))
+            .and_then(|known| known.last_transition_time.clone());
+        self.list.retain(|condition| condition.type_.as_deref() != Some(kind));
+        self.list.push(DeploymentCondition {
+            type_: Some(kind.into()),
+            status: Some(status.into()),
+            reason: Some(reason.into()),
+            message: Some(message),
+            last_update_time: now.clone(),
+            last_transition_time: kept.or(now),
+        });
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the Progressing condition depends on all of them, once")]
+fn progress(
+    conditions: &mut Conditions,
+    wishes: &Wishes,
+    old: &DeploymentStatus,
+    new: &DeploymentStatus,
+    complete: bool,
+    created: Option<&str>,
+    name: &str,
+    deadline: i32,
+) -> Option<Duration> {
+    const KIND: &str = "Progressing";
+    let reason = conditions.get(KIND).and_then(|known| known.reason.clone()).unwrap_or_default();
+    if wishes.paused {
+        conditions.set(KIND, "Unknown", "DeploymentPaused", "Deployment is paused".into());
+        return None;
+    }
+    if reason == "DeploymentPaused" {
+        conditions.set(KIND, "Unknown", "DeploymentResumed", "Deployment is resumed".into());
+    }
+    if let Some(created) = created {
+        conditions.renew(KIND, "True", "NewReplicaSetCreated", format!("Created new replica set \"{created}\""));
+    }
+    let was_complete = reason == "NewReplicaSetAvailable"
+        && old.replicas.unwrap_or_default() == old.updated_replicas.unwrap_or_default()
+        && created.is_none()
+        && new.replicas == new.updated_replicas;
+    if was_complete {
+        return None;
+    }
+    let advanced =
+        |count: fn(&DeploymentStatus) -> Option<i32>| count(new).unwrap_or_default() > count(old).unwrap_or_default();
+    let old_left =
+        |status: &DeploymentStatus| status.replicas.unwrap_or_default() - status.updated_replicas.unwrap_or_default();
+    let moving = advanced(|status| status.updated_replicas)
+        || old_left(new) < old_left(old)
+        || advanced(|status| status.ready_replicas)
+        || advanced(|status| status.available_replicas);
+    if complete {
+        let message = format!("ReplicaSet \"{name}\" has successfully progressed.");
+        conditions.set(KIND, "True", "NewReplicaSetAvailable", message);
+        return None;
+    }
+    if moving || conditions.get(KIND).is_none() {
+        conditions.renew(KIND, "True", "ReplicaSetUpdated", format!("ReplicaSet \"{name}\" is progressing."));
+    }
+    let since =
+        conditions.get(KIND).and_then(|known| known.last_update_time.as_ref()).map_or(conditions.now, |time| time.0);
+    let left = i64::from(deadline) - conditions.now.duration_since(since).as_secs();
+    if left > 0 {
+        return Some(Duration::from_secs(u64::try_from(left).unwrap_or_default()));
+    }
+    let message = format!("ReplicaSet \"{name}\" has timed out progressing.");
+    conditions.set(KIND, "False", "ProgressDeadlineExceeded", message);
+    None
+}
+
+/// Annotations a load generator gives its ReplicaSets, so that no controller has anything to add.
+pub fn set_annotations(replicas: i32, surge: i32) -> Value {
+    json!({DESIRED: replicas.to_string(), MAX: (replicas + surge).to_string(), REVISION: "1"})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_767_225_600 + second).unwrap()
+    }
+
+    fn view(wanted: i32, available: i32) -> SetView {
+        SetView {
+            name: "web-1".into(),
+            created: at(0),
+            is_new: true,
+            revision: 1,
+            wanted,
+            replicas: wanted,
+            ready: available,
+            available,
+            pods: wanted,
+            desired: None,
+            max: None,
+        }
+    }
+
+    #[test]
+    fn conditions_tell_the_rollout() {
+        let mut deployment: Deployment = serde_json::from_value(json!({
+            "metadata": {"name": "web", "generation": 3},
+            "spec": {"replicas": 2, "progressDeadlineSeconds": 10, "selector": {}, "template": {}},
+        }))
+        .unwrap();
+        let spec = deployment.spec.clone();
+        let mut told = Vec::new();
+        let steps = [(0, 0, Some("web-1")), (1, 0, None), (2, 1, None), (13, 1, None), (14, 2, None)];
+        for (second, available, created) in steps {
+            let (status, again) = status(&deployment, &spec, &[view(2, available)], created, Some(3), at(second));
+            let condition = |kind: &str| {
+                let found =
+                    status.conditions.iter().flatten().find(|condition| condition.type_.as_deref() == Some(kind));
+                found
+                    .map(|condition| {
+                        format!(
+                            "{} {}",
+                            condition.status.clone().unwrap_or_default(),
+                            condition.reason.clone().unwrap_or_default()
+                        )
+                    })
+                    .unwrap_or_default()
+            };
+            told.push(format!(
+                "{second}: {} | {} | {:?}",
+                condition("Available"),
+                condition("Progressing"),
+                again.map(|d| d.as_secs())
+            ));
+            deployment.status = Some(status);
+        }
+        insta::assert_snapshot!(told.join("\n"), @r"
+        0: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(10)
+        1: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(9)
+        2: False MinimumReplicasUnavailable | True ReplicaSetUpdated | Some(10)
+        13: False MinimumReplicasUnavailable | False ProgressDeadlineExceeded | None
+        14: True MinimumReplicasAvailable | True NewReplicaSetAvailable | None
+        ");
+    }
+}

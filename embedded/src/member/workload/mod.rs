@@ -1,0 +1,106 @@
+//! Workload controllers: what makes pods out of Deployments, StatefulSets, DaemonSets and Jobs.
+//!
+//! Every controller is a pure plan over what the stores hold and a small function that obeys it. Controllers see their own writes
+//! at once (see [`super::store`]), so plans need no expectations.
+
+pub mod cronjob;
+pub mod daemonset;
+pub mod deployment;
+pub mod job;
+pub mod pods;
+pub mod replicaset;
+pub mod revision;
+pub mod rollout;
+pub mod statefulset;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Resource;
+
+use crate::error::Result;
+
+use super::queue::{self, Queue};
+use super::store::{Index, Key, Stored};
+use super::world::{Objects, World};
+
+/// Keys of one controller.
+pub type Keys = Arc<Queue<Key>>;
+
+/// Starts all workload controllers.
+pub fn start(world: &Arc<World>) {
+    replicaset::start(world);
+    deployment::start(world);
+    statefulset::start(world);
+    daemonset::start(world);
+    job::start(world);
+    cronjob::start(world);
+}
+
+/// A queue that gets the key of every changed object of `store`.
+pub fn keys_of<K>(store: &Objects<K>) -> Keys
+where
+    K: Resource<DynamicType = ()> + Send + Sync + 'static,
+{
+    let keys = Keys::default();
+    let wanted = keys.clone();
+    store.on_change(move |old, new| match (new, old) {
+        (Some(object), _) => wanted.add(object.key()),
+        (None, Some(object)) => wanted.forget(&object.key()),
+        (None, None) => {}
+    });
+    keys
+}
+
+/// Adds the owner's key for every change of a pod that a `kind` controls.
+pub fn follow_pods(world: &World, kind: &'static str, keys: &Keys) {
+    let wanted = keys.clone();
+    world.pods.on_change(move |old, new| {
+        for pod in [old, new].into_iter().flatten() {
+            if let Some(owner) = pod.owner.as_ref().filter(|owner| &*owner.kind == kind) {
+                wanted.add(Key { namespace: pod.key.namespace.clone(), name: owner.name.as_ref().into() });
+            }
+        }
+    });
+}
+
+/// Adds every object of `store` in the namespace of an orphaned pod, which one of them may adopt.
+pub fn follow_orphans<K>(world: &World, store: &Objects<K>, keys: &Keys)
+where
+    K: Resource<DynamicType = ()> + Send + Sync + 'static,
+{
+    let (wanted, candidates) = (keys.clone(), Arc::downgrade(store));
+    world.pods.on_change(move |_, new| {
+        let (Some(pod), Some(candidates)) = (new.filter(|pod| pod.owner.is_none()), candidates.upgrade()) else {
+            return;
+        };
+        for object in candidates.by(&Index::Namespace(pod.key.namespace.clone())) {
+            wanted.add(object.key());
+        }
+    });
+}
+
+/// Runs a controller as one of the member's tasks.
+pub fn spawn<F>(
+    world: &Arc<World>,
+    name: &'static str,
+    keys: Keys,
+    at_once: usize,
+    work: impl Fn(Arc<World>, Key) -> F + Send + Sync + 'static,
+) where
+    F: Future<Output = Result<Option<Duration>>> + Send + 'static,
+{
+    let (shared, stop) = (world.clone(), world.stop.clone());
+    world.tasks.spawn(async move { queue::run(name, keys, at_once, stop, |key| work(shared.clone(), key)).await });
+}
+
+/// Zero is not written into a status, as Go's `omitempty` has it.
+pub fn nonzero(count: i32) -> Option<i32> {
+    (count != 0).then_some(count)
+}
+
+/// A collection's size as a status counts it.
+pub fn count<T>(items: impl IntoIterator<Item = T>) -> i32 {
+    i32::try_from(items.into_iter().count()).unwrap_or(i32::MAX)
+}

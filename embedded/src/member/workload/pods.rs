@@ -1,0 +1,143 @@
+//! Making, claiming and deleting the pods of a workload.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+use crate::member::informer::Object;
+use crate::member::pod::PodState;
+use crate::member::recorder::{Source, Subject};
+use crate::member::selector::Selector;
+use crate::member::store::{Index, Stored};
+use crate::member::world::World;
+
+/// Pods written at the same time for one workload.
+const AT_ONCE: usize = 16;
+
+/// The workload that pods belong to.
+#[derive(Debug, Clone)]
+pub struct Parent {
+    pub subject: Subject,
+    pub source: Source,
+}
+
+impl Parent {
+    pub fn new<K>(object: &Object<K>, api_version: &'static str, kind: &'static str, component: &'static str) -> Self
+    where
+        K: Resource<DynamicType = ()> + Send + Sync + 'static,
+    {
+        Self {
+            subject: Subject::new(api_version, kind, object.key(), object.uid()),
+            source: Source { component, host: None },
+        }
+    }
+
+    /// A controlling owner reference.
+    pub fn reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: self.subject.api_version.into(),
+            kind: self.subject.kind.into(),
+            name: self.subject.key.name.to_string(),
+            uid: self.subject.uid.to_string(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }
+    }
+
+    pub fn record(&self, world: &World, warning: bool, reason: &'static str, message: impl Into<String>) {
+        world.recorder.record(self.subject.clone(), self.source.clone(), warning, reason, message);
+    }
+}
+
+/// A pod as its template says, with a generated name.
+pub fn from_template(parent: &Parent, template: &PodTemplateSpec) -> Pod {
+    let meta = template.metadata.clone().unwrap_or_default();
+    Pod {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-", parent.subject.key.name)),
+            namespace: Some(parent.subject.key.namespace.to_string()),
+            labels: meta.labels,
+            annotations: meta.annotations,
+            finalizers: meta.finalizers,
+            owner_references: Some(vec![parent.reference()]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}
+
+/// Creates pods. The first failure ends it; what was created stays.
+pub async fn create(world: &World, parent: &Parent, pods: Vec<Pod>) -> Result<()> {
+    let api = world.api::<Pod>(&parent.subject.key.namespace);
+    let mut outcomes = futures::stream::iter(pods)
+        .map(|pod| {
+            let api = api.clone();
+            async move { api.create(&PostParams::default(), &pod).await }
+        })
+        .buffer_unordered(AT_ONCE);
+    let mut failure = None;
+    while let Some(outcome) = outcomes.next().await {
+        match outcome {
+            Ok(pod) => {
+                let pod = world.saw_pod(pod);
+                parent.record(world, false, "SuccessfulCreate", format!("Created pod: {}", pod.key.name));
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    let Some(error) = failure else { return Ok(()) };
+    if !matches!(&error, kube::Error::Api(status) if status.code == 404) {
+        parent.record(world, true, "FailedCreate", format!("Error creating: {error}"));
+    }
+    Err(Error::api(format!("create pods of {}", parent.subject.key))(error))
+}
+
+/// Deletes pods with their own grace period.
+pub async fn delete(world: &World, parent: &Parent, pods: &[Arc<PodState>]) -> Result<()> {
+    let mut outcomes = futures::stream::iter(pods.to_vec())
+        .map(|pod| async move {
+            let outcome = world.delete_pod(&pod.key, &pod.uid, None).await;
+            (pod, outcome)
+        })
+        .buffer_unordered(AT_ONCE);
+    while let Some((pod, outcome)) = outcomes.next().await {
+        outcome?;
+        parent.record(world, false, "SuccessfulDelete", format!("Deleted pod: {}", pod.key.name));
+    }
+    Ok(())
+}
+
+/// The pods a workload controls, after adopting matching orphans and releasing pods that match no longer.
+pub async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting: bool) -> Result<Vec<Arc<PodState>>> {
+    let mut claimed = Vec::new();
+    for pod in world.pods.owned(&parent.subject.uid) {
+        if selector.matches(&pod.labels) {
+            claimed.push(pod);
+        } else if pod.deletion.is_none() {
+            set_owner(world, &pod, Value::Null).await?;
+        }
+    }
+    if deleting || selector.is_empty() {
+        return Ok(claimed);
+    }
+    for pod in world.pods.by(&Index::Orphan(parent.subject.key.namespace.clone())) {
+        if pod.is_active() && selector.matches(&pod.labels) {
+            claimed.push(set_owner(world, &pod, json!([parent.reference()])).await?);
+        }
+    }
+    Ok(claimed)
+}
+
+async fn set_owner(world: &World, pod: &PodState, owners: Value) -> Result<Arc<PodState>> {
+    let patch = json!({"metadata": {"uid": &*pod.uid, "ownerReferences": owners}});
+    let api = world.api::<Pod>(&pod.key.namespace);
+    let patched = api.patch(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    Ok(world.saw_pod(patched.map_err(Error::api(format!("change owner of pod {}", pod.key)))?))
+}

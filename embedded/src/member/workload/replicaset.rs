@@ -1,0 +1,185 @@
+//! ReplicaSets: as many active pods as wanted.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::error::{Error, Result};
+use crate::member::pod::{Phase, PodState};
+use crate::member::selector::Selector;
+use crate::member::store::Key;
+use crate::member::world::World;
+
+use super::pods::{self, Parent};
+use super::{count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
+
+/// More pods than this are not created or deleted in one go.
+const BURST: usize = 500;
+
+pub fn start(world: &Arc<World>) {
+    let keys = keys_of(&world.replica_sets);
+    follow_pods(world, "ReplicaSet", &keys);
+    follow_orphans(world, &world.replica_sets, &keys);
+    spawn(world, "replicaset", keys, 8, |world, key| async move { reconcile(&world, &key).await });
+}
+
+/// What to do to have `want` active pods.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub create: usize,
+    pub delete: Vec<Arc<PodState>>,
+}
+
+/// Which pods to create or delete. Deleted first: those that lose the least, as kube ranks them.
+pub fn plan(want: i32, pods: &[Arc<PodState>]) -> Plan {
+    let mut active: Vec<&Arc<PodState>> = pods.iter().filter(|pod| pod.is_active()).collect();
+    let want = usize::try_from(want).unwrap_or_default();
+    if active.len() <= want {
+        return Plan { create: (want - active.len()).min(BURST), delete: Vec::new() };
+    }
+    let mut crowd: HashMap<&str, usize> = HashMap::new();
+    for pod in &active {
+        *crowd.entry(pod.node.as_deref().unwrap_or_default()).or_default() += 1;
+    }
+    active.sort_by_key(|pod| {
+        let phase = match pod.phase {
+            Phase::Pending => 0,
+            Phase::Unknown => 1,
+            _ => 2,
+        };
+        let cost: i64 = pod
+            .annotations
+            .get("controller.kubernetes.io/pod-deletion-cost")
+            .and_then(|cost| cost.parse().ok())
+            .unwrap_or_default();
+        let doubled = crowd.get(pod.node.as_deref().unwrap_or_default()).copied().unwrap_or_default();
+        (
+            pod.node.is_some(),
+            phase,
+            pod.is_ready(),
+            cost,
+            Reverse(doubled),
+            Reverse(pod.ready_since),
+            Reverse(pod.restarts()),
+            Reverse(pod.created),
+            pod.key.clone(),
+        )
+    });
+    let surplus = (active.len() - want).min(BURST);
+    Plan { create: 0, delete: active.into_iter().take(surplus).cloned().collect() }
+}
+
+/// The status that pods add up to.
+pub fn status(set: &ReplicaSet, pods: &[Arc<PodState>], failure: Option<&str>, now: Timestamp) -> ReplicaSetStatus {
+    let spec = set.spec.clone();
+    let wait = i64::from(spec.min_ready_seconds.unwrap_or_default());
+    let template =
+        spec.template.and_then(|template| template.metadata).and_then(|meta| meta.labels).unwrap_or_default();
+    let active = || pods.iter().filter(|pod| pod.is_active());
+    let labeled = active().filter(|pod| template.iter().all(|(name, value)| pod.labels.get(name) == Some(value)));
+    let mut conditions = set.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    match failure {
+        None => conditions.retain(|condition| condition.type_.as_deref() != Some("ReplicaFailure")),
+        Some(message) if !conditions.iter().any(|condition| condition.type_.as_deref() == Some("ReplicaFailure")) => {
+            conditions.push(ReplicaSetCondition {
+                last_transition_time: Some(Time(now)),
+                message: Some(message.to_owned()),
+                reason: Some("FailedCreate".into()),
+                status: Some("True".into()),
+                type_: Some("ReplicaFailure".into()),
+            });
+        }
+        Some(_) => {}
+    }
+    ReplicaSetStatus {
+        replicas: count(active()),
+        fully_labeled_replicas: nonzero(count(labeled)),
+        ready_replicas: nonzero(count(active().filter(|pod| pod.is_ready()))),
+        available_replicas: nonzero(count(active().filter(|pod| pod.is_available(wait, now)))),
+        observed_generation: set.metadata.generation,
+        conditions: (!conditions.is_empty()).then_some(conditions),
+        ..ReplicaSetStatus::default()
+    }
+}
+
+/// When the next ready pod becomes available.
+pub fn next_available<'a>(
+    pods: impl IntoIterator<Item = &'a Arc<PodState>>,
+    min_ready_seconds: i32,
+    now: Timestamp,
+) -> Option<Duration> {
+    let wait = i64::from(min_ready_seconds);
+    let left = |pod: &Arc<PodState>| pod.ready_since.map(|since| wait - (now.as_second() - since.as_second()));
+    let soonest = pods.into_iter().filter_map(left).filter(|left| *left > 0).min()?;
+    Some(Duration::from_secs(u64::try_from(soonest).unwrap_or_default()))
+}
+
+async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
+    let Some(set) = world.replica_sets.get(key) else { return Ok(None) };
+    let parent = Parent::new(&set, "apps/v1", "ReplicaSet", "replicaset-controller");
+    let spec = &set.spec;
+    let deleting = set.metadata.deletion_timestamp.is_some();
+    let selector = Selector::new(&spec.selector);
+    let mut pods = pods::claim(world, &parent, &selector, deleting).await?;
+    let mut failure: Option<Error> = None;
+    if !deleting {
+        let plan = plan(spec.replicas.unwrap_or(1), &pods);
+        let template = spec.template.clone().unwrap_or_default();
+        let wanted = (0..plan.create).map(|_| pods::from_template(&parent, &template)).collect::<Vec<_>>();
+        if !wanted.is_empty() {
+            failure = pods::create(world, &parent, wanted).await.err();
+        }
+        pods::delete(world, &parent, &plan.delete).await?;
+        if plan.create > 0 || !plan.delete.is_empty() {
+            pods = world.pods.owned(&parent.subject.uid);
+        }
+    }
+    let now = Timestamp::now();
+    let message = failure.as_ref().map(ToString::to_string);
+    let status = status(&set, &pods, message.as_deref(), now);
+    world.set_status(&world.replica_sets, &set, set.status.as_ref(), &status).await?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(next_available(&pods, spec.min_ready_seconds.unwrap_or_default(), now)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::member::pod::Interner;
+
+    fn pod(name: &str, node: Option<&str>, ready: bool, cost: &str) -> Arc<PodState> {
+        let status = if ready { "True" } else { "False" };
+        let pod = json!({
+            "metadata": {"name": name, "uid": name, "annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}},
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"phase": if node.is_some() { "Running" } else { "Pending" }, "conditions": [
+                {"type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        });
+        Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()))
+    }
+
+    #[test]
+    fn the_least_useful_pods_go_first() {
+        let pods = [
+            pod("costly", Some("a"), true, "5"),
+            pod("ready-a1", Some("a"), true, "0"),
+            pod("ready-b", Some("b"), true, "0"),
+            pod("unready", Some("b"), false, "0"),
+            pod("unbound", None, false, "0"),
+            pod("ready-a2", Some("a"), true, "0"),
+        ];
+        let order: Vec<_> = plan(0, &pods).delete.iter().map(|pod| pod.key.name.to_string()).collect();
+        assert_eq!(order, ["unbound", "unready", "ready-a1", "ready-a2", "ready-b", "costly"]);
+        assert_eq!(plan(9, &pods).create, 3);
+        assert_eq!(plan(5, &pods).delete.len(), 1);
+    }
+}

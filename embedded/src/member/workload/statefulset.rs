@@ -1,0 +1,330 @@
+//! StatefulSets: one pod per ordinal, in order or all at once, with its own claims.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetStatus};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::json;
+
+use crate::error::Result;
+use crate::member::pod::PodState;
+use crate::member::selector::Selector;
+use crate::member::store::Key;
+use crate::member::world::World;
+
+use super::pods::{self, Parent};
+use super::revision::{self, HASH_LABEL, Revisions};
+use super::{count, follow_orphans, follow_pods, keys_of, nonzero, replicaset, spawn};
+
+pub fn start(world: &Arc<World>) {
+    let keys = keys_of(&world.stateful_sets);
+    follow_pods(world, "StatefulSet", &keys);
+    follow_orphans(world, &world.stateful_sets, &keys);
+    spawn(world, "statefulset", keys, 8, |world, key| async move { reconcile(&world, &key).await });
+}
+
+/// What a StatefulSet asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wishes {
+    pub first: i32,
+    pub replicas: i32,
+    /// Neither waits for the other (`podManagementPolicy: Parallel`).
+    pub parallel: bool,
+    /// `updateStrategy: OnDelete`
+    pub on_delete: bool,
+    /// Ordinals below keep the old revision.
+    pub partition: i32,
+    pub min_ready_seconds: i64,
+}
+
+impl Wishes {
+    pub fn new(spec: &StatefulSetSpec) -> Self {
+        let strategy = spec.update_strategy.clone().unwrap_or_default();
+        Self {
+            first: spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or_default(),
+            replicas: spec.replicas.unwrap_or(1),
+            parallel: spec.pod_management_policy.as_deref() == Some("Parallel"),
+            on_delete: strategy.type_.as_deref() == Some("OnDelete"),
+            partition: strategy.rolling_update.and_then(|rolling| rolling.partition).unwrap_or_default(),
+            min_ready_seconds: i64::from(spec.min_ready_seconds.unwrap_or_default()),
+        }
+    }
+}
+
+/// One pod of the set.
+#[derive(Debug, Clone)]
+pub struct Member {
+    pub ordinal: i32,
+    pub pod: Arc<PodState>,
+    pub updated: bool,
+}
+
+/// The next moves.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Ordinals to create, and whether with the new revision.
+    pub create: Vec<(i32, bool)>,
+    pub delete: Vec<Arc<PodState>>,
+}
+
+/// Decides what may happen now: creations from the lowest ordinal, deletions and updates from the highest.
+pub fn plan(wishes: &Wishes, members: &[Member], now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    let by_ordinal: BTreeMap<i32, &Member> = members.iter().map(|member| (member.ordinal, member)).collect();
+    let healthy = |member: &Member| member.pod.is_active() && member.pod.is_available(wishes.min_ready_seconds, now);
+    let wanted = wishes.first..wishes.first + wishes.replicas;
+    for ordinal in wanted.clone() {
+        match by_ordinal.get(&ordinal) {
+            None => {
+                plan.create.push((ordinal, ordinal >= wishes.partition || members.iter().all(|member| member.updated)))
+            }
+            Some(member) if member.pod.phase.is_terminal() && member.pod.deletion.is_none() => {
+                plan.delete.push(member.pod.clone());
+            }
+            Some(member) if healthy(member) => continue,
+            Some(_) => {}
+        }
+        if !wishes.parallel {
+            return plan;
+        }
+    }
+    for (ordinal, member) in by_ordinal.iter().rev() {
+        if wanted.contains(ordinal) {
+            continue;
+        }
+        if member.pod.deletion.is_none() {
+            plan.delete.push(member.pod.clone());
+        }
+        if !wishes.parallel {
+            return plan;
+        }
+    }
+    if wishes.on_delete || !plan.create.is_empty() {
+        return plan;
+    }
+    for ordinal in wanted.rev().filter(|ordinal| *ordinal >= wishes.partition) {
+        let Some(member) = by_ordinal.get(&ordinal) else { break };
+        if !member.updated && member.pod.deletion.is_none() {
+            plan.delete.push(member.pod.clone());
+            break;
+        }
+        if !healthy(member) {
+            break;
+        }
+    }
+    plan
+}
+
+async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
+    let Some(set) = world.stateful_sets.get(key) else { return Ok(None) };
+    let spec = &set.spec;
+    if set.metadata.deletion_timestamp.is_some() {
+        return Ok(None);
+    }
+    let parent = Parent::new(&set, "apps/v1", "StatefulSet", "statefulset-controller");
+    let selector = Selector::new(&spec.selector);
+    let labels = json!(spec.selector.match_labels.clone().unwrap_or_default());
+    let revisions = Revisions::of(world, &parent, &spec.template, &labels).await?;
+    let update = revision::name(&revisions.current).to_owned();
+    let old = set.status.clone().unwrap_or_default();
+    let current = old
+        .current_revision
+        .clone()
+        .filter(|name| revisions.template(name).is_some())
+        .unwrap_or_else(|| update.clone());
+
+    let wishes = Wishes::new(spec);
+    let now = Timestamp::now();
+    let held = pods::claim(world, &parent, &selector, false).await?;
+    let step = plan(&wishes, &members(&parent, &held, &update), now);
+    for (ordinal, updated) in &step.create {
+        let name = if *updated { &update } else { &current };
+        let template = revisions.template(name).unwrap_or_else(|| spec.template.clone());
+        ensure_claims(world, &parent, spec, *ordinal).await?;
+        let pod = new_pod(&parent, spec, &template, *ordinal, name);
+        pods::create(world, &parent, vec![pod]).await?;
+    }
+    pods::delete(world, &parent, &step.delete).await?;
+
+    let held = world.pods.owned(&parent.subject.uid);
+    let status = status(&set, &members(&parent, &held, &update), &wishes, &current, &update, now);
+    world.set_status(&world.stateful_sets, &set, set.status.as_ref(), &status).await?;
+    let in_use = |name: &str| {
+        [&current, &update].iter().any(|known| *known == name)
+            || held.iter().any(|pod| pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == name))
+    };
+    revisions.trim(world, spec.revision_history_limit.unwrap_or(10), in_use).await?;
+    Ok(replicaset::next_available(&held, spec.min_ready_seconds.unwrap_or_default(), now))
+}
+
+fn members(parent: &Parent, pods: &[Arc<PodState>], update: &str) -> Vec<Member> {
+    let prefix = format!("{}-", parent.subject.key.name);
+    let member = |pod: &Arc<PodState>| {
+        let ordinal = pod.key.name.strip_prefix(&prefix)?.parse().ok()?;
+        let updated = pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == update);
+        Some(Member { ordinal, pod: pod.clone(), updated })
+    };
+    pods.iter().filter_map(member).collect()
+}
+
+fn new_pod(parent: &Parent, spec: &StatefulSetSpec, template: &PodTemplateSpec, ordinal: i32, revision: &str) -> Pod {
+    let name = format!("{}-{ordinal}", parent.subject.key.name);
+    let mut pod = pods::from_template(parent, template);
+    pod.metadata.generate_name = None;
+    pod.metadata.name = Some(name.clone());
+    let labels = pod.metadata.labels.get_or_insert_default();
+    labels.insert(HASH_LABEL.into(), revision.into());
+    labels.insert("statefulset.kubernetes.io/pod-name".into(), name.clone());
+    labels.insert("apps.kubernetes.io/pod-index".into(), ordinal.to_string());
+    let pod_spec = pod.spec.get_or_insert_default();
+    pod_spec.hostname = Some(name);
+    pod_spec.subdomain = spec.service_name.clone().filter(|name| !name.is_empty());
+    let claims = spec.volume_claim_templates.as_deref().unwrap_or_default();
+    if !claims.is_empty() {
+        let volumes = pod_spec.volumes.get_or_insert_default();
+        for claim in claims {
+            let volume = claim.metadata.name.clone().unwrap_or_default();
+            volumes.retain(|known| known.name != volume);
+            volumes.push(Volume {
+                persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                    claim_name: claim_name(parent, &volume, ordinal),
+                    read_only: None,
+                }),
+                name: volume,
+                ..Volume::default()
+            });
+        }
+    }
+    pod
+}
+
+fn claim_name(parent: &Parent, template: &str, ordinal: i32) -> String {
+    format!("{template}-{}-{ordinal}", parent.subject.key.name)
+}
+
+async fn ensure_claims(world: &World, parent: &Parent, spec: &StatefulSetSpec, ordinal: i32) -> Result<()> {
+    for template in spec.volume_claim_templates.iter().flatten() {
+        let volume = template.metadata.name.clone().unwrap_or_default();
+        let mut claim: PersistentVolumeClaim = template.clone();
+        let name = claim_name(parent, &volume, ordinal);
+        if world.claims.get(&Key::new(&parent.subject.key.namespace, &name)).is_some() {
+            continue;
+        }
+        claim.metadata.name = Some(name);
+        claim.metadata.namespace = Some(parent.subject.key.namespace.to_string());
+        claim.metadata.labels.get_or_insert_default().extend(spec.selector.match_labels.clone().unwrap_or_default());
+        claim.status = None;
+        let retention = spec.persistent_volume_claim_retention_policy.as_ref();
+        if retention.and_then(|policy| policy.when_deleted.as_deref()) == Some("Delete") {
+            let owner = OwnerReference { controller: None, block_owner_deletion: None, ..parent.reference() };
+            claim.metadata.owner_references = Some(vec![owner]);
+        }
+        match world.create(&world.claims, &claim).await {
+            Err(error) if !error.is_conflict() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn status(
+    set: &StatefulSet,
+    members: &[Member],
+    wishes: &Wishes,
+    current: &str,
+    update: &str,
+    now: Timestamp,
+) -> StatefulSetStatus {
+    let old = set.status.clone().unwrap_or_default();
+    let with = |revision: &str| {
+        count(members.iter().filter(|member| {
+            member.pod.deletion.is_none() && member.pod.labels.get(HASH_LABEL).is_some_and(|hash| hash == revision)
+        }))
+    };
+    let ready = count(members.iter().filter(|member| member.pod.is_ready()));
+    let available = members.iter().filter(|member| member.pod.is_available(wishes.min_ready_seconds, now));
+    let replicas = count(members.iter());
+    let updated = with(update);
+    let done =
+        !wishes.on_delete && updated == wishes.replicas && ready == wishes.replicas && replicas == wishes.replicas;
+    let current = if done && wishes.partition <= wishes.first { update } else { current };
+    StatefulSetStatus {
+        replicas,
+        ready_replicas: nonzero(ready),
+        available_replicas: Some(count(available)),
+        current_replicas: nonzero(with(current)),
+        updated_replicas: nonzero(updated),
+        current_revision: Some(current.to_owned()),
+        update_revision: Some(update.to_owned()),
+        collision_count: Some(old.collision_count.unwrap_or_default()),
+        observed_generation: set.metadata.generation,
+        conditions: old.conditions,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::member::pod::Interner;
+
+    /// `0r` ready, `1` not ready, `2t` terminating, `3f` failed; `*` has the new revision.
+    fn members(text: &str) -> Vec<Member> {
+        text.split_whitespace()
+            .map(|word| {
+                let ordinal = word.trim_end_matches(['r', 't', 'f', '*']).parse().unwrap();
+                let ready = if word.contains('r') { "True" } else { "False" };
+                let pod = json!({
+                    "metadata": {"name": word, "uid": word,
+                        "deletionTimestamp": word.contains('t').then_some("2026-01-01T00:00:00Z")},
+                    "spec": {"containers": []},
+                    "status": {"phase": if word.contains('f') { "Failed" } else { "Running" }, "conditions": [
+                        {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+                });
+                let pod = Arc::new(Interner::default().pod(serde_json::from_value(pod).unwrap()));
+                Member { ordinal, pod, updated: word.contains('*') }
+            })
+            .collect()
+    }
+
+    #[rstest::rstest]
+    #[case("", 3, "", "0", "")]
+    #[case("", 3, "0*", "", "")]
+    #[case("", 3, "0r*", "1", "")]
+    #[case("parallel", 3, "", "0 1 2", "")]
+    #[case("", 3, "0r* 1t* 2r*", "", "")]
+    #[case("", 3, "0r* 1f* 2r*", "", "1f*")]
+    #[case("", 1, "0r* 1r* 2r*", "", "2r*")]
+    #[case("", 1, "0r* 1r* 2t*", "", "")]
+    #[case("parallel", 1, "0r* 1r* 2t*", "", "1r*")]
+    #[case("", 3, "0r 1r 2r", "", "2r")]
+    #[case("", 3, "0r 1r 2r*", "", "1r")]
+    #[case("", 3, "0r 1r 2*", "", "")]
+    #[case("partition", 3, "0r 1r 2r*", "", "")]
+    #[case("ondelete", 3, "0r 1r 2r", "", "")]
+    fn moves(
+        #[case] mode: &str,
+        #[case] replicas: i32,
+        #[case] pods: &str,
+        #[case] create: &str,
+        #[case] delete: &str,
+    ) {
+        let wishes = Wishes {
+            first: 0,
+            replicas,
+            parallel: mode == "parallel",
+            on_delete: mode == "ondelete",
+            partition: if mode == "partition" { 2 } else { 0 },
+            min_ready_seconds: 0,
+        };
+        let plan = plan(&wishes, &members(pods), Timestamp::now());
+        let created: Vec<_> = plan.create.iter().map(|(ordinal, _)| ordinal.to_string()).collect();
+        let deleted: Vec<_> = plan.delete.iter().map(|pod| pod.key.name.to_string()).collect();
+        assert_eq!((created.join(" "), deleted.join(" ")), (create.to_owned(), delete.to_owned()));
+    }
+}
