@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
+use crate::table::Printer;
 
 mod convert;
 mod defaults;
@@ -66,6 +67,7 @@ fn resource(group: &'static str, version: &'static str, line: &'static str) -> O
         scale: None,
         storage_version: if group == "autoscaling" { "v2".into() } else { version.to_owned() },
         storage_group: if group == "events.k8s.io" { String::new() } else { group.to_owned() },
+        printer: Printer::built_in(group, kind),
         strategy: Arc::new(BuiltinStrategy::new(group, version, kind)),
     })
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Errors, Value, at, config, dns1123_label, dns1123_subdomain, flag, items, json, number, port, port_name,
-    port_number, qualified_name, resources, set, text, unset,
+    Errors, Value, at, config, dns1123_label, flag, items, json, number, port, port_name, port_number, qualified_name,
+    resources, set, text, unset,
 };
 
 /// What a container is part of.
