@@ -1,1 +1,303 @@
-//! APIService: availability, proxying to extension servers, merged discovery.
+//! The aggregation layer: API groups served by other servers, registered as APIServices.
+//!
+//! [`Aggregator`] keeps the table of remote services (from APIService objects), checks whether they answer, proxies requests to
+//! them as the calling user, and contributes their groups to discovery. It also registers the groups this server serves itself
+//! as local APIServices. Read by `http/` through [`crate::http::delegate::Delegate`].
+
+pub mod authentication;
+mod availability;
+mod discovery;
+mod local;
+mod proxy;
+pub mod service;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use axum::body::Body;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::availability::Finding;
+use self::service::{GROUP, PLURAL, Remote};
+use crate::crd::controller::context;
+use crate::crd::definition;
+use crate::crd::names::Condition;
+use crate::error::Error;
+use crate::http::delegate::Delegate;
+use crate::outbound::Outbound;
+use crate::registry::options::WriteOptions;
+use crate::registry::resource::Gvr;
+use crate::registry::strategy::UserInfo;
+use crate::registry::{Change, Edit, Registry};
+use crate::status::{ApiResult, Reason};
+use crate::storage::ResourceKey;
+
+/// How often a service that answers is checked.
+const CHECK_EVERY: Duration = Duration::from_secs(30);
+/// How soon one that does not is tried again, at first and at most.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(15);
+
+/// A remote service with what is known of it.
+#[derive(Debug, Clone)]
+struct Known {
+    remote: Remote,
+    available: bool,
+    /// `APIGroupDiscovery` version entry of the last good answer.
+    discovered: Option<Value>,
+}
+
+/// Remote services by (group, version).
+type Services = BTreeMap<(String, String), Known>;
+
+/// See the module.
+pub struct Aggregator {
+    registry: Arc<Registry>,
+    outbound: Arc<Outbound>,
+    services: ArcSwap<Services>,
+    /// Tunnels of upgraded connections.
+    tunnels: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// When a service is checked next, and after how long again if that fails.
+struct Schedule {
+    at: Instant,
+    backoff: Duration,
+}
+
+impl Aggregator {
+    /// Installs the strategy of APIServices. Nothing runs before [`Self::run`].
+    pub fn new(registry: Arc<Registry>, outbound: Arc<Outbound>, stop: CancellationToken) -> ApiResult<Arc<Self>> {
+        let builtin = registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
+        registry.catalog.install(vec![service::resource(&builtin)]);
+        let aggregator =
+            Self { registry, outbound, services: ArcSwap::default(), tunnels: TaskTracker::new(), stop };
+        aggregator.reload();
+        Ok(Arc::new(aggregator))
+    }
+
+    /// Runs until cancelled; then waits for open tunnels to close.
+    pub async fn run(self: Arc<Self>) {
+        let table = ResourceKey::new(GROUP, PLURAL);
+        let mut schedule: BTreeMap<(String, String), Schedule> = BTreeMap::new();
+        let mut checks: JoinSet<((String, String), Finding)> = JoinSet::new();
+        let mut under_way: BTreeSet<(String, String)> = BTreeSet::new();
+        let mut catalog = self.registry.catalog.subscribe();
+        'restart: loop {
+            let mut watcher = match self.registry.store.watch(&table, self.registry.store.revision()) {
+                Ok(watcher) => watcher,
+                Err(error) => {
+                    tracing::error!(%error, "API services cannot be watched");
+                    break;
+                }
+            };
+            self.register_local().await;
+            self.plan_checks(&mut schedule);
+            loop {
+                let now = Instant::now();
+                for (key, due) in &mut schedule {
+                    if due.at > now || under_way.contains(key) {
+                        continue;
+                    }
+                    if let Some(known) = self.services.load().get(key).cloned() {
+                        let (outbound, key) = (self.outbound.clone(), key.clone());
+                        under_way.insert(key.clone());
+                        checks.spawn(async move { (key, availability::check(&outbound, &known.remote).await) });
+                    }
+                }
+                let next = schedule.iter().filter(|(key, _)| !under_way.contains(*key)).map(|(_, s)| s.at).min();
+                let timer = async {
+                    match next {
+                        Some(at) => tokio::time::sleep_until(at).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = self.stop.cancelled() => break 'restart,
+                    changed = catalog.changed() => {
+                        if changed.is_err() {
+                            break 'restart;
+                        }
+                        self.register_local().await;
+                    }
+                    changes = watcher.next() => match changes {
+                        Ok(_) => self.plan_checks(&mut schedule),
+                        Err(Error::Expired { .. }) => continue 'restart,
+                        Err(error) => {
+                            tracing::debug!(%error, "API services are no longer watched");
+                            break 'restart;
+                        }
+                    },
+                    Some(done) = checks.join_next(), if !checks.is_empty() => {
+                        if let Ok((key, finding)) = done {
+                            under_way.remove(&key);
+                            self.record(&key, finding, &mut schedule).await;
+                        }
+                    }
+                    () = timer => {}
+                }
+            }
+        }
+        self.tunnels.close();
+        self.tunnels.wait().await;
+    }
+
+    /// Reads the table; new and changed services are checked at once, gone ones forgotten.
+    fn plan_checks(&self, schedule: &mut BTreeMap<(String, String), Schedule>) {
+        let before = self.services.load_full();
+        self.reload();
+        let services = self.services.load();
+        schedule.retain(|key, _| services.contains_key(key));
+        for (key, known) in services.iter() {
+            if before.get(key).is_none_or(|old| old.remote != known.remote) || !schedule.contains_key(key) {
+                schedule.insert(key.clone(), Schedule { at: Instant::now(), backoff: RETRY_FIRST });
+            }
+        }
+    }
+
+    fn reload(&self) {
+        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, 0);
+        let records = listing.map(|l| l.records).unwrap_or_default();
+        let before = self.services.load_full();
+        let mut services = Services::new();
+        for object in records.iter().filter_map(|r| r.body.value(r.revision).ok()) {
+            let Some(remote) = Remote::of(&object) else { continue };
+            let key = (remote.group.clone(), remote.version.clone());
+            let old = before.get(&key).filter(|old| old.remote == remote);
+            let known = old.cloned().unwrap_or(Known { remote, available: false, discovered: None });
+            services.insert(key, known);
+        }
+        self.services.store(Arc::new(services));
+    }
+
+    /// Takes a finding into the table and the object's status.
+    async fn record(&self, key: &(String, String), finding: Finding, schedule: &mut BTreeMap<(String, String), Schedule>) {
+        let available = finding.condition.status == "True";
+        let mut name = None;
+        self.services.rcu(|services| {
+            let mut next = Services::clone(services);
+            if let Some(known) = next.get_mut(key) {
+                name = Some(known.remote.name.clone());
+                known.available = available;
+                if finding.discovered.is_some() {
+                    known.discovered.clone_from(&finding.discovered);
+                }
+            }
+            next
+        });
+        if let Some(due) = schedule.get_mut(key) {
+            let wait = if available { CHECK_EVERY } else { due.backoff };
+            due.backoff = if available { RETRY_FIRST } else { (due.backoff * 2).min(RETRY_MAX) };
+            due.at = Instant::now() + wait;
+        }
+        if let Some(name) = name
+            && let Err(error) = self.set_condition(&name, finding.condition).await
+            && !error.is(Reason::NotFound)
+        {
+            tracing::warn!(%error, service = name, "availability not written");
+        }
+    }
+
+    async fn set_condition(&self, name: &str, condition: Condition) -> ApiResult<()> {
+        let resource = self.registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
+        let current = self.registry.get(&resource, "", name).await?;
+        let now = jiff::Timestamp::now();
+        if !condition.set(&mut current.clone(), now) {
+            return Ok(());
+        }
+        let edit = Edit(Arc::new(move |live: &mut Value| {
+            condition.set(live, now);
+            Ok(())
+        }));
+        let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
+        let ctx = context("status");
+        self.registry.update(&resource, &ctx, name, &Change::Edit(edit), &options, &mut Vec::new()).await?;
+        Ok(())
+    }
+
+    /// Makes the local APIServices equal to what the catalog serves.
+    async fn register_local(&self) {
+        let resource = match self.registry.resource(&Gvr::new(GROUP, "v1", PLURAL)) {
+            Ok(resource) => resource,
+            Err(error) => {
+                tracing::error!(%error, "API services are not served");
+                return;
+            }
+        };
+        let served = self.registry.catalog.served();
+        let custom = self.custom_groups();
+        let wanted = local::wanted(served.iter().map(|r| (r.gvr.group.as_str(), r.gvr.version.as_str())), &custom);
+        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, 0);
+        let records = listing.map(|l| l.records).unwrap_or_default();
+        let existing: Vec<Value> = records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect();
+        let plan = local::plan(&wanted, &existing);
+        let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
+        for object in plan.create {
+            let created = self.registry.create(&resource, &context(""), object, &options, &mut Vec::new()).await;
+            if let Err(error) = created.map(drop)
+                && !error.is(Reason::AlreadyExists)
+            {
+                tracing::warn!(%error, "local API service not registered");
+            }
+        }
+        for name in plan.delete {
+            let gone = self.registry.delete(&resource, &context(""), &name, &Default::default(), &mut Vec::new()).await;
+            if let Err(error) = gone.map(drop)
+                && !error.is(Reason::NotFound)
+            {
+                tracing::warn!(%error, service = name, "local API service not removed");
+            }
+        }
+    }
+
+    /// Groups that come from definitions: their APIServices may be removed again.
+    fn custom_groups(&self) -> BTreeSet<String> {
+        let table = ResourceKey::new(definition::GROUP, definition::PLURAL);
+        let records = self.registry.store.list(&table, "", None, None, 0).map(|l| l.records).unwrap_or_default();
+        let objects = records.iter().filter_map(|r| r.body.value(r.revision).ok());
+        objects.map(|o| definition::Definition(&o).group().to_owned()).collect()
+    }
+}
+
+#[async_trait]
+impl Delegate for Aggregator {
+    fn claims(&self, group: &str, version: &str) -> bool {
+        self.services.load().contains_key(&(group.to_owned(), version.to_owned()))
+    }
+
+    async fn serve(&self, user: &UserInfo, request: http::Request<Body>) -> http::Response<Body> {
+        let (group, version) = proxy::group_version(request.uri().path());
+        let known = self.services.load().get(&(group.to_owned(), version.to_owned())).cloned();
+        match known {
+            Some(known) if known.available => proxy::serve(&self.outbound, &self.tunnels, &self.stop, &known.remote, user, request).await,
+            _ => proxy::unavailable("service unavailable"),
+        }
+    }
+
+    fn discovery(&self) -> Vec<Value> {
+        discovery::groups(self.services.load().values().map(|known| {
+            let stale = json!({"version": known.remote.version, "freshness": "Stale"});
+            let entry = match (&known.discovered, known.available) {
+                (Some(entry), true) => entry.clone(),
+                (Some(entry), false) => {
+                    let mut entry = entry.clone();
+                    entry["freshness"] = "Stale".into();
+                    entry
+                }
+                (None, _) => stale,
+            };
+            (&known.remote, entry)
+        }))
+    }
+}

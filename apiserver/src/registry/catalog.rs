@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::registry::resource::{Gvr, ResourceInfo, ResourceRef};
 
@@ -53,6 +54,7 @@ impl Served {
 pub struct Catalog {
     served: ArcSwap<Served>,
     change: Mutex<()>,
+    changed: watch::Sender<u64>,
 }
 
 impl Catalog {
@@ -72,6 +74,11 @@ impl Catalog {
 
     pub fn get(&self, gvr: &Gvr) -> Option<ResourceRef> {
         self.served.load().get(gvr).cloned()
+    }
+
+    /// Wakes when the served resources changed; the value is their generation.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 
     /// Adds or replaces resources.
@@ -103,6 +110,8 @@ impl Catalog {
         let mut next = Served::clone(&self.served.load());
         change(&mut next.resources);
         next.generation += 1;
+        let generation = next.generation;
         self.served.store(Arc::new(next));
+        self.changed.send_replace(generation);
     }
 }

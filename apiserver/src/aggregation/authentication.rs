@@ -1,0 +1,59 @@
+//! The ConfigMap by which extension API servers learn whom to trust.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::crd::controller::context;
+use crate::registry::options::WriteOptions;
+use crate::registry::resource::Gvr;
+use crate::registry::{Change, Edit, Registry};
+use crate::status::{ApiResult, Reason};
+
+pub const NAMESPACE: &str = "kube-system";
+pub const NAME: &str = "extension-apiserver-authentication";
+
+/// The trust an extension server is told of; certificates as PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trust {
+    /// Signs client certificates of users.
+    pub client_ca: String,
+    /// Signs the certificate this server calls extension servers with.
+    pub request_header_ca: String,
+    /// Common names of that certificate.
+    pub allowed_names: Vec<String>,
+}
+
+/// `data` of the ConfigMap.
+pub fn data(trust: &Trust) -> Value {
+    json!({
+        "client-ca-file": trust.client_ca,
+        "requestheader-allowed-names": json!(trust.allowed_names).to_string(),
+        "requestheader-client-ca-file": trust.request_header_ca,
+        "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+        "requestheader-group-headers": "[\"X-Remote-Group\"]",
+        "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
+        "requestheader-username-headers": "[\"X-Remote-User\"]",
+    })
+}
+
+/// Creates or corrects the ConfigMap.
+pub async fn publish(registry: &Arc<Registry>, trust: &Trust) -> ApiResult<()> {
+    let resource = registry.resource(&Gvr::new("", "v1", "configmaps"))?;
+    let mut ctx = context("");
+    ctx.namespace = NAMESPACE.into();
+    let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
+    let wanted = data(trust);
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": NAMESPACE}, "data": wanted,
+    });
+    match registry.create(&resource, &ctx, object, &options, &mut Vec::new()).await {
+        Err(error) if error.is(Reason::AlreadyExists) => {}
+        other => return other.map(drop),
+    }
+    let edit = Edit(Arc::new(move |live: &mut Value| {
+        live["data"] = wanted.clone();
+        Ok(())
+    }));
+    registry.update(&resource, &ctx, NAME, &Change::Edit(edit), &options, &mut Vec::new()).await.map(drop)
+}

@@ -1,0 +1,73 @@
+//! Whether a remote service answers: its Service resolves and its discovery document can be read.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::header::ACCEPT;
+use serde_json::Value;
+
+use super::discovery;
+use super::service::Remote;
+use crate::crd::names::Condition;
+use crate::outbound::{Outbound, OutboundError, Place, ResolveError};
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
+
+/// The outcome of a check.
+#[derive(Debug, Clone)]
+pub(super) struct Finding {
+    pub condition: Condition,
+    /// The version's entry of an `APIGroupDiscovery`.
+    pub discovered: Option<Value>,
+}
+
+fn unavailable(reason: &'static str, message: String) -> Finding {
+    Finding { condition: Condition::new("Available", "False", reason, message), discovered: None }
+}
+
+/// Reads `/apis/<group>/<version>` of the service.
+pub(super) async fn check(outbound: &Outbound, remote: &Remote) -> Finding {
+    let path = format!("/apis/{}/{}", remote.group, remote.version);
+    let url = format!("{}{path}", remote.target.url());
+    let failing = |why: String| unavailable("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"));
+    let request = match http::Request::get(path.as_str()).header(ACCEPT, "application/json").body(Body::empty()) {
+        Ok(request) => super::proxy::as_aggregator(request),
+        Err(error) => return failing(error.to_string()),
+    };
+    let exchange = async {
+        let response = outbound.send(&remote.target, request, true).await?;
+        let status = response.status();
+        let body = axum::body::to_bytes(response.into_body(), MAX_DOCUMENT).await;
+        Ok::<_, OutboundError>((status, body))
+    };
+    match tokio::time::timeout(TIMEOUT, exchange).await {
+        Err(_) => failing(format!("Get {url:?}: context deadline exceeded")),
+        Ok(Err(OutboundError::Resolve(why))) => unresolved(remote, &why),
+        Ok(Err(error)) => failing(error.to_string()),
+        Ok(Ok((status, _))) if !status.is_success() => failing(format!("bad status from {url}: {}", status.as_u16())),
+        Ok(Ok((_, body))) => {
+            let document = body.ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+            Finding {
+                condition: Condition::new("Available", "True", "Passed", "all checks passed"),
+                discovered: document.map(|d| discovery::version_entry(&remote.version, &d)),
+            }
+        }
+    }
+}
+
+fn unresolved(remote: &Remote, why: &ResolveError) -> Finding {
+    let Place::Service(service) = &remote.target.place else { return unavailable("ServiceNotFound", why.to_string()) };
+    let (name, namespace) = (&service.name, &service.namespace);
+    match why {
+        ResolveError::NotFound(_) => {
+            unavailable("ServiceNotFound", format!("service/{name} in {namespace:?} is not present"))
+        }
+        ResolveError::NoPort { port, .. } => {
+            unavailable("ServicePortError", format!("service/{name} in {namespace:?} is not listening on port {port}"))
+        }
+        ResolveError::NoEndpoints(_) => {
+            unavailable("MissingEndpoints", format!("endpoints for service/{name} in {namespace:?} have no addresses"))
+        }
+    }
+}

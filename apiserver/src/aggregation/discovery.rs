@@ -1,0 +1,66 @@
+//! Discovery of remote groups: from a legacy `APIResourceList` to entries of aggregated discovery. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::service::Remote;
+
+/// The entry of one version: resources with their subresources below them.
+pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
+    let listed = resource_list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let text = |resource: &Value, key: &str| resource[key].as_str().unwrap_or("").to_owned();
+    // A kind without a group of its own is left unqualified, as the server listed it.
+    let kind = |resource: &Value| json!({"group": text(resource, "group"), "version": text(resource, "version"), "kind": text(resource, "kind")});
+    let mut resources: Vec<Value> = Vec::new();
+    for resource in listed.iter().filter(|r| !text(r, "name").contains('/')) {
+        let namespaced = resource["namespaced"].as_bool().unwrap_or(false);
+        let mut entry = json!({
+            "resource": text(resource, "name"),
+            "responseKind": kind(resource),
+            "scope": if namespaced { "Namespaced" } else { "Cluster" },
+            "singularResource": text(resource, "singularName"),
+            "verbs": resource["verbs"],
+        });
+        for key in ["shortNames", "categories"] {
+            if resource[key].as_array().is_some_and(|list| !list.is_empty()) {
+                entry[key] = resource[key].clone();
+            }
+        }
+        resources.push(entry);
+    }
+    for resource in listed {
+        let name = text(resource, "name");
+        let Some((parent, sub)) = name.split_once('/') else { continue };
+        let Some(entry) = resources.iter_mut().find(|r| r["resource"] == parent) else { continue };
+        let sub = json!({"subresource": sub, "responseKind": kind(resource), "verbs": resource["verbs"]});
+        match entry["subresources"].as_array_mut() {
+            Some(all) => all.push(sub),
+            None => entry["subresources"] = json!([sub]),
+        }
+    }
+    json!({"version": version, "freshness": "Current", "resources": resources})
+}
+
+/// One `APIGroupDiscovery` per group: groups by priority, then name; versions by priority, then by the order of version names.
+pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a Remote, Value)>) -> Vec<Value> {
+    let mut by_group: BTreeMap<&str, Vec<(&Remote, Value)>> = BTreeMap::new();
+    for (remote, entry) in services {
+        by_group.entry(&remote.group).or_default().push((remote, entry));
+    }
+    let mut groups: Vec<(i64, &str, Vec<(&Remote, Value)>)> = by_group
+        .into_iter()
+        .map(|(group, versions)| (versions.iter().map(|(r, _)| r.group_priority).max().unwrap_or(0), group, versions))
+        .collect();
+    groups.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    groups
+        .into_iter()
+        .map(|(_, group, mut versions)| {
+            versions.sort_by(|(a, _), (b, _)| {
+                b.version_priority.cmp(&a.version_priority).then_with(|| crate::crd::versions::compare(&b.version, &a.version))
+            });
+            let versions: Vec<Value> = versions.into_iter().map(|(_, entry)| entry).collect();
+            json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions})
+        })
+        .collect()
+}

@@ -1,0 +1,87 @@
+//! The APIServices of groups this server serves itself. Pure: what should exist, and what to change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+/// Marks what this server registered: `onstart` for built-in groups, `true` for those of definitions.
+pub(super) const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+
+/// Priorities of the built-in groups, the order discovery lists them in.
+const PRIORITIES: &[(&str, i64)] = &[
+    ("", 18000),
+    ("apps", 17800),
+    ("events.k8s.io", 17750),
+    ("authentication.k8s.io", 17700),
+    ("authorization.k8s.io", 17600),
+    ("autoscaling", 17500),
+    ("batch", 17400),
+    ("certificates.k8s.io", 17300),
+    ("networking.k8s.io", 17200),
+    ("policy", 17100),
+    ("rbac.authorization.k8s.io", 17000),
+    ("storage.k8s.io", 16800),
+    ("admissionregistration.k8s.io", 16700),
+    ("apiextensions.k8s.io", 16700),
+    ("scheduling.k8s.io", 16600),
+    ("coordination.k8s.io", 16500),
+    ("node.k8s.io", 16300),
+    ("discovery.k8s.io", 16200),
+    ("flowcontrol.apiserver.k8s.io", 16100),
+    ("internal.apiserver.k8s.io", 16000),
+    ("resource.k8s.io", 15900),
+    ("storagemigration.k8s.io", 15800),
+];
+
+fn version_priority(group: &str, version: &str) -> i64 {
+    match (group, version) {
+        ("", _) => 1,
+        ("autoscaling", "v2") => 30,
+        ("flowcontrol.apiserver.k8s.io", "v1") => 21,
+        (_, version) if version.contains("alpha") => 1,
+        (_, version) if version.contains("beta") => 9,
+        _ => 15,
+    }
+}
+
+/// APIServices by name for the served (group, version) pairs. Its own group is not registered.
+pub(super) fn wanted<'a>(served: impl Iterator<Item = (&'a str, &'a str)>, custom: &BTreeSet<String>) -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for (group, version) in served.filter(|(group, _)| *group != super::service::GROUP) {
+        let builtin = PRIORITIES.iter().find(|(name, _)| *name == group);
+        let definition = builtin.is_none() && custom.contains(group);
+        let (group_priority, priority, managed) = match builtin {
+            Some((_, priority)) => (*priority, version_priority(group, version), "onstart"),
+            None => (1000, 100, if definition { "true" } else { "onstart" }),
+        };
+        let name = format!("{version}.{group}");
+        let mut spec = json!({"version": version, "groupPriorityMinimum": group_priority, "versionPriority": priority});
+        if !group.is_empty() {
+            spec["group"] = group.into();
+        }
+        let object = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": name, "labels": {MANAGED: managed}}, "spec": spec,
+        });
+        all.insert(name, object);
+    }
+    all
+}
+
+/// What to create and what to delete.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Plan {
+    pub create: Vec<Value>,
+    pub delete: Vec<String>,
+}
+
+/// Compares with the existing APIServices; only managed ones are ever deleted.
+pub(super) fn plan(wanted: &BTreeMap<String, Value>, existing: &[Value]) -> Plan {
+    let name = |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
+    let names: BTreeSet<String> = existing.iter().map(name).collect();
+    let managed = |object: &&Value| object.pointer("/metadata/labels").is_some_and(|l| l.get(MANAGED).is_some());
+    Plan {
+        create: wanted.iter().filter(|(name, _)| !names.contains(*name)).map(|(_, object)| object.clone()).collect(),
+        delete: existing.iter().filter(managed).map(name).filter(|name| !wanted.contains_key(name)).collect(),
+    }
+}

@@ -1,0 +1,157 @@
+//! Carrying requests to an extension API server as the calling user.
+
+use axum::body::Body;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper_util::rt::TokioIo;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::service::Remote;
+use crate::outbound::Outbound;
+use crate::registry::strategy::UserInfo;
+
+/// Who the server itself is to extension servers.
+const SELF: &str = "system:kube-aggregator";
+const PREFIX: &str = "x-remote-";
+/// Headers of one connection, never passed on.
+const HOP_BY_HOP: &[&str] =
+    &["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// (group, version) of `/apis/<group>/<version>/…`.
+pub(super) fn group_version(path: &str) -> (&str, &str) {
+    let mut parts = path.trim_start_matches('/').splitn(4, '/');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some("apis"), Some(group), Some(version)) => (group, version),
+        _ => ("", ""),
+    }
+}
+
+/// 503 in plain text, as the aggregation layer answers itself.
+pub(super) fn unavailable(message: &str) -> http::Response<Body> {
+    let mut response = http::Response::new(Body::from(format!("{message}\n")));
+    *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Marks a request of the server's own.
+pub(super) fn as_aggregator(mut request: http::Request<Body>) -> http::Request<Body> {
+    identify(
+        request.headers_mut(),
+        &UserInfo { name: SELF.into(), groups: vec!["system:masters".into()], ..UserInfo::default() },
+    );
+    request
+}
+
+/// Replaces whatever identity the client sent by the one this server authenticated.
+pub(super) fn identify(headers: &mut HeaderMap, user: &UserInfo) {
+    let stale: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| {
+            let name = name.as_str();
+            name.starts_with(PREFIX) || name.starts_with("impersonate-") || name == "authorization"
+        })
+        .cloned()
+        .collect();
+    for name in stale {
+        headers.remove(name);
+    }
+    let mut put = |name: &str, value: &str| {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+            headers.append(name, value);
+        }
+    };
+    put("x-remote-user", &user.name);
+    if !user.uid.is_empty() {
+        put("x-remote-uid", &user.uid);
+    }
+    for group in &user.groups {
+        put("x-remote-group", group);
+    }
+    for (key, values) in &user.extra {
+        let name = format!("x-remote-extra-{}", escape(key));
+        for value in values {
+            put(&name, value);
+        }
+    }
+}
+
+/// An extra key as part of a header name: what names cannot hold is percent-encoded.
+fn escape(key: &str) -> String {
+    let mut escaped = String::new();
+    for byte in key.to_lowercase().bytes() {
+        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    escaped
+}
+
+fn is_upgrade(headers: &HeaderMap) -> bool {
+    let connection = headers.get(header::CONNECTION).and_then(|v| v.to_str().ok()).unwrap_or("").to_lowercase();
+    connection.split(',').any(|token| token.trim() == "upgrade") && headers.contains_key(header::UPGRADE)
+}
+
+/// Sends the request on and returns the answer as it comes; upgraded connections are tunnelled.
+pub(super) async fn serve(
+    outbound: &Outbound,
+    tunnels: &TaskTracker,
+    stop: &CancellationToken,
+    remote: &Remote,
+    user: &UserInfo,
+    mut request: http::Request<Body>,
+) -> http::Response<Body> {
+    let upgrade = is_upgrade(request.headers()).then(|| request.headers().get(header::UPGRADE).cloned()).flatten();
+    let client_side = upgrade.as_ref().map(|_| hyper::upgrade::on(&mut request));
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let mut onward = http::Request::new(body);
+    *onward.method_mut() = parts.method;
+    match path.parse() {
+        Ok(uri) => *onward.uri_mut() = uri,
+        Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
+    }
+    *onward.headers_mut() = parts.headers;
+    for name in HOP_BY_HOP {
+        onward.headers_mut().remove(*name);
+    }
+    onward.headers_mut().remove(header::HOST);
+    identify(onward.headers_mut(), user);
+    if let Some(protocol) = upgrade {
+        onward.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        onward.headers_mut().insert(header::UPGRADE, protocol);
+    }
+    let mut response = match outbound.send(&remote.target, onward, true).await {
+        Ok(response) => response,
+        Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
+    };
+    if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
+        if let Some(client_side) = client_side {
+            let server_side = hyper::upgrade::on(&mut response);
+            let stop = stop.clone();
+            tunnels.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    ended = tunnel(client_side, server_side) => if let Err(error) = ended {
+                        tracing::debug!(%error, "tunnel to extension server ended");
+                    },
+                }
+            });
+        }
+        return response;
+    }
+    for name in ["connection", "keep-alive", "transfer-encoding", "upgrade"] {
+        response.headers_mut().remove(name);
+    }
+    response
+}
+
+async fn tunnel(client: hyper::upgrade::OnUpgrade, server: hyper::upgrade::OnUpgrade) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let (client, server) = tokio::try_join!(client, server)?;
+    let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+    tokio::io::copy_bidirectional(&mut client, &mut server).await?;
+    Ok(())
+}

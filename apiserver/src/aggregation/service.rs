@@ -1,0 +1,189 @@
+//! The APIService kind: what it says, its defaults and validation.
+
+use base64::Engine;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::crd::names::Condition;
+use crate::outbound::{Place, ServiceRef, Target};
+use crate::registry::resource::ResourceInfo;
+use crate::registry::strategy::{RequestContext, Strategy};
+use crate::registry::validation::{dns1035_label, dns1123_subdomain};
+use crate::schema::{SchemaRef, prune, set::SchemaSet};
+use crate::status::{ApiResult, FieldError};
+
+pub const GROUP: &str = "apiregistration.k8s.io";
+pub const PLURAL: &str = "apiservices";
+
+/// An APIService that another server serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    pub name: String,
+    pub group: String,
+    pub version: String,
+    pub group_priority: i64,
+    pub version_priority: i64,
+    pub target: Target,
+}
+
+impl Remote {
+    /// `None` for local services.
+    pub fn of(object: &Value) -> Option<Self> {
+        let spec = object.get("spec")?;
+        let service = spec.get("service").filter(|s| s.is_object())?;
+        let text = |key: &str| spec[key].as_str().unwrap_or("").to_owned();
+        let ca_bundle = base64::engine::general_purpose::STANDARD.decode(text("caBundle")).unwrap_or_default();
+        Some(Self {
+            name: object.pointer("/metadata/name")?.as_str()?.to_owned(),
+            group: text("group"),
+            version: text("version"),
+            group_priority: spec["groupPriorityMinimum"].as_i64().unwrap_or(0),
+            version_priority: spec["versionPriority"].as_i64().unwrap_or(0),
+            target: Target {
+                place: Place::Service(ServiceRef::parse(service)),
+                ca_bundle,
+                insecure: spec["insecureSkipTLSVerify"].as_bool().unwrap_or(false),
+            },
+        })
+    }
+}
+
+/// The resource of APIServices, replacing the generic built-in one.
+pub fn resource(builtin: &ResourceInfo) -> ResourceInfo {
+    ResourceInfo { strategy: std::sync::Arc::new(ApiServiceStrategy), ..builtin.clone() }
+}
+
+/// The condition of a service this server serves itself.
+pub fn local_condition() -> Condition {
+    Condition::new("Available", "True", "Local", "Local APIServices are always available")
+}
+
+/// The strategy of APIServices.
+#[derive(Debug, Default)]
+pub struct ApiServiceStrategy;
+
+impl Strategy for ApiServiceStrategy {
+    fn default(&self, object: &mut Value) {
+        if let Some(service) = object.pointer_mut("/spec/service").and_then(Value::as_object_mut) {
+            service.entry("port").or_insert_with(|| json!(443));
+        }
+    }
+
+    fn prepare_create(&self, ctx: &RequestContext, object: &mut Value) {
+        object["status"] = json!({});
+        if object.pointer("/spec/service").is_none_or(Value::is_null) {
+            local_condition().set(object, ctx.now);
+        }
+    }
+
+    fn prepare_update(&self, ctx: &RequestContext, old: &Value, new: &mut Value) {
+        let (keep, of) = if ctx.subresource == "status" { ("spec", old) } else { ("status", old) };
+        match of.get(keep) {
+            Some(kept) => new[keep] = kept.clone(),
+            None => {
+                new.as_object_mut().map(|o| o.remove(keep));
+            }
+        }
+    }
+
+    fn validate_create(&self, _ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
+        validate(object)
+    }
+
+    fn validate_update(&self, ctx: &RequestContext, _old: &Value, new: &Value) -> Vec<FieldError> {
+        if ctx.subresource == "status" { Vec::new() } else { validate(new) }
+    }
+
+    fn validate_name(&self, _name: &str, _prefix: bool) -> Vec<String> {
+        // The name is version.group, which `validate` checks against the spec.
+        Vec::new()
+    }
+
+    fn schema(&self) -> Option<SchemaRef> {
+        SchemaSet::builtin().kind(GROUP, "v1", "APIService")
+    }
+
+    fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {
+        match subresource {
+            "" => &[&["status"]],
+            _ => &[&["spec"], &["metadata"]],
+        }
+    }
+
+    fn prune(&self, object: &mut Value) {
+        if let Some(schema) = self.schema() {
+            prune(&schema, object);
+        }
+    }
+
+    fn selectable_fields(&self, _object: &Value) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn convert(&self, objects: Vec<Value>, _to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+        Box::pin(async move { Ok(objects) })
+    }
+}
+
+fn validate(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = &object["spec"];
+    let text = |key: &str| spec[key].as_str().unwrap_or("");
+    let (group, version) = (text("group"), text("version"));
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
+    let wanted = format!("{version}.{group}");
+    if name != wanted {
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+        errors.push(FieldError::invalid("metadata.name", &Value::from(name), detail));
+    }
+    if group.is_empty() {
+        if version != "v1" {
+            let detail = "only v1 may have an empty group and it better be legacy kube";
+            errors.push(FieldError::required("spec.group", detail));
+        }
+    } else {
+        let problems = dns1123_subdomain(group);
+        errors.extend(problems.into_iter().map(|p| FieldError::invalid("spec.group", &Value::from(group), p)));
+    }
+    let problems = dns1035_label(version);
+    errors.extend(problems.into_iter().map(|p| FieldError::invalid("spec.version", &Value::from(version), p)));
+    for (key, max) in [("groupPriorityMinimum", 20000), ("versionPriority", 1000)] {
+        let value = spec[key].as_i64().unwrap_or(0);
+        if value <= 0 || value > max {
+            let detail = format!("must be positive and less than {max}");
+            errors.push(FieldError::invalid(format!("spec.{key}"), &Value::from(value), detail));
+        }
+    }
+    let insecure = spec["insecureSkipTLSVerify"].as_bool().unwrap_or(false);
+    let bundle = text("caBundle");
+    match spec.get("service").filter(|s| s.is_object()) {
+        None => {
+            if !bundle.is_empty() {
+                let size = base64::engine::general_purpose::STANDARD.decode(bundle).map_or(0, |b| b.len());
+                let shown = Value::from(format!("{size} bytes"));
+                errors.push(FieldError::invalid("spec.caBundle", &shown, "local APIServices may not have a caBundle"));
+            }
+            if insecure {
+                let detail = "local APIServices may not have insecureSkipTLSVerify";
+                errors.push(FieldError::invalid("spec.insecureSkipTLSVerify", &Value::from(true), detail));
+            }
+        }
+        Some(service) => {
+            for key in ["namespace", "name"] {
+                if service[key].as_str().unwrap_or("").is_empty() {
+                    errors.push(FieldError::required(format!("spec.service.{key}"), ""));
+                }
+            }
+            let port = service["port"].as_i64().unwrap_or(443);
+            if !(1..=65535).contains(&port) {
+                let detail = "port is not valid: must be between 1 and 65535, inclusive";
+                errors.push(FieldError::invalid("spec.service.port", &Value::from(port), detail));
+            }
+            if insecure && !bundle.is_empty() {
+                let detail = "may not be true if caBundle is present";
+                errors.push(FieldError::invalid("spec.insecureSkipTLSVerify", &Value::from(true), detail));
+            }
+        }
+    }
+    errors
+}

@@ -1,0 +1,72 @@
+use std::collections::BTreeSet;
+
+use http::HeaderMap;
+use rstest::rstest;
+use serde_json::json;
+
+use super::service::Remote;
+use super::{discovery, local, proxy};
+use crate::registry::strategy::UserInfo;
+
+#[test]
+fn identity_replaces_what_the_client_claims() {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-remote-user", "root".parse().unwrap());
+    headers.insert("authorization", "Bearer x".parse().unwrap());
+    headers.insert("impersonate-user", "root".parse().unwrap());
+    headers.insert("accept", "application/json".parse().unwrap());
+    let extra = [("example.com/Scopes".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into();
+    let user = UserInfo { name: "jane".into(), uid: "7".into(), groups: vec!["g".into(), "h".into()], extra };
+    proxy::identify(&mut headers, &user);
+    let mut lines: Vec<String> = headers.iter().map(|(k, v)| format!("{k}: {}", v.to_str().unwrap())).collect();
+    lines.sort();
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    accept: application/json
+    x-remote-extra-example.com%2fscopes: a
+    x-remote-extra-example.com%2fscopes: b
+    x-remote-group: g
+    x-remote-group: h
+    x-remote-uid: 7
+    x-remote-user: jane
+    ");
+}
+
+#[rstest]
+#[case("/apis/metrics.k8s.io/v1beta1/nodes", ("metrics.k8s.io", "v1beta1"))]
+#[case("/apis/metrics.k8s.io/v1beta1", ("metrics.k8s.io", "v1beta1"))]
+#[case("/apis/metrics.k8s.io", ("", ""))]
+#[case("/api/v1/pods", ("", ""))]
+fn paths(#[case] path: &str, #[case] expected: (&str, &str)) {
+    assert_eq!(proxy::group_version(path), expected);
+}
+
+#[test]
+fn local_services_follow_the_catalog() {
+    let custom = BTreeSet::from(["example.com".to_owned()]);
+    let served = [("", "v1"), ("apps", "v1"), ("example.com", "v1"), ("apiregistration.k8s.io", "v1")];
+    let wanted = local::wanted(served.into_iter(), &custom);
+    let existing = [
+        wanted["v1."].clone(),
+        json!({"metadata": {"name": "v1.gone.example.com", "labels": {local::MANAGED: "true"}}}),
+        json!({"metadata": {"name": "v1.mine.example.com"}}),
+    ];
+    let plan = local::plan(&wanted, &existing);
+    assert_eq!(plan.delete, ["v1.gone.example.com"]);
+    insta::assert_json_snapshot!(plan.create);
+}
+
+#[test]
+fn remote_discovery() {
+    let remote = |group: &str, version: &str, priority: i64| {
+        let service = json!({"metadata": {"name": format!("{version}.{group}")}, "spec": {"group": group, "version": version,
+            "groupPriorityMinimum": priority, "versionPriority": 10, "service": {"name": "s", "namespace": "n"}}});
+        Remote::of(&service).unwrap()
+    };
+    let (a, b, c) = (remote("a.io", "v1beta1", 10), remote("a.io", "v1", 10), remote("b.io", "v1", 20));
+    let list = json!({"resources": [
+        {"name": "bricks", "singularName": "brick", "namespaced": true, "kind": "Brick", "verbs": ["get"]},
+        {"name": "bricks/status", "namespaced": true, "kind": "Brick", "verbs": ["patch"]}]});
+    let entry = |r: &Remote| discovery::version_entry(&r.version, &list);
+    let groups = discovery::groups([(&a, entry(&a)), (&b, entry(&b)), (&c, entry(&c))].into_iter());
+    insta::assert_json_snapshot!(groups);
+}
