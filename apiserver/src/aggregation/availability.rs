@@ -30,7 +30,8 @@ fn unavailable(reason: &'static str, message: String) -> Finding {
 pub(super) async fn check(outbound: &Outbound, remote: &Remote) -> Finding {
     let path = format!("/apis/{}/{}", remote.group, remote.version);
     let url = format!("{}{path}", remote.target.url());
-    let failing = |why: String| unavailable("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"));
+    let failing =
+        |why: String| unavailable("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"));
     let request = match http::Request::get(path.as_str()).header(ACCEPT, "application/json").body(Body::empty()) {
         Ok(request) => super::proxy::as_aggregator(request),
         Err(error) => return failing(error.to_string()),

@@ -57,7 +57,9 @@ pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a Remote, Value)>) ->
         .into_iter()
         .map(|(_, group, mut versions)| {
             versions.sort_by(|(a, _), (b, _)| {
-                b.version_priority.cmp(&a.version_priority).then_with(|| crate::crd::versions::compare(&b.version, &a.version))
+                b.version_priority
+                    .cmp(&a.version_priority)
+                    .then_with(|| crate::crd::versions::compare(&b.version, &a.version))
             });
             let versions: Vec<Value> = versions.into_iter().map(|(_, entry)| entry).collect();
             json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions})

@@ -45,7 +45,10 @@ fn version_priority(group: &str, version: &str) -> i64 {
 }
 
 /// APIServices by name for the served (group, version) pairs. Its own group is not registered.
-pub(super) fn wanted<'a>(served: impl Iterator<Item = (&'a str, &'a str)>, custom: &BTreeSet<String>) -> BTreeMap<String, Value> {
+pub(super) fn wanted<'a>(
+    served: impl Iterator<Item = (&'a str, &'a str)>,
+    custom: &BTreeSet<String>,
+) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for (group, version) in served.filter(|(group, _)| *group != super::service::GROUP) {
         let builtin = PRIORITIES.iter().find(|(name, _)| *name == group);

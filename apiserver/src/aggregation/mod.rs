@@ -81,8 +81,7 @@ impl Aggregator {
     pub fn new(registry: Arc<Registry>, outbound: Arc<Outbound>, stop: CancellationToken) -> ApiResult<Arc<Self>> {
         let builtin = registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
         registry.catalog.install(vec![service::resource(&builtin)]);
-        let aggregator =
-            Self { registry, outbound, services: ArcSwap::default(), tunnels: TaskTracker::new(), stop };
+        let aggregator = Self { registry, outbound, services: ArcSwap::default(), tunnels: TaskTracker::new(), stop };
         aggregator.reload();
         Ok(Arc::new(aggregator))
     }
@@ -182,7 +181,12 @@ impl Aggregator {
     }
 
     /// Takes a finding into the table and the object's status.
-    async fn record(&self, key: &(String, String), finding: Finding, schedule: &mut BTreeMap<(String, String), Schedule>) {
+    async fn record(
+        &self,
+        key: &(String, String),
+        finding: Finding,
+        schedule: &mut BTreeMap<(String, String), Schedule>,
+    ) {
         let available = finding.condition.status == "True";
         let mut name = None;
         self.services.rcu(|services| {
@@ -280,7 +284,9 @@ impl Delegate for Aggregator {
         let (group, version) = proxy::group_version(request.uri().path());
         let known = self.services.load().get(&(group.to_owned(), version.to_owned())).cloned();
         match known {
-            Some(known) if known.available => proxy::serve(&self.outbound, &self.tunnels, &self.stop, &known.remote, user, request).await,
+            Some(known) if known.available => {
+                proxy::serve(&self.outbound, &self.tunnels, &self.stop, &known.remote, user, request).await
+            }
             _ => proxy::unavailable("service unavailable"),
         }
     }

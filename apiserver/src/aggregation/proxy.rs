@@ -14,8 +14,16 @@ use crate::registry::strategy::UserInfo;
 const SELF: &str = "system:kube-aggregator";
 const PREFIX: &str = "x-remote-";
 /// Headers of one connection, never passed on.
-const HOP_BY_HOP: &[&str] =
-    &["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"];
+const HOP_BY_HOP: &[&str] = &[
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 /// (group, version) of `/apis/<group>/<version>/…`.
 pub(super) fn group_version(path: &str) -> (&str, &str) {
@@ -31,7 +39,9 @@ pub(super) fn unavailable(message: &str) -> http::Response<Body> {
     let mut response = http::Response::new(Body::from(format!("{message}\n")));
     *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response.headers_mut().insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    response
+        .headers_mut()
+        .insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
     response
 }
 
@@ -149,7 +159,10 @@ pub(super) async fn serve(
     response
 }
 
-async fn tunnel(client: hyper::upgrade::OnUpgrade, server: hyper::upgrade::OnUpgrade) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn tunnel(
+    client: hyper::upgrade::OnUpgrade,
+    server: hyper::upgrade::OnUpgrade,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (client, server) = tokio::try_join!(client, server)?;
     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
     tokio::io::copy_bidirectional(&mut client, &mut server).await?;
