@@ -46,8 +46,11 @@ pub enum Choice<'a> {
     Follow(Policy<'a>),
     /// Another policy's claim is taken over.
     Preempt(Policy<'a>),
-    /// The claiming policy is gone, or does not select the template any more: the claim is removed.
+    /// The claiming policy is gone: the claim is removed.
     Release,
+    /// The claiming policy does not select the template any more. The claim stands until the policy itself changes,
+    /// so that relabelling a template doesn't take it out of its clusters.
+    Unselected(Policy<'a>),
     /// The claiming policy is being deleted; its own loop removes the claim.
     Wait,
     /// No policy selects the template.
@@ -128,7 +131,7 @@ fn claimed<'a>(
     }
     match matching.iter().any(|(policy, _)| claim.names(policy)) {
         true => (Choice::Follow(owner), Some(owner)),
-        false => (Choice::Release, None),
+        false => (Choice::Unselected(owner), None),
     }
 }
 

@@ -1,0 +1,326 @@
+//! Bindings become Works: one per target cluster, with that cluster's replicas and overrides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::{event, finalizer, label};
+use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, binding_name};
+use crowsnest_api::policy::OverrideSpec;
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
+use serde_json::Value;
+
+use super::context::{Context, decode, new_id};
+use super::events::Severity;
+use super::queue::{Outcome, Queue};
+use super::scheduling::BindingKey;
+use super::templates::template_of;
+use super::world::Change;
+use crate::Error;
+use crate::plan::interpreter::native;
+use crate::plan::object;
+use crate::plan::overriding::{self, OverridePolicy};
+use crate::plan::propagation::change::{self, Change as TemplateChange};
+use crate::plan::selector::best_precision;
+use crate::plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
+
+pub struct Bindings {
+    context: Arc<Context>,
+    pub bindings: Queue<BindingKey>,
+}
+
+/// While Works must leave a cluster before others may be made.
+const PURGE_WAIT: Duration = Duration::from_secs(1);
+
+/// The member an execution namespace stands for.
+pub fn cluster_of(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX).filter(|cluster| !cluster.is_empty())
+}
+
+/// Override policies read out of the world.
+pub struct Overrides {
+    policies: Vec<(String, OverrideSpec)>,
+}
+
+impl Overrides {
+    pub fn of(context: &Context, namespace: Option<&str>) -> Self {
+        let resource = match namespace {
+            None => &context.kinds.cluster_override_policy,
+            Some(_) => &context.kinds.override_policy,
+        };
+        let read = |policy: Arc<Value>| {
+            let spec = serde_json::from_value(policy.get("spec").cloned().unwrap_or_default());
+            match spec {
+                Ok(spec) => Some((object::name(&policy).to_owned(), spec)),
+                Err(error) => {
+                    tracing::warn!(policy = object::name(&policy), %error, "override policy cannot be read");
+                    None
+                }
+            }
+        };
+        let policies = context.list(resource, namespace);
+        let staying = policies.into_iter().filter(|policy| !object::is_terminating(policy));
+        Overrides { policies: staying.filter_map(read).collect() }
+    }
+
+    pub fn as_plan(&self) -> Vec<OverridePolicy<'_>> {
+        self.policies.iter().map(|(name, spec)| OverridePolicy { name, spec }).collect()
+    }
+}
+
+impl Bindings {
+    pub fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Bindings { context, bindings: Queue::new("bindings") })
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        if change.cluster != self.context.control_plane {
+            return;
+        }
+        let kinds = &self.context.kinds;
+        let gvr = &change.resource.gvr;
+        let object = change.object();
+        if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
+            let same = |old: &Arc<Value>, new: &Arc<Value>| {
+                object::generation(old) == object::generation(new)
+                    && object::is_terminating(old) == object::is_terminating(new)
+                    && object::labels(old) == object::labels(new)
+            };
+            if !change.old.as_ref().zip(change.new.as_ref()).is_some_and(|(old, new)| same(old, new)) {
+                self.bindings.add((object::namespace(object).to_owned(), object::name(object).to_owned()));
+            }
+        } else if *gvr == kinds.override_policy.gvr || *gvr == kinds.cluster_override_policy.gvr {
+            self.ask_overridden(change);
+        } else if *gvr == kinds.work.gvr {
+            self.on_work(change);
+        } else {
+            let changed = match (&change.old, &change.new) {
+                (Some(old), Some(new)) => change::between(old, new),
+                _ => TemplateChange::ByUser,
+            };
+            let name = binding_name(object::kind(object), object::name(object));
+            let namespace = object::namespace(object);
+            let known = || self.context.get(kinds.binding(namespace), namespace, &name).is_some();
+            if changed != TemplateChange::None && !change.initial && known() {
+                self.bindings.add((namespace.to_owned(), name));
+            }
+        }
+    }
+
+    /// A Work that somebody edited or deleted is put right again.
+    fn on_work(&self, change: &Change) {
+        let object = change.object();
+        let edited = match (&change.old, &change.new) {
+            (Some(old), Some(new)) => object::generation(old) != object::generation(new),
+            (Some(_), None) => true,
+            _ => false,
+        };
+        if edited && let Some(key) = binding_of_work(object) {
+            self.bindings.add(key);
+        }
+    }
+
+    /// Bindings whose template an override policy selects, before or after its change.
+    fn ask_overridden(&self, change: &Change) {
+        if change.initial {
+            return;
+        }
+        let kinds = &self.context.kinds;
+        let namespace = object::namespace(change.object()).to_owned();
+        let specs: Vec<OverrideSpec> = [&change.old, &change.new]
+            .into_iter()
+            .flatten()
+            .filter_map(|policy| serde_json::from_value(policy.get("spec").cloned()?).ok())
+            .collect();
+        let scopes: &[_] = match namespace.as_str() {
+            "" => &[(&kinds.resource_binding, None), (&kinds.cluster_resource_binding, None)],
+            namespace => &[(&kinds.resource_binding, Some(namespace))],
+        };
+        for (resource, namespace) in scopes {
+            for binding in self.context.list(resource, *namespace) {
+                let reference = object::at(&binding, &["spec", "resource"]).cloned().unwrap_or_default();
+                let template = self.template_or(&reference);
+                let selected = specs.iter().any(|spec| {
+                    spec.resource_selectors.is_empty() || best_precision(&spec.resource_selectors, &template).is_some()
+                });
+                if selected {
+                    self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+                }
+            }
+        }
+    }
+
+    /// The template, or as much of it as the reference says.
+    fn template_or(&self, reference: &Value) -> Arc<Value> {
+        let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+        let (namespace, name) = (object::text(reference, &["namespace"]), object::text(reference, &["name"]));
+        let resource = self.context.catalog.known(&self.context.control_plane, api_version, kind);
+        resource.and_then(|resource| self.context.get(&resource, namespace, name)).unwrap_or_else(|| {
+            Arc::new(serde_json::json!({
+                "apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name},
+            }))
+        })
+    }
+
+    pub fn full_pass(&self) {
+        let kinds = &self.context.kinds;
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            for binding in self.context.list(resource, None) {
+                self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+            }
+        }
+    }
+
+    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = context.kinds.binding(&key.0);
+        let Some(binding) = context.get(resource, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        let typed: ResourceBinding = decode(&binding)?;
+        let works = self.works_of(&binding);
+        if object::is_terminating(&binding) {
+            for work in &works {
+                self.delete_work(&binding, work).await?;
+            }
+            let finalizer = match key.0.as_str() {
+                "" => finalizer::CLUSTER_RESOURCE_BINDING_CONTROLLER,
+                _ => finalizer::BINDING_CONTROLLER,
+            };
+            context.remove_finalizer(resource, &binding, finalizer).await?;
+            return Ok(Outcome::Done);
+        }
+        let cluster = |work: &Value| cluster_of(object::namespace(work)).unwrap_or_default().to_owned();
+        for orphan in works.iter().filter(|work| !construct::is_expected_in(&typed.spec, &cluster(work))) {
+            self.delete_work(&binding, orphan).await?;
+        }
+        let purged = construct::purged_directly(&typed.spec);
+        if works.iter().any(|work| purged.contains(&cluster(work).as_str())) {
+            return Ok(Outcome::Again(PURGE_WAIT));
+        }
+        let Some((_, template)) = template_of(context, &binding).await? else { return Ok(Outcome::Done) };
+        if object::is_terminating(&template) {
+            return Ok(Outcome::Done);
+        }
+        self.sync(&binding, &typed.spec, &template).await?;
+        Ok(Outcome::Done)
+    }
+
+    fn works_of(&self, binding: &Value) -> Vec<Arc<Value>> {
+        let key = id_label(object::namespace(binding));
+        let id = object::label(binding, key).unwrap_or_default();
+        self.context.with_id(&self.context.kinds.work, key, id)
+    }
+
+    async fn delete_work(&self, binding: &Value, work: &Value) -> Result<(), Error> {
+        if object::is_terminating(work) {
+            return Ok(());
+        }
+        let deleted = self.context.delete(&self.context.kinds.work, work).await;
+        if let Err(error) = &deleted {
+            let events = &self.context.events;
+            events.note(binding, Severity::Warning, event::CLEANUP_WORK_FAILED, error.message());
+        }
+        deleted
+    }
+
+    /// Brings every target's Work up to date; one cluster's failure doesn't keep the others waiting.
+    async fn sync(&self, binding: &Value, spec: &ResourceBindingSpec, template: &Value) -> Result<(), Error> {
+        let targets = construct::targets(spec);
+        let completions = construct::job_completions(spec, template, &targets);
+        let identity = BindingIdentity {
+            namespace: object::namespace(binding),
+            name: object::name(binding),
+            permanent_id: object::label(binding, id_label(object::namespace(binding))).unwrap_or_default(),
+        };
+        let cluster_wide = Overrides::of(&self.context, None);
+        let namespaced = match object::namespace(template) {
+            "" => None,
+            namespace => Some(Overrides::of(&self.context, Some(namespace))),
+        };
+        let kind = native::find(object::api_version(template), object::kind(template));
+        let mut failed = None;
+        for target in &targets {
+            let mut manifest = template.clone();
+            if spec.is_workload()
+                && let Some(kind) = kind
+            {
+                kind.revise_replicas(&mut manifest, target.replicas);
+            }
+            if let Some(completions) = completions.get(&target.name) {
+                object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
+            }
+            let done = self
+                .sync_one(&target.name, manifest, &cluster_wide, namespaced.as_ref(), |manifest, overrides| {
+                    construct::for_binding(
+                        spec,
+                        identity,
+                        &target.name,
+                        manifest,
+                        overrides,
+                        targets.len() == 1,
+                        self.context.config.gates.stateful_failover_injection,
+                    )
+                })
+                .await;
+            if let Err(error) = done {
+                if !error.is_conflict() && !error.is_waiting() {
+                    let events = &self.context.events;
+                    events.note(binding, Severity::Warning, event::SYNC_WORK_FAILED, error.message());
+                    events.note(template, Severity::Warning, event::SYNC_WORK_FAILED, error.message());
+                }
+                failed = Some(error);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn sync_one(
+        &self,
+        cluster: &str,
+        mut manifest: Value,
+        cluster_wide: &Overrides,
+        namespaced: Option<&Overrides>,
+        construct: impl FnOnce(Value, &overriding::Report) -> DesiredWork,
+    ) -> Result<(), Error> {
+        let Some(member) = self.context.cluster(cluster) else {
+            return Err(Error::Waiting(format!("cluster {cluster} does not exist")));
+        };
+        let own = namespaced.map(Overrides::as_plan).unwrap_or_default();
+        let overrides = overriding::apply(&mut manifest, &member, &cluster_wide.as_plan(), &own)?;
+        write_work(&self.context, &construct(manifest, &overrides)).await
+    }
+}
+
+/// Creates or updates a Work, unless it is as it should be.
+pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<(), Error> {
+    let resource = &context.kinds.work;
+    let existing = context.get(resource, &desired.namespace, &desired.name);
+    match desired.plan(existing.as_deref(), &new_id()) {
+        WorkPlan::Keep => Ok(()),
+        WorkPlan::Create(work) => context.create(resource, &work).await.map(|_| ()),
+        WorkPlan::Update(work) => context.replace(resource, &work).await.map(|_| ()),
+        WorkPlan::WaitForDeletion => {
+            Err(Error::Waiting(format!("work {}/{} is being deleted", desired.namespace, desired.name)))
+        }
+    }
+}
+
+fn id_label(namespace: &str) -> &'static str {
+    match namespace {
+        "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
+        _ => label::RESOURCE_BINDING_PERMANENT_ID,
+    }
+}
+
+/// The binding a Work was made for, as its annotations say.
+pub fn binding_of_work(work: &Value) -> Option<BindingKey> {
+    use crowsnest_api::constants::annotation as keys;
+    if let Some(name) = object::annotation(work, keys::RESOURCE_BINDING_NAME) {
+        let namespace = object::annotation(work, keys::RESOURCE_BINDING_NAMESPACE).unwrap_or_default();
+        return Some((namespace.to_owned(), name.to_owned()));
+    }
+    object::annotation(work, keys::CLUSTER_RESOURCE_BINDING_NAME).map(|name| (String::new(), name.to_owned()))
+}
+
+/// Parses a cluster's name out of an execution namespace.
+pub fn member_of(namespace: &str) -> Option<ClusterName> {
+    cluster_of(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
+}

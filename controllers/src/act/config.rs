@@ -1,0 +1,104 @@
+//! Settings of the loops. `Default` is Karmada's; the conformance profile shortens the periods.
+
+use std::time::Duration;
+
+use crowsnest_api::policy::PurgeMode;
+use regex::Regex;
+
+use crate::plan::gates::Gates;
+
+/// How often things are looked at, and how long they may take.
+#[derive(Debug, Clone)]
+pub struct Periods {
+    /// Between two collections of a member's status.
+    pub cluster_status: Duration,
+    /// How long a member must answer well before it counts as ready again.
+    pub cluster_success_threshold: Duration,
+    /// How long a member must fail before it counts as not ready.
+    pub cluster_failure_threshold: Duration,
+    pub graceful_eviction_timeout: Duration,
+    /// Between two looks at everything, whatever was or wasn't told.
+    pub full_pass: Duration,
+    /// Between two looks at what the control plane serves.
+    pub discovery: Duration,
+}
+
+impl Default for Periods {
+    fn default() -> Self {
+        Periods {
+            cluster_status: Duration::from_secs(10),
+            cluster_success_threshold: Duration::from_secs(30),
+            cluster_failure_threshold: Duration::from_secs(30),
+            graceful_eviction_timeout: Duration::from_secs(600),
+            full_pass: Duration::from_secs(600),
+            discovery: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How many keys of a loop are worked on at once.
+#[derive(Debug, Clone)]
+pub struct Workers {
+    pub templates: usize,
+    pub bindings: usize,
+    pub scheduling: usize,
+    /// Works, over all members.
+    pub works: usize,
+    pub others: usize,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Workers { templates: 16, bindings: 32, scheduling: 16, works: 64, others: 4 }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub gates: Gates,
+    pub periods: Periods,
+    pub workers: Workers,
+    /// Bindings that name another scheduler are left to it.
+    pub scheduler_name: String,
+    pub propagate_empty_workloads: bool,
+    /// Namespaces that are never propagated, beside the reserved ones.
+    pub skipped_namespaces: Regex,
+    /// Whether NoExecute taints evict.
+    pub no_execute_taint_eviction: bool,
+    pub no_execute_purge_mode: PurgeMode,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        #[expect(clippy::expect_used, reason = "a constant expression, compiled in every test of the loops")]
+        let skipped_namespaces = Regex::new("^kube-.*$").expect("a valid expression");
+        Config {
+            gates: Gates::default(),
+            periods: Periods::default(),
+            workers: Workers::default(),
+            scheduler_name: "default-scheduler".to_owned(),
+            propagate_empty_workloads: false,
+            skipped_namespaces,
+            no_execute_taint_eviction: false,
+            no_execute_purge_mode: PurgeMode::Gracefully,
+        }
+    }
+}
+
+impl Config {
+    /// Every gate on and short periods: the fleet the recorded scenarios ran on.
+    pub fn conformance() -> Self {
+        let second = Duration::from_secs(1);
+        Config {
+            gates: Gates::all(),
+            periods: Periods {
+                cluster_status: 3 * second,
+                cluster_success_threshold: 4 * second,
+                cluster_failure_threshold: 4 * second,
+                ..Periods::default()
+            },
+            no_execute_taint_eviction: true,
+            ..Config::default()
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What every loop shares: the control plane's client, the fleet, the world, discovery, events and the settings.
+
+use std::sync::Arc;
+
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::{cluster, policy, work};
+use crowsnest_fleet::Fleet;
+use k8s_openapi::jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::catalog::Catalog;
+use super::config::Config;
+use super::events::Events;
+use super::objects::{Objects, Resource, Target};
+use super::world::World;
+use crate::Error;
+use crate::plan::object;
+
+/// The resources the loops know by name.
+pub struct Kinds {
+    pub cluster: Resource,
+    pub work: Resource,
+    pub resource_binding: Resource,
+    pub cluster_resource_binding: Resource,
+    pub propagation_policy: Resource,
+    pub cluster_propagation_policy: Resource,
+    pub override_policy: Resource,
+    pub cluster_override_policy: Resource,
+    pub namespace: Resource,
+    pub node: Resource,
+    pub pod: Resource,
+    pub priority_class: Resource,
+    pub cluster_role: Resource,
+    pub cluster_role_binding: Resource,
+}
+
+impl Kinds {
+    fn new() -> Self {
+        let rbac = |resource, kind| Resource::builtin("rbac.authorization.k8s.io", "v1", resource, kind, false);
+        Kinds {
+            cluster: Resource::of::<cluster::Cluster>(),
+            work: Resource::of::<work::Work>(),
+            resource_binding: Resource::of::<work::ResourceBinding>(),
+            cluster_resource_binding: Resource::of::<work::ClusterResourceBinding>(),
+            propagation_policy: Resource::of::<policy::PropagationPolicy>(),
+            cluster_propagation_policy: Resource::of::<policy::ClusterPropagationPolicy>(),
+            override_policy: Resource::of::<policy::OverridePolicy>(),
+            cluster_override_policy: Resource::of::<policy::ClusterOverridePolicy>(),
+            namespace: Resource::builtin("", "v1", "namespaces", "Namespace", false),
+            node: Resource::builtin("", "v1", "nodes", "Node", false),
+            pod: Resource::builtin("", "v1", "pods", "Pod", true),
+            priority_class: Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false),
+            cluster_role: rbac("clusterroles", "ClusterRole"),
+            cluster_role_binding: rbac("clusterrolebindings", "ClusterRoleBinding"),
+        }
+    }
+
+    /// What the loops read in the control plane, whether or not anything is propagated.
+    pub fn of_control_plane(&self) -> [&Resource; 11] {
+        [
+            &self.cluster,
+            &self.work,
+            &self.resource_binding,
+            &self.cluster_resource_binding,
+            &self.propagation_policy,
+            &self.cluster_propagation_policy,
+            &self.override_policy,
+            &self.cluster_override_policy,
+            &self.namespace,
+            &self.cluster_role,
+            &self.cluster_role_binding,
+        ]
+    }
+
+    /// The binding resource of a scope, by the namespace its objects have.
+    pub fn binding(&self, namespace: &str) -> &Resource {
+        if namespace.is_empty() { &self.cluster_resource_binding } else { &self.resource_binding }
+    }
+}
+
+/// Shared by all loops.
+pub struct Context {
+    pub control_plane: ClusterName,
+    pub objects: Objects,
+    pub fleet: Fleet,
+    pub world: World,
+    pub catalog: Catalog,
+    pub events: Events,
+    pub kinds: Kinds,
+    pub config: Config,
+}
+
+/// Reads a typed object out of an untyped one.
+pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
+    T::deserialize(value).map_err(|source| Error::Decode {
+        what: format!("{} {}/{}", object::kind(value), object::namespace(value), object::name(value)),
+        source,
+    })
+}
+
+/// Now, in whole seconds as Kubernetes keeps times.
+pub fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+pub fn new_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+impl Context {
+    pub fn new(fleet: Fleet, world: World, events: Events, config: Config) -> Arc<Self> {
+        Arc::new(Context {
+            control_plane: ClusterName::control_plane(),
+            objects: Objects::new(fleet.control_plane()),
+            catalog: Catalog::new(fleet.clone()),
+            fleet,
+            world,
+            events,
+            kinds: Kinds::new(),
+            config,
+        })
+    }
+
+    /// An object of the control plane, as the world has it.
+    pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.world.get(&self.control_plane, &resource.gvr, namespace, name)
+    }
+
+    pub fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Arc<Value>> {
+        self.world.list(&self.control_plane, &resource.gvr, namespace)
+    }
+
+    pub fn with_id(&self, resource: &Resource, label: &str, id: &str) -> Vec<Arc<Value>> {
+        if id.is_empty() {
+            return Vec::new();
+        }
+        self.world.with_id(&self.control_plane, &resource.gvr, label, id)
+    }
+
+    /// Names of the clusters that are registered and not leaving.
+    pub fn clusters(&self) -> Vec<String> {
+        let clusters = self.list(&self.kinds.cluster, None);
+        let staying = clusters.iter().filter(|cluster| !object::is_terminating(cluster));
+        staying.map(|cluster| object::name(cluster).to_owned()).collect()
+    }
+
+    pub fn cluster(&self, name: &str) -> Option<cluster::Cluster> {
+        self.get(&self.kinds.cluster, "", name).and_then(|cluster| decode(&cluster).ok())
+    }
+
+    fn written(&self, resource: &Resource, object: Value) -> Value {
+        self.world.observe(&self.control_plane, &resource.gvr, object.clone());
+        object
+    }
+
+    pub async fn create(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let created = self.objects.create(resource, object::namespace(object), object).await?;
+        Ok(self.written(resource, created))
+    }
+
+    /// Replaces an object that was read from the world and changed.
+    pub async fn replace(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let target = Target::new(resource, object::namespace(object), object::name(object));
+        let replaced = self.objects.replace(target, object).await?;
+        Ok(self.written(resource, replaced))
+    }
+
+    pub async fn replace_status(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let target = Target::new(resource, object::namespace(object), object::name(object)).status();
+        let replaced = self.objects.replace(target, object).await?;
+        Ok(self.written(resource, replaced))
+    }
+
+    /// Patches `object`, if it is still the version read.
+    pub async fn merge(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
+        let target = Target::new(resource, object::namespace(object), object::name(object));
+        let merged = self.objects.merge(target, &guarded(object, patch)).await?;
+        Ok(self.written(resource, merged))
+    }
+
+    pub async fn merge_status(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
+        let target = Target::new(resource, object::namespace(object), object::name(object)).status();
+        let merged = self.objects.merge(target, &guarded(object, patch)).await?;
+        Ok(self.written(resource, merged))
+    }
+
+    pub async fn delete(&self, resource: &Resource, object: &Value) -> Result<(), Error> {
+        self.objects.delete(Target::new(resource, object::namespace(object), object::name(object))).await
+    }
+
+    /// Removes a finalizer, if the object has it. An object that went with its last finalizer is fine.
+    pub async fn remove_finalizer(&self, resource: &Resource, object: &Value, finalizer: &str) -> Result<(), Error> {
+        if !object::has_finalizer(object, finalizer) {
+            return Ok(());
+        }
+        let rest: Vec<&str> = object::finalizers(object).filter(|have| *have != finalizer).collect();
+        let target = Target::new(resource, object::namespace(object), object::name(object));
+        let patch = guarded(object, json!({"metadata": {"finalizers": rest}}));
+        match self.objects.merge(target, &patch).await {
+            // The object may be gone for good now, so the answer is not put into the world.
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The patch with the version it was made for, so that it fails when somebody else was faster.
+fn guarded(object: &Value, mut patch: Value) -> Value {
+    object::set(&mut patch, &["metadata", "resourceVersion"], json!(object::resource_version(object)));
+    patch
+}

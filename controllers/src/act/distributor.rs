@@ -1,0 +1,218 @@
+//! The dependencies distributor: what a propagated object needs beside it gets a binding of its own, attached to the
+//! parent's clusters.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crowsnest_api::constants::{annotation, finalizer, label};
+use crowsnest_api::names::{binding_name, binding_reference_key};
+use crowsnest_api::work::ResourceBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::context::{Context, decode, new_id};
+use super::objects::Resource;
+use super::queue::{Outcome, Queue};
+use super::scheduling::BindingKey;
+use super::templates::template_of;
+use super::world::Change;
+use crate::Error;
+use crate::plan::dependencies::{self, AttachedPlan, Parent};
+use crate::plan::interpreter::dependencies::Dependency;
+use crate::plan::interpreter::native;
+use crate::plan::object;
+use crate::plan::propagation::change::{self, Change as TemplateChange};
+use crate::plan::selector::labels_match;
+
+pub struct Distributor {
+    context: Arc<Context>,
+    pub parents: Queue<BindingKey>,
+    /// What each parent depends on, so that a dependency that comes later finds it.
+    wanted: Mutex<BTreeMap<BindingKey, Vec<Dependency>>>,
+}
+
+impl Distributor {
+    pub fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Distributor { context, parents: Queue::new("dependencies"), wanted: Mutex::default() })
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        if change.cluster != self.context.control_plane {
+            return;
+        }
+        let object = change.object();
+        let key = (object::namespace(object).to_owned(), object::name(object).to_owned());
+        if change.resource.gvr == self.context.kinds.resource_binding.gvr {
+            let same = |old: &Arc<Value>, new: &Arc<Value>| {
+                object::generation(old) == object::generation(new)
+                    && object::is_terminating(old) == object::is_terminating(new)
+                    && object::labels(old) == object::labels(new)
+            };
+            match &change.new {
+                None => {
+                    self.wanted.lock().remove(&key);
+                    self.parents.add(key);
+                }
+                Some(new) if !change.old.as_ref().is_some_and(|old| same(old, new)) => self.parents.add(key),
+                Some(_) => {}
+            }
+            return;
+        }
+        let changed = match (&change.old, &change.new) {
+            (Some(old), Some(new)) => change::between(old, new),
+            _ => TemplateChange::ByUser,
+        };
+        if changed != TemplateChange::None && !key.0.is_empty() {
+            let wanted = self.wanted.lock();
+            let depending = wanted.iter().filter(|(_, wanted)| wanted.iter().any(|wanted| means(wanted, object)));
+            depending.for_each(|(parent, _)| self.parents.add(parent.clone()));
+        }
+    }
+
+    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = &context.kinds.resource_binding;
+        let binding = context.get(resource, &key.0, &key.1);
+        let Some(binding) = binding else {
+            self.detach_all(&key, &BTreeSet::new()).await?;
+            return Ok(Outcome::Done);
+        };
+        let typed: ResourceBinding = decode(&binding)?;
+        let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
+        if object::is_terminating(&binding) || !typed.spec.propagate_deps || !context.config.gates.propagate_deps {
+            self.wanted.lock().remove(&key);
+            let had = object::has_finalizer(&binding, finalizer);
+            self.detach_all(&key, &BTreeSet::new()).await?;
+            if had {
+                context.remove_finalizer(resource, &binding, finalizer).await?;
+            }
+            return Ok(Outcome::Done);
+        }
+        let Some((_, template)) = template_of(context, &binding).await? else {
+            return Err(Error::Waiting("the template does not exist".to_owned()));
+        };
+        let hook =
+            native::find(object::api_version(&template), object::kind(&template)).and_then(|row| row.dependencies);
+        let Some(hook) = hook else { return Ok(Outcome::Done) };
+        let dependencies = hook(&template);
+        self.wanted.lock().insert(key.clone(), dependencies.clone());
+        let binding = self.record(resource, &binding, &dependencies).await?;
+        if typed.spec.clusters.is_empty() && !self.is_scheduled(&binding) {
+            return Ok(Outcome::Done);
+        }
+        let parent = Parent {
+            namespace: &key.0,
+            name: &key.1,
+            permanent_id: object::label(&binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or_default(),
+            clusters: &typed.spec.clusters,
+            conflict_resolution: typed.spec.conflict_resolution.as_ref(),
+            preserve_resources_on_deletion: typed.spec.preserve_resources_on_deletion,
+        };
+        let mut attached = BTreeSet::new();
+        for dependency in &dependencies {
+            for template in self.templates(dependency, &key.0).await? {
+                attached.insert(binding_name(object::kind(&template), object::name(&template)));
+                self.attach(&parent, &template).await?;
+            }
+        }
+        self.detach_all(&key, &attached).await?;
+        Ok(Outcome::Done)
+    }
+
+    fn is_scheduled(&self, binding: &Value) -> bool {
+        object::annotation(binding, annotation::APPLIED_PLACEMENT).is_some()
+    }
+
+    /// Notes the dependencies on the parent and holds it until they are let go.
+    async fn record(
+        &self,
+        resource: &Resource,
+        binding: &Arc<Value>,
+        dependencies: &[Dependency],
+    ) -> Result<Arc<Value>, Error> {
+        let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
+        let wanted = dependencies::annotation(dependencies);
+        let text = wanted.get(annotation::DEPENDENCIES).and_then(Value::as_str);
+        if object::annotation(binding, annotation::DEPENDENCIES) == text && object::has_finalizer(binding, finalizer) {
+            return Ok(Arc::clone(binding));
+        }
+        let mut finalizers: Vec<&str> = object::finalizers(binding).collect();
+        if !finalizers.contains(&finalizer) {
+            finalizers.push(finalizer);
+        }
+        let patch = json!({"metadata": {"annotations": wanted, "finalizers": finalizers}});
+        Ok(Arc::new(self.context.merge(resource, binding, patch).await?))
+    }
+
+    /// The objects a dependency names or selects, in the parent's namespace.
+    async fn templates(&self, dependency: &Dependency, namespace: &str) -> Result<Vec<Arc<Value>>, Error> {
+        let control_plane = &self.context.control_plane;
+        let found = self.context.catalog.find(control_plane, &dependency.api_version, &dependency.kind).await;
+        let resource = match found {
+            Ok(resource) => resource,
+            Err(Error::UnknownKind { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        if !dependency.name.is_empty() {
+            return Ok(self.context.get(&resource, namespace, &dependency.name).into_iter().collect());
+        }
+        let mut selected = self.context.list(&resource, Some(namespace));
+        selected.retain(|template| means(dependency, template));
+        Ok(selected)
+    }
+
+    async fn attach(&self, parent: &Parent<'_>, template: &Value) -> Result<(), Error> {
+        let resource = &self.context.kinds.resource_binding;
+        let name = binding_name(object::kind(template), object::name(template));
+        let existing = self.context.get(resource, parent.namespace, &name);
+        match dependencies::attach(parent, template, existing.as_deref(), &new_id()) {
+            AttachedPlan::Keep => Ok(()),
+            AttachedPlan::Create(binding) => self.context.create(resource, &binding).await.map(|_| ()),
+            AttachedPlan::Update(binding) => self.context.replace(resource, &binding).await.map(|_| ()),
+            AttachedPlan::WaitForGarbageCollection => {
+                Err(Error::Waiting("an earlier dependency of that name is being collected".to_owned()))
+            }
+        }
+    }
+
+    /// Takes the parent out of every attached binding that isn't in `keep`.
+    async fn detach_all(&self, parent: &BindingKey, keep: &BTreeSet<String>) -> Result<(), Error> {
+        let resource = &self.context.kinds.resource_binding;
+        let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.0, &parent.1));
+        for binding in self.context.list(resource, Some(&parent.0)) {
+            let attached = object::label(&binding, &depended).is_some();
+            if attached
+                && !keep.contains(object::name(&binding))
+                && let Some(updated) = dependencies::detach(&parent.0, &parent.1, &binding)
+            {
+                self.context.replace(resource, &updated).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn full_pass(&self) {
+        for binding in self.context.list(&self.context.kinds.resource_binding, None) {
+            let propagates = object::at(&binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
+            if propagates.unwrap_or_default() {
+                self.parents.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+            }
+        }
+    }
+}
+
+/// Whether a dependency means this object.
+fn means(dependency: &Dependency, object: &Value) -> bool {
+    if dependency.api_version != object::api_version(object)
+        || dependency.kind != object::kind(object)
+        || dependency.namespace != object::namespace(object)
+    {
+        return false;
+    }
+    if !dependency.name.is_empty() {
+        return dependency.name == object::name(object);
+    }
+    let selector = dependency.label_selector.clone().and_then(|selector| serde_json::from_value(selector).ok());
+    selector.is_some_and(|selector: LabelSelector| labels_match(&selector, &object::labels(object)))
+}

@@ -1,0 +1,141 @@
+//! The taint manager and graceful eviction: bindings leave clusters whose NoExecute taints they don't tolerate, and
+//! what they leave behind goes once its replacement is healthy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{annotation, event, eviction};
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::context::{Context, decode, now};
+use super::events::Severity;
+use super::queue::{Outcome, Queue};
+use super::scheduling::BindingKey;
+use super::world::Change;
+use crate::Error;
+use crate::plan::eviction::{self as plan, TaintDecision};
+use crate::plan::object;
+
+pub struct Evictions {
+    context: Arc<Context>,
+    pub bindings: Queue<BindingKey>,
+}
+
+impl Evictions {
+    pub fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Evictions { context, bindings: Queue::new("evictions") })
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        let kinds = &self.context.kinds;
+        let gvr = &change.resource.gvr;
+        if *gvr == kinds.cluster.gvr {
+            let taints = |cluster: &Option<Arc<Value>>| {
+                cluster.as_deref().and_then(|cluster| object::at(cluster, &["spec", "taints"]).cloned())
+            };
+            if taints(&change.old) != taints(&change.new) && self.evicts_by_taint() {
+                self.ask_for(object::name(change.object()));
+            }
+        } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
+            let Some(new) = &change.new else { return };
+            let evicting = object::at(new, &["spec", "gracefulEvictionTasks"]).is_some();
+            let moved = change.old.as_ref().is_none_or(|old| object::generation(old) != object::generation(new));
+            if evicting || (moved && self.evicts_by_taint()) {
+                self.bindings.add((object::namespace(new).to_owned(), object::name(new).to_owned()));
+            }
+        }
+    }
+
+    fn evicts_by_taint(&self) -> bool {
+        self.context.config.gates.failover && self.context.config.no_execute_taint_eviction
+    }
+
+    fn ask_for(&self, cluster: &str) {
+        let kinds = &self.context.kinds;
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            for binding in self.context.list(resource, None) {
+                let targets = object::at(&binding, &["spec", "clusters"]).and_then(Value::as_array);
+                if targets.into_iter().flatten().any(|target| object::text(target, &["name"]) == cluster) {
+                    self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+                }
+            }
+        }
+    }
+
+    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let resource = self.context.kinds.binding(&key.0);
+        let Some(binding) = self.context.get(resource, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        if object::is_terminating(&binding) {
+            return Ok(Outcome::Done);
+        }
+        let typed: ResourceBinding = decode(&binding)?;
+        let now = now();
+        let mut spec = typed.spec.clone();
+        let mut look_again = self.evict(&binding, &mut spec, now);
+        let evicted = spec != typed.spec;
+        if self.context.config.gates.graceful_eviction {
+            let timeout = self.context.config.periods.graceful_eviction_timeout;
+            let timeout = SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX);
+            // A result that was just changed here has not been seen by the scheduler, so nothing counts as replaced.
+            let generation = if evicted { i64::MAX } else { object::generation(&binding) };
+            let tasks = plan::tasks(generation, &spec, &typed.status, timeout, now);
+            spec.graceful_eviction_tasks = tasks.tasks;
+            look_again = [look_again, tasks.look_again].into_iter().flatten().min();
+        }
+        if spec != typed.spec {
+            let list = |value: Value| if value == json!([]) { Value::Null } else { value };
+            let patch = json!({"spec": {
+                "clusters": list(json!(spec.clusters)),
+                "gracefulEvictionTasks": list(json!(spec.graceful_eviction_tasks)),
+            }});
+            self.context.merge(resource, &binding, patch).await?;
+            if evicted {
+                let message = "Evict from cluster succeed.";
+                self.context.events.note(&binding, Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, message);
+            }
+        }
+        Ok(look_again.map_or(Outcome::Done, |at| Outcome::Again(until(at, now))))
+    }
+
+    /// Evicts from every cluster that has to be left now; when the next one has to be.
+    fn evict(&self, binding: &Value, spec: &mut ResourceBindingSpec, now: Timestamp) -> Option<Timestamp> {
+        if !self.evicts_by_taint() {
+            return None;
+        }
+        let tolerations = plan::applied_tolerations(object::annotation(binding, annotation::APPLIED_PLACEMENT));
+        let fleet = self.context.config.no_execute_purge_mode.clone();
+        let mode = plan::purge_mode(spec.failover.as_ref(), fleet);
+        let mut next = None;
+        for target in spec.clusters.clone() {
+            let cluster: Option<Cluster> = self.context.cluster(&target.name);
+            let Some(cluster) = cluster else { continue };
+            match plan::by_taints(&cluster, &tolerations, now) {
+                TaintDecision::Stay => {}
+                TaintDecision::EvictAt(at) if at > now => {
+                    next = Some(next.map_or(at, |earlier: Timestamp| earlier.min(at)));
+                }
+                TaintDecision::EvictAt(_) => {
+                    let task = GracefulEvictionTask {
+                        purge_mode: Some(mode.clone()),
+                        reason: eviction::REASON_TAINT_UNTOLERATED.to_owned(),
+                        producer: eviction::PRODUCER_TAINT_MANAGER.to_owned(),
+                        creation_timestamp: Some(Time(now)),
+                        ..GracefulEvictionTask::default()
+                    };
+                    if let Some(evicted) = plan::evict(spec, &target.name, task) {
+                        *spec = evicted;
+                    }
+                }
+            }
+        }
+        next
+    }
+}
+
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(100))
+}

@@ -1,0 +1,329 @@
+//! The loops. Each owns a queue of keys; a change anywhere only asks for keys, a reconcile reads the world as it is,
+//! asks `plan` what to do, and does it. [`Manager`] starts them all and says when one has died.
+
+pub mod access;
+pub mod bindings;
+pub mod capacity;
+pub mod catalog;
+pub mod clusters;
+pub mod config;
+pub mod context;
+pub mod distributor;
+pub mod events;
+pub mod evictions;
+pub mod namespaces;
+pub mod objects;
+pub mod queue;
+pub mod scheduling;
+pub mod statuses;
+pub mod templates;
+pub mod works;
+pub mod world;
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::Fleet;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use config::{Config, Periods, Workers};
+use context::Context;
+use events::Events;
+use objects::Objects;
+use queue::{Outcome, Queue};
+use world::{Change, World};
+
+use crate::Error;
+use crate::plan::object;
+use crate::plan::scheduling::Report;
+
+/// All loops, so that handlers and timers reach them.
+struct Loops {
+    context: Arc<Context>,
+    capacity: Arc<capacity::Capacity>,
+    templates: Arc<templates::Templates>,
+    scheduling: Arc<scheduling::Scheduling>,
+    bindings: Arc<bindings::Bindings>,
+    works: Arc<works::Works>,
+    statuses: Arc<statuses::Statuses>,
+    distributor: Arc<distributor::Distributor>,
+    namespaces: Arc<namespaces::Namespaces>,
+    clusters: Arc<clusters::Clusters>,
+    evictions: Arc<evictions::Evictions>,
+    access: Arc<access::Access>,
+    /// The control plane may serve something new.
+    discover: Notify,
+}
+
+/// The running controllers.
+pub struct Manager {
+    loops: Arc<Loops>,
+    health: watch::Receiver<Result<(), String>>,
+    stop: CancellationToken,
+    supervisor: tokio::task::JoinHandle<()>,
+}
+
+impl Manager {
+    /// Starts every loop against the fleet's control plane. Returns at once; [`Manager::health`] says when the first
+    /// look at everything is in, and when a loop has died.
+    pub fn start(fleet: Fleet, config: Config, stop: CancellationToken) -> Self {
+        let stop = stop.child_token();
+        let world = World::new(fleet.clone(), stop.child_token());
+        let (events, writer) =
+            Events::new(Objects::new(fleet.control_plane()), "crowsnest-controllers", stop.child_token());
+        let context = Context::new(fleet, world, events, config);
+        let loops = Arc::new(Loops::new(context));
+        let (health, reader) = watch::channel(Err("the control plane has not been read yet".to_owned()));
+        let supervisor = tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), writer));
+        Manager { loops, health: reader, stop, supervisor }
+    }
+
+    /// `Ok` while every loop runs and the control plane has been read.
+    pub fn health(&self) -> watch::Receiver<Result<(), String>> {
+        self.health.clone()
+    }
+
+    /// Why a binding is where it is.
+    pub fn report(&self, namespace: &str, name: &str) -> Option<Arc<Report>> {
+        self.loops.scheduling.report(namespace, name)
+    }
+
+    /// Whether no loop has anything to do right now.
+    pub fn is_idle(&self) -> bool {
+        let loops = &self.loops;
+        loops.templates.templates.is_idle()
+            && loops.templates.policies.is_idle()
+            && loops.scheduling.bindings.is_idle()
+            && loops.bindings.bindings.is_idle()
+            && loops.works.works.is_idle()
+            && loops.statuses.bindings.is_idle()
+            && loops.distributor.parents.is_idle()
+            && loops.namespaces.namespaces.is_idle()
+            && loops.access.clusters.is_idle()
+    }
+
+    /// Ends the loops, after what they are at.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        if let Err(error) = self.supervisor.await {
+            tracing::error!(%error, "the controllers' supervisor died");
+        }
+    }
+}
+
+impl Loops {
+    fn new(context: Arc<Context>) -> Self {
+        let capacity = capacity::Capacity::new(Arc::clone(&context));
+        Loops {
+            templates: templates::Templates::new(Arc::clone(&context)),
+            scheduling: scheduling::Scheduling::new(Arc::clone(&context), Arc::clone(&capacity)),
+            bindings: bindings::Bindings::new(Arc::clone(&context)),
+            works: works::Works::new(Arc::clone(&context)),
+            statuses: statuses::Statuses::new(Arc::clone(&context)),
+            distributor: distributor::Distributor::new(Arc::clone(&context)),
+            namespaces: namespaces::Namespaces::new(Arc::clone(&context)),
+            clusters: clusters::Clusters::new(Arc::clone(&context), Arc::clone(&capacity)),
+            evictions: evictions::Evictions::new(Arc::clone(&context)),
+            access: access::Access::new(Arc::clone(&context)),
+            discover: Notify::new(),
+            capacity,
+            context,
+        }
+    }
+
+    fn on_change(&self, change: &Change) {
+        if change.cluster != self.context.control_plane {
+            self.capacity.on_change(change);
+            self.works.on_change(change);
+            return;
+        }
+        self.templates.on_change(change);
+        self.scheduling.on_change(change);
+        self.bindings.on_change(change);
+        self.works.on_change(change);
+        self.statuses.on_change(change);
+        self.distributor.on_change(change);
+        self.namespaces.on_change(change);
+        self.clusters.on_change(change);
+        self.evictions.on_change(change);
+        self.access.on_change(change);
+        if change.resource.kind == "CustomResourceDefinition" || change.resource.kind == "APIService" {
+            self.discover.notify_one();
+        }
+        if change.resource.gvr == self.context.kinds.cluster.gvr {
+            self.on_cluster(change);
+        }
+    }
+
+    fn on_cluster(&self, change: &Change) {
+        let Ok(name) = ClusterName::parse(object::name(change.object())) else { return };
+        if change.new.is_none() {
+            self.context.world.forget(&name);
+            self.context.catalog.forget(&name);
+            self.capacity.forget(&name);
+            self.works.forget(&name);
+        }
+    }
+
+    fn full_pass(&self) {
+        self.templates.full_pass();
+        self.scheduling.full_pass();
+        self.bindings.full_pass();
+        self.works.full_pass();
+        self.statuses.full_pass();
+        self.distributor.full_pass();
+        self.namespaces.full_pass();
+        self.clusters.full_pass();
+        self.access.full_pass();
+    }
+
+    /// Follows what the control plane serves: now, in turn, and shortly after a definition changed.
+    async fn keep_discovering(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+        let period = self.context.config.periods.discovery;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(period) => {}
+                () = self.discover.notified() => tokio::time::sleep(Duration::from_millis(300)).await,
+            }
+            if let Err(error) = self.discover_once().await {
+                tracing::warn!(%error, "discovery failed");
+            }
+        }
+    }
+
+    async fn discover_once(&self) -> Result<(), Error> {
+        let served = self.context.catalog.refresh(&self.context.control_plane).await?;
+        self.templates.follow(&served);
+        Ok(())
+    }
+
+    async fn keep_passing(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(self.context.config.periods.full_pass) => self.full_pass(),
+            }
+        }
+    }
+
+    /// Reads the control plane for the first time; decisions made on half of it would be wrong.
+    async fn first_look(&self, stop: &CancellationToken) {
+        let context = &self.context;
+        for resource in context.kinds.of_control_plane() {
+            context.world.collect(&context.control_plane, resource);
+        }
+        let mut delay = Duration::from_millis(100);
+        while let Err(error) = self.discover_once().await {
+            tracing::warn!(%error, "discovery failed");
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(delay) => delay = (delay * 2).min(Duration::from_secs(5)),
+            }
+        }
+        for resource in context.kinds.of_control_plane() {
+            while !context.world.wait_synced(&context.control_plane, &resource.gvr, Duration::from_secs(1)).await {
+                if stop.is_cancelled() {
+                    return;
+                }
+            }
+        }
+        for resource in context.world.resources(&context.control_plane) {
+            // One resource that can't be listed doesn't hold up the others' propagation.
+            let longest = Duration::from_secs(10);
+            if !context.world.wait_synced(&context.control_plane, &resource.gvr, longest).await {
+                tracing::warn!(resource = %resource.gvr, "not listed yet");
+            }
+        }
+    }
+}
+
+type Tasks = JoinSet<Result<(), String>>;
+
+fn spawn<K, L, R>(
+    tasks: &mut Tasks,
+    queue: &Queue<K>,
+    workers: usize,
+    stop: &CancellationToken,
+    owner: &Arc<L>,
+    reconcile: fn(Arc<L>, K) -> R,
+) where
+    K: Hash + Eq + Clone + Debug + Send + 'static,
+    L: Send + Sync + 'static,
+    R: Future<Output = Result<Outcome, Error>> + Send + 'static,
+{
+    let owner = Arc::clone(owner);
+    let (queue, stop) = (queue.clone(), stop.clone());
+    tasks.spawn(queue.run(workers, stop, move |key| reconcile(Arc::clone(&owner), key)));
+}
+
+async fn supervise(
+    loops: Arc<Loops>,
+    health: watch::Sender<Result<(), String>>,
+    stop: CancellationToken,
+    writer: impl Future<Output = ()> + Send + 'static,
+) {
+    let mut tasks: Tasks = JoinSet::new();
+    let told = Arc::downgrade(&loops);
+    loops.context.world.on_change(move |change| {
+        if let Some(loops) = told.upgrade() {
+            loops.on_change(change);
+        }
+    });
+    let ending = stop.clone();
+    tasks.spawn(async move {
+        writer.await;
+        if ending.is_cancelled() { Ok(()) } else { Err("the event recorder ended".to_owned()) }
+    });
+    loops.first_look(&stop).await;
+    let l = &loops;
+    let workers = &l.context.config.workers;
+    let some = workers.others;
+    spawn(&mut tasks, &l.clusters.lives, some, &stop, &l.clusters, clusters::Clusters::reconcile_life);
+    spawn(&mut tasks, &l.clusters.statuses, 64, &stop, &l.clusters, clusters::Clusters::reconcile_status);
+    spawn(&mut tasks, &l.namespaces.namespaces, some, &stop, &l.namespaces, namespaces::Namespaces::reconcile);
+    spawn(&mut tasks, &l.access.clusters, some, &stop, &l.access, access::Access::reconcile);
+    spawn(&mut tasks, &l.templates.policies, some, &stop, &l.templates, templates::Templates::reconcile_policy);
+    spawn(
+        &mut tasks,
+        &l.templates.templates,
+        workers.templates,
+        &stop,
+        &l.templates,
+        templates::Templates::reconcile_template,
+    );
+    spawn(
+        &mut tasks,
+        &l.scheduling.bindings,
+        workers.scheduling,
+        &stop,
+        &l.scheduling,
+        scheduling::Scheduling::reconcile,
+    );
+    spawn(&mut tasks, &l.distributor.parents, some, &stop, &l.distributor, distributor::Distributor::reconcile);
+    spawn(&mut tasks, &l.bindings.bindings, workers.bindings, &stop, &l.bindings, bindings::Bindings::reconcile);
+    spawn(&mut tasks, &l.works.works, workers.works, &stop, &l.works, works::Works::reconcile);
+    spawn(&mut tasks, &l.statuses.bindings, workers.bindings, &stop, &l.statuses, statuses::Statuses::reconcile);
+    spawn(&mut tasks, &l.evictions.bindings, some, &stop, &l.evictions, evictions::Evictions::reconcile);
+    tasks.spawn(Arc::clone(&loops).keep_discovering(stop.clone()));
+    tasks.spawn(Arc::clone(&loops).keep_passing(stop.clone()));
+    if !stop.is_cancelled() {
+        drop(health.send_replace(Ok(())));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        let reason = match ended {
+            Ok(Ok(())) if stop.is_cancelled() => continue,
+            Ok(Ok(())) => "a loop ended by itself".to_owned(),
+            Ok(Err(reason)) => reason,
+            Err(error) => format!("a loop died: {error}"),
+        };
+        tracing::error!(reason, "the controllers are not whole any more");
+        drop(health.send_replace(Err(reason)));
+    }
+    loops.context.world.stop().await;
+}

@@ -1,0 +1,135 @@
+//! Reading and writing untyped objects of one API server.
+
+use crowsnest_api::names::Gvr;
+use http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::Error;
+
+/// A resource as requests need it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resource {
+    pub gvr: Gvr,
+    pub kind: String,
+    pub namespaced: bool,
+}
+
+impl Resource {
+    /// The resource of a known type.
+    pub fn of<K: crowsnest_api::Kind>() -> Self {
+        Resource {
+            gvr: Gvr::of::<K>(),
+            kind: K::KIND.to_owned(),
+            namespaced: K::SCOPE == crowsnest_api::Scope::Namespaced,
+        }
+    }
+
+    /// A built-in resource by its words.
+    pub fn builtin(group: &str, version: &str, resource: &str, kind: &str, namespaced: bool) -> Self {
+        Resource { gvr: Gvr::new(group, version, resource), kind: kind.to_owned(), namespaced }
+    }
+
+    fn path(&self, namespace: &str, name: &str, subresource: &str) -> String {
+        let namespace = (self.namespaced && !namespace.is_empty()).then_some(namespace);
+        let mut path = self.gvr.path(namespace);
+        for part in [name, subresource] {
+            if !part.is_empty() {
+                path.push('/');
+                path.push_str(part);
+            }
+        }
+        path
+    }
+}
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    pub resource: &'a Resource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+}
+
+impl<'a> Target<'a> {
+    pub fn new(resource: &'a Resource, namespace: &'a str, name: &'a str) -> Self {
+        Target { resource, namespace, name, subresource: "" }
+    }
+
+    pub fn status(self) -> Self {
+        Target { subresource: "status", ..self }
+    }
+
+    fn path(&self) -> String {
+        self.resource.path(self.namespace, self.name, self.subresource)
+    }
+}
+
+impl std::fmt::Display for Target<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {}/{}", self.resource.gvr.resource, self.namespace, self.name)?;
+        if self.subresource.is_empty() { Ok(()) } else { write!(formatter, " ({})", self.subresource) }
+    }
+}
+
+/// Requests to one API server.
+#[derive(Clone)]
+pub struct Objects {
+    client: Client,
+}
+
+impl Objects {
+    pub fn new(client: Client) -> Self {
+        Objects { client }
+    }
+
+    async fn send(&self, method: Method, path: &str, content_type: &str, body: Option<&Value>) -> Result<Value, Error> {
+        let what = format!("{method} {path}");
+        let bytes = match body {
+            None => Vec::new(),
+            Some(body) => serde_json::to_vec(body).map_err(|source| Error::Decode { what: what.clone(), source })?,
+        };
+        let mut request = Request::builder().method(method).uri(path).header("Accept", "application/json");
+        if body.is_some() {
+            request = request.header("Content-Type", content_type);
+        }
+        let request =
+            request.body(bytes).map_err(|error| Error::request(what.clone(), kube::Error::HttpError(error)))?;
+        self.client.request(request).await.map_err(|source| Error::request(what, source))
+    }
+
+    /// The object, or `None` when there is none.
+    pub async fn get(&self, target: Target<'_>) -> Result<Option<Value>, Error> {
+        match self.send(Method::GET, &target.path(), "", None).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub async fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
+        let path = resource.path(namespace, "", "");
+        self.send(Method::POST, &path, "application/json", Some(object)).await
+    }
+
+    /// Replaces the object; its resource version guards against overwriting somebody's change.
+    pub async fn replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
+        self.send(Method::PUT, &target.path(), "application/json", Some(object)).await
+    }
+
+    pub async fn merge(&self, target: Target<'_>, patch: &Value) -> Result<Value, Error> {
+        self.send(Method::PATCH, &target.path(), "application/merge-patch+json", Some(patch)).await
+    }
+
+    /// Deletes, with dependents left to the garbage collector. Being gone already is fine.
+    pub async fn delete(&self, target: Target<'_>) -> Result<(), Error> {
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+        match self.send(Method::DELETE, &target.path(), "application/json", Some(&options)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! The scheduler's loop: bindings get their clusters.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{annotation, condition, event, label};
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, ResourceHealth, TargetCluster};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::capacity::Capacity;
+use super::context::{Context, decode, now};
+use super::events::Severity;
+use super::objects::Resource;
+use super::queue::{Outcome, Queue};
+use super::world::Change;
+use crate::Error;
+use crate::plan::conditions;
+use crate::plan::estimation::capacity::FreeNode;
+use crate::plan::estimation::resources::Resources;
+use crate::plan::estimation::{Assumed, Estimator};
+use crate::plan::object;
+use crate::plan::scheduling::{
+    self, Binding, ClusterFacts, Peer, Plan, Report, ScheduleError, Trigger, affected_by_cluster,
+};
+
+/// A binding; the namespace is empty for a ClusterResourceBinding.
+pub type BindingKey = (String, String);
+
+/// Replicas a cluster was promised and whose pods are not running yet.
+struct Promise {
+    assumed: Assumed,
+    until: Instant,
+}
+
+/// A promise nobody kept is forgotten after this.
+const PROMISE_LIFE: Duration = Duration::from_secs(300);
+
+pub struct Scheduling {
+    context: Arc<Context>,
+    capacity: Arc<Capacity>,
+    pub bindings: Queue<BindingKey>,
+    clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
+    promises: Mutex<HashMap<(BindingKey, String), Promise>>,
+    reports: Mutex<HashMap<BindingKey, Arc<Report>>>,
+    /// One decision at a time per namespace's affinity groups would be enough; decisions are short, so one at a time.
+    deciding: tokio::sync::Mutex<()>,
+}
+
+impl Scheduling {
+    pub fn new(context: Arc<Context>, capacity: Arc<Capacity>) -> Arc<Self> {
+        Arc::new(Scheduling {
+            context,
+            capacity,
+            bindings: Queue::new("scheduling"),
+            clusters: RwLock::default(),
+            promises: Mutex::default(),
+            reports: Mutex::default(),
+            deciding: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    /// Why a binding is where it is, as of the last decision of this process.
+    pub fn report(&self, namespace: &str, name: &str) -> Option<Arc<Report>> {
+        self.reports.lock().get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        let kinds = &self.context.kinds;
+        let gvr = &change.resource.gvr;
+        if *gvr == kinds.cluster.gvr {
+            self.on_cluster(change);
+        } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
+            let key = (object::namespace(change.object()).to_owned(), object::name(change.object()).to_owned());
+            let Some(new) = &change.new else {
+                self.promises.lock().retain(|(binding, _), _| *binding != key);
+                self.reports.lock().remove(&key);
+                return;
+            };
+            self.settle_promises(&key, new);
+            let same = |old: &Arc<Value>| {
+                object::generation(old) == object::generation(new) && object::labels(old) == object::labels(new)
+            };
+            if !change.old.as_ref().is_some_and(same) {
+                self.bindings.add(key);
+            }
+        }
+    }
+
+    /// A promise is kept once the cluster reports the object healthy; its pods are counted from then on.
+    fn settle_promises(&self, key: &BindingKey, binding: &Value) {
+        if !self.context.config.gates.scheduling_overcommit_protection {
+            return;
+        }
+        let items = object::at(binding, &["status", "aggregatedStatus"]).and_then(Value::as_array);
+        let healthy: Vec<&str> = items
+            .into_iter()
+            .flatten()
+            .filter(|item| object::text(item, &["health"]) == ResourceHealth::Healthy.as_str())
+            .map(|item| object::text(item, &["clusterName"]))
+            .collect();
+        self.promises.lock().retain(|(of, cluster), _| of != key || !healthy.contains(&cluster.as_str()));
+    }
+
+    fn on_cluster(&self, change: &Change) {
+        let all: BTreeMap<String, Arc<ClusterFacts>> = {
+            let mut known: BTreeMap<String, Arc<ClusterFacts>> =
+                self.clusters.read().iter().map(|facts| (facts.name().to_owned(), Arc::clone(facts))).collect();
+            let name = object::name(change.object()).to_owned();
+            match change.new.as_deref().map(decode::<Cluster>) {
+                Some(Ok(cluster)) => known.insert(name, Arc::new(ClusterFacts::new(cluster))),
+                Some(Err(error)) => {
+                    tracing::warn!(name, %error, "cluster cannot be read");
+                    None
+                }
+                None => known.remove(&name),
+            };
+            known
+        };
+        *self.clusters.write() = Arc::new(all.into_values().collect());
+        let relevant = match (&change.old, &change.new) {
+            (Some(old), Some(new)) => {
+                object::generation(old) != object::generation(new)
+                    || object::labels(old) != object::labels(new)
+                    || object::is_terminating(old) != object::is_terminating(new)
+            }
+            (None, Some(_)) => !change.initial,
+            _ => false,
+        };
+        if relevant {
+            let versions: Vec<Cluster> =
+                [&change.old, &change.new].into_iter().flatten().filter_map(|version| decode(version).ok()).collect();
+            self.ask_affected(&versions);
+        }
+    }
+
+    fn ask_affected(&self, versions: &[Cluster]) {
+        let kinds = &self.context.kinds;
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            for binding in self.context.list(resource, None) {
+                let Ok(typed) = decode::<ResourceBinding>(&binding) else { continue };
+                let view = view(&binding, &typed);
+                if versions.iter().any(|cluster| affected_by_cluster(&view, cluster)) {
+                    self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+                }
+            }
+        }
+    }
+
+    pub fn full_pass(&self) {
+        let kinds = &self.context.kinds;
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            for binding in self.context.list(resource, None) {
+                self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+            }
+        }
+    }
+
+    /// Ours to schedule: our name, not suspended, and made by a policy or handed to us by a label.
+    fn is_ours(&self, binding: &Value, spec: &ResourceBindingSpec) -> bool {
+        let name = if spec.scheduler_name.is_empty() { "default-scheduler" } else { &spec.scheduler_name };
+        let suspended = spec.suspension.as_ref().and_then(|suspension| suspension.scheduling).unwrap_or_default();
+        let by_policy = [
+            label::PROPAGATION_POLICY_PERMANENT_ID,
+            label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
+            label::BINDING_MANAGED_BY,
+        ];
+        name == self.context.config.scheduler_name
+            && !suspended
+            && by_policy.iter().any(|key| object::label(binding, key).is_some())
+    }
+
+    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let resource = self.context.kinds.binding(&key.0);
+        let Some(binding) = self.context.get(resource, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        let typed: ResourceBinding = decode(&binding)?;
+        if object::is_terminating(&binding) || !self.is_ours(&binding, &typed.spec) || typed.spec.placement.is_none() {
+            return Ok(Outcome::Done);
+        }
+        let _one_decides = self.deciding.lock().await;
+        let (plan, report) = self.decide(&key, &view(&binding, &typed));
+        let trigger = report.trigger;
+        if trigger.is_some() {
+            self.reports.lock().insert(key.clone(), Arc::new(report));
+        }
+        match plan {
+            Plan::Keep => {
+                self.observe_generation(resource, &binding, &typed).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Schedule { clusters, affinity } => {
+                self.promise(&key, &typed.spec, &clusters);
+                let written = self.write_result(resource, &binding, &typed.spec, &clusters).await;
+                let (binding, changed) = match written {
+                    Ok(written) => written,
+                    Err(error) => {
+                        self.promises.lock().retain(|(of, _), _| *of != key);
+                        return self.refused(resource, &binding, &typed, error).await;
+                    }
+                };
+                let result = Scheduled { clusters: &clusters, affinity, changed, trigger };
+                self.write_success(resource, &binding, &typed, result).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Clear { error } => {
+                let (binding, _) = self.write_result(resource, &binding, &typed.spec, &[]).await?;
+                self.write_failure(resource, &binding, &typed, &error).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Fail { error } => {
+                self.write_failure(resource, &binding, &typed, &error).await?;
+                Ok(Outcome::Again(Duration::from_secs(5)))
+            }
+        }
+    }
+
+    fn decide(&self, key: &BindingKey, binding: &Binding<'_>) -> (Plan, Report) {
+        let clusters = Arc::clone(&self.clusters.read());
+        let free: Vec<(&str, Arc<Vec<FreeNode>>)> = clusters
+            .iter()
+            .filter_map(|facts| {
+                let name = ClusterName::parse(facts.name()).ok()?;
+                Some((facts.name(), self.capacity.free(&name)?))
+            })
+            .collect();
+        let estimate = Estimator {
+            gates: self.context.config.gates,
+            nodes: free.iter().map(|(name, nodes)| (*name, nodes.as_slice())).collect(),
+            assumed: self.assumed(key, &clusters),
+        };
+        let peers = self.peers(key, binding.spec);
+        let world = scheduling::World {
+            clusters: &clusters,
+            estimate: &estimate,
+            peers: &peers,
+            gates: self.context.config.gates,
+            propagate_empty_workloads: self.context.config.propagate_empty_workloads,
+        };
+        scheduling::plan(&world, binding)
+    }
+
+    fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Vec<Peer> {
+        if !self.context.config.gates.workload_affinity || spec.workload_affinity_groups.is_none() {
+            return Vec::new();
+        }
+        let bindings = self.context.list(&self.context.kinds.resource_binding, Some(&key.0));
+        let others = bindings.iter().filter(|binding| object::name(binding) != key.1);
+        others
+            .filter_map(|binding| decode::<ResourceBinding>(binding).ok())
+            .filter_map(|binding| {
+                let groups = binding.spec.workload_affinity_groups?;
+                Some(Peer {
+                    affinity_group: groups.affinity_group,
+                    anti_affinity_group: groups.anti_affinity_group,
+                    clusters: binding.spec.clusters.into_iter().map(|target| target.name).collect(),
+                })
+            })
+            .collect()
+    }
+
+    fn assumed<'a>(&self, key: &BindingKey, clusters: &'a [Arc<ClusterFacts>]) -> BTreeMap<&'a str, Vec<Assumed>> {
+        let mut promises = self.promises.lock();
+        let now = Instant::now();
+        promises.retain(|_, promise| promise.until > now);
+        let mut assumed: BTreeMap<&'a str, Vec<Assumed>> = BTreeMap::new();
+        for ((binding, cluster), promise) in promises.iter() {
+            let facts = clusters.iter().find(|facts| facts.name() == cluster).filter(|_| binding != key);
+            if let Some(facts) = facts {
+                assumed.entry(facts.name()).or_default().push(promise.assumed.clone());
+            }
+        }
+        assumed
+    }
+
+    /// Remembers what was given away until it shows in the members.
+    fn promise(&self, key: &BindingKey, spec: &ResourceBindingSpec, clusters: &[TargetCluster]) {
+        if !self.context.config.gates.scheduling_overcommit_protection || !spec.is_workload() {
+            return;
+        }
+        let requirements = spec.replica_requirements.as_ref();
+        let mut request = requirements.map(|needs| Resources::of_list(&needs.resource_request)).unwrap_or_default();
+        request.pods = 1;
+        let claim = requirements.and_then(|needs| needs.node_claim.clone());
+        let mut promises = self.promises.lock();
+        for target in clusters {
+            let had = spec.clusters.iter().find(|old| old.name == target.name).map_or(0, |old| old.replicas);
+            let replicas = target.replicas - had;
+            if replicas > 0 {
+                let assumed = Assumed { claim: claim.clone(), request: request.clone(), replicas };
+                let promise = Promise { assumed, until: Instant::now() + PROMISE_LIFE };
+                promises.insert((key.clone(), target.name.clone()), promise);
+            }
+        }
+        promises.retain(|(of, cluster), _| of != key || clusters.iter().any(|target| target.name == *cluster));
+    }
+
+    /// Writes clusters and the placement they were made for, in one patch; whether anything changed.
+    async fn write_result(
+        &self,
+        resource: &Resource,
+        binding: &Arc<Value>,
+        spec: &ResourceBindingSpec,
+        clusters: &[TargetCluster],
+    ) -> Result<(Arc<Value>, bool), Error> {
+        let placement = serde_json::to_string(&spec.placement)
+            .map_err(|source| Error::Decode { what: "placement".to_owned(), source })?;
+        let applied = object::annotation(binding, annotation::APPLIED_PLACEMENT);
+        if applied == Some(placement.as_str()) && spec.clusters == clusters {
+            return Ok((Arc::clone(binding), false));
+        }
+        let clusters = if clusters.is_empty() { Value::Null } else { json!(clusters) };
+        let patch = json!({
+            "metadata": {"annotations": {annotation::APPLIED_PLACEMENT: placement}},
+            "spec": {"clusters": clusters},
+        });
+        self.context.merge(resource, binding, patch).await.map(|written| (Arc::new(written), true))
+    }
+
+    async fn write_success(
+        &self,
+        resource: &Resource,
+        binding: &Value,
+        typed: &ResourceBinding,
+        result: Scheduled<'_>,
+    ) -> Result<(), Error> {
+        let mut status = typed.status.clone();
+        let message = "Binding has been scheduled successfully.";
+        let new = conditions::condition(condition::SCHEDULED, true, condition::SCHEDULED_SUCCESS, message, now());
+        let mut changed = conditions::set(&mut status.conditions, new) || result.changed;
+        changed |= result.trigger == Some(Trigger::RescheduleRequested);
+        if let Some(affinity) = result.affinity.filter(|name| *name != status.scheduler_observed_affinity_name) {
+            status.scheduler_observed_affinity_name = affinity;
+            changed = true;
+        }
+        changed |= status.scheduler_observed_generation != object::generation(binding);
+        if !changed {
+            return Ok(());
+        }
+        status.scheduler_observed_generation = object::generation(binding);
+        status.last_scheduled_time = Some(Time(now()));
+        let patch = json!({"status": {
+            "conditions": status.conditions,
+            "schedulerObservedGeneration": status.scheduler_observed_generation,
+            "schedulerObservingAffinityName": status.scheduler_observed_affinity_name,
+            "lastScheduledTime": status.last_scheduled_time,
+        }});
+        self.context.merge_status(resource, binding, without_empty(patch)).await?;
+        if result.changed {
+            let targets: Vec<String> =
+                result.clusters.iter().map(|target| format!("{}:{}", target.name, target.replicas)).collect();
+            let message = format!("{message} Result: {{{}}}", targets.join(", "));
+            self.note(binding, &typed.spec, Severity::Normal, event::SCHEDULE_BINDING_SUCCEED, message);
+        }
+        Ok(())
+    }
+
+    async fn write_failure(
+        &self,
+        resource: &Resource,
+        binding: &Value,
+        typed: &ResourceBinding,
+        error: &ScheduleError,
+    ) -> Result<(), Error> {
+        self.write_condition(resource, binding, typed, error.reason(), &error.to_string()).await
+    }
+
+    async fn write_condition(
+        &self,
+        resource: &Resource,
+        binding: &Value,
+        typed: &ResourceBinding,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), Error> {
+        let mut conditions = typed.status.conditions.clone();
+        let new = conditions::condition(condition::SCHEDULED, false, reason, message, now());
+        if conditions::set(&mut conditions, new) {
+            self.context.merge_status(resource, binding, json!({"status": {"conditions": conditions}})).await?;
+            self.note(binding, &typed.spec, Severity::Warning, event::SCHEDULE_BINDING_FAILED, message.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The control plane refused the result: over quota is shown as such, anything else is retried.
+    async fn refused(
+        &self,
+        resource: &Resource,
+        binding: &Value,
+        typed: &ResourceBinding,
+        error: Error,
+    ) -> Result<Outcome, Error> {
+        if error.code() != Some(403) {
+            return Err(error);
+        }
+        let quota = error.reason() == condition::SCHEDULED_QUOTA_EXCEEDED;
+        let reason = if quota { condition::SCHEDULED_QUOTA_EXCEEDED } else { condition::SCHEDULED_SCHEDULER_ERROR };
+        self.write_condition(resource, binding, typed, reason, &error.message()).await?;
+        Ok(Outcome::Again(Duration::from_secs(5)))
+    }
+
+    /// Nothing to schedule; the generation has been seen.
+    async fn observe_generation(
+        &self,
+        resource: &Resource,
+        binding: &Value,
+        typed: &ResourceBinding,
+    ) -> Result<(), Error> {
+        let generation = object::generation(binding);
+        if typed.status.scheduler_observed_generation == generation {
+            return Ok(());
+        }
+        let patch = json!({"status": {"schedulerObservedGeneration": generation}});
+        self.context.merge_status(resource, binding, patch).await.map(|_| ())
+    }
+
+    /// An event on the binding and one on its template.
+    fn note(
+        &self,
+        binding: &Value,
+        spec: &ResourceBindingSpec,
+        severity: Severity,
+        reason: &'static str,
+        message: String,
+    ) {
+        let template = json!({
+            "apiVersion": spec.resource.api_version, "kind": spec.resource.kind,
+            "metadata": {
+                "namespace": spec.resource.namespace, "name": spec.resource.name, "uid": spec.resource.uid,
+            },
+        });
+        self.context.events.note(binding, severity, reason, message.clone());
+        self.context.events.note(&template, severity, reason, message);
+    }
+}
+
+struct Scheduled<'a> {
+    clusters: &'a [TargetCluster],
+    affinity: Option<String>,
+    changed: bool,
+    trigger: Option<Trigger>,
+}
+
+fn without_empty(mut patch: Value) -> Value {
+    if object::text(&patch, &["status", "schedulerObservingAffinityName"]).is_empty() {
+        object::remove(&mut patch, &["status", "schedulerObservingAffinityName"]);
+    }
+    patch
+}
+
+fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {
+    Binding {
+        generation: object::generation(binding),
+        applied_placement: object::annotation(binding, annotation::APPLIED_PLACEMENT),
+        spec: &typed.spec,
+        status: &typed.status,
+    }
+}

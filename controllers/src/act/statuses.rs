@@ -1,0 +1,119 @@
+//! Works' statuses become the binding's aggregated status, and that the template's own status.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::{condition, label};
+use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
+use serde_json::{Value, json};
+
+use super::bindings::{binding_of_work, cluster_of};
+use super::context::{Context, decode, now};
+use super::queue::{Outcome, Queue};
+use super::scheduling::BindingKey;
+use super::templates::template_of;
+use super::world::Change;
+use crate::Error;
+use crate::plan::interpreter::{native, status::MemberStatus};
+use crate::plan::{conditions, object, status};
+
+pub struct Statuses {
+    context: Arc<Context>,
+    pub bindings: Queue<BindingKey>,
+}
+
+impl Statuses {
+    pub fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Statuses { context, bindings: Queue::new("binding-status") })
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        let kinds = &self.context.kinds;
+        let gvr = &change.resource.gvr;
+        if *gvr == kinds.work.gvr {
+            let [old, new] = [&change.old, &change.new].map(|work| work.as_ref().and_then(|work| work.get("status")));
+            let terminating = |work: &Option<Arc<Value>>| work.as_deref().is_some_and(object::is_terminating);
+            if old != new || terminating(&change.old) != terminating(&change.new) {
+                if let Some(key) = binding_of_work(change.object()) {
+                    self.bindings.add(key);
+                }
+            }
+        } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
+            let Some(new) = &change.new else { return };
+            let moved = change.old.as_ref().is_some_and(|old| object::generation(old) != object::generation(new));
+            if moved {
+                self.bindings.add((object::namespace(new).to_owned(), object::name(new).to_owned()));
+            }
+        }
+    }
+
+    pub fn full_pass(&self) {
+        let kinds = &self.context.kinds;
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            for binding in self.context.list(resource, None) {
+                self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+            }
+        }
+    }
+
+    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = context.kinds.binding(&key.0);
+        let Some(binding) = context.get(resource, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        if object::is_terminating(&binding) {
+            return Ok(Outcome::Done);
+        }
+        let typed: ResourceBinding = decode(&binding)?;
+        let works = self.works_of(&binding, &key)?;
+        let views: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
+        let items = status::aggregate(&views, &typed.spec.resource);
+        let never = conditions::find(&typed.status.conditions, condition::FULLY_APPLIED).is_none();
+        if items.is_empty() && works.is_empty() && never {
+            return Ok(Outcome::Done);
+        }
+        let mut shown = typed.status.conditions.clone();
+        let changed = conditions::set(&mut shown, status::fully_applied(&typed.spec, &items, now()));
+        if changed || items != typed.status.aggregated_status {
+            let patch = json!({"status": {"conditions": shown, "aggregatedStatus": items}});
+            context.merge_status(resource, &binding, patch).await?;
+        }
+        self.aggregate(&binding, &items).await?;
+        Ok(Outcome::Done)
+    }
+
+    fn works_of(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
+        let label = match key.0.as_str() {
+            "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
+            _ => label::RESOURCE_BINDING_PERMANENT_ID,
+        };
+        let id = object::label(binding, label).unwrap_or_default();
+        let works = self.context.with_id(&self.context.kinds.work, label, id);
+        let named = works.iter().filter_map(|work| Some((cluster_of(object::namespace(work))?.to_owned(), work)));
+        named.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
+    }
+
+    /// Writes the template's status in the shape of its own kind.
+    async fn aggregate(&self, binding: &Value, items: &[AggregatedStatusItem]) -> Result<(), Error> {
+        let Some((resource, template)) = template_of(&self.context, binding).await? else { return Ok(()) };
+        let row = native::find(object::api_version(&template), object::kind(&template));
+        let same = object::text(binding, &["spec", "resource", "uid"]) == object::uid(&template);
+        let Some(row) = row.filter(|_| same && !object::is_terminating(&template)) else { return Ok(()) };
+        let members: Vec<MemberStatus<'_>> = items
+            .iter()
+            .map(|item| MemberStatus {
+                cluster: &item.cluster_name,
+                status: item.status.as_ref().map(|status| &status.0),
+            })
+            .collect();
+        let Some(new) = row.aggregate(&template, &members, &now().to_string()) else { return Ok(()) };
+        if object::semantically_equal(template.get("status").unwrap_or(&Value::Null), &new) {
+            return Ok(());
+        }
+        let mut updated = template.as_ref().clone();
+        object::set(&mut updated, &["status"], new);
+        match self.context.replace_status(&resource, &updated).await {
+            // Kinds without a status subresource keep their status to themselves.
+            Err(error) if error.is_not_found() => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! The detector: templates and policies become bindings.
+//!
+//! Every deletable resource of the control plane is collected; a changed template is matched with the policies, claimed
+//! and bound. A changed policy only asks for the templates it claims or could claim.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use crowsnest_api::constants::{event, finalizer, label};
+use crowsnest_api::names::{Gvr, binding_name, is_reserved_namespace};
+use crowsnest_api::policy::PropagationSpec;
+use crowsnest_fleet::ApiResources;
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+
+use super::context::{Context, decode, new_id};
+use super::events::Severity;
+use super::objects::{Resource, Target};
+use super::queue::{Outcome, Queue};
+use super::world::Change;
+use crate::Error;
+use crate::plan::interpreter::{native, replicas};
+use crate::plan::object;
+use crate::plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
+use crate::plan::propagation::change::{self, Change as TemplateChange};
+use crate::plan::propagation::{Choice, Policy, choose, claim};
+use crate::plan::selector::{best_precision, precision_of};
+
+/// A template in the control plane.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TemplateKey {
+    pub gvr: Gvr,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// A policy; the namespace is empty for a cluster-wide one.
+type PolicyKey = (String, String);
+
+struct PolicyRecord {
+    object: Arc<Value>,
+    spec: PropagationSpec,
+}
+
+impl PolicyRecord {
+    fn policy(&self) -> Policy<'_> {
+        let namespace = object::namespace(&self.object);
+        let id = match namespace {
+            "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
+            _ => label::PROPAGATION_POLICY_PERMANENT_ID,
+        };
+        Policy {
+            namespace,
+            name: object::name(&self.object),
+            permanent_id: object::label(&self.object, id).unwrap_or_default(),
+            terminating: object::is_terminating(&self.object),
+            spec: &self.spec,
+        }
+    }
+}
+
+/// The detector's loops.
+pub struct Templates {
+    context: Arc<Context>,
+    pub templates: Queue<TemplateKey>,
+    pub policies: Queue<PolicyKey>,
+    known_policies: RwLock<BTreeMap<PolicyKey, Arc<PolicyRecord>>>,
+    /// Templates whose user changed them since they were last looked at.
+    changed: Mutex<HashSet<TemplateKey>>,
+}
+
+/// API groups whose objects steer the fleet and are no templates.
+const OWN_GROUPS: [&str; 10] = [
+    "cluster.karmada.io",
+    "policy.karmada.io",
+    "work.karmada.io",
+    "config.karmada.io",
+    "networking.karmada.io",
+    "autoscaling.karmada.io",
+    "remedy.karmada.io",
+    "apps.karmada.io",
+    "storage.crowsnest.io",
+    "events.k8s.io",
+];
+
+fn is_template_resource(gvr: &Gvr) -> bool {
+    let own = OWN_GROUPS.contains(&&*gvr.group);
+    let event = gvr.group.is_empty() && &*gvr.resource == "events";
+    let lease = &*gvr.group == "coordination.k8s.io" && &*gvr.resource == "leases";
+    !own && !event && !lease
+}
+
+impl Templates {
+    pub fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Templates {
+            context,
+            templates: Queue::new("templates"),
+            policies: Queue::new("policies"),
+            known_policies: RwLock::default(),
+            changed: Mutex::default(),
+        })
+    }
+
+    /// Starts collecting what became served since the last look, and stops what isn't any more.
+    pub fn follow(&self, served: &ApiResources) {
+        let control_plane = &self.context.control_plane;
+        let mut wanted: HashSet<Gvr> = HashSet::new();
+        for resource in served.preferred() {
+            let usable = resource.is_listable() && resource.verbs.contains("delete");
+            if usable && is_template_resource(&resource.gvr) {
+                wanted.insert(resource.gvr.clone());
+                let collected = Resource {
+                    gvr: resource.gvr.clone(),
+                    kind: resource.kind.clone(),
+                    namespaced: resource.namespaced,
+                };
+                self.context.world.collect(control_plane, &collected);
+            }
+        }
+        let unavailable = |gvr: &Gvr| served.stale.contains(&gvr.api_version());
+        for resource in self.context.world.resources(control_plane) {
+            let gone = is_template_resource(&resource.gvr) && !wanted.contains(&resource.gvr);
+            if gone && !unavailable(&resource.gvr) {
+                self.context.world.forget_resource(control_plane, &resource.gvr);
+            }
+        }
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        let gvr = &change.resource.gvr;
+        let kinds = &self.context.kinds;
+        if *gvr == kinds.propagation_policy.gvr || *gvr == kinds.cluster_propagation_policy.gvr {
+            self.on_policy(change);
+        } else if *gvr == kinds.override_policy.gvr || *gvr == kinds.cluster_override_policy.gvr {
+            self.on_override(change);
+        } else if is_template_resource(gvr) {
+            self.on_template(change);
+        }
+    }
+
+    fn on_policy(&self, change: &Change) {
+        let key = (object::namespace(change.object()).to_owned(), object::name(change.object()).to_owned());
+        match &change.new {
+            None => {
+                self.known_policies.write().remove(&key);
+            }
+            Some(policy) => {
+                let spec = policy.get("spec").cloned().unwrap_or_default();
+                match serde_json::from_value(spec) {
+                    Ok(spec) => {
+                        let record = PolicyRecord { object: Arc::clone(policy), spec };
+                        self.known_policies.write().insert(key.clone(), Arc::new(record));
+                    }
+                    Err(error) => tracing::warn!(?key, %error, "policy cannot be read"),
+                }
+                let (old, new) = (change.old.as_deref(), policy);
+                let touched = old.is_none_or(|old| {
+                    object::generation(old) != object::generation(new)
+                        || object::is_terminating(old) != object::is_terminating(new)
+                        || object::labels(old) != object::labels(new)
+                });
+                if touched {
+                    self.policies.add(key);
+                }
+            }
+        }
+    }
+
+    /// Policies that wait for an override look again when one comes.
+    fn on_override(&self, change: &Change) {
+        let name = object::name(change.object());
+        let known = self.known_policies.read();
+        let waiting = known.iter().filter(|(_, record)| record.spec.dependent_overrides.iter().any(|on| on == name));
+        waiting.for_each(|(key, _)| self.policies.add(key.clone()));
+    }
+
+    fn on_template(&self, change: &Change) {
+        let Some(new) = &change.new else { return };
+        let key = TemplateKey {
+            gvr: change.resource.gvr.clone(),
+            namespace: object::namespace(new).to_owned(),
+            name: object::name(new).to_owned(),
+        };
+        if !self.is_template(&key) {
+            return;
+        }
+        let changed = match &change.old {
+            Some(old) => change::between(old, new),
+            None if change.initial => TemplateChange::ByControlPlane,
+            None => TemplateChange::ByUser,
+        };
+        if changed == TemplateChange::ByUser {
+            self.changed.lock().insert(key.clone());
+        }
+        if changed != TemplateChange::None {
+            self.templates.add(key);
+        }
+    }
+
+    fn is_template(&self, key: &TemplateKey) -> bool {
+        let authentication = key.namespace == "kube-system" && key.name == "extension-apiserver-authentication";
+        let skipped = !key.namespace.is_empty()
+            && (is_reserved_namespace(&key.namespace)
+                || self.context.config.skipped_namespaces.is_match(&key.namespace));
+        !skipped && !authentication
+    }
+
+    /// Everything is looked at again.
+    pub fn full_pass(&self) {
+        for resource in self.context.world.resources(&self.context.control_plane) {
+            if is_template_resource(&resource.gvr) {
+                for template in self.context.list(&resource, None) {
+                    let key = TemplateKey {
+                        gvr: resource.gvr.clone(),
+                        namespace: object::namespace(&template).to_owned(),
+                        name: object::name(&template).to_owned(),
+                    };
+                    if self.is_template(&key) {
+                        self.templates.add(key);
+                    }
+                }
+            }
+        }
+        self.known_policies.read().keys().for_each(|key| self.policies.add(key.clone()));
+    }
+
+    fn policies_for(&self, namespace: &str) -> Vec<Arc<PolicyRecord>> {
+        let known = self.known_policies.read();
+        let own = known.iter().filter(|((of, _), _)| of.is_empty() || (of == namespace && !namespace.is_empty()));
+        own.map(|(_, record)| Arc::clone(record)).collect()
+    }
+
+    fn resource_of(&self, gvr: &Gvr) -> Option<Arc<Resource>> {
+        let resources = self.context.world.resources(&self.context.control_plane);
+        resources.into_iter().find(|resource| resource.gvr == *gvr)
+    }
+
+    pub async fn reconcile_template(self: Arc<Self>, key: TemplateKey) -> Result<Outcome, Error> {
+        let Some(resource) = self.resource_of(&key.gvr) else { return Ok(Outcome::Done) };
+        let Some(template) = self.context.get(&resource, &key.namespace, &key.name) else {
+            self.changed.lock().remove(&key);
+            return Ok(Outcome::Done);
+        };
+        let claimed_elsewhere =
+            object::label(&template, label::RESOURCE_TEMPLATE_CLAIMED_BY).is_some_and(|by| !by.is_empty());
+        if object::is_terminating(&template) || claimed_elsewhere {
+            return Ok(Outcome::Done);
+        }
+        let records = self.policies_for(&key.namespace);
+        let policies: Vec<Policy<'_>> = records.iter().map(|record| record.policy()).collect();
+        let (choice, _) = choose(&template, &policies, self.context.config.gates.propagation_policy_preemption);
+        match choice {
+            Choice::Follow(policy) => self.apply(&key, &resource, &template, &policy, None).await?,
+            Choice::Preempt(policy) => {
+                let loser = claim::Claim::of(&template);
+                self.apply(&key, &resource, &template, &policy, Some(&loser)).await?;
+            }
+            Choice::Release => {
+                let id = claim::Claim::of(&template).id().to_owned();
+                self.release(&resource, &template, &id).await?;
+            }
+            Choice::Unselected(_) | Choice::Unmatched => {}
+            Choice::Wait => return Err(Error::Waiting("the policy is being deleted".to_owned())),
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Claims the template and brings its binding up to date, with an event for either end.
+    async fn apply(
+        &self,
+        key: &TemplateKey,
+        resource: &Resource,
+        template: &Arc<Value>,
+        policy: &Policy<'_>,
+        preempted: Option<&claim::Claim>,
+    ) -> Result<(), Error> {
+        self.check_dependent_overrides(policy)?;
+        let template = match claim::patch(template, policy) {
+            None => Arc::clone(template),
+            Some(patch) => Arc::new(self.context.merge(resource, template, patch).await?),
+        };
+        if let Some(claim::Claim::Policy { name, .. } | claim::Claim::ClusterPolicy { name, .. }) = preempted {
+            let message =
+                format!("Propagation policy({}) preempted propagation policy({name}) successfully", policy.name);
+            self.context.events.note(&template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, message);
+        }
+        let by_user = self.changed.lock().remove(key);
+        if policy.is_lazy() && !by_user {
+            return Ok(());
+        }
+        match self.bind(&template, policy, by_user).await {
+            Ok(changed) => {
+                if changed {
+                    let message = format!("Apply {} succeed", describe(policy));
+                    self.context.events.note(&template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if by_user {
+                    self.changed.lock().insert(key.clone());
+                }
+                if !error.is_conflict() && !error.is_waiting() {
+                    let message = format!("Apply {} failed: {}", describe(policy), error.message());
+                    self.context.events.note(&template, Severity::Warning, event::APPLY_POLICY_FAILED, message);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn check_dependent_overrides(&self, policy: &Policy<'_>) -> Result<(), Error> {
+        let kinds = &self.context.kinds;
+        let resource =
+            if policy.namespace.is_empty() { &kinds.cluster_override_policy } else { &kinds.override_policy };
+        let mut names = policy.spec.dependent_overrides.iter();
+        match names.find(|name| self.context.get(resource, policy.namespace, name).is_none()) {
+            Some(missing) => Err(Error::Waiting(format!("waiting for dependent overrides: {missing}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the binding; whether there was anything to write.
+    async fn bind(&self, template: &Value, policy: &Policy<'_>, template_changed: bool) -> Result<bool, Error> {
+        let resource = self.context.kinds.binding(object::namespace(template));
+        let name = binding_name(object::kind(template), object::name(template));
+        let existing = self.context.get(resource, object::namespace(template), &name);
+        let intent = Intent {
+            template,
+            policy,
+            interpreted: self.interpret(template),
+            priority: self.priority(policy).await?,
+            gates: self.context.config.gates,
+            template_changed,
+            new_permanent_id: &new_id(),
+        };
+        match binding::plan(&intent, existing.as_deref()) {
+            BindingPlan::Keep => Ok(false),
+            BindingPlan::Create(binding) => self.context.create(resource, &binding).await.map(|_| true),
+            BindingPlan::Update(binding) => self.context.replace(resource, &binding).await.map(|_| true),
+            BindingPlan::WaitForGarbageCollection => Err(Error::Waiting(
+                "failed to update binding due to different owner reference UID, will try again later after binding is \
+                 garbage collected"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn interpret(&self, template: &Value) -> Interpreted {
+        let kind = native::find(object::api_version(template), object::kind(template));
+        match kind.and_then(|kind| kind.replicas_of(template)) {
+            None => Interpreted::default(),
+            Some(count) => Interpreted {
+                replicas: count,
+                requirements: replicas::requirements(template, self.context.config.gates),
+                components: Vec::new(),
+            },
+        }
+    }
+
+    /// The value of the PriorityClass the policy names.
+    async fn priority(&self, policy: &Policy<'_>) -> Result<Option<i32>, Error> {
+        let Some(wanted) = &policy.spec.schedule_priority else { return Ok(None) };
+        if !self.context.config.gates.priority_based_scheduling {
+            return Ok(None);
+        }
+        let target = Target::new(&self.context.kinds.priority_class, "", &wanted.priority_class_name);
+        let class = self.context.objects.get(target).await?;
+        let class = class.ok_or_else(|| {
+            Error::Apply(format!("priorityclasses.scheduling.k8s.io \"{}\" not found", wanted.priority_class_name))
+        })?;
+        Ok(object::integer(&class, &["value"]).and_then(|value| i32::try_from(value).ok()))
+    }
+
+    /// Removes a claim, from the binding first so that it never follows a policy its template doesn't.
+    async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
+        let name = binding_name(object::kind(template), object::name(template));
+        let binding_resource = self.context.kinds.binding(object::namespace(template));
+        if let Some(binding) = self.context.get(binding_resource, object::namespace(template), &name)
+            && let Some(patch) = claim::release(&binding, id)
+        {
+            self.context.merge(binding_resource, &binding, patch).await?;
+        }
+        if let Some(patch) = claim::release(template, id) {
+            self.context.merge(resource, template, patch).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn reconcile_policy(self: Arc<Self>, key: PolicyKey) -> Result<Outcome, Error> {
+        let Some(record) = self.known_policies.read().get(&key).cloned() else { return Ok(Outcome::Done) };
+        let policy = record.policy();
+        let id_label = match policy.namespace {
+            "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
+            _ => label::PROPAGATION_POLICY_PERMANENT_ID,
+        };
+        let claimed = self.claimed_by(id_label, policy.permanent_id);
+        if policy.terminating {
+            for (resource, template) in &claimed {
+                self.release(resource, template, policy.permanent_id).await?;
+            }
+            let kinds = &self.context.kinds;
+            let (resource, finalizer) = match policy.namespace {
+                "" => (&kinds.cluster_propagation_policy, finalizer::CLUSTER_PROPAGATION_POLICY_CONTROLLER),
+                _ => (&kinds.propagation_policy, finalizer::PROPAGATION_POLICY_CONTROLLER),
+            };
+            self.context.remove_finalizer(resource, &record.object, finalizer).await?;
+            return Ok(Outcome::Done);
+        }
+        for (resource, template) in &claimed {
+            if best_precision(&policy.spec.resource_selectors, template).is_none() {
+                self.release(resource, template, policy.permanent_id).await?;
+            } else {
+                self.ask(resource, template);
+            }
+        }
+        self.ask_for_selected(&policy);
+        Ok(Outcome::Done)
+    }
+
+    fn claimed_by(&self, id_label: &str, id: &str) -> Vec<(Arc<Resource>, Arc<Value>)> {
+        let resources = self.context.world.resources(&self.context.control_plane);
+        let templates = resources.into_iter().filter(|resource| is_template_resource(&resource.gvr));
+        templates
+            .flat_map(|resource| {
+                let claimed = self.context.with_id(&resource, id_label, id);
+                claimed.into_iter().map(move |template| (Arc::clone(&resource), template))
+            })
+            .collect()
+    }
+
+    fn ask(&self, resource: &Resource, template: &Value) {
+        let key = TemplateKey {
+            gvr: resource.gvr.clone(),
+            namespace: object::namespace(template).to_owned(),
+            name: object::name(template).to_owned(),
+        };
+        if self.is_template(&key) {
+            self.templates.add(key);
+        }
+    }
+
+    /// Asks for every template a policy selects; each decides for itself whether that changes anything.
+    fn ask_for_selected(&self, policy: &Policy<'_>) {
+        let resources = self.context.world.resources(&self.context.control_plane);
+        for selector in &policy.spec.resource_selectors {
+            let of_kind = |resource: &&Arc<Resource>| {
+                resource.kind == selector.kind && resource.gvr.api_version() == selector.api_version
+            };
+            let Some(resource) = resources.iter().find(of_kind) else { continue };
+            let namespace = match (policy.namespace, selector.namespace.as_str()) {
+                ("", "") => None,
+                ("", namespace) | (namespace, _) => Some(namespace),
+            };
+            for template in self.context.list(resource, namespace) {
+                if precision_of(selector, &template).is_some() {
+                    self.ask(resource, &template);
+                }
+            }
+        }
+    }
+}
+
+fn describe(policy: &Policy<'_>) -> String {
+    match policy.namespace {
+        "" => format!("cluster policy({})", policy.name),
+        namespace => format!("policy({namespace}/{})", policy.name),
+    }
+}
+
+/// The template a binding refers to.
+pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
+    let reference: crowsnest_api::work::ObjectReference =
+        decode(object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;
+    let resource = match context.catalog.find(&context.control_plane, &reference.api_version, &reference.kind).await {
+        Ok(resource) => resource,
+        Err(Error::UnknownKind { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if context.world.is_synced(&context.control_plane, &resource.gvr) {
+        let template = context.get(&resource, &reference.namespace, &reference.name);
+        return Ok(template.map(|template| (resource, template)));
+    }
+    let live = context.objects.get(Target::new(&resource, &reference.namespace, &reference.name)).await?;
+    Ok(live.map(|template| (resource, Arc::new(template))))
+}

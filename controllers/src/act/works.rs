@@ -1,0 +1,415 @@
+//! Works become objects in members, and what becomes of them there comes back into the Work's status.
+//!
+//! One loop does both, because both read the same member object: it applies every manifest, notes the version it left
+//! behind, and writes conditions and manifest statuses in one patch. A member object that changes asks for its Work
+//! again; what drifted is put back, what reports is reflected.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{annotation, condition, event, finalizer};
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::work::{ManifestStatus, Work};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::bindings::member_of;
+use super::context::{Context, decode, now};
+use super::events::Severity;
+use super::objects::{Objects, Target};
+use super::queue::{Outcome, Queue};
+use super::world::Change;
+use crate::Error;
+use crate::plan::interpreter::{native, status as reflection};
+use crate::plan::work::apply::{self, ApplyPlan};
+use crate::plan::work::managed;
+use crate::plan::{conditions, object, status};
+
+/// A Work by execution namespace and name.
+pub type WorkKey = (String, String);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct MemberObject {
+    cluster: ClusterName,
+    gvr: Gvr,
+    namespace: String,
+    name: String,
+}
+
+/// What we last left in a member.
+struct Written {
+    work: WorkKey,
+    manifest: u64,
+    version: String,
+}
+
+pub struct Works {
+    context: Arc<Context>,
+    pub works: Queue<WorkKey>,
+    written: Mutex<HashMap<MemberObject, Written>>,
+}
+
+fn fingerprint(manifest: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    manifest.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Works {
+    pub fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Works { context, works: Queue::new("works"), written: Mutex::default() })
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        if change.cluster != self.context.control_plane {
+            self.on_member_object(change);
+        } else if change.resource.gvr == self.context.kinds.work.gvr {
+            let Some(new) = &change.new else { return };
+            let same = |old: &Arc<Value>| {
+                object::generation(old) == object::generation(new)
+                    && object::is_terminating(old) == object::is_terminating(new)
+            };
+            if !change.old.as_ref().is_some_and(same) {
+                self.works.add((object::namespace(new).to_owned(), object::name(new).to_owned()));
+            }
+        } else if change.resource.gvr == self.context.kinds.cluster.gvr {
+            self.on_cluster(change);
+        }
+    }
+
+    fn on_member_object(&self, change: &Change) {
+        let object = change.object();
+        let key = MemberObject {
+            cluster: change.cluster.clone(),
+            gvr: change.resource.gvr.clone(),
+            namespace: object::namespace(object).to_owned(),
+            name: object::name(object).to_owned(),
+        };
+        let known = self.written.lock().get(&key).map(|written| (written.work.clone(), written.version.clone()));
+        let version = change.new.as_deref().map(object::resource_version);
+        if let Some((work, left)) = known {
+            if version != Some(left.as_str()) {
+                self.works.add(work);
+            }
+            return;
+        }
+        let namespace = object::annotation(object, annotation::WORK_NAMESPACE).unwrap_or_default();
+        let name = object::annotation(object, annotation::WORK_NAME).unwrap_or_default();
+        if !name.is_empty() && member_of(namespace).as_ref() == Some(&change.cluster) {
+            self.works.add((namespace.to_owned(), name.to_owned()));
+        }
+    }
+
+    /// When a member becomes ready, or starts to leave, its Works go on.
+    fn on_cluster(&self, change: &Change) {
+        let state = |cluster: &Arc<Value>| {
+            let typed = decode::<Cluster>(cluster).ok();
+            (typed.is_some_and(|cluster| is_ready(&cluster)), object::is_terminating(cluster))
+        };
+        let (Some(new), old) = (&change.new, &change.old) else { return };
+        if old.as_ref().map(state) != Some(state(new)) {
+            let namespace = crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX.to_owned() + object::name(new);
+            for work in self.context.list(&self.context.kinds.work, Some(&namespace)) {
+                self.works.add((namespace.clone(), object::name(&work).to_owned()));
+            }
+        }
+    }
+
+    pub fn full_pass(&self) {
+        for work in self.context.list(&self.context.kinds.work, None) {
+            self.works.add((object::namespace(&work).to_owned(), object::name(&work).to_owned()));
+        }
+    }
+
+    pub fn forget(&self, cluster: &ClusterName) {
+        self.written.lock().retain(|key, _| key.cluster != *cluster);
+    }
+
+    pub async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
+        let Some(cluster) = member_of(&key.0) else { return Ok(Outcome::Done) };
+        let Some(work) = self.context.get(&self.context.kinds.work, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        let typed: Work = decode(&work)?;
+        let member = self.context.cluster(cluster.as_str());
+        if object::is_terminating(&work) {
+            self.remove(&cluster, member.as_ref(), &work, &typed).await?;
+            return Ok(Outcome::Done);
+        }
+        let Some(member) = member else {
+            return Err(Error::Waiting(format!("cluster {cluster} does not exist")));
+        };
+        let mut status = typed.status.clone();
+        let suspended = typed.spec.suspend_dispatching.unwrap_or_default();
+        let dispatching = dispatching(suspended);
+        let dispatch_changed = conditions::find(&status.conditions, condition::DISPATCHING)
+            .is_none_or(|shown| shown.status != dispatching.status);
+        if dispatch_changed {
+            conditions::set(&mut status.conditions, dispatching.clone());
+        }
+        let mut result = Ok(());
+        if !suspended {
+            if is_ready(&member) {
+                let outcome = self.apply_all(&cluster, &key, &typed).await;
+                let (condition, error) = applied(&typed, outcome);
+                conditions::set(&mut status.conditions, condition);
+                result = error.map_or(Ok(()), Err);
+            } else {
+                result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));
+            }
+        }
+        if let Some(statuses) = self.reflect(&cluster, &typed).await? {
+            status.manifest_statuses = statuses;
+        }
+        let conflict_only = result.as_ref().is_err_and(Error::is_conflict);
+        if status != typed.status && !conflict_only {
+            let patch = json!({"status": {
+                "conditions": status.conditions, "manifestStatuses": status.manifest_statuses,
+            }});
+            self.context.merge_status(&self.context.kinds.work, &work, patch).await?;
+            if dispatch_changed {
+                let events = &self.context.events;
+                events.note(&work, Severity::Normal, event::WORK_DISPATCHING, dispatching.message);
+            }
+            let shown = |conditions: &[_]| conditions::is_true(conditions, condition::APPLIED);
+            if shown(&status.conditions) && !shown(&typed.status.conditions) {
+                let message = format!("Sync work({}/{}) to cluster({cluster}) successful.", key.0, key.1);
+                self.context.events.note(&work, Severity::Normal, event::SYNC_SUCCEED, message);
+            }
+        }
+        if let Err(error) = &result
+            && !error.is_conflict()
+            && !error.is_waiting()
+        {
+            let (namespace, name) = &key;
+            let message =
+                format!("Failed to sync work({namespace}/{name}) to cluster({cluster}), err: {}", error.message());
+            self.context.events.note(&work, Severity::Warning, event::SYNC_FAILED, message);
+        }
+        result.map(|()| Outcome::Done)
+    }
+
+    fn member(&self, cluster: &ClusterName) -> Result<Objects, Error> {
+        Ok(Objects::new(self.context.fleet.client(cluster)?))
+    }
+
+    /// Applies every manifest; the errors of those that failed.
+    async fn apply_all(&self, cluster: &ClusterName, key: &WorkKey, work: &Work) -> Vec<Error> {
+        let mut failed = Vec::new();
+        for manifest in &work.spec.workload.manifests {
+            if let Err(error) = self.apply(cluster, key, &manifest.0).await {
+                failed.push(error);
+            }
+        }
+        failed
+    }
+
+    /// Brings one manifest into the member. Somebody else's write in between is looked at and tried again.
+    async fn apply(&self, cluster: &ClusterName, key: &WorkKey, manifest: &Value) -> Result<(), Error> {
+        let resource =
+            self.context.catalog.find(cluster, object::api_version(manifest), object::kind(manifest)).await?;
+        self.context.world.collect(cluster, &resource);
+        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+        let member = self.member(cluster)?;
+        let mut observed = self.observed(cluster, &member, target).await?;
+        let known = MemberObject {
+            cluster: cluster.clone(),
+            gvr: resource.gvr.clone(),
+            namespace: target.namespace.to_owned(),
+            name: target.name.to_owned(),
+        };
+        let fingerprint = fingerprint(manifest);
+        const TRIES: usize = 5;
+        for attempt in 1.. {
+            if self.is_as_left(&known, key, fingerprint, observed.as_deref()) {
+                return Ok(());
+            }
+            let kind = native::find(object::api_version(manifest), object::kind(manifest));
+            let retain = |desired: &mut Value, observed: &Value| {
+                if let Some(retain) = kind.and_then(|kind| kind.retain) {
+                    retain(desired, observed);
+                }
+            };
+            let written = match apply::plan(cluster.as_str(), manifest, observed.as_deref(), retain) {
+                ApplyPlan::Keep => Ok(observed.as_deref().cloned().unwrap_or_default()),
+                ApplyPlan::Create(object) => member.create(&resource, target.namespace, &object).await,
+                ApplyPlan::Update(object) => member.replace(target, &object).await,
+                ApplyPlan::Conflict(message) => return Err(Error::Apply(message)),
+            };
+            match written {
+                Ok(object) => {
+                    let version = object::resource_version(&object).to_owned();
+                    let written = Written { work: key.clone(), manifest: fingerprint, version };
+                    self.written.lock().insert(known, written);
+                    self.context.world.observe(cluster, &resource.gvr, object);
+                    return Ok(());
+                }
+                Err(error) if (error.is_conflict() || error.is_not_found()) && attempt < TRIES => {
+                    let live = member.get(target).await?;
+                    if live.is_none() && error.is_not_found() && observed.is_none() {
+                        return Err(error);
+                    }
+                    observed = live.map(Arc::new);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The live object: from the world once its first list is in, else asked for.
+    async fn observed(
+        &self,
+        cluster: &ClusterName,
+        member: &Objects,
+        target: Target<'_>,
+    ) -> Result<Option<Arc<Value>>, Error> {
+        if self.context.world.is_synced(cluster, &target.resource.gvr) {
+            return Ok(self.context.world.get(cluster, &target.resource.gvr, target.namespace, target.name));
+        }
+        Ok(member.get(target).await?.map(Arc::new))
+    }
+
+    /// Whether the member still has exactly what this manifest was last turned into. Fields a member fills in would
+    /// otherwise look like drift for ever.
+    fn is_as_left(&self, known: &MemberObject, work: &WorkKey, manifest: u64, observed: Option<&Value>) -> bool {
+        let Some(observed) = observed else { return false };
+        self.written.lock().get(known).is_some_and(|written| {
+            written.work == *work
+                && written.manifest == manifest
+                && written.version == object::resource_version(observed)
+        })
+    }
+
+    /// Statuses of the manifests' objects; `None` when there is nothing new to say because the member isn't known yet.
+    async fn reflect(&self, cluster: &ClusterName, work: &Work) -> Result<Option<Vec<ManifestStatus>>, Error> {
+        let mut statuses = Vec::new();
+        for (ordinal, manifest) in work.spec.workload.manifests.iter().enumerate() {
+            let manifest = &manifest.0;
+            if object::annotation(manifest, annotation::WORK_NAME).is_none() {
+                continue;
+            }
+            let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+            let Some(resource) = self.context.catalog.known(cluster, api_version, kind) else { return Ok(None) };
+            let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+            let observed = match self.context.world.is_synced(cluster, &resource.gvr) {
+                true => self.context.world.get(cluster, &resource.gvr, target.namespace, target.name),
+                false => {
+                    let member = self.member(cluster)?;
+                    match member.get(target).await {
+                        Ok(live) => live.map(Arc::new),
+                        Err(_) => return Ok(None),
+                    }
+                }
+            };
+            let Some(observed) = observed.filter(|observed| managed::is_managed(observed)) else { continue };
+            let row = native::find(api_version, kind);
+            let reflected = row.map_or_else(|| reflection::reflect_whole(&observed), |row| row.reflect(&observed));
+            let healthy = row.and_then(|row| row.health).is_none_or(|healthy| healthy(&observed));
+            statuses.push(status::manifest_status(ordinal, manifest, reflected, Some(healthy)));
+        }
+        let nothing_yet = statuses.is_empty() && work.status.manifest_statuses.is_empty();
+        Ok((!nothing_yet).then_some(statuses))
+    }
+
+    /// Takes the objects out of the member, or gives them up, and lets the Work go.
+    async fn remove(
+        &self,
+        cluster: &ClusterName,
+        member: Option<&Cluster>,
+        work: &Value,
+        typed: &Work,
+    ) -> Result<(), Error> {
+        if !object::has_finalizer(work, finalizer::EXECUTION_CONTROLLER) {
+            return Ok(());
+        }
+        let leaving = member.is_none_or(|member| member.metadata.deletion_timestamp.is_some());
+        if member.is_some_and(is_ready) {
+            for manifest in &typed.spec.workload.manifests {
+                let preserve = typed.spec.preserve_resources_on_deletion.unwrap_or_default();
+                self.remove_one(cluster, &manifest.0, preserve).await?;
+            }
+        } else if !leaving {
+            return Err(Error::Waiting(format!("cluster({cluster}) not ready")));
+        }
+        let key = (object::namespace(work).to_owned(), object::name(work).to_owned());
+        self.written.lock().retain(|_, written| written.work != key);
+        self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::EXECUTION_CONTROLLER).await
+    }
+
+    async fn remove_one(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
+        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        let resource = match self.context.catalog.find(cluster, api_version, kind).await {
+            Ok(resource) => resource,
+            // A kind that isn't served any more has no objects.
+            Err(Error::UnknownKind { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+        let member = self.member(cluster)?;
+        let Some(live) = member.get(target).await? else { return Ok(()) };
+        if !managed::is_managed(&live) {
+            return Ok(());
+        }
+        self.written.lock().remove(&MemberObject {
+            cluster: cluster.clone(),
+            gvr: resource.gvr.clone(),
+            namespace: target.namespace.to_owned(),
+            name: target.name.to_owned(),
+        });
+        if !preserve {
+            return member.delete(target).await;
+        }
+        let mut given_up = manifest.clone();
+        managed::disown(&mut given_up);
+        let retain = native::find(api_version, kind).and_then(|kind| kind.retain);
+        let plan = apply::plan(cluster.as_str(), &given_up, Some(&live), |desired, observed| {
+            if let Some(retain) = retain {
+                retain(desired, observed);
+            }
+        });
+        if let ApplyPlan::Update(object) = plan {
+            member.replace(target, &object).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a member takes writes.
+pub fn is_ready(cluster: &Cluster) -> bool {
+    conditions::is_true(&cluster.status.conditions, condition::READY)
+}
+
+fn dispatching(suspended: bool) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition {
+    let (reason, message) = match suspended {
+        true => (condition::DISPATCHING_SUSPENDED, "Work dispatching is in a suspended state."),
+        false => (condition::DISPATCHING_DISPATCHING, "Work is being dispatched to member clusters."),
+    };
+    conditions::condition(condition::DISPATCHING, !suspended, reason, message, now())
+}
+
+/// The Applied condition for how applying went, and the error to come back for.
+fn applied(
+    work: &Work,
+    mut failed: Vec<Error>,
+) -> (k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition, Option<Error>) {
+    let kind = condition::APPLIED;
+    if failed.is_empty() {
+        let message = "Manifest has been successfully applied";
+        return (conditions::condition(kind, true, condition::APPLIED_SUCCESSFUL, message, now()), None);
+    }
+    let total = work.spec.workload.manifests.len();
+    let mut messages: Vec<String> = Vec::new();
+    for message in failed.iter().map(Error::message) {
+        if !messages.contains(&message) {
+            messages.push(message);
+        }
+    }
+    let text = match messages.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    let message = format!("Failed to apply all manifests ({}/{total}): {text}", total - failed.len());
+    let shown = conditions::condition(kind, false, condition::APPLIED_FAILED, message, now());
+    (shown, failed.pop())
+}

@@ -1,0 +1,88 @@
+//! What can go wrong in a loop. Every variant is retried with backoff; [`Error::Waiting`] is no fault, only not yet.
+
+use crowsnest_api::names::ClusterName;
+
+use crate::plan::overriding;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{what}: {}", api_message(source))]
+    Request {
+        what: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error(transparent)]
+    Fleet(#[from] crowsnest_fleet::Error),
+    #[error("{what} is not what it should be")]
+    Decode {
+        what: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{cluster} does not serve {api_version} {kind}")]
+    UnknownKind { cluster: ClusterName, api_version: String, kind: String },
+    #[error(transparent)]
+    Override(#[from] overriding::Failed),
+    #[error("waiting: {0}")]
+    Waiting(String),
+    #[error("{0}")]
+    Apply(String),
+}
+
+/// The API server's own words where it gave any.
+pub fn api_message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+impl Error {
+    pub fn request(what: impl Into<String>, source: kube::Error) -> Self {
+        Error::Request { what: what.into(), source: Box::new(source) }
+    }
+
+    /// The HTTP status the API server answered with.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Error::Request { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The reason the API server gave.
+    pub fn reason(&self) -> &str {
+        match self {
+            Error::Request { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => &status.reason,
+                _ => "",
+            },
+            _ => "",
+        }
+    }
+
+    /// The text a user sees in a condition: the API server's message, or this error's own.
+    pub fn message(&self) -> String {
+        match self {
+            Error::Request { source, .. } => api_message(source),
+            other => other.to_string(),
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// Somebody else wrote first, or was there first; the next try sees it.
+    pub fn is_conflict(&self) -> bool {
+        self.code() == Some(409)
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Error::Waiting(_))
+    }
+}
