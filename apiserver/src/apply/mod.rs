@@ -192,9 +192,6 @@ struct Conflicts(Vec<(Entry, FieldSet)>);
 
 fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
     let text = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    if config.pointer("/metadata/managedFields").is_some_and(|v| !v.is_null()) {
-        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
-    }
     let mut errors = Vec::new();
     typed::validate(schema, config, "", &mut errors);
     if errors.is_empty() {

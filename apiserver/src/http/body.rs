@@ -8,6 +8,8 @@ use serde_json::Value;
 use crate::http::negotiate::Encoding;
 use crate::registry::options::{FieldValidation, WriteOptions};
 use crate::registry::resource::ResourceRef;
+use crate::schema;
+use crate::schema::decode::{self, Expected};
 use crate::status::{ApiError, ApiResult, Reason};
 
 /// Largest accepted body.
@@ -33,50 +35,58 @@ pub fn object(
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
     let schema = resource.strategy.schema();
-    let mut object = json(bytes, encoding)?;
-    if !object.is_object() {
-        return Err(ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error",
-            resource.kind
-        )));
+    let expected = Expected {
+        group: &resource.gvr.group,
+        version: &resource.gvr.version,
+        kind: &resource.kind,
+        schema: schema.as_deref(),
+    };
+    let mut decoded = match encoding {
+        Encoding::Json => decode::decode_body(bytes, &expected)?,
+        Encoding::Yaml => decode::decode_object(yaml(bytes)?, &expected)?,
+    };
+    // Custom resources are pruned by their own schema, which also tells what it did not know.
+    if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_none()) {
+        decoded.strict.extend(schema::check(schema, &decoded.object).unknown);
+        resource.strategy.prune(&mut decoded.object);
     }
-    let (api_version, kind) = (resource.gvr.api_version(), resource.kind.as_str());
-    let given = |key: &str| object[key].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
-    let (given_version, given_kind) = (given("apiVersion"), given("kind"));
-    if given_version.as_ref().is_some_and(|v| *v != api_version) || given_kind.as_ref().is_some_and(|k| k != kind) {
-        return Err(ApiError::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {kind}: no kind is registered",
-            given_kind.unwrap_or_else(|| kind.to_owned()),
-            given_version.unwrap_or_else(|| api_version.clone()),
-        )));
+    match options.field_validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => warnings.append(&mut decoded.strict),
+        FieldValidation::Strict if decoded.strict.is_empty() => {}
+        FieldValidation::Strict => return Err(decode::strict_error(&decoded, &expected)),
     }
-    object["apiVersion"] = api_version.into();
-    object["kind"] = kind.into();
-    if let Some(schema) = &schema {
-        let checked = crate::schema::check(schema, &object);
-        let refuse = |why: String| {
-            let version = &resource.gvr.version;
-            Err(ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}")))
-        };
-        if let Some(wrong) = checked.wrong {
-            return refuse(wrong);
-        }
-        match options.field_validation {
-            FieldValidation::Ignore => {}
-            FieldValidation::Warn => warnings.extend(checked.unknown),
-            FieldValidation::Strict if checked.unknown.is_empty() => {}
-            FieldValidation::Strict => {
-                return refuse(format!("strict decoding error: {}", checked.unknown.join(", ")));
-            }
-        }
-    }
-    resource.strategy.prune(&mut object);
-    Ok(object)
+    Ok(decoded.object)
+}
+
+/// An apply patch: any YAML.
+pub fn apply_patch(bytes: &[u8]) -> ApiResult<Value> {
+    yaml(bytes).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {}", error.message)))
 }
 
 pub fn yaml(bytes: &[u8]) -> ApiResult<Value> {
     let text = std::str::from_utf8(bytes).map_err(|e| ApiError::bad_request(format!("yaml: {e}")))?;
-    serde_saphyr::from_str(text).map_err(|e| ApiError::bad_request(format!("error converting YAML to JSON: yaml: {e}")))
+    serde_saphyr::from_str(text).map_err(|error| {
+        let why = unclosed(text).unwrap_or_else(|| format!("yaml: {error}"));
+        ApiError::bad_request(format!("error converting YAML to JSON: {why}"))
+    })
+}
+
+/// The commonest mistake in flow style, in the words of Go's parser.
+fn unclosed(text: &str) -> Option<String> {
+    let mut open = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for c in line.chars() {
+            match c {
+                '[' | '{' => open.push((c, number + 1)),
+                ']' | '}' => drop(open.pop()),
+                _ => {}
+            }
+        }
+    }
+    let (bracket, line) = open.pop()?;
+    let closing = if bracket == '[' { ']' } else { '}' };
+    Some(format!("yaml: line {line}: did not find expected ',' or '{closing}'"))
 }
 
 /// JSON of no particular kind, such as patches and DeleteOptions.

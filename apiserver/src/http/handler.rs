@@ -218,14 +218,10 @@ pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Req
         || ApiError::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Default::default());
     let bytes = async || body::read(request.into_body()).await;
     Ok(match media.as_str() {
-        "application/json-patch+json" => {
-            let patch = body::json(&bytes().await?, Default::default())?;
-            crate::patch::parse_json_patch(&patch)?;
-            Patch::Json(patch)
-        }
-        "application/merge-patch+json" => Patch::Merge(body::json(&bytes().await?, Default::default())?),
+        "application/json-patch+json" => Patch::Json(crate::patch::parse_json_patch(&bytes().await?)?),
+        "application/merge-patch+json" => Patch::Merge(crate::patch::parse_merge_patch(&bytes().await?)?),
         "application/strategic-merge-patch+json" if !custom => {
-            Patch::Strategic(body::json(&bytes().await?, Default::default())?)
+            Patch::Strategic(crate::patch::parse_merge_patch(&bytes().await?)?)
         }
         "application/strategic-merge-patch+json" => {
             return Err(ApiError::new(
@@ -233,7 +229,7 @@ pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Req
                 "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             ));
         }
-        "application/apply-patch+yaml" => Patch::Apply(body::yaml(&bytes().await?)?),
+        "application/apply-patch+yaml" => Patch::Apply(body::apply_patch(&bytes().await?)?),
         _ => return Err(unsupported()),
     })
 }

@@ -9,25 +9,21 @@ use crate::status::{ApiError, ApiResult};
 const MAX_OPERATIONS: usize = 10_000;
 
 /// Decodes a patch body; anything but an array of operations is 400.
-pub fn parse_json_patch(body: &Value) -> ApiResult<&Vec<Value>> {
-    match body {
-        Value::Array(operations) => {
-            if operations.len() > MAX_OPERATIONS {
-                return Err(ApiError::new(
-                    crate::status::Reason::RequestEntityTooLarge,
-                    format!(
-                        "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
-                        operations.len()
-                    ),
-                ));
-            }
-            Ok(operations)
-        }
-        other => Err(ApiError::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
-            kind(other)
-        ))),
+pub fn parse_json_patch(body: &[u8]) -> ApiResult<Value> {
+    let refuse = |why: String| ApiError::bad_request(format!("error decoding patch: {why}"));
+    let patch = crate::schema::decode::parse_json(body).map_err(refuse)?;
+    let Value::Array(operations) = &patch else {
+        return Err(refuse(format!(
+            "json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
+            kind(&patch)
+        )));
+    };
+    if operations.len() > MAX_OPERATIONS {
+        let message =
+            format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", operations.len());
+        return Err(ApiError::new(crate::status::Reason::RequestEntityTooLarge, message));
     }
+    Ok(patch)
 }
 
 /// Go's word for a JSON value's kind.
@@ -77,7 +73,7 @@ pub(super) fn as_go_prints(object: &Value) -> String {
 /// Applies a JSON patch. `replace` of an absent member of an object adds it, as kube-apiserver does.
 pub fn json_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
     let mut out = doc.clone();
-    for operation in parse_json_patch(patch)? {
+    for operation in patch.as_array().into_iter().flatten() {
         apply(&mut out, operation).ok_or_else(rejected)?;
     }
     Ok(out)

@@ -55,11 +55,15 @@ pub fn parse_merge_patch(body: &[u8]) -> ApiResult<Value> {
     )))
 }
 
-/// Reads a patched object of a built-in kind again: types, unknown fields, canonical form. A wrong type is 422 at `patch`.
+/// Reads a patched object again: types, unknown fields, canonical form. A wrong type is 422 at `patch`.
 /// The second part are the strict findings.
 pub fn decode_patched(schema: &Schema, patched: Value, strict: bool) -> ApiResult<(Value, Vec<String>)> {
     let shown = || serde_json::Value::String(json::as_go_prints(&patched)).to_string();
-    let decoded = crate::schema::decode::decode_value(patched.clone(), schema);
+    let mut decoded = crate::schema::decode::decode_value(patched.clone(), schema);
+    if schema.name.is_none() {
+        // Custom resources are checked and pruned by their own schema.
+        decoded.strict = crate::schema::check(schema, &patched).unknown;
+    }
     let why = match &decoded.wrong {
         Some(wrong) => wrong.clone(),
         None if strict && !decoded.strict.is_empty() => format!("strict decoding error: {}", decoded.strict.join(", ")),

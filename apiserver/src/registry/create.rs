@@ -119,10 +119,9 @@ impl Registry {
         for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             metadata.remove(key);
         }
-        resource.strategy.prepare_create(ctx, object);
-        let metadata = object.metadata_mut();
         metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
         metadata.insert("creationTimestamp".into(), time(ctx.now).into());
+        resource.strategy.prepare_create(ctx, object);
         let name = object.name().to_owned();
         let allocators = self.allocators(resource);
         if let Some(allocators) = &allocators {

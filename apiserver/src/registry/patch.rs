@@ -10,7 +10,7 @@ use crate::registry::options::{FieldValidation, WriteOptions};
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
 use crate::schema;
-use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind, Reason};
+use crate::status::{ApiError, ApiResult, Reason};
 
 /// A parsed PATCH body.
 #[derive(Debug, Clone)]
@@ -44,6 +44,7 @@ impl Patch {
         ctx: &RequestContext,
         live: Option<&Value>,
         options: &WriteOptions,
+        warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
         let strategy = &resource.strategy;
         let schema = strategy.schema();
@@ -63,11 +64,12 @@ impl Patch {
             },
             Patch::Apply(config) => {
                 let api_version = resource.gvr.api_version();
+                check_applied(resource, config)?;
                 let manager = manager(resource, ctx, options, &api_version);
                 return apply::apply(schema.as_deref(), live, config, &manager, options.force);
             }
         };
-        check_patched(resource, schema.as_deref(), patched, options)
+        check_patched(resource, schema.as_deref(), patched, options, warnings)
     }
 }
 
@@ -81,34 +83,40 @@ impl Patch {
     }
 }
 
+/// An applied configuration says what it is.
+fn check_applied(resource: &ResourceRef, config: &Value) -> ApiResult<()> {
+    let managed = config.get("metadata").and_then(|m| m.get("managedFields"));
+    if managed.is_some_and(|fields| !fields.is_null()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version == resource.gvr.api_version() && kind == resource.kind {
+        return Ok(());
+    }
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Err(ApiError::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")))
+}
+
 /// Decodes the patched object as a request body would be.
 fn check_patched(
     resource: &ResourceRef,
     schema: Option<&schema::Schema>,
     mut patched: Value,
     options: &WriteOptions,
+    warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
-    let refuse = |object: &Value, detail: String| {
-        let error = FieldError::new(
-            FieldErrorKind::Invalid,
-            "patch",
-            Some(Value::String(object.to_string()).to_string()),
-            detail,
-        );
-        ApiError::invalid("", "", "", vec![error])
-    };
+    let strict = options.field_validation == FieldValidation::Strict;
+    if let Some(schema) = schema {
+        let (object, mut findings) = crate::patch::decode_patched(schema, patched, strict)?;
+        patched = object;
+        if options.field_validation == FieldValidation::Warn {
+            warnings.append(&mut findings);
+        }
+    }
     if patched["kind"] != resource.kind.as_str() || patched["apiVersion"] != resource.gvr.api_version().as_str() {
         patched["kind"] = resource.kind.clone().into();
         patched["apiVersion"] = resource.gvr.api_version().into();
-    }
-    if let Some(schema) = schema {
-        let checked = schema::check(schema, &patched);
-        if let Some(wrong) = checked.wrong {
-            return Err(refuse(&patched, wrong));
-        }
-        if options.field_validation == FieldValidation::Strict && !checked.unknown.is_empty() {
-            return Err(refuse(&patched, format!("strict decoding error: {}", checked.unknown.join(", "))));
-        }
     }
     resource.strategy.prune(&mut patched);
     resource.strategy.default(&mut patched);

@@ -50,10 +50,11 @@ impl Change {
         ctx: &RequestContext,
         live: &Value,
         options: &WriteOptions,
+        warnings: &mut Vec<String>,
     ) -> ApiResult<(Value, bool)> {
         match self {
             Change::Replace(object) => Ok((object.clone(), false)),
-            Change::Patch(patch) => Ok((patch.apply(resource, ctx, Some(live), options)?, patch.creates())),
+            Change::Patch(patch) => Ok((patch.apply(resource, ctx, Some(live), options, warnings)?, patch.creates())),
             Change::Edit(edit) => {
                 let mut object = live.clone();
                 (edit.0)(&mut object)?;
@@ -93,7 +94,7 @@ impl Registry {
         for _ in 0..TRIES {
             let record = match self.record(resource, &ctx.namespace, name) {
                 Ok(record) => record,
-                Err(absent) => match self.new_object(resource, ctx, name, change, options)? {
+                Err(absent) => match self.new_object(resource, ctx, name, change, options, warnings)? {
                     Some(object) => match self
                         .create_tracked(resource, ctx, object, options, warnings, matches!(change, Change::Patch(_)))
                         .await
@@ -125,6 +126,7 @@ impl Registry {
         name: &str,
         change: &Change,
         options: &WriteOptions,
+        warnings: &mut Vec<String>,
     ) -> ApiResult<Option<Value>> {
         if !ctx.subresource.is_empty() {
             return Ok(None);
@@ -139,7 +141,7 @@ impl Registry {
                 object
             }
             Change::Patch(patch) if patch.creates() => {
-                let mut object = patch.apply(resource, ctx, None, options)?;
+                let mut object = patch.apply(resource, ctx, None, options, warnings)?;
                 check_name(&mut object, name)?;
                 if !object.uid().is_empty() {
                     let why = format!(
@@ -169,7 +171,7 @@ impl Registry {
         let revision = record.revision;
         let stored = record.body.clone();
         let live = self.decode(resource, record).await?;
-        let (mut new, tracked) = change.produce(resource, ctx, &live, options)?;
+        let (mut new, tracked) = change.produce(resource, ctx, &live, options, warnings)?;
         check_name(&mut new, name)?;
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         check_versions(resource, name, change, &live, &new)?;
