@@ -96,11 +96,10 @@ impl Strategy for BuiltinStrategy {
         if self.has_status() && self.kind != "Node" {
             take(object, "status");
         }
-        if let Some(metadata) = inside(object, "metadata") {
-            match self.generation() {
-                Generation::None => drop(take(metadata, "generation")),
-                _ => put(metadata, "generation", 1),
-            }
+        if self.generation() != Generation::None
+            && let Some(metadata) = inside(object, "metadata")
+        {
+            put(metadata, "generation", 1);
         }
         prepare::create(ctx, self.kind, object);
         self.normalise(object);

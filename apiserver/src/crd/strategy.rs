@@ -225,6 +225,10 @@ impl Strategy for CustomStrategy {
         }
     }
 
+    fn open_api(&self) -> Option<Arc<Value>> {
+        Some(self.schema.clone())
+    }
+
     fn schema(&self) -> Option<SchemaRef> {
         Some(self.typed.clone())
     }

@@ -69,8 +69,8 @@ pub fn object(
 }
 
 /// Descriptions of columns that show a published field.
-pub(crate) fn docs(_definition: &str, _field: &str) -> Option<String> {
-    None
+pub(crate) fn docs(definition: &str, field: &str) -> Option<String> {
+    crate::openapi::description(definition, field)
 }
 
 /// Items of built-in kinds carry no kind of their own.

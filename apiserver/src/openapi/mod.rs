@@ -1,11 +1,174 @@
-//! OpenAPI v2 and v3 documents from the typed schemas.
+//! `/openapi/v2` and `/openapi/v3`, generated from the same schemas that patch and apply use.
+//!
+//! Documents are made when asked for and kept while the resources they describe stay as they are; the index needs only hashes.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::sync::LazyLock;
 
 use axum::body::Body;
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::http::Response;
 use crate::registry::catalog::Served;
+use crate::registry::resource::ResourceRef;
+use crate::schema::set::SchemaSet;
+
+mod definitions;
+mod paths;
+
+/// Documents kept, of all servers in the process; the largest is some megabytes.
+const KEPT: NonZeroUsize = NonZeroUsize::new(12).expect("a constant above zero");
+const JSON: &str = "application/json";
+
+/// (path, hash) → document.
+static DOCUMENTS: LazyLock<Mutex<LruCache<(String, String), Bytes>>> =
+    LazyLock::new(|| Mutex::new(LruCache::new(KEPT)));
 
 /// Answers `/openapi/<parts>`; `None` is 404.
-pub fn serve(_served: &Served, _request: &http::Request<Body>, _parts: &[&str]) -> Option<Response> {
-    None
+pub fn serve(served: &Served, request: &http::Request<Body>, parts: &[&str]) -> Option<Response> {
+    let all: Vec<&ResourceRef> = served.iter().collect();
+    match parts {
+        ["v2"] => Some(document(request, "v2", &hash(&all), || v2(&all))),
+        ["v3"] => {
+            let index = v3_index(&all).to_string();
+            Some(document(request, "v3", &digest(index.as_bytes()), || Value::String(index.clone())))
+        }
+        ["v3", rest @ ..] => {
+            let path = rest.join("/");
+            let group: Vec<&ResourceRef> = all.iter().copied().filter(|r| served_at(r) == path).collect();
+            if group.is_empty() {
+                return None;
+            }
+            Some(document(request, &path, &hash(&group), || v3(&group)))
+        }
+        _ => None,
+    }
+}
+
+/// `api/v1`, `apis/apps/v1`.
+fn served_at(resource: &ResourceRef) -> String {
+    let api = if resource.gvr.group.is_empty() { "api" } else { "apis" };
+    format!("{api}/{}", resource.gvr.api_version())
+}
+
+/// What changes when a document would.
+fn hash(resources: &[&ResourceRef]) -> String {
+    let mut hasher = Sha256::new();
+    for resource in resources {
+        hasher.update(format!("{:?}{}{:?}", resource.gvr, resource.kind, resource.subresources));
+        if let Some(schema) = resource.strategy.open_api() {
+            hasher.update(schema.to_string());
+        }
+    }
+    hex(&hasher.finalize())
+}
+
+fn digest(text: &[u8]) -> String {
+    hex(&Sha256::digest(text))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+fn document(request: &http::Request<Body>, path: &str, hash: &str, make: impl FnOnce() -> Value) -> Response {
+    let header = |name| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let mut response = http::Response::new(Body::empty());
+    let accepts = header(ACCEPT);
+    let json = accepts.is_empty() || ["json", "*/*", "application/*"].iter().any(|kind| accepts.contains(kind));
+    if !json {
+        *response.status_mut() = http::StatusCode::NOT_ACCEPTABLE;
+        return response;
+    }
+    let tag = format!("\"{hash}\"");
+    if header(IF_NONE_MATCH) == tag {
+        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+    } else {
+        let key = (path.to_owned(), hash.to_owned());
+        let kept = DOCUMENTS.lock().get(&key).cloned();
+        let body = kept.unwrap_or_else(|| {
+            let body = Bytes::from(match make() {
+                Value::String(text) => text,
+                value => value.to_string(),
+            });
+            DOCUMENTS.lock().put(key, body.clone());
+            body
+        });
+        *response.body_mut() = Body::from(body);
+    }
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(ETAG, tag);
+    }
+    // The index names documents by their hash, so they may be kept for ever.
+    let named = request.uri().query().is_some_and(|query| query.contains(&format!("hash={hash}")));
+    let caching = if named { "public, immutable, max-age=31536000" } else { "no-cache, private" };
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
+    response
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": crate::discovery::GIT_VERSION})
+}
+
+/// The whole server as one OpenAPI v2 document.
+fn v2(resources: &[&ResourceRef]) -> Value {
+    let definitions = definitions::collect(resources, definitions::Form::V2);
+    json!({
+        "swagger": "2.0",
+        "info": info(),
+        "paths": paths::all(resources, paths::Form::V2),
+        "definitions": definitions,
+        "securityDefinitions": {"BearerToken": {"description": "Bearer Token authentication", "type": "apiKey", "name": "authorization", "in": "header"}},
+        "security": [{"BearerToken": []}],
+    })
+}
+
+/// One group and version as an OpenAPI v3 document.
+fn v3(resources: &[&ResourceRef]) -> Value {
+    json!({
+        "openapi": "3.0.0",
+        "info": info(),
+        "paths": paths::all(resources, paths::Form::V3),
+        "components": {
+            "schemas": definitions::collect(resources, definitions::Form::V3),
+            "securitySchemes": {"BearerToken": {"description": "Bearer Token authentication", "in": "header", "name": "authorization", "type": "apiKey"}},
+        },
+    })
+}
+
+fn v3_index(resources: &[&ResourceRef]) -> Value {
+    let groups: BTreeSet<String> = resources.iter().map(|r| served_at(r)).collect();
+    let paths: serde_json::Map<String, Value> = groups
+        .into_iter()
+        .map(|path| {
+            let group: Vec<&ResourceRef> = resources.iter().copied().filter(|r| served_at(r) == path).collect();
+            let url = format!("/openapi/v3/{path}?hash={}", hash(&group));
+            (path, json!({"serverRelativeURL": url}))
+        })
+        .collect();
+    json!({"paths": paths})
+}
+
+/// The published description of a field of a built-in definition.
+pub fn description(definition: &str, field: &str) -> Option<String> {
+    static FOUND: LazyLock<Mutex<LruCache<(String, String), Option<String>>>> =
+        LazyLock::new(|| Mutex::new(LruCache::new(NonZeroUsize::new(256).unwrap_or(KEPT))));
+    let key = (definition.to_owned(), field.to_owned());
+    if let Some(found) = FOUND.lock().get(&key) {
+        return found.clone();
+    }
+    let raw = SchemaSet::raw_definitions();
+    let node = raw.get(definition).and_then(|definition| definition.get("properties")?.get(field));
+    let text = node.and_then(|node| node.get("description")?.as_str()).map(str::to_owned);
+    FOUND.lock().put(key, text.clone());
+    text
 }

@@ -133,10 +133,9 @@ fn merge_map(
     Ok(original)
 }
 
-/// A map the original does not have: its directives still apply; a deleted one stays absent.
+/// A map the original does not have. kube-apiserver drops one that is to be deleted or replaced, contents and all.
 fn fresh_map(node: Option<&Schema>, mut change: Map<String, Value>) -> ApiResult<Option<Map<String, Value>>> {
-    let word = directive(&mut change)?;
-    if word.as_deref() == Some("delete") {
+    if matches!(directive(&mut change)?.as_deref(), Some("delete" | "replace")) {
         return Ok(None);
     }
     merge_map(node, Map::new(), change).map(Some)

@@ -77,6 +77,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     /// Typed schema for server-side apply, strategic merge, unknown-field checks. `None`: schemaless (preserve everything).
     fn schema(&self) -> Option<SchemaRef>;
 
+    /// The schema to publish when it is not that of a built-in kind: `openAPIV3Schema` of a custom resource.
+    fn open_api(&self) -> Option<Arc<Value>> {
+        None
+    }
+
     /// Fields that a write through `subresource` (empty: the main resource) can neither change nor own: `[["status"]]`.
     fn reset_fields(&self, _subresource: &str) -> &'static [&'static [&'static str]] {
         &[]

@@ -219,7 +219,8 @@ pub(super) fn warnings(group: &str, kind: &str, old: Option<&Value>, new: &Value
 /// What is wrong with an object's name.
 pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<String> {
     // A generated name's prefix may end where a name may not: the suffix follows.
-    let whole = if prefix && name.ends_with('-') { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
+    let masked = prefix && name.len() > 1 && name.ends_with('-');
+    let whole = if masked { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
     match (group, kind) {
         ("", "Service") => dns1035_label(&whole),
         ("", "Namespace") => dns1123_label(&whole),
