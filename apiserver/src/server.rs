@@ -13,13 +13,14 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::Admission;
 use crate::authn::{Authenticator, Authority, TokenSigner};
 use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
+use crate::builtin::ServiceAllocators;
 use crate::error::{Error, Result};
 use crate::http::client::InProcessService;
 use crate::http::{self, Api};
 use crate::registry::Registry;
 use crate::registry::catalog::Catalog;
 use crate::registry::lifecycle::NamespaceLifecycle;
-use crate::registry::resource::ResourceInfo;
+use crate::registry::resource::{Gvr, ResourceInfo};
 use crate::registry::strategy::UserInfo;
 use crate::storage::{Durability, Journal, Limits, MemoryJournal, SqliteJournal, Store};
 
@@ -116,6 +117,10 @@ impl ApiServer {
             }),
         };
         server.set_admission(Vec::new());
+        if let Some(services) = registry.catalog.get(&Gvr::new("", "v1", "services")) {
+            let allocators = ServiceAllocators::new(&registry.list_all(&services).await?);
+            registry.set_allocators("", "services", Arc::new(allocators));
+        }
         bootstrap::write_defaults(&registry).await?;
         aggregate::pass(&registry).await?;
         server.inner.tasks.lock().spawn(aggregate::run(registry, stopped));

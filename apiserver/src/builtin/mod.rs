@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
 use crate::table::Printer;
 
+mod allocate;
 mod convert;
 mod defaults;
 mod kinds;
@@ -16,6 +17,7 @@ mod select;
 mod strategy;
 mod validate;
 
+pub use allocate::ServiceAllocators;
 pub use strategy::BuiltinStrategy;
 
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];

@@ -39,6 +39,8 @@ pub trait Allocators: Send + Sync {
     fn allocate(&self, ctx: &RequestContext, old: Option<&Value>, new: &mut Value) -> Result<(), Vec<FieldError>>;
     /// Gives back what an object held; called after a delete or a failed write.
     fn release(&self, object: &Value);
+    /// Gives back what `from` holds and `to` does not: the old object after an update, the new one when the update failed.
+    fn replaced(&self, _from: &Value, _to: &Value) {}
 }
 
 /// Per-kind behaviour. Objects are whole, with `apiVersion`, `kind` and `metadata`, in the version of the request.

@@ -204,13 +204,20 @@ impl Registry {
         match self.store.write(write).await {
             Ok(revision) => {
                 new.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
-                if gone && let Some(allocators) = self.allocators(resource) {
-                    allocators.release(&live);
+                if let Some(allocators) = self.allocators(resource) {
+                    if gone { allocators.release(&live) } else { allocators.replaced(&live, &new) }
                 }
                 Ok(Pass::Done(new))
             }
-            Err(Error::Conflict { .. }) if !asks_for_version(change, &live) => Ok(Pass::Overtaken),
-            Err(error) => Err(write_error(resource, name, error)),
+            Err(error) => {
+                if let Some(allocators) = self.allocators(resource) {
+                    allocators.replaced(&new, &live);
+                }
+                match error {
+                    Error::Conflict { .. } if !asks_for_version(change, &live) => Ok(Pass::Overtaken),
+                    error => Err(write_error(resource, name, error)),
+                }
+            }
         }
     }
 
@@ -237,7 +244,12 @@ impl Registry {
         // apiserver checks the metadata once for all kinds and once more with the kind's own rules.
         errors.extend(errors.clone());
         errors.extend(strategy.validate_update(ctx, live, new));
-        invalid(resource, name, errors)?;
+        if let Err(error) = invalid(resource, name, errors) {
+            if let Some(allocators) = self.allocators(resource) {
+                allocators.replaced(new, live);
+            }
+            return Err(error);
+        }
         warnings.extend(strategy.warnings(ctx, Some(live), new));
         Ok(())
     }
