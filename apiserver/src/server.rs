@@ -10,13 +10,17 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, WebhookClient, plugins};
+use crate::aggregation::Aggregator;
+use crate::aggregation::authentication::{self, Trust};
 use crate::authn::{Authenticator, Authority, TokenSigner};
 use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
 use crate::builtin::ServiceAllocators;
+use crate::crd::controller::Controller as Definitions;
 use crate::error::{Error, Result};
 use crate::http::client::InProcessService;
 use crate::http::{self, Api};
+use crate::outbound::{ClusterServices, Identity, Outbound};
 use crate::registry::Registry;
 use crate::registry::catalog::Catalog;
 use crate::registry::lifecycle::NamespaceLifecycle;
@@ -82,7 +86,12 @@ struct Inner {
     tls: Arc<rustls::ServerConfig>,
     tasks: Mutex<JoinSet<()>>,
     stopped: CancellationToken,
+    services: Arc<ClusterServices>,
+    outbound: Arc<Outbound>,
 }
+
+/// Common name of the certificate that extension API servers see.
+const FRONT_PROXY: &str = "front-proxy-client";
 
 impl ApiServer {
     /// Opens the data, writes default objects, starts the server's own tasks. Nothing listens yet.
@@ -105,6 +114,12 @@ impl ApiServer {
         let authorizer = Arc::new(Authorizer::new(registry.clone()));
         let api = Arc::new(Api::new(registry.clone(), authenticator, authorizer.clone(), stopped.clone()));
         let tls = authority.tls(&authority.server(&config.names)?)?;
+        let services = Arc::new(ClusterServices::new(&registry));
+        let front_proxy = authority.client(FRONT_PROXY, &[])?;
+        let identity =
+            Identity { certificate: front_proxy.certificate.into_bytes(), key: front_proxy.key.into_bytes() };
+        let outbound = Arc::new(Outbound::new(services.clone(), Some(identity)));
+        let ca = authority.certificate().to_owned();
         let server = Self {
             inner: Arc::new(Inner {
                 name: config.name,
@@ -114,6 +129,8 @@ impl ApiServer {
                 tls,
                 tasks: Mutex::default(),
                 stopped: stopped.clone(),
+                services,
+                outbound: outbound.clone(),
             }),
         };
         server.set_admission(Vec::new());
@@ -123,11 +140,33 @@ impl ApiServer {
         }
         bootstrap::write_defaults(&registry).await?;
         aggregate::pass(&registry).await?;
-        server.inner.tasks.lock().spawn(aggregate::run(registry, stopped));
+        server.inner.tasks.lock().spawn(aggregate::run(registry.clone(), stopped.clone()));
+        server.extend(registry, outbound, ca).await?;
         Ok(server)
     }
 
-    /// Sets the admission steps after the ones every server has (namespace lifecycle, RBAC escalation).
+    /// Starts what lets others extend the API: definitions and aggregated servers.
+    async fn extend(&self, registry: Arc<Registry>, outbound: Arc<Outbound>, ca: String) -> Result<()> {
+        let stopped = &self.inner.stopped;
+        let webhooks = Arc::new(WebhookClient::new(outbound.clone()));
+        let definitions = Definitions::start(registry.clone(), webhooks).await?;
+        let aggregator = Aggregator::new(registry.clone(), outbound, stopped.clone())?;
+        self.inner.api.add_delegate(aggregator.clone());
+        let trust = Trust { client_ca: ca.clone(), request_header_ca: ca, allowed_names: vec![FRONT_PROXY.to_owned()] };
+        authentication::publish(&registry, &trust).await?;
+        let mut tasks = self.inner.tasks.lock();
+        tasks.spawn(definitions.run(stopped.clone()));
+        tasks.spawn(aggregator.run());
+        Ok(())
+    }
+
+    /// Services inside this process: mount extension servers and webhooks here.
+    pub fn services(&self) -> &Arc<ClusterServices> {
+        &self.inner.services
+    }
+
+    /// Sets the admission steps between the first ones every server has (namespace lifecycle, RBAC escalation) and its last
+    /// ones (limits, tolerations, webhooks, quota).
     pub fn set_admission(&self, more: Vec<Arc<dyn Admission>>) {
         let registry = &self.inner.api.registry;
         let mut chain: Vec<Arc<dyn Admission>> = vec![
@@ -135,6 +174,7 @@ impl ApiServer {
             Arc::new(EscalationGuard::new(self.inner.api.authorizer.clone())),
         ];
         chain.extend(more);
+        chain.extend(plugins(registry, &self.inner.outbound));
         registry.set_admission(chain);
     }
 

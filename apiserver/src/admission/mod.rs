@@ -15,7 +15,6 @@ use serde_json::Value;
 
 use crate::outbound::Outbound;
 use crate::registry::Registry;
-use crate::registry::lifecycle::NamespaceLifecycle;
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
 use crate::status::ApiResult;
@@ -81,10 +80,10 @@ pub trait Admission: Send + Sync {
     }
 }
 
-/// The chain in kube-apiserver's order: namespaces, limits, tolerations, webhooks; quota last, because what it charges is final.
+/// The later part of every chain, in kube-apiserver's order: limits, tolerations, webhooks; quota last, because what it charges
+/// is final.
 pub fn plugins(registry: &Arc<Registry>, outbound: &Arc<Outbound>) -> Vec<Arc<dyn Admission>> {
     vec![
-        Arc::new(NamespaceLifecycle::new(registry)),
         Arc::new(limits::LimitRanger::new(registry)),
         Arc::new(tolerations::DefaultTolerationSeconds),
         Arc::new(webhook::Webhooks::new(registry, Arc::new(WebhookClient::new(outbound.clone())))),

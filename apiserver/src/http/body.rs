@@ -34,6 +34,9 @@ pub fn object(
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
+    if super::custom::is_custom(resource) {
+        return super::custom::object(resource, bytes, encoding, options, warnings);
+    }
     let schema = resource.strategy.schema();
     let expected = Expected {
         group: &resource.gvr.group,

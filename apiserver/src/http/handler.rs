@@ -101,6 +101,7 @@ fn header(request: &Request, name: http::HeaderName) -> Option<String> {
 async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     let info = call.info.clone();
     let resource = call.api.registry.resource(&info.gvr())?;
+    call.warnings.extend(resource.strategy.deprecation().map(str::to_owned));
     let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
     if in_namespace && !resource.namespaced {
         return Err(unknown_path());

@@ -5,6 +5,7 @@
 
 pub mod body;
 pub mod client;
+mod custom;
 pub mod delegate;
 pub mod handler;
 mod layers;

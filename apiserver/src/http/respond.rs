@@ -70,7 +70,7 @@ pub fn object(
 
 /// Descriptions of columns that show a published field.
 pub(crate) fn docs(definition: &str, field: &str) -> Option<String> {
-    crate::openapi::description(definition, field)
+    crate::table::published(definition, field)
 }
 
 /// Items of built-in kinds carry no kind of their own.

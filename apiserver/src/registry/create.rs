@@ -10,7 +10,7 @@ use crate::registry::object::{Object, time};
 use crate::registry::options::WriteOptions;
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
-use crate::registry::{Registry, invalid, table, unexpected, validation, write_error};
+use crate::registry::{Registry, invalid, invalid_object, table, unexpected, validation, write_error};
 use crate::status::{ApiError, ApiResult};
 use crate::storage::{Expect, ObjectKey, Write};
 
@@ -132,7 +132,7 @@ impl Registry {
             validation::object_meta(m, resource.namespaced, &|name, prefix| strategy.validate_name(name, prefix))
         });
         errors.extend(strategy.validate_create(ctx, object));
-        if let Err(error) = invalid(resource, &name, errors) {
+        if let Err(error) = invalid_object(resource, object, errors) {
             if let Some(allocators) = allocators {
                 allocators.release(object);
             }

@@ -66,7 +66,11 @@ impl Registry {
             };
             self.mutate(&attributes, None, warnings).await?;
             self.validate(&attributes, None, warnings).await?;
-            let decision = decide(resource, ctx.now, options, &live);
+            let mut marked = live.clone();
+            if !live.is_deleting() {
+                resource.strategy.prepare_delete(ctx, &mut marked);
+            }
+            let decision = decide(resource, ctx.now, options, &marked);
             if ctx.dry_run {
                 return Ok(match decision {
                     Decision::Keep => Deleted::Waiting(live),

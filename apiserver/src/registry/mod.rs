@@ -244,9 +244,29 @@ pub(crate) fn write_error(resource: &ResourceRef, name: &str, error: Error) -> A
 
 /// `kind.group` as it appears in messages about invalid objects.
 pub(crate) fn invalid(resource: &ResourceRef, name: &str, errors: Vec<crate::status::FieldError>) -> ApiResult<()> {
+    invalid_kind(resource, &resource.kind, name, errors)
+}
+
+/// The same, named by the kind the object claims: a custom object may claim a wrong one.
+pub(crate) fn invalid_object(
+    resource: &ResourceRef,
+    object: &Value,
+    errors: Vec<crate::status::FieldError>,
+) -> ApiResult<()> {
+    let kind = object["kind"].as_str().filter(|kind| !kind.is_empty()).unwrap_or(&resource.kind);
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    invalid_kind(resource, kind, name, errors)
+}
+
+fn invalid_kind(
+    resource: &ResourceRef,
+    kind: &str,
+    name: &str,
+    errors: Vec<crate::status::FieldError>,
+) -> ApiResult<()> {
     if errors.is_empty() {
         return Ok(());
     }
-    tracing::debug!(kind = qualified(&resource.gvr.group, &resource.kind), name, "invalid object");
-    Err(ApiError::invalid(&resource.gvr.group, &resource.kind, name, errors))
+    tracing::debug!(kind = qualified(&resource.gvr.group, kind), name, "invalid object");
+    Err(ApiError::invalid(&resource.gvr.group, kind, name, errors))
 }

@@ -8,6 +8,7 @@ pub mod age;
 mod cluster;
 mod config;
 mod custom;
+mod docs;
 pub mod jsonpath;
 mod network;
 mod pod;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 pub use custom::CustomPrinter;
+pub use docs::published;
 pub use pod::{PodSummary, summarise as pod_summary};
 pub use render::{IncludeObject, ListMeta, partial_object_metadata, partial_object_metadata_list, table};
 

@@ -1,0 +1,82 @@
+//! Bodies of custom resources: kind and version must be given, unknown fields are found by the definition's schema, and wrong
+//! types are left to validation.
+
+use serde_json::Value;
+
+use crate::http::negotiate::Encoding;
+use crate::registry::options::{FieldValidation, WriteOptions};
+use crate::registry::resource::ResourceRef;
+use crate::schema::check;
+use crate::status::{ApiError, ApiResult};
+
+/// Bytes of a body that an error repeats.
+const SHOWN: usize = 30;
+
+/// True for resources that come from a definition.
+pub(super) fn is_custom(resource: &ResourceRef) -> bool {
+    resource.strategy.schema().is_some_and(|schema| schema.name.is_none())
+}
+
+/// An object of a custom kind from a request body.
+pub(super) fn object(
+    resource: &ResourceRef,
+    bytes: &[u8],
+    encoding: Encoding,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+) -> ApiResult<Value> {
+    let unrecognized = |why: String| {
+        let text = String::from_utf8_lossy(bytes);
+        let shown: String = text.chars().take(SHOWN).collect();
+        let shown = if text.chars().count() > SHOWN { format!("{shown} ...") } else { shown };
+        let kind = &resource.kind;
+        ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
+    };
+    let mut object = match encoding {
+        Encoding::Json => crate::schema::decode::parse_json(bytes)
+            .map_err(|why| unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?,
+        other => super::body::json(bytes, other)?,
+    };
+    if !object.is_object() {
+        return Err(unrecognized(
+            "couldn't get version/kind; json parse error: cannot unmarshal into an object".into(),
+        ));
+    }
+    for (key, shown) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
+        if object[key].as_str().unwrap_or("").is_empty() {
+            let text = String::from_utf8_lossy(bytes);
+            return Err(unrecognized(format!("Object '{shown}' is missing in '{text}'")));
+        }
+    }
+    check_version(resource, &object)?;
+    if let Some(schema) = resource.strategy.schema() {
+        let unknown = check(&schema, &object).unknown;
+        match options.field_validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => warnings.extend(unknown),
+            FieldValidation::Strict if unknown.is_empty() => {}
+            FieldValidation::Strict => {
+                let (kind, version) = (&resource.kind, &resource.gvr.version);
+                return Err(ApiError::bad_request(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
+                    unknown.join(", ")
+                )));
+            }
+        }
+    }
+    if !object["metadata"].is_object() {
+        object["metadata"] = Value::Object(serde_json::Map::new());
+    }
+    resource.strategy.prune(&mut object);
+    Ok(object)
+}
+
+fn check_version(resource: &ResourceRef, object: &Value) -> ApiResult<()> {
+    let (wanted, given) = (resource.gvr.api_version(), object["apiVersion"].as_str().unwrap_or(""));
+    if given == wanted {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!(
+        "the API version in the data ({given}) does not match the expected API version ({wanted})"
+    )))
+}

@@ -1,0 +1,30 @@
+//! Descriptions of columns that show a published field, read once from the committed schemas.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::{CREATION, Doc, GENERIC_COLUMNS, KINDS};
+use crate::schema::set::SchemaSet;
+
+static DOCS: LazyLock<HashMap<(String, String), String>> = LazyLock::new(|| {
+    let definitions = SchemaSet::raw_definitions();
+    let columns = KINDS.iter().flat_map(|kinds| kinds.iter()).flat_map(|kind| kind.columns).chain(GENERIC_COLUMNS);
+    let wanted = columns.map(|column| column.doc).chain([CREATION]).filter_map(|doc| match doc {
+        Doc::Field(schema, field) => Some((format!("io.k8s.{schema}"), field.to_owned())),
+        Doc::Text(_) => None,
+    });
+    wanted
+        .filter_map(|(schema, field)| {
+            let text = definitions.get(&schema)?.pointer("/properties")?.get(&field)?.get("description")?;
+            let text = Value::as_str(text)?.to_owned();
+            Some(((schema, field), text))
+        })
+        .collect()
+});
+
+/// The published description of a field of a schema; only those that some column shows are kept.
+pub fn published(schema: &str, field: &str) -> Option<String> {
+    DOCS.get(&(schema.to_owned(), field.to_owned())).cloned()
+}
