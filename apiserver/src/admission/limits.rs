@@ -26,7 +26,7 @@ impl LimitRanger {
 
     fn ranges(&self, namespace: &str) -> Vec<Value> {
         let Some(registry) = self.registry.upgrade() else { return Vec::new() };
-        let listing = registry.store.list(&ResourceKey::new("", "limitranges"), namespace, None, None, 0);
+        let listing = registry.store.list(&ResourceKey::new("", "limitranges"), namespace, None, None, usize::MAX);
         let records = listing.map(|l| l.records).unwrap_or_default();
         records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
     }

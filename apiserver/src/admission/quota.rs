@@ -31,7 +31,7 @@ impl ResourceQuota {
     }
 
     fn quotas(registry: &Registry, namespace: &str) -> Vec<Value> {
-        let listing = registry.store.list(&ResourceKey::new("", "resourcequotas"), namespace, None, None, 0);
+        let listing = registry.store.list(&ResourceKey::new("", "resourcequotas"), namespace, None, None, usize::MAX);
         let records = listing.map(|l| l.records).unwrap_or_default();
         records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
     }

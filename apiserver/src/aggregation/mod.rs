@@ -34,6 +34,7 @@ use crate::crd::definition;
 use crate::crd::names::Condition;
 use crate::error::Error;
 use crate::http::delegate::Delegate;
+use crate::http::path::group_version;
 use crate::outbound::Outbound;
 use crate::registry::options::WriteOptions;
 use crate::registry::resource::Gvr;
@@ -166,7 +167,7 @@ impl Aggregator {
     }
 
     fn reload(&self) {
-        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, 0);
+        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
         let records = listing.map(|l| l.records).unwrap_or_default();
         let before = self.services.load_full();
         let mut services = Services::new();
@@ -242,7 +243,7 @@ impl Aggregator {
         let served = self.registry.catalog.served();
         let custom = self.custom_groups();
         let wanted = local::wanted(served.iter().map(|r| (r.gvr.group.as_str(), r.gvr.version.as_str())), &custom);
-        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, 0);
+        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
         let records = listing.map(|l| l.records).unwrap_or_default();
         let existing: Vec<Value> = records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect();
         let plan = local::plan(&wanted, &existing);
@@ -268,7 +269,8 @@ impl Aggregator {
     /// Groups that come from definitions: their APIServices may be removed again.
     fn custom_groups(&self) -> BTreeSet<String> {
         let table = ResourceKey::new(definition::GROUP, definition::PLURAL);
-        let records = self.registry.store.list(&table, "", None, None, 0).map(|l| l.records).unwrap_or_default();
+        let records =
+            self.registry.store.list(&table, "", None, None, usize::MAX).map(|l| l.records).unwrap_or_default();
         let objects = records.iter().filter_map(|r| r.body.value(r.revision).ok());
         objects.map(|o| definition::Definition(&o).group().to_owned()).collect()
     }
@@ -281,7 +283,7 @@ impl Delegate for Aggregator {
     }
 
     async fn serve(&self, user: &UserInfo, request: http::Request<Body>) -> http::Response<Body> {
-        let (group, version) = proxy::group_version(request.uri().path());
+        let (group, version) = group_version(request.uri().path());
         let known = self.services.load().get(&(group.to_owned(), version.to_owned())).cloned();
         match known {
             Some(known) if known.available => {

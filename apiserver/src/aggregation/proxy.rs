@@ -25,15 +25,6 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-/// (group, version) of `/apis/<group>/<version>/…`.
-pub(super) fn group_version(path: &str) -> (&str, &str) {
-    let mut parts = path.trim_start_matches('/').splitn(4, '/');
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some("apis"), Some(group), Some(version)) => (group, version),
-        _ => ("", ""),
-    }
-}
-
 /// 503 in plain text, as the aggregation layer answers itself.
 pub(super) fn unavailable(message: &str) -> http::Response<Body> {
     let mut response = http::Response::new(Body::from(format!("{message}\n")));

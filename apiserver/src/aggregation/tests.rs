@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::service::Remote;
 use super::{discovery, local, proxy};
+use crate::http::path::group_version;
 use crate::registry::strategy::UserInfo;
 
 #[test]
@@ -37,7 +38,7 @@ fn identity_replaces_what_the_client_claims() {
 #[case("/apis/metrics.k8s.io", ("", ""))]
 #[case("/api/v1/pods", ("", ""))]
 fn paths(#[case] path: &str, #[case] expected: (&str, &str)) {
-    assert_eq!(proxy::group_version(path), expected);
+    assert_eq!(group_version(path), expected);
 }
 
 #[test]

@@ -94,7 +94,7 @@ impl Controller {
     }
 
     fn definitions(&self) -> Vec<Value> {
-        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, 0);
+        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
         let records = listing.map(|l| l.records).unwrap_or_default();
         records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect()
     }
@@ -235,7 +235,7 @@ impl Controller {
         let table = ResourceKey::new(view.group(), view.plural());
         let served = self.registry.catalog.served();
         let version = served.iter().find(|r| r.gvr.group == view.group() && r.gvr.resource == view.plural());
-        let listing = self.registry.store.list(&table, "", None, None, 0);
+        let listing = self.registry.store.list(&table, "", None, None, usize::MAX);
         let records = listing.map(|l| l.records).unwrap_or_default();
         let Some(resource) = version.cloned() else { return Ok(records.len()) };
         for record in &records {

@@ -1,5 +1,6 @@
 //! Conversion between the versions of a custom resource: by name only, or by the definition's webhook.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,15 +8,23 @@ use serde_json::{Value, json};
 
 use super::definition::{Definition, text, texts};
 use crate::admission::{Target, WebhookClient};
+use crate::schema::{Schema, SchemaRef, prune};
 use crate::status::{ApiError, ApiResult, Reason};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How objects of one definition change their version.
+/// How objects of one definition change their version; what the new version does not know is pruned.
 #[derive(Debug)]
-pub enum Converter {
+pub struct Converter {
+    by: By,
+    /// Schemas by `apiVersion`.
+    schemas: BTreeMap<String, SchemaRef>,
+}
+
+#[derive(Debug)]
+enum By {
     /// Only `apiVersion` changes.
-    None,
+    Name,
     Webhook {
         resource: String,
         target: Target,
@@ -26,9 +35,29 @@ pub enum Converter {
 
 impl Converter {
     pub fn of(definition: Definition<'_>, client: &Arc<WebhookClient>) -> Self {
-        let Some(webhook) = definition.conversion_webhook() else { return Converter::None };
+        let schemas = definition.versions().filter_map(|version| {
+            let typed = Schema::for_custom_resource(version.schema()?);
+            Some((format!("{}/{}", definition.group(), version.name()), typed))
+        });
+        Self { schemas: schemas.collect(), by: By::of(definition, client) }
+    }
+
+    pub async fn convert(&self, objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
+        let mut converted = self.by.convert(objects, to).await?;
+        if let Some(schema) = self.schemas.get(to) {
+            for object in &mut converted {
+                prune(schema, object);
+            }
+        }
+        Ok(converted)
+    }
+}
+
+impl By {
+    fn of(definition: Definition<'_>, client: &Arc<WebhookClient>) -> Self {
+        let Some(webhook) = definition.conversion_webhook() else { return By::Name };
         let Some(target) = webhook.get("clientConfig").and_then(|config| Target::parse(config).ok()) else {
-            return Converter::None;
+            return By::Name;
         };
         let versions = texts(webhook, "/conversionReviewVersions");
         let review_version = match versions.iter().find(|v| *v == "v1" || *v == "v1beta1").map(String::as_str) {
@@ -36,11 +65,11 @@ impl Converter {
             _ => "v1",
         };
         let resource = format!("{}.{}", definition.plural(), definition.group());
-        Converter::Webhook { resource, target, review_version, client: client.clone() }
+        By::Webhook { resource, target, review_version, client: client.clone() }
     }
 
-    pub async fn convert(&self, mut objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
-        let Converter::Webhook { resource, target, review_version, client } = self else {
+    async fn convert(&self, mut objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
+        let By::Webhook { resource, target, review_version, client } = self else {
             for object in &mut objects {
                 object["apiVersion"] = to.into();
             }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::http::negotiate::{Accepted, Shape};
 use crate::http::path::RequestInfo;
-use crate::http::{Api, Response, body, layers, negotiate, respond, subresource, watching};
+use crate::http::{Api, Response, body, layers, negotiate, path, respond, subresource, watching};
 use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
 use crate::registry::patch::Patch;
 use crate::registry::resource::ResourceRef;
@@ -59,7 +59,9 @@ impl Call {
 /// The last service of the stack.
 pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> Response {
     let info = layers::info(&request);
-    if let Some(delegate) = api.delegate_for(&info.group, &info.version).filter(|_| !info.group.is_empty()) {
+    // Discovery documents of a delegated version belong to the delegate too.
+    let (group, version) = path::group_version(request.uri().path());
+    if let Some(delegate) = api.delegate_for(group, version).filter(|_| !group.is_empty()) {
         let user = layers::user(&request);
         return delegate.serve(&user, request).await;
     }
@@ -100,7 +102,15 @@ fn header(request: &Request, name: http::HeaderName) -> Option<String> {
 
 async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     let info = call.info.clone();
-    let resource = call.api.registry.resource(&info.gvr())?;
+    let Some(resource) = call.api.registry.catalog.get(&info.gvr()) else {
+        // Groups of definitions come and go: outside the built-in ones an unknown path is no API at all.
+        let served = call.api.registry.catalog.served();
+        let mut own = served.iter().filter(|r| r.gvr.group == info.group && r.gvr.version == info.version);
+        return match own.any(|r| !super::custom::is_custom(r)) {
+            true => Err(unknown_path()),
+            false => Ok(respond::text(404, "404 page not found\n")),
+        };
+    };
     call.warnings.extend(resource.strategy.deprecation().map(str::to_owned));
     let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
     if in_namespace && !resource.namespaced {

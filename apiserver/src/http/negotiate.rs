@@ -9,8 +9,10 @@ pub enum Shape {
     Object,
     /// `as=Table`.
     Table,
-    /// `as=PartialObjectMetadata` or its list.
+    /// `as=PartialObjectMetadata`: only single objects have it.
     PartialMetadata,
+    /// `as=PartialObjectMetadataList`: only lists have it.
+    PartialMetadataList,
     /// `as=APIGroupDiscoveryList` in version 2 or 2beta1; only discovery has it.
     Aggregated { beta: bool },
 }
@@ -66,15 +68,21 @@ pub fn accept(header: Option<&str>, aggregated: bool) -> ApiResult<Accepted> {
     if header.is_empty() {
         return Ok(Accepted::default());
     }
+    let mut known_media = false;
     for range in ranges(header) {
         let encoding = match range.kind {
             "application/json" | "*/*" => Encoding::Json,
             "application/yaml" => Encoding::Yaml,
             _ => continue,
         };
+        known_media = true;
         if let Some(shape) = shape(&range, aggregated) {
             return Ok(Accepted { encoding, shape });
         }
+    }
+    if known_media {
+        let text = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        return Err(ApiError::new(Reason::NotAcceptable, text));
     }
     Err(not_acceptable())
 }
@@ -84,8 +92,9 @@ fn shape(range: &MediaRange<'_>, aggregated: bool) -> Option<Shape> {
     match (target, group, version) {
         ("", _, _) => Some(Shape::Object),
         ("Table", "meta.k8s.io", "v1" | "v1beta1") if !aggregated => Some(Shape::Table),
-        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") if !aggregated => {
-            Some(Shape::PartialMetadata)
+        ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") if !aggregated => Some(Shape::PartialMetadata),
+        ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") if !aggregated => {
+            Some(Shape::PartialMetadataList)
         }
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if aggregated => Some(Shape::Aggregated { beta: false }),
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") if aggregated => {

@@ -118,6 +118,15 @@ fn verb(method: &Method) -> &'static str {
     }
 }
 
+/// (group, version) of `/apis/<group>/<version>/…`.
+pub(crate) fn group_version(path: &str) -> (&str, &str) {
+    let mut parts = path.trim_start_matches('/').splitn(4, '/');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some("apis"), Some(group), Some(version)) => (group, version),
+        _ => ("", ""),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

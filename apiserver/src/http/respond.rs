@@ -63,6 +63,11 @@ pub fn object(
             table(&resource.printer, Some(columns), [object], &ListMeta::of(object), include, now)
         }
         Shape::PartialMetadata => partial_object_metadata(object),
+        Shape::PartialMetadataList => {
+            let why =
+                format!("PartialObjectMetadataList, but the requested object is not a list (*{})", go_type(resource));
+            return Err(wrong_shape(&why));
+        }
         Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, accepted.encoding, object)),
     };
     Ok(value(code, accepted.encoding, &shaped))
@@ -71,6 +76,19 @@ pub fn object(
 /// Descriptions of columns that show a published field.
 pub(crate) fn docs(definition: &str, field: &str) -> Option<String> {
     crate::table::published(definition, field)
+}
+
+fn wrong_shape(why: &str) -> ApiError {
+    ApiError::new(crate::status::Reason::NotAcceptable, format!("you requested {why}"))
+}
+
+/// The kind as the server's internal Go type is called.
+fn go_type(resource: &ResourceRef) -> String {
+    if super::custom::is_custom(resource) {
+        return "unstructured.Unstructured".to_owned();
+    }
+    let package = resource.gvr.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    format!("{package}.{}", resource.kind)
 }
 
 /// Items of built-in kinds carry no kind of their own.
@@ -95,7 +113,11 @@ pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &st
             let columns = resource.printer.columns(&docs);
             table(&resource.printer, Some(columns), &list.objects, &meta, include, jiff::Timestamp::now())
         }
-        Shape::PartialMetadata => partial_object_metadata_list(&list.objects, &meta),
+        Shape::PartialMetadataList => partial_object_metadata_list(&list.objects, &meta),
+        Shape::PartialMetadata => {
+            let why = format!("PartialObjectMetadata, but the requested object is a list (*{}List)", go_type(resource));
+            return Err(wrong_shape(&why));
+        }
         Shape::Object | Shape::Aggregated { .. } => collection(resource, list.objects, &meta),
     };
     Ok(value(200, accepted.encoding, &shaped))
@@ -109,8 +131,13 @@ pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMe
             object.remove("apiVersion");
         }
     }
+    let mut metadata = meta.to_json();
+    if super::custom::is_custom(resource) && meta.continue_token.is_empty() {
+        // Lists of custom resources always carry the token.
+        metadata["continue"] = "".into();
+    }
     json!({
-        "kind": resource.list_kind, "apiVersion": resource.gvr.api_version(), "metadata": meta.to_json(), "items": objects,
+        "kind": resource.list_kind, "apiVersion": resource.gvr.api_version(), "metadata": metadata, "items": objects,
     })
 }
 

@@ -117,7 +117,7 @@ impl Shaping {
                 }
                 table
             }
-            Shape::PartialMetadata => partial_object_metadata(&object),
+            Shape::PartialMetadata | Shape::PartialMetadataList => partial_object_metadata(&object),
             Shape::Object | Shape::Aggregated { .. } => object,
         }
     }

@@ -80,8 +80,13 @@ impl ServiceResolver for ClusterServices {
             .get(&ResourceKey::new("", "services"), &ObjectKey::new(namespace, name))
             .ok_or_else(absent)?;
         let service = record.body.value(record.revision).map_err(|_| absent())?;
-        let slices =
-            registry.store.list(&ResourceKey::new("discovery.k8s.io", "endpointslices"), namespace, None, None, 0);
+        let slices = registry.store.list(
+            &ResourceKey::new("discovery.k8s.io", "endpointslices"),
+            namespace,
+            None,
+            None,
+            usize::MAX,
+        );
         let slices: Vec<Value> = slices
             .map(|listing| listing.records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect())
             .unwrap_or_default();

@@ -92,12 +92,10 @@ impl Registry {
             };
         }
         let body = self.encode(resource, &object).await?;
-        let write = Write { table: table(resource), key, expect: Expect::Absent, body: Some(body) };
+        let write =
+            Write { table: table(resource), key: key.clone(), expect: Expect::Absent, body: Some(body.clone()) };
         match self.store.write(write).await {
-            Ok(revision) => {
-                object.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
-                Ok(object)
-            }
+            Ok(revision) => self.as_stored(resource, key, object, body, revision).await,
             Err(error) => {
                 if let Some(allocators) = self.allocators(resource) {
                     allocators.release(&object);

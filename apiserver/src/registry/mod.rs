@@ -147,6 +147,22 @@ impl Registry {
         crate::storage::Body::encode(object).map_err(storage_error)
     }
 
+    /// The object as a read would show it after a write: through the version it is stored in.
+    pub(crate) async fn as_stored(
+        &self,
+        resource: &ResourceRef,
+        key: ObjectKey,
+        mut object: Value,
+        body: crate::storage::Body,
+        revision: crate::storage::Revision,
+    ) -> ApiResult<Value> {
+        if body.api_version() != resource.gvr.api_version() {
+            return self.decode(resource, Record { key, revision, body }).await;
+        }
+        object["metadata"]["resourceVersion"] = revision.to_string().into();
+        Ok(object)
+    }
+
     pub(crate) async fn mutate(
         &self,
         attributes: &Attributes<'_>,

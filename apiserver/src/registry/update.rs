@@ -199,15 +199,15 @@ impl Registry {
         }
         let gone = ready_to_go(resource, &new);
         let key = crate::storage::ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, name);
-        let body = (!gone).then_some(body);
-        let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body };
+        let written = (!gone).then(|| body.clone());
+        let write =
+            Write { table: table(resource), key: key.clone(), expect: Expect::Revision(revision), body: written };
         match self.store.write(write).await {
             Ok(revision) => {
-                new.metadata_mut().insert("resourceVersion".into(), revision.to_string().into());
                 if let Some(allocators) = self.allocators(resource) {
                     if gone { allocators.release(&live) } else { allocators.replaced(&live, &new) }
                 }
-                Ok(Pass::Done(new))
+                self.as_stored(resource, key, new, body, revision).await.map(Pass::Done)
             }
             Err(error) => {
                 if let Some(allocators) = self.allocators(resource) {

@@ -49,7 +49,7 @@ impl Source {
         if current.revision == Some(revision) {
             return current;
         }
-        let listing = registry.store.list(&self.table, "", None, None, 0);
+        let listing = registry.store.list(&self.table, "", None, None, usize::MAX);
         let records = listing.map(|l| l.records).unwrap_or_default();
         let objects: Vec<Value> = records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect();
         let next = Arc::new(Configured { revision: Some(revision), webhooks: config::parse_all(&objects) });
