@@ -1,1 +1,99 @@
-//! crowsnest-proxy
+//! Carries requests to member clusters: `clusters/{name}/proxy`, its fan-out `clusters/*/proxy`, the fleet-wide proxy
+//! (`proxying/{any}/proxy`) and `search/cache`.
+//!
+//! `server/` authenticates and authorises, then calls one method of [`Proxy`]; every method answers, errors included, as
+//! Kubernetes answers (a `Status`). Requests to members are made as the caller, by impersonation. Streams of upgraded
+//! connections are moved byte for byte and never looked into; lists are streamed, never held.
+
+mod caller;
+mod cluster;
+mod composite;
+mod error;
+mod every;
+mod fleetwide;
+mod items;
+mod native;
+mod object;
+mod table;
+mod transport;
+
+pub use caller::Caller;
+pub use error::{BoxError, Error};
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crowsnest_fleet::Fleet;
+use crowsnest_index::Index;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::transport::Transport;
+
+/// Bodies of requests and answers; always streamed.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Everything needed to carry requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Proxy {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    fleet: Fleet,
+    index: Index,
+    transport: Transport,
+    /// Tunnels of upgraded connections.
+    tunnels: TaskTracker,
+    stopping: CancellationToken,
+}
+
+impl Proxy {
+    pub fn new(index: Index) -> Self {
+        let stopping = CancellationToken::new();
+        let inner = Inner {
+            fleet: index.fleet().clone(),
+            index,
+            transport: Transport::default(),
+            tunnels: TaskTracker::new(),
+            stopping,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// `clusters/{name}/proxy/{path}`: the request goes to that member as the caller. `path` is what follows `proxy`,
+    /// as it was sent; `name` may be `*`, which asks every member.
+    pub async fn cluster(&self, name: &str, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
+        let answer = match name {
+            "*" => self.every_cluster(caller, path, request).await,
+            name => self.one_cluster(name, caller, path, request).await,
+        };
+        answer.unwrap_or_else(|error| error.into_response())
+    }
+
+    /// `proxying/{any}/proxy/{path}`: reads of registered resources come from the cache, writes go to the cluster that
+    /// holds the object, everything else to the control plane; all as the caller.
+    pub async fn fleet_wide(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
+        self.carry(caller, path, request).await.unwrap_or_else(|error| error.into_response())
+    }
+
+    /// `search/cache/{path}`: what the cache holds of all clusters, in the form of a native list or object.
+    pub async fn search_cache(&self, path: &str, request: Request<Body>) -> Response<Body> {
+        self.search(path, request).await.unwrap_or_else(|error| error.into_response())
+    }
+
+    /// Ends all tunnels and watches, and waits for the tunnels.
+    pub async fn stop(&self) {
+        self.inner.stopping.cancel();
+        self.inner.tunnels.close();
+        self.inner.tunnels.wait().await;
+    }
+}
+
+/// A body that is already there.
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}

@@ -1,0 +1,105 @@
+//! `clusters/{name}/proxy`: one member, any method, upgrades included.
+
+use std::sync::Arc;
+
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::Member;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use crate::transport::strip_hop_headers;
+use crate::{Body, BoxError, Caller, Error, Proxy};
+
+/// Requests whose body has to be read before it can be sent on: what kube-apiserver accepts.
+pub(crate) const MAX_BODY: usize = 3 << 20;
+
+impl Proxy {
+    pub(crate) async fn one_cluster(
+        &self,
+        name: &str,
+        caller: &Caller,
+        path: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let not_found = || Error::ClusterNotFound(name.to_owned());
+        let cluster = ClusterName::parse(name).map_err(|_| not_found())?;
+        let member = self.inner.fleet.member(&cluster).ok_or_else(not_found)?;
+        self.to_member(&member, caller, path, request).await
+    }
+
+    /// Sends a request to a member as the caller, and ties the two connections together when it is upgraded.
+    pub(crate) async fn to_member(
+        &self,
+        member: &Arc<Member>,
+        caller: &Caller,
+        path: &str,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let ours = take_upgrade(&mut request);
+        let response = self.inner.transport.send(member, caller, path, request).await?;
+        Ok(self.join(ours, response))
+    }
+
+    /// Sends a request to the control plane as the caller.
+    pub(crate) async fn to_control_plane(
+        &self,
+        caller: &Caller,
+        path: &str,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let ours = take_upgrade(&mut request);
+        let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot send on: {error}"));
+        caller.impersonate(request.headers_mut(), None).map_err(|error| bad(&error))?;
+        strip_hop_headers(request.headers_mut());
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        *request.uri_mut() =
+            format!("{slash}{path}{query}").parse().map_err(|error: http::uri::InvalidUri| bad(&error))?;
+        let (parts, body) = request.into_parts();
+        let body = read(body).await?;
+        let response = self.inner.fleet.control_plane().send(Request::from_parts(parts, body.into())).await;
+        let mut response = response.map_err(Error::ControlPlane)?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            strip_hop_headers(response.headers_mut());
+        }
+        Ok(self.join(ours, response.map(|body| body.map_err(BoxError::from).boxed_unsync())))
+    }
+
+    /// After a 101, moves bytes both ways until both sides are done.
+    fn join(&self, ours: Option<OnUpgrade>, mut response: Response<Body>) -> Response<Body> {
+        let (Some(ours), StatusCode::SWITCHING_PROTOCOLS) = (ours, response.status()) else { return response };
+        let theirs = hyper::upgrade::on(&mut response);
+        let stopping = self.inner.stopping.clone();
+        self.inner.tunnels.spawn(async move {
+            let tunnel = async {
+                // The client's side stands only once the answer has been sent, so wait for both.
+                let (ours, theirs) = futures::try_join!(ours, theirs)?;
+                tokio::io::copy_bidirectional(&mut TokioIo::new(ours), &mut TokioIo::new(theirs)).await?;
+                Ok::<_, BoxError>(())
+            };
+            tokio::select! {
+                ended = tunnel => if let Err(error) = ended {
+                    tracing::debug!(%error, "tunnel ended");
+                },
+                () = stopping.cancelled() => {}
+            }
+        });
+        response
+    }
+}
+
+/// The client's connection, when it asks for an upgrade.
+fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
+    request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(request))
+}
+
+/// A whole, bounded request body.
+pub(crate) async fn read(body: Body) -> Result<bytes::Bytes, Error> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Error::TooLarge(MAX_BODY)),
+        Err(error) => Err(Error::Body(error)),
+    }
+}

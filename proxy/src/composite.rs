@@ -1,0 +1,129 @@
+//! resourceVersions and continue tokens of answers that come from many clusters.
+//!
+//! The wire form is Karmada's: base64url of `{"<cluster>":"<resourceVersion>"}` with sorted keys, and of
+//! `{"rv","cluster","continue"}`. Beside a cluster's own resourceVersion we keep the cache's sequence number
+//! (`<resourceVersion>.<seq>`), which says where a watch goes on.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crowsnest_index::Seq;
+use serde::{Deserialize, Serialize};
+
+/// A resourceVersion for each cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Composite {
+    positions: BTreeMap<String, (String, Seq)>,
+}
+
+impl Composite {
+    /// Undecodable text is as good as none.
+    pub fn decode(text: &str) -> Self {
+        let Ok(json) = URL_SAFE_NO_PAD.decode(text) else { return Self::default() };
+        let wire: BTreeMap<String, String> = serde_json::from_slice(&json).unwrap_or_default();
+        let split = |value: String| match value.rsplit_once('.') {
+            Some((version, seq)) => (version.to_owned(), Seq(seq.parse().unwrap_or_default())),
+            None => (value, Seq(0)),
+        };
+        Self { positions: wire.into_iter().map(|(cluster, value)| (cluster, split(value))).collect() }
+    }
+
+    pub fn encode(&self) -> String {
+        let wire: BTreeMap<&str, String> = self
+            .positions
+            .iter()
+            .map(|(cluster, (version, seq))| (cluster.as_str(), format!("{version}.{seq}")))
+            .collect();
+        // A map of strings always serialises.
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
+    }
+
+    pub fn set(&mut self, cluster: &str, version: &str, seq: Seq) {
+        self.positions.insert(cluster.to_owned(), (version.to_owned(), seq));
+    }
+
+    /// A cluster's own resourceVersion.
+    pub fn version(&self, cluster: &str) -> Option<&str> {
+        self.positions.get(cluster).map(|(version, _)| version.as_str())
+    }
+
+    /// Everything up to here has been told.
+    pub fn seq(&self) -> Option<Seq> {
+        self.positions.values().map(|(_, seq)| *seq).max().filter(|seq| seq.0 > 0)
+    }
+}
+
+/// Where a list goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Continue {
+    /// The composite resourceVersion of the first page.
+    pub rv: String,
+    pub cluster: String,
+    /// Base64 of `namespace/name`, the last object told; empty at a cluster's start.
+    #[serde(rename = "continue")]
+    pub inner: String,
+}
+
+impl Continue {
+    /// Undecodable text starts over, as in Karmada.
+    pub fn decode(text: &str) -> Option<Self> {
+        let json = URL_SAFE_NO_PAD.decode(text).ok()?;
+        serde_json::from_slice::<Self>(&json).ok().filter(|token| !token.cluster.is_empty())
+    }
+
+    pub fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    pub fn at(rv: &str, cluster: &str, after: Option<&(String, String)>) -> Self {
+        let inner =
+            after.map(|(namespace, name)| URL_SAFE_NO_PAD.encode(format!("{namespace}/{name}"))).unwrap_or_default();
+        Self { rv: rv.to_owned(), cluster: cluster.to_owned(), inner }
+    }
+
+    pub fn after(&self) -> Option<(String, String)> {
+        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(&self.inner).ok()?).ok()?;
+        text.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_survive_and_have_karmadas_shape() {
+        let mut composite = Composite::default();
+        composite.set("m2", "9", Seq(40));
+        composite.set("m1", "7", Seq(41));
+        let text = composite.encode();
+        assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41","m2":"9.40"}"#);
+        assert_eq!(Composite::decode(&text), composite);
+        assert_eq!((composite.version("m2"), composite.seq()), (Some("9"), Some(Seq(41))));
+    }
+
+    #[rstest::rstest]
+    #[case("")]
+    #[case("0")]
+    #[case("zzz")]
+    #[case("eyJtMSI6IjUifQ")]
+    fn foreign_versions_give_no_place_to_start(#[case] text: &str) {
+        assert_eq!(Composite::decode(text).seq(), None);
+    }
+
+    #[test]
+    fn karmadas_own_version_of_a_cluster_is_understood() {
+        assert_eq!(Composite::decode("eyJtMSI6IjUifQ").version("m1"), Some("5"));
+    }
+
+    #[test]
+    fn tokens_survive() {
+        let token = Continue::at("rv", "m1", Some(&("ns".into(), "a/b".into())));
+        let back = Continue::decode(&token.encode()).unwrap();
+        assert_eq!((back.after(), &back), (Some(("ns".into(), "a/b".into())), &token));
+        assert_eq!(Continue::at("rv", "m1", None).after(), None);
+        assert_eq!(Continue::decode("zzz"), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! What can go wrong while a request is carried, and the `Status` a client sees.
+
+use crowsnest_api::names::{ClusterName, Gvr};
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::json;
+
+use crate::{Body, full};
+
+/// An error of some body or connection.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Errors of this crate. Messages are what clients read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("clusters.cluster.karmada.io {0:?} not found")]
+    ClusterNotFound(String),
+    #[error("cluster {cluster} cannot be asked as a user: {source}")]
+    Impersonator { cluster: ClusterName, source: crowsnest_fleet::Error },
+    #[error("cluster {cluster} has no usable connection: {source}")]
+    Connection { cluster: ClusterName, source: crowsnest_fleet::Error },
+    #[error("error trying to reach cluster {cluster}: {reason}")]
+    Unreachable { cluster: ClusterName, reason: String },
+    #[error("error trying to reach the control plane: {0}")]
+    ControlPlane(#[source] kube::Error),
+    #[error("the cache cannot be read: {0}")]
+    Index(#[from] crowsnest_index::Error),
+    #[error("{0}")]
+    BadRequest(String),
+    /// Answered as plain text, as Karmada's search handler does.
+    #[error("{0}")]
+    BadOptions(String),
+    #[error("the server could not find the requested resource")]
+    UnknownResource,
+    #[error("{} {name:?} not found", resource.group_resource())]
+    NotFound { resource: Gvr, name: String },
+    #[error("Operation cannot be fulfilled on {} {name:?}: ambiguous objects in clusters [{}]", resource.group_resource(), clusters.join(", "))]
+    Ambiguous { resource: Gvr, name: String, clusters: Vec<String> },
+    #[error("{verb} is not supported on resources of kind {:?}", resource.group_resource())]
+    NotSupported { resource: Gvr, verb: &'static str },
+    #[error("the server does not allow this method on the requested resource")]
+    MethodNotAllowed,
+    #[error("request body is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error("cannot read the request: {0}")]
+    Body(#[source] BoxError),
+    #[error("too old resource version: the changes since then are no longer kept")]
+    Expired,
+}
+
+impl Error {
+    /// HTTP status and `Status.reason`.
+    pub fn reason(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::ClusterNotFound(_) | Self::UnknownResource | Self::NotFound { .. } => {
+                (StatusCode::NOT_FOUND, "NotFound")
+            }
+            Self::Impersonator { .. } | Self::Connection { .. } | Self::Index(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
+            }
+            Self::Unreachable { .. } | Self::ControlPlane(_) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+            Self::BadRequest(_) | Self::BadOptions(_) | Self::Body(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
+            Self::Ambiguous { .. } => (StatusCode::CONFLICT, "Conflict"),
+            Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+            Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+            Self::Expired => (StatusCode::GONE, "Expired"),
+        }
+    }
+
+    /// The `Status` object.
+    pub fn status(&self) -> serde_json::Value {
+        let (code, reason) = self.reason();
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.to_string(), "reason": reason, "code": code.as_u16(),
+        });
+        let details = match self {
+            Self::ClusterNotFound(name) => json!({"name": name, "group": "cluster.karmada.io", "kind": "clusters"}),
+            Self::Impersonator { cluster, .. }
+            | Self::Connection { cluster, .. }
+            | Self::Unreachable { cluster, .. } => {
+                json!({"name": cluster, "group": "cluster.karmada.io", "kind": "clusters"})
+            }
+            Self::NotFound { resource, name } | Self::Ambiguous { resource, name, .. } => {
+                let mut details = json!({"name": name, "kind": &*resource.resource});
+                if !resource.group.is_empty() {
+                    details["group"] = json!(&*resource.group);
+                }
+                details
+            }
+            _ => return status,
+        };
+        status["details"] = details;
+        status
+    }
+
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let (code, _) = self.reason();
+        tracing::debug!(error = %self, code = code.as_u16(), "request not carried");
+        let (text, kind) = match &self {
+            Self::BadOptions(message) => (message.clone(), "text/plain; charset=utf-8"),
+            _ => (self.status().to_string(), "application/json"),
+        };
+        let mut response = Response::new(full(text));
+        *response.status_mut() = code;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
+    }
+}

@@ -1,0 +1,263 @@
+//! get and list of registered resources, streamed from the cache.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use crowsnest_api::names::ClusterName;
+use crowsnest_index::{Index, Object, RecordKey};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::{Value, json};
+
+use super::{View, warning};
+use crate::composite::{Composite, Continue};
+use crate::native::{Native, Query};
+use crate::object::{Form, mark};
+use crate::table::{Shape, columns, row};
+use crate::{Body, BoxError, Caller, Error, Proxy, full};
+
+/// Objects read from the cache at once.
+const CHUNK: usize = 200;
+
+/// A list on its way out.
+struct Listing {
+    index: Index,
+    view: View,
+    shape: Shape,
+    kind: String,
+    position: Composite,
+    incomplete: Vec<Value>,
+    clusters: VecDeque<ClusterName>,
+    /// Where the first of `clusters` goes on.
+    after: Option<(String, String)>,
+    /// Objects the client still wants; none is all.
+    left: Option<usize>,
+    any: bool,
+    started: bool,
+    ended: bool,
+    now: i64,
+}
+
+impl Proxy {
+    pub(super) async fn list_cached(
+        &self,
+        view: View,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Error> {
+        let view = view.select(query)?;
+        let index = &self.inner.index;
+        let limit = match query.get("limit") {
+            "" => 0,
+            text => text.parse().map_err(|_| Error::BadRequest(format!("limit {text:?} is not a number")))?,
+        };
+        let token = Continue::decode(query.get("continue"));
+        let mut clusters: VecDeque<ClusterName> = view.clusters(index).into();
+        let mut position = view.position(index);
+        let mut after = None;
+        if let Some(token) = &token {
+            clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
+            // A cluster that has left since starts nowhere.
+            if clusters.front().is_some_and(|cluster| cluster.as_str() == token.cluster) {
+                after = token.after();
+            }
+            let first = Composite::decode(&token.rv);
+            if first.seq().is_some() {
+                position = first;
+            }
+        }
+        let now = jiff::Timestamp::now();
+        let incomplete = view.incomplete(index);
+        let mut response = Response::new(());
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for cluster in &incomplete {
+            response.headers_mut().append(header::WARNING, warning(&cluster.text(now.as_millisecond())));
+        }
+        let listing = Listing {
+            kind: view.kind(index).unwrap_or_default(),
+            shape: Shape::of(headers, query.get("includeObject")),
+            index: index.clone(),
+            view,
+            position,
+            incomplete: incomplete.iter().map(super::view::Incomplete::meta).collect(),
+            clusters,
+            after,
+            left: (limit > 0).then_some(limit),
+            any: false,
+            started: false,
+            ended: false,
+            now: now.as_second(),
+        };
+        Ok(response.map(|()| listing.into_body()))
+    }
+
+    /// One object, which must be in one cluster only.
+    pub(super) async fn get_cached(
+        &self,
+        caller: &Caller,
+        native: &Native,
+        view: View,
+        path: &str,
+        query: &Query,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let object = self.locate(&view, native).await?;
+        let cluster = object.record.key.cluster().clone();
+        if object.record.redacted {
+            // The cache does not keep secret values: who asks for them asks the member.
+            return self.one_cluster(cluster.as_str(), caller, path, request).await;
+        }
+        let mut version = Composite::default();
+        version.set(cluster.as_str(), &object.record.resource_version, object.record.seq);
+        let version = version.encode();
+        let body = match Shape::of(request.headers(), query.get("includeObject")) {
+            Shape::Objects(form) => mark(&object.body, cluster.as_str(), Some(&version), form),
+            Shape::Table(include) => row(&object, &version, include, jiff::Timestamp::now().as_second()).map(|row| {
+                let head = json!({
+                    "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version},
+                    "columnDefinitions": columns(&native.resource.group, &object.record.kind),
+                });
+                let mut table = head.to_string().into_bytes();
+                table.pop();
+                table.extend_from_slice(b",\"rows\":[");
+                table.extend_from_slice(&row);
+                table.extend_from_slice(b"]}");
+                table
+            }),
+        };
+        let body = body.map_err(|error| Error::Body(error.into()))?;
+        let mut response = Response::new(full(body));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(response)
+    }
+
+    /// The one object of a name in view.
+    pub(super) async fn locate(&self, view: &View, native: &Native) -> Result<Object, Error> {
+        let mut found: Vec<Object> = Vec::new();
+        for cluster in view.clusters(&self.inner.index) {
+            let key = RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
+            if let Some(object) = self.inner.index.get(&key).await?
+                && view.shows(&object.record)
+            {
+                found.push(object);
+            }
+        }
+        let (resource, name) = (native.resource.clone(), native.name.clone());
+        if found.len() > 1 {
+            let clusters = found.iter().map(|object| object.record.key.cluster().to_string()).collect();
+            return Err(Error::Ambiguous { resource, name, clusters });
+        }
+        found.pop().ok_or(Error::NotFound { resource, name })
+    }
+}
+
+impl Listing {
+    fn into_body(self) -> Body {
+        let stream = futures::stream::try_unfold(self, |mut listing| async move {
+            match listing.next().await? {
+                Some(bytes) => Ok::<_, BoxError>(Some((Frame::data(bytes), listing))),
+                None => Ok(None),
+            }
+        });
+        StreamBody::new(stream).boxed_unsync()
+    }
+
+    /// The next piece of JSON. Items come first and metadata last: the continue token is only known then.
+    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut out = BytesMut::new();
+        if !std::mem::replace(&mut self.started, true) {
+            out.extend_from_slice(match self.shape {
+                Shape::Objects(_) => b"{\"items\":[",
+                Shape::Table(_) => b"{\"rows\":[",
+            });
+        }
+        let token = loop {
+            let Some(cluster) = self.clusters.front().cloned() else { break String::new() };
+            let Some(mut query) = self.view.query(&cluster) else {
+                self.clusters.pop_front();
+                continue;
+            };
+            query.after = self.after.take();
+            let want = self.left.unwrap_or(CHUNK).min(CHUNK);
+            let page = self.index.page(&query, want).await?;
+            for object in &page.objects {
+                self.item(object, &mut out)?;
+            }
+            let told = page.objects.len();
+            let last = page.objects.last().map(|object| {
+                let key = &object.record.key;
+                (key.namespace.to_string(), key.name.to_string())
+            });
+            if let Some(left) = &mut self.left {
+                *left -= told.min(*left);
+            }
+            if page.next.is_none() {
+                self.clusters.pop_front();
+            }
+            if self.left == Some(0) {
+                let more = page.next.is_some() || !self.clusters.is_empty();
+                // Also at a cluster's very end the token stays in it: the next page finds that out.
+                let after = page.next.as_ref().or(last.as_ref());
+                break if more {
+                    Continue::at(&self.position.encode(), cluster.as_str(), after).encode()
+                } else {
+                    String::new()
+                };
+            }
+            self.after = page.next;
+            if told > 0 {
+                return Ok(Some(out.freeze()));
+            }
+        };
+        self.finish(&token, &mut out)?;
+        self.ended = true;
+        Ok(Some(out.freeze()))
+    }
+
+    fn item(&mut self, object: &Object, out: &mut BytesMut) -> Result<(), serde_json::Error> {
+        if std::mem::replace(&mut self.any, true) {
+            out.extend_from_slice(b",");
+        }
+        let record = &object.record;
+        let cluster = record.key.cluster().as_str();
+        let mut version = Composite::default();
+        version.set(cluster, &record.resource_version, record.seq);
+        let version = version.encode();
+        let bytes = match self.shape {
+            Shape::Objects(form) => mark(&object.body, cluster, Some(&version), form)?,
+            Shape::Table(include) => row(object, &version, include, self.now)?,
+        };
+        out.extend_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn finish(&self, token: &str, out: &mut BytesMut) -> Result<(), serde_json::Error> {
+        let resource = &self.view.resource;
+        let mut metadata = json!({"resourceVersion": self.position.encode(), "continue": token});
+        if !self.incomplete.is_empty() {
+            metadata["incompleteClusters"] = Value::Array(self.incomplete.clone());
+        }
+        let tail = match self.shape {
+            Shape::Table(_) => json!({
+                "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                "columnDefinitions": columns(&resource.group, &self.kind),
+            }),
+            Shape::Objects(Form::Metadata) => {
+                json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            }
+            Shape::Objects(Form::Whole) if self.kind.is_empty() => {
+                json!({"kind": "List", "apiVersion": "v1", "metadata": metadata})
+            }
+            Shape::Objects(Form::Whole) => {
+                json!({"kind": format!("{}List", self.kind), "apiVersion": resource.api_version(), "metadata": metadata})
+            }
+        };
+        out.extend_from_slice(b"],");
+        out.extend_from_slice(&serde_json::to_vec(&tail)?[1..]);
+        Ok(())
+    }
+}

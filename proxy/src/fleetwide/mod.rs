@@ -1,0 +1,48 @@
+//! Reads of all clusters at once, from the cache; writes to the one cluster that holds the object.
+
+mod list;
+mod search;
+mod view;
+mod watch;
+mod write;
+
+use http::{HeaderValue, Request, Response};
+
+use crate::native::{Native, Query, Verb};
+use crate::{Body, Caller, Error, Proxy};
+
+pub(crate) use self::view::View;
+
+impl Proxy {
+    pub(crate) async fn carry(
+        &self,
+        caller: &Caller,
+        path: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let registered = Native::parse(path).and_then(|native| {
+            let view = View::of(&self.inner.index, &native)?;
+            Some((native, view))
+        });
+        let Some((native, view)) = registered else { return self.to_control_plane(caller, path, request).await };
+        let query = Query::parse(request.uri().query());
+        let verb = native.verb(request.method(), &query);
+        match verb {
+            Verb::Get if native.subresource.is_empty() => {
+                self.get_cached(caller, &native, view, path, &query, request).await
+            }
+            Verb::List if native.subresource.is_empty() => self.list_cached(view, &query, request.headers()).await,
+            Verb::Watch if native.subresource.is_empty() => {
+                self.watch_cached(&native, view, &query, request.headers()).await
+            }
+            _ => self.to_owner(caller, &native, view, verb, path, request).await,
+        }
+    }
+}
+
+/// A `Warning` header in the form Kubernetes uses.
+pub(crate) fn warning(text: &str) -> HeaderValue {
+    let printable: String = text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
+    let escaped = printable.replace('\\', "\\\\").replace('"', "\\\"");
+    HeaderValue::from_str(&format!("299 - \"{escaped}\"")).unwrap_or_else(|_| HeaderValue::from_static("299 - \"\""))
+}

@@ -1,0 +1,75 @@
+//! `search/cache`: Karmada's read-only window on the cache.
+
+use crowsnest_index::{Object, RecordKey};
+use futures::StreamExt;
+use http::{HeaderValue, Method, Request, Response, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::json;
+
+use super::View;
+use crate::native::{Native, Query, Verb};
+use crate::object::{Form, mark};
+use crate::{Body, BoxError, Error, Proxy, full};
+
+impl Proxy {
+    /// A list of what all clusters hold, or one object when just one cluster has the name.
+    pub(crate) async fn search(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
+        if request.method() != Method::GET {
+            return Err(Error::MethodNotAllowed);
+        }
+        let native =
+            Native::parse(path).filter(|native| native.subresource.is_empty()).ok_or(Error::UnknownResource)?;
+        let query = Query::parse(request.uri().query());
+        let index = &self.inner.index;
+        let view = View::of(index, &native).unwrap_or_else(|| View::empty(native.resource.clone())).whole_clusters();
+        let kind = view.kind(index).ok_or(Error::UnknownResource)?;
+        let head = json!({"apiVersion": native.resource.api_version(), "kind": format!("{kind}List"), "metadata": {}});
+        if native.verb(request.method(), &query) == Verb::Get {
+            let mut found: Vec<Vec<u8>> = Vec::new();
+            for cluster in view.clusters(index) {
+                let key = RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
+                if let Some(object) = index.get(&key).await? {
+                    found.push(marked(&object).map_err(|error| Error::Body(error.into()))?);
+                }
+            }
+            return Ok(json_response(match found.as_slice() {
+                [only] => full(only.clone()),
+                several => full([envelope(&head).as_bytes(), &several.join(&b","[..]), b"]}"].concat()),
+            }));
+        }
+        // The options are checked before anything else of the answer, and refused as text.
+        let view = view.select(&query).map_err(|error| Error::BadOptions(error.to_string()))?;
+        let queries: Vec<_> = view.clusters(index).iter().filter_map(|cluster| view.query(cluster)).collect();
+        let index = index.clone();
+        let items = futures::stream::iter(queries).flat_map(move |query| index.list(query).boxed()).enumerate().map(
+            |(n, object)| {
+                let mut item = marked(&object?)?;
+                if n > 0 {
+                    item.insert(0, b',');
+                }
+                Ok::<_, BoxError>(Frame::data(item.into()))
+            },
+        );
+        let once = |text: String| futures::stream::iter([Ok::<_, BoxError>(Frame::data(text.into()))]);
+        let all = once(envelope(&head)).chain(items).chain(once("]}".to_owned()));
+        Ok(json_response(StreamBody::new(all).boxed_unsync()))
+    }
+}
+
+/// The list up to its first item.
+fn envelope(head: &serde_json::Value) -> String {
+    let head = head.to_string();
+    format!("{},\"items\":[", &head[..head.len() - 1])
+}
+
+fn marked(object: &Object) -> Result<Vec<u8>, serde_json::Error> {
+    mark(&object.body, object.record.key.cluster().as_str(), None, Form::Whole)
+}
+
+fn json_response(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let kind = HeaderValue::from_static("application/json; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,185 @@
+//! What one request may see of the cache: the clusters and namespaces that ResourceRegistries ask for, and how far each
+//! cluster's part of it is known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::selector::{FieldSelector, Selector};
+use crowsnest_fleet::{Clusters, Interest, Namespaces, Why};
+use crowsnest_index::{CollectionKey, Index, ListQuery, Record};
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::composite::Composite;
+use crate::native::{Native, Query};
+
+/// A registered resource as one request sees it.
+#[derive(Debug, Clone)]
+pub struct View {
+    pub resource: Gvr,
+    /// Registered parts: which clusters, which namespaces of them.
+    parts: Vec<(Clusters, Namespaces)>,
+    /// The namespace of the path; none is all.
+    namespace: Option<String>,
+    labels: Option<Selector>,
+    fields: Option<FieldSelector>,
+}
+
+/// A cluster whose answer is missing or old.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incomplete {
+    pub cluster: ClusterName,
+    pub why: String,
+    /// When it was last heard of, Unix milliseconds; none: never.
+    pub heard_at: Option<i64>,
+}
+
+impl View {
+    /// None when no ResourceRegistry asks for the resource.
+    pub fn of(index: &Index, native: &Native) -> Option<Self> {
+        let interests = index.fleet().interests().all();
+        let asked = |interest: &Interest| {
+            matches!(interest.why, Why::ResourceRegistry(_)) && interest.resource == native.resource
+        };
+        let parts: Vec<_> =
+            interests.into_iter().filter(asked).map(|interest| (interest.clusters, interest.namespaces)).collect();
+        if parts.is_empty() {
+            return None;
+        }
+        let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
+        Some(Self { resource: native.resource.clone(), parts, namespace, labels: None, fields: None })
+    }
+
+    /// A view of nothing, for resources nobody registered.
+    pub fn empty(resource: Gvr) -> Self {
+        Self { resource, parts: Vec::new(), namespace: None, labels: None, fields: None }
+    }
+
+    /// Search ignores the namespaces of registries, as Karmada does.
+    pub fn whole_clusters(mut self) -> Self {
+        for (_, namespaces) in &mut self.parts {
+            *namespaces = Namespaces::All;
+        }
+        self
+    }
+
+    /// With the selectors of a query.
+    pub fn select(mut self, query: &Query) -> Result<Self, Error> {
+        let bad = |error: crowsnest_api::selector::SelectorError| Error::BadRequest(error.to_string());
+        self.labels = Some(Selector::parse(query.get("labelSelector")).map_err(bad)?).filter(|s| !s.is_empty());
+        self.fields = Some(FieldSelector::parse(query.get("fieldSelector")).map_err(bad)?).filter(|s| !s.is_empty());
+        Ok(self)
+    }
+
+    /// Restricted to one name, for a watch on one object.
+    pub fn named(mut self, name: &str) -> Result<Self, Error> {
+        if !name.is_empty() {
+            let selector = FieldSelector::parse(&format!("metadata.name={name}"));
+            self.fields = Some(selector.map_err(|error| Error::BadRequest(error.to_string()))?);
+        }
+        Ok(self)
+    }
+
+    /// Registered clusters that are members now, in name order.
+    pub fn clusters(&self, index: &Index) -> Vec<ClusterName> {
+        let members = index.fleet().members();
+        let mut names: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
+        names.retain(|name| self.parts.iter().any(|(clusters, _)| clusters.contains(name)));
+        names.sort();
+        names
+    }
+
+    /// What to list in one cluster; none when it is not in view.
+    pub fn query(&self, cluster: &ClusterName) -> Option<ListQuery> {
+        let mut allowed = self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
+        let first = allowed.next()?;
+        let allowed = allowed.fold(first, |all, more| all.union(&more));
+        let mut query = ListQuery::new(cluster.clone(), self.resource.clone());
+        query.namespaces = match (allowed, &self.namespace) {
+            (Namespaces::All, None) => None,
+            (Namespaces::All, Some(namespace)) => Some(BTreeSet::from([namespace.clone()])),
+            (Namespaces::Names(names), None) => Some(names),
+            (Namespaces::Names(names), Some(namespace)) => Some(names.into_iter().filter(|n| n == namespace).collect()),
+        };
+        query.labels.clone_from(&self.labels);
+        query.fields.clone_from(&self.fields);
+        Some(query)
+    }
+
+    /// Whether a record is in view.
+    pub fn shows(&self, record: &Record) -> bool {
+        *record.key.resource() == self.resource
+            && self.query(record.key.cluster()).is_some_and(|query| query.matches(record))
+    }
+
+    /// Kind of the objects, from whoever knows it.
+    pub fn kind(&self, index: &Index) -> Option<String> {
+        let members = index.fleet().members();
+        members.iter().find_map(|member| {
+            let key = CollectionKey::new(member.name().clone(), self.resource.clone());
+            let known = index.state(&key).map(|state| state.kind.to_string()).filter(|kind| !kind.is_empty());
+            known.or_else(|| index.served(member.name())?.get(&self.resource).map(|served| served.kind.clone()))
+        })
+    }
+
+    /// The composite resourceVersion of now. Taken before a list, it never says more than the list shows.
+    pub fn position(&self, index: &Index) -> Composite {
+        let seq = index.seq();
+        let mut position = Composite::default();
+        for cluster in self.clusters(index) {
+            let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
+            let version = state.map(|state| state.resource_version).unwrap_or_default();
+            position.set(cluster.as_str(), if version.is_empty() { "0" } else { &version }, seq);
+        }
+        position
+    }
+
+    /// Clusters whose part is missing or old. A cluster that does not serve the resource misses nothing.
+    pub fn incomplete(&self, index: &Index) -> Vec<Incomplete> {
+        let mut found = Vec::new();
+        for cluster in self.clusters(index) {
+            let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
+            let lacks = index.served(&cluster).is_some_and(|served| {
+                served.get(&self.resource).is_none() && !served.stale.contains(&self.resource.api_version())
+            });
+            match state {
+                Some(state) if state.is_fresh() => {}
+                _ if lacks => {}
+                Some(state) if state.complete => found.push(Incomplete {
+                    cluster,
+                    why: format!("not followed: {}", state.trouble.unwrap_or_default()),
+                    heard_at: Some(state.heard_at),
+                }),
+                Some(state) => {
+                    let why = state.trouble.map_or_else(
+                        || "still being collected".to_owned(),
+                        |trouble| format!("not collected: {trouble}"),
+                    );
+                    found.push(Incomplete { cluster, why, heard_at: None });
+                }
+                None => found.push(Incomplete { cluster, why: "not collected yet".to_owned(), heard_at: None }),
+            }
+        }
+        found
+    }
+}
+
+impl Incomplete {
+    /// What a `Warning` header says.
+    pub fn text(&self, now_ms: i64) -> String {
+        let Self { cluster, why, heard_at } = self;
+        match heard_at {
+            Some(at) => format!("cluster {cluster} is shown as of {}s ago: {why}", (now_ms - at).max(0) / 1000),
+            None => format!("cluster {cluster} is missing: {why}"),
+        }
+    }
+
+    /// What list metadata says.
+    pub fn meta(&self) -> Value {
+        let mut meta = BTreeMap::from([("cluster", json!(self.cluster)), ("reason", json!(self.why))]);
+        if let Some(at) = self.heard_at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok()) {
+            meta.insert("asOf", json!(at.to_string()));
+        }
+        json!(meta)
+    }
+}

@@ -1,0 +1,258 @@
+//! Watches of registered resources: the cache's changes, filtered, in the caller's form.
+//!
+//! Clusters that join, leave or recover only add events; the watch goes on. It ends when its time is over, when nobody
+//! registers the resource any more, or with 410 when the reader fell behind what the cache keeps.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crowsnest_index::{Change, Follower, Happened, Index, ListQuery, Object, Seq};
+use http::{HeaderMap, HeaderValue, Response, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::{Value, json};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::View;
+use crate::composite::Composite;
+use crate::native::{Native, Query};
+use crate::object::mark;
+use crate::table::{Shape, columns, row};
+use crate::{Body, BoxError, Error, Proxy};
+
+/// A watch without `timeoutSeconds` ends after this.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Between bookmarks, where wanted.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// Objects read at once for the initial events.
+const CHUNK: usize = 200;
+
+struct Watch {
+    index: Index,
+    native: Native,
+    query: Query,
+    view: View,
+    shape: Shape,
+    kind: String,
+    position: Composite,
+    /// Collections whose objects are still to be told as they are.
+    initial: VecDeque<ListQuery>,
+    /// The bookmark that ends the initial events is owed.
+    owes_bookmark: bool,
+    follower: Follower,
+    interests: tokio::sync::watch::Receiver<u64>,
+    bookmarks: Option<Interval>,
+    deadline: Instant,
+    stopping: CancellationToken,
+    /// Table columns have been told.
+    headed: bool,
+    ended: bool,
+}
+
+impl Proxy {
+    pub(super) async fn watch_cached(
+        &self,
+        native: &Native,
+        view: View,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Error> {
+        let view = view.select(query)?.named(&native.name)?;
+        let index = &self.inner.index;
+        let asked = query.get("resourceVersion");
+        let since = Composite::decode(asked);
+        let wants_initial = query.flag("sendInitialEvents");
+        let (position, start, initial) = match since.seq() {
+            Some(seq) if !wants_initial => (since, seq, VecDeque::new()),
+            // A version we cannot place says nothing of what its reader knows.
+            None if !matches!(asked, "" | "0") && !wants_initial => return Err(Error::Expired),
+            _ => {
+                let (position, start) = (view.position(index), index.seq());
+                (position, start, view.clusters(index).iter().filter_map(|cluster| view.query(cluster)).collect())
+            }
+        };
+        let timeout = query.get("timeoutSeconds").parse().map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+        let wants_bookmarks = query.flag("allowWatchBookmarks");
+        let watch = Watch {
+            kind: view.kind(index).unwrap_or_default(),
+            shape: Shape::of(headers, query.get("includeObject")),
+            index: index.clone(),
+            native: native.clone(),
+            query: query.clone(),
+            view,
+            position,
+            initial,
+            owes_bookmark: wants_initial && wants_bookmarks,
+            follower: index.follow(start),
+            interests: index.fleet().interests().version(),
+            bookmarks: wants_bookmarks.then(|| {
+                let mut interval = tokio::time::interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
+                interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                interval
+            }),
+            deadline: Instant::now() + timeout.min(Duration::from_secs(86_400)),
+            stopping: self.inner.stopping.clone(),
+            headed: false,
+            ended: false,
+        };
+        let stream = futures::stream::try_unfold(watch, |mut watch| async move {
+            match watch.next().await? {
+                Some(bytes) => Ok::<_, BoxError>(Some((Frame::data(bytes), watch))),
+                None => Ok(None),
+            }
+        });
+        let mut response = Response::new(StreamBody::new(stream).boxed_unsync());
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(response)
+    }
+}
+
+impl Watch {
+    /// The next events; `None` when the watch is over.
+    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
+        let mut out = Vec::new();
+        while out.is_empty() && !self.ended {
+            if let Some(query) = self.initial.pop_front() {
+                self.tell_initial(query, &mut out).await?;
+                continue;
+            }
+            if std::mem::take(&mut self.owes_bookmark) {
+                self.bookmark(true, &mut out)?;
+                continue;
+            }
+            tokio::select! {
+                changes = self.follower.next() => match changes {
+                    Some(Ok(changes)) => {
+                        for change in &changes {
+                            self.tell(change, &mut out)?;
+                        }
+                    }
+                    Some(Err(_)) => {
+                        event("ERROR", Error::Expired.status().to_string().as_bytes(), &mut out);
+                        self.ended = true;
+                    }
+                    None => self.ended = true,
+                },
+                Ok(()) = self.interests.changed() => self.look_again(),
+                () = tick(&mut self.bookmarks) => self.bookmark(false, &mut out)?,
+                () = tokio::time::sleep_until(self.deadline) => self.ended = true,
+                () = self.stopping.cancelled() => self.ended = true,
+            }
+        }
+        Ok((!out.is_empty()).then(|| out.into()))
+    }
+
+    /// Registries changed: the view follows them. The selectors were good before.
+    fn look_again(&mut self) {
+        let view = View::of(&self.index, &self.native).map(|view| view.select(&self.query)?.named(&self.native.name));
+        match view {
+            Some(Ok(view)) => self.view = view,
+            Some(Err(_)) | None => self.ended = true,
+        }
+    }
+
+    async fn tell_initial(&mut self, mut query: ListQuery, out: &mut Vec<u8>) -> Result<(), BoxError> {
+        let page = self.index.page(&query, CHUNK).await?;
+        for object in &page.objects {
+            self.object("ADDED", object, object.record.seq, false, out)?;
+        }
+        if let Some(next) = page.next {
+            query.after = Some(next);
+            self.initial.push_front(query);
+        }
+        Ok(())
+    }
+
+    /// A change, as this watch sees it.
+    fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let is = self.view.shows(&change.object.record);
+        let was = change.previous.as_ref().is_some_and(|previous| self.view.shows(previous));
+        let kind = match (change.happened, was, is) {
+            (Happened::Deleted, was, is) if was || is => "DELETED",
+            (Happened::Added | Happened::Modified, true, true) => "MODIFIED",
+            (Happened::Added | Happened::Modified, false, true) => "ADDED",
+            (Happened::Added | Happened::Modified, true, false) => "DELETED",
+            _ => return Ok(()),
+        };
+        self.object(kind, &change.object, change.seq, true, out)
+    }
+
+    fn object(
+        &mut self,
+        kind: &str,
+        object: &Object,
+        seq: Seq,
+        moves: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), serde_json::Error> {
+        let record = &object.record;
+        let cluster = record.key.cluster().as_str();
+        if moves {
+            self.position.set(cluster, &record.resource_version, seq);
+        }
+        let version = self.position.encode();
+        let body = match self.shape {
+            Shape::Objects(form) => mark(&object.body, cluster, Some(&version), form)?,
+            Shape::Table(include) => {
+                let row = row(object, &version, include, jiff::Timestamp::now().as_second())?;
+                self.table(&version, &row)
+            }
+        };
+        event(kind, &body, out);
+        Ok(())
+    }
+
+    /// A table of one row, or of none; only the first one tells the columns.
+    fn table(&mut self, version: &str, row: &[u8]) -> Vec<u8> {
+        let columns = if std::mem::replace(&mut self.headed, true) {
+            Value::Null
+        } else {
+            columns(&self.view.resource.group, &self.kind)
+        };
+        let head = json!({
+            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version}, "columnDefinitions": columns,
+        });
+        let mut table = head.to_string().into_bytes();
+        table.pop();
+        table.extend_from_slice(b",\"rows\":[");
+        table.extend_from_slice(row);
+        table.extend_from_slice(b"]}");
+        table
+    }
+
+    fn bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let version = self.position.encode();
+        let mut metadata = json!({"resourceVersion": version, "creationTimestamp": null});
+        if ends_initial {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let body = match self.shape {
+            Shape::Objects(_) => serde_json::to_vec(&json!({
+                "kind": self.kind, "apiVersion": self.view.resource.api_version(), "metadata": metadata,
+            }))?,
+            Shape::Table(_) => {
+                let object =
+                    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+                let row = serde_json::to_vec(&json!({"cells": [], "object": object}))?;
+                self.table(&version, &row)
+            }
+        };
+        event("BOOKMARK", &body, out);
+        Ok(())
+    }
+}
+
+async fn tick(interval: &mut Option<Interval>) {
+    match interval {
+        Some(interval) => drop(interval.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+fn event(kind: &str, object: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+    out.extend_from_slice(object);
+    out.extend_from_slice(b"}\n");
+}
