@@ -90,14 +90,18 @@ impl FieldError {
         Self::new(FieldErrorKind::Duplicate, field, Some(printed(value)), "")
     }
 
+    /// Says more about an error.
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Forbidden, field, None, detail)
     }
 
-    /// `supported` is printed sorted.
+    /// `supported` is printed in the order given.
     pub fn not_supported<V: Serialize + ?Sized>(field: impl Into<String>, value: &V, supported: &[&str]) -> Self {
-        let mut supported = supported.to_vec();
-        supported.sort_unstable();
         let list: Vec<String> = supported.iter().map(|word| format!("{word:?}")).collect();
         let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
         Self::new(FieldErrorKind::NotSupported, field, Some(printed(value)), detail)
@@ -118,6 +122,25 @@ impl fmt::Display for FieldError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.field, self.body())
     }
+}
+
+/// A `Status` that refuses an object: code 422 and one cause per error.
+pub fn invalid_status(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> serde_json::Value {
+    let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+    let causes: Vec<serde_json::Value> = errors
+        .iter()
+        .map(|error| serde_json::json!({ "reason": error.kind.cause(), "message": error.body(), "field": error.field }))
+        .collect();
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Status",
+        "metadata": {},
+        "status": "Failure",
+        "message": format!("{qualified} {name:?} is invalid: {}", aggregate(errors)),
+        "reason": "Invalid",
+        "details": { "name": name, "group": group, "kind": kind, "causes": causes },
+        "code": 422,
+    })
 }
 
 /// Several errors in one message: a single one as it is, more in brackets, repeated ones once.

@@ -6,9 +6,11 @@
 
 mod definition;
 mod markers;
+mod mismatch;
 mod structural;
 
 pub use definition::Webhook;
+pub use mismatch::mismatch;
 
 use serde_json::Value;
 

@@ -115,8 +115,8 @@ shape! {
         pub path: String,
         #[schemars(extend("enum" = ["add", "remove", "replace"]))]
         pub operator: OverriderOperator,
-        /// The new value. Not with `remove`.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        /// The new value. Not with `remove`. Always written, as null when there is none.
+        #[schemars(extend("x-optional" = true))]
         pub value: Option<JSON>,
     }
 
@@ -138,8 +138,8 @@ shape! {
         pub sub_path: String,
         #[schemars(extend("enum" = ["add", "remove", "replace"]))]
         pub operator: OverriderOperator,
-        /// The new value. Not with `remove`.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        /// The new value. Not with `remove`. Always written, as null when there is none.
+        #[schemars(extend("x-optional" = true))]
         pub value: Option<JSON>,
     }
 }

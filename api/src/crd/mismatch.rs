@@ -1,0 +1,151 @@
+//! What Go's decoder says when a field holds the wrong type of value. Users see these words when admission can not
+//! decode their object, so ours have to say the same.
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value};
+
+use crate::Kind;
+
+/// The first field, in the order of the document, that does not fit the kind's types.
+pub fn mismatch<K: Kind>(object: &Value) -> Option<String> {
+    let mut generator = SchemaSettings::draft2019_09().for_serialize().into_generator();
+    let fields = K::field_schemas(&mut generator);
+    let search = Search { definitions: generator.take_definitions(true), version: K::VERSION };
+    let object = object.as_object()?;
+    fields.into_iter().find_map(|(name, schema)| {
+        let value = object.get(name)?;
+        search.look(&schema.to_value(), value, name, K::KIND)
+    })
+}
+
+struct Search {
+    definitions: Map<String, Value>,
+    version: &'static str,
+}
+
+impl Search {
+    fn look(&self, schema: &Value, value: &Value, path: &str, owner: &str) -> Option<String> {
+        if value.is_null() {
+            return None;
+        }
+        let (schema, name) = self.resolve(schema)?;
+        let expected = kind_of(schema)?;
+        let fits = match expected {
+            "object" => value.is_object(),
+            "array" => value.is_array(),
+            "string" => value.is_string(),
+            "boolean" => value.is_boolean(),
+            "integer" => value.as_i64().is_some() || value.as_u64().is_some(),
+            _ => true,
+        };
+        if !fits {
+            let found = describe(value, expected);
+            let wanted = self.go_type(schema, name);
+            return Some(format!(
+                "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}"
+            ));
+        }
+        match value {
+            Value::Object(members) => {
+                let properties = schema.get("properties");
+                let values = schema.get("additionalProperties").filter(|schema| schema.is_object());
+                let owner = name.map_or(owner, |name| short(name));
+                members.iter().find_map(|(key, member)| {
+                    let schema = properties.and_then(|properties| properties.get(key)).or(values)?;
+                    self.look(schema, member, &format!("{path}.{key}"), owner)
+                })
+            }
+            Value::Array(items) => {
+                let schema = schema.get("items")?;
+                items.iter().find_map(|item| self.look(schema, item, path, owner))
+            }
+            _ => None,
+        }
+    }
+
+    /// The schema behind references and unions with null, and the name it goes by.
+    fn resolve<'s>(&'s self, schema: &'s Value) -> Option<(&'s Value, Option<&'s str>)> {
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            let name = reference.rsplit('/').next()?;
+            return Some((self.definitions.get(name)?, Some(name)));
+        }
+        match schema.get("anyOf").and_then(Value::as_array) {
+            Some(alternatives) => {
+                let alternative = alternatives.iter().find(|alternative| alternative["type"] != "null")?;
+                self.resolve(alternative)
+            }
+            None => Some((schema, None)),
+        }
+    }
+
+    fn go_type(&self, schema: &Value, name: Option<&str>) -> String {
+        match (kind_of(schema), schema.get("format").and_then(Value::as_str)) {
+            (Some("integer"), Some(format)) => format.to_owned(),
+            (Some("integer"), None) => "int".to_owned(),
+            (Some("boolean"), _) => "bool".to_owned(),
+            (Some("string"), _) => "string".to_owned(),
+            (Some("array"), _) => format!("[]{}", self.inner(schema.get("items"))),
+            (Some("object"), _) => match (schema.get("additionalProperties"), name) {
+                (Some(values), _) if values.is_object() => format!("map[string]{}", self.inner(Some(values))),
+                (_, Some(name)) if name.starts_with("io.k8s.") => format!("v1.{}", short(name)),
+                (_, Some(name)) => format!("{}.{name}", self.version),
+                (_, None) => "map[string]interface {}".to_owned(),
+            },
+            _ => "interface {}".to_owned(),
+        }
+    }
+
+    fn inner(&self, schema: Option<&Value>) -> String {
+        match schema.and_then(|schema| self.resolve(schema)) {
+            Some((schema, name)) => self.go_type(schema, name),
+            None => "interface {}".to_owned(),
+        }
+    }
+}
+
+fn short(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+fn kind_of(schema: &Value) -> Option<&str> {
+    match &schema["type"] {
+        Value::String(word) => Some(word),
+        Value::Array(words) => words.iter().filter_map(Value::as_str).find(|word| *word != "null"),
+        _ => None,
+    }
+}
+
+fn describe(value: &Value, expected: &str) -> String {
+    match value {
+        Value::Bool(_) => "bool".to_owned(),
+        Value::Number(number) if expected == "integer" => format!("number {number}"),
+        Value::Number(_) => "number".to_owned(),
+        Value::String(_) => "string".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Null | Value::Object(_) => "object".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::PropagationPolicy;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("{spec: {priority: high}}", "string into Go struct field PropagationSpec.spec.priority of type int32")]
+    #[case("{spec: {priority: 1.5}}", "number 1.5 into Go struct field PropagationSpec.spec.priority of type int32")]
+    #[case("{spec: []}", "array into Go struct field PropagationPolicy.spec of type v1alpha1.PropagationSpec")]
+    #[case(
+        "{spec: {resourceSelectors: x}}",
+        "string into Go struct field PropagationSpec.spec.resourceSelectors of type []v1alpha1.ResourceSelector"
+    )]
+    #[case(
+        "{spec: {resourceSelectors: [{kind: 1}]}}",
+        "number into Go struct field ResourceSelector.spec.resourceSelectors.kind of type string"
+    )]
+    fn words(#[case] object: &str, #[case] expected: &str) {
+        let object = serde_saphyr::from_str(object).unwrap();
+        assert_eq!(mismatch::<PropagationPolicy>(&object).unwrap(), format!("json: cannot unmarshal {expected}"));
+    }
+}
