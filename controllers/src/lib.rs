@@ -1,8 +1,10 @@
 //! Every decision and reconcile loop: propagate, schedule, override, apply, collect status.
 //!
-//! [`plan`] decides and is pure; [`act`] reads the world, asks `plan` and writes what it is told.
+//! [`admission`] decides what is stored at all and is pure. [`plan`] decides and is pure; [`act`] reads the world,
+//! asks `plan` and writes what it is told.
 
 pub mod act;
+pub mod admission;
 pub mod error;
 pub mod plan;
 

@@ -21,6 +21,18 @@ pub(super) struct Column {
     pub name: &'static str,
     pub path: &'static str,
     pub of: &'static str,
+    /// What a table says about it; empty leaves that to the API server.
+    pub description: &'static str,
+}
+
+impl Column {
+    fn manifest(&self) -> Value {
+        let mut column = json!({ "name": self.name, "type": self.of, "jsonPath": self.path });
+        if !self.description.is_empty() {
+            column["description"] = self.description.into();
+        }
+        column
+    }
 }
 
 /// One version of a kind.
@@ -101,11 +113,7 @@ impl Version {
             version["subresources"] = json!({ "status": {} });
         }
         if !self.columns.is_empty() {
-            version["additionalPrinterColumns"] = self
-                .columns
-                .iter()
-                .map(|column| json!({ "name": column.name, "type": column.of, "jsonPath": column.path }))
-                .collect();
+            version["additionalPrinterColumns"] = self.columns.iter().map(Column::manifest).collect();
         }
         version
     }

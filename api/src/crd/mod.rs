@@ -17,17 +17,17 @@ use serde_json::Value;
 use crate::{apps, autoscaling, config, multicluster, networking, policy, remedy, storage, work};
 use definition::{Column, Definition, Version};
 
-const AGE: Column = Column { name: "AGE", path: ".metadata.creationTimestamp", of: "date" };
+const AGE: Column = Column { name: "AGE", path: ".metadata.creationTimestamp", of: "date", description: "" };
 const SCHEDULED: &str = r#".status.conditions[?(@.type=="Scheduled")].status"#;
 const FULLY_APPLIED: &str = r#".status.conditions[?(@.type=="FullyApplied")].status"#;
 const APPLIED: &str = r#".status.conditions[?(@.type=="Applied")].status"#;
 
 const fn text(name: &'static str, path: &'static str) -> Column {
-    Column { name, path, of: "string" }
+    Column { name, path, of: "string", description: "" }
 }
 
 const fn number(name: &'static str, path: &'static str) -> Column {
-    Column { name, path, of: "integer" }
+    Column { name, path, of: "integer", description: "" }
 }
 
 fn policies() -> Vec<Definition> {
@@ -115,8 +115,8 @@ fn services() -> Vec<Definition> {
             .short("svcex")
             .uncategorised(),
         Definition::of(Version::of::<multicluster::ServiceImport>().status().columns(vec![
-            text("Type", ".spec.type"),
-            text("IP", ".spec.ips"),
+            Column { description: "The type of this ServiceImport", ..text("Type", ".spec.type") },
+            Column { description: "The VIP for this ServiceImport", ..text("IP", ".spec.ips") },
             age,
         ]))
         .short("svcim")

@@ -10,6 +10,7 @@ const DNS1123_LABEL_ERROR: &str = "a lowercase RFC 1123 label must consist of lo
 const DNS1123_SUBDOMAIN_ERROR: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
 const DNS1035_LABEL_FORMAT: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const DNS1035_LABEL_ERROR: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
+const WILDCARD_ERROR: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
 const QUALIFIED_NAME_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const QUALIFIED_NAME_ERROR: &str =
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
@@ -128,6 +129,32 @@ pub fn label_value(value: &str) -> Vec<String> {
         errors.push(regex_error(LABEL_VALUE_ERROR, LABEL_VALUE_FORMAT, &["MyValue", "my_value", "12345"]));
     }
     errors
+}
+
+/// A DNS subdomain that begins with `*.`.
+pub fn wildcard_subdomain(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if value.len() > 253 {
+        errors.push(max_length_error(253, "characters"));
+    }
+    if !value.strip_prefix("*.").is_some_and(|rest| DNS1123_SUBDOMAIN.is_match(rest)) {
+        let pattern = format!("\\*\\.{}", *DNS1123_SUBDOMAIN_FORMAT);
+        errors.push(regex_error(WILDCARD_ERROR, &pattern, &["*.example.com"]));
+    }
+    errors
+}
+
+/// The name of a port: at most 15 lower-case letters, digits and single dashes, at least one of them a letter.
+pub fn port_name(value: &str) -> Vec<String> {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let wrong = [
+        (value.len() > 15, "must be no more than 15 characters"),
+        (!value.bytes().all(allowed), "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"),
+        (!value.bytes().any(|byte| byte.is_ascii_lowercase()), "must contain at least one letter (a-z)"),
+        (value.contains("--"), "must not contain consecutive hyphens"),
+        (value.starts_with('-') || value.ends_with('-'), "must not begin or end with a hyphen"),
+    ];
+    wrong.into_iter().filter(|(wrong, _)| *wrong).map(|(_, detail)| detail.to_owned()).collect()
 }
 
 /// The name of a member cluster (Karmada's rule: its length leaves room for the names made from it).

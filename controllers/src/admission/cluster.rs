@@ -1,0 +1,316 @@
+//! Cluster, served by our own aggregated API. The order on a write is `prepare`, `validate`, `canonicalize`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crowsnest_api::cluster::{
+    Cluster, ClusterSpec, ClusterStatus, ClusterSyncMode, LocalSecretReference, ResourceModel,
+};
+use crowsnest_api::field::FieldError;
+use crowsnest_api::modeling;
+use crowsnest_api::names::format;
+use crowsnest_api::policy::ResourceList;
+use crowsnest_api::quantity::Quantity;
+use crowsnest_api::taints::NO_EXECUTE;
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
+
+use super::metadata;
+use super::url::Url;
+
+/// Fills in what a new or changed cluster leaves open. A cluster without classes of nodes gets the default ones when
+/// clusters are modelled; the status of a new cluster is dropped by the caller.
+pub fn prepare(cluster: &mut Cluster, modelled: bool) {
+    let spec = &mut cluster.spec;
+    if modelled {
+        if spec.resource_models.is_empty() {
+            spec.resource_models = modeling::default_models();
+        } else {
+            modeling::standardize(&mut spec.resource_models);
+        }
+    }
+    for range in spec.resource_models.iter_mut().flat_map(|model| &mut model.ranges) {
+        canonical(&mut range.min);
+        canonical(&mut range.max);
+    }
+}
+
+/// Puts the amounts of a status into canonical form, as a Go server does by reading and writing them.
+pub fn prepare_status(status: &mut ClusterStatus) {
+    let Some(summary) = &mut status.resource_summary else { return };
+    let lists: [&mut ResourceList; 3] = [&mut summary.allocatable, &mut summary.allocating, &mut summary.allocated];
+    lists.into_iter().flat_map(BTreeMap::values_mut).for_each(canonical);
+}
+
+fn canonical(quantity: &mut WireQuantity) {
+    if let Ok(amount) = Quantity::try_from(&*quantity) {
+        *quantity = amount.into();
+    }
+}
+
+/// Notes when evicting taints were added, and moves the single zone to the list of zones.
+pub fn canonicalize(cluster: &mut Cluster, now: &Time) {
+    let spec = &mut cluster.spec;
+    for taint in spec.taints.iter_mut().filter(|taint| taint.effect == NO_EXECUTE) {
+        taint.time_added.get_or_insert_with(|| now.clone());
+    }
+    if !spec.zone.is_empty() && spec.zones.is_empty() {
+        spec.zones = vec![std::mem::take(&mut spec.zone)];
+    }
+}
+
+/// What is wrong with a cluster.
+pub fn validate(cluster: &Cluster) -> Vec<FieldError> {
+    let spec = &cluster.spec;
+    let mut errors = metadata::validate(&cluster.metadata, false, format::cluster_name);
+    if spec.sync_mode.as_str().is_empty() {
+        errors.push(FieldError::required("spec.syncMode", ""));
+    }
+    if !matches!(spec.sync_mode, ClusterSyncMode::Pull | ClusterSyncMode::Push) {
+        errors.push(FieldError::not_supported("spec.syncMode", &spec.sync_mode, &["Pull", "Push"]));
+    }
+    if !spec.api_endpoint.is_empty() {
+        errors.extend(validate_endpoint(&spec.api_endpoint, "spec.apiEndpoint"));
+    }
+    errors.extend(validate_secret(spec.secret_ref.as_ref(), "spec.secretRef"));
+    errors.extend(validate_secret(spec.impersonator_secret_ref.as_ref(), "spec.impersonatorSecretRef"));
+    if !spec.proxy_url.is_empty() {
+        errors.extend(validate_proxy(&spec.proxy_url, "spec.proxyURL"));
+    }
+    errors.extend(validate_location(spec));
+    errors.extend(validate_taints(&spec.taints, "spec.taints"));
+    if let Some(detail) = models_problem(&spec.resource_models) {
+        errors.push(FieldError::invalid("spec.resourceModels", &in_go(&spec.resource_models), detail));
+    }
+    errors
+}
+
+fn validate_endpoint(endpoint: &str, field: &str) -> Vec<FieldError> {
+    const FORM: &str = "; desired format: hostname, hostname:port, IP or IP:port";
+    let url = match Url::parse(endpoint) {
+        Ok(url) => url,
+        Err(problem) => {
+            let detail = format!("apiEndpoint must be a valid URL: {problem}{FORM}");
+            return vec![FieldError::invalid(field, endpoint, detail)];
+        }
+    };
+    let mut errors = Vec::new();
+    if url.host.is_empty() {
+        errors.push(FieldError::invalid(field, url.host, format!("host must be provided{FORM}")));
+    }
+    if let Some(user) = url.user {
+        errors.push(FieldError::invalid(field, user, "user information is not permitted in the URL"));
+    }
+    if !url.fragment.is_empty() {
+        errors.push(FieldError::invalid(field, url.fragment, "fragments are not permitted in the URL"));
+    }
+    if !url.query.is_empty() {
+        errors.push(FieldError::invalid(field, url.query, "query parameters are not permitted in the URL"));
+    }
+    errors
+}
+
+fn validate_secret(reference: Option<&LocalSecretReference>, path: &str) -> Vec<FieldError> {
+    let Some(reference) = reference else { return Vec::new() };
+    let parts = [(&reference.namespace, "namespace"), (&reference.name, "name")];
+    let missing = parts.into_iter().filter(|(value, _)| value.is_empty());
+    missing.map(|(_, name)| FieldError::required(format!("{path}.{name}"), "")).collect()
+}
+
+fn validate_proxy(proxy: &str, field: &str) -> Option<FieldError> {
+    let detail = match Url::parse(proxy) {
+        Ok(url) if matches!(url.scheme, "http" | "https" | "socks5") => return None,
+        Ok(url) => format!("unsupported scheme {:?}, must be http, https, or socks5", url.scheme),
+        // Users know these words, though the field is another one.
+        Err(problem) => format!("apiEndpoint must be a valid URL: {problem}"),
+    };
+    Some(FieldError::invalid(field, proxy, detail))
+}
+
+/// Provider, region and zones are matched like labels, so they have to be label values.
+fn validate_location(spec: &ClusterSpec) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut check = |field: &str, value: &str| {
+        let problems = format::label_value(value);
+        if !problems.is_empty() {
+            errors.push(FieldError::invalid(field, value, problems.join("; ")));
+        }
+    };
+    check("spec.provider", &spec.provider);
+    check("spec.region", &spec.region);
+    match (spec.zone.is_empty(), spec.zones.is_empty()) {
+        (false, false) => {
+            errors.push(FieldError::type_invalid("spec.spec", &SpecInGo::from(spec), "Zone and Zones cannot co-exist"));
+        }
+        (false, true) => check("spec.Zone", &spec.zone),
+        (true, _) => spec.zones.iter().for_each(|zone| check("spec.Zones", zone)),
+    }
+    errors
+}
+
+fn validate_taints(taints: &[Taint], path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, taint) in taints.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        errors.extend(metadata::label_name(&taint.key, &format!("{path}.key")));
+        let value = taint.value.as_deref().unwrap_or_default();
+        let problems = format::label_value(value);
+        if !problems.is_empty() {
+            errors.push(FieldError::invalid(format!("{path}.value"), value, problems.join(";")));
+        }
+        match taint.effect.as_str() {
+            "" => errors.push(FieldError::required(format!("{path}.effect"), "")),
+            "NoSchedule" | "NoExecute" => {}
+            effect => {
+                errors.push(FieldError::not_supported(format!("{path}.effect"), effect, &["NoSchedule", "NoExecute"]))
+            }
+        }
+        if !seen.insert((&taint.effect, &taint.key)) {
+            let error = FieldError::duplicate(path, &TaintInGo::from(taint));
+            errors.push(error.with_detail("taints must be unique by key and effect pair"));
+        }
+    }
+    errors
+}
+
+/// The first rule the classes of nodes break: they have to cover every size exactly once.
+fn models_problem(models: &[ResourceModel]) -> Option<&'static str> {
+    let amount = |quantity: &WireQuantity| Quantity::try_from(quantity).unwrap_or_default();
+    for (index, model) in models.iter().enumerate() {
+        let previous = index.checked_sub(1).and_then(|index| models.get(index));
+        if let Some(previous) = previous {
+            if previous.grade == model.grade {
+                return Some("The grade of each models should not be the same");
+            }
+            if previous.ranges.len() != model.ranges.len() {
+                return Some("The number of resource types should be the same");
+            }
+        }
+        for (position, range) in model.ranges.iter().enumerate() {
+            let (least, most) = (amount(&range.min), amount(&range.max));
+            if most <= least {
+                return Some("The max value of each resource must be greater than the min value");
+            }
+            match previous.and_then(|previous| previous.ranges.get(position)) {
+                None if !least.is_zero() => {
+                    return Some("The min value of each resource in the first model should be 0");
+                }
+                Some(before) if before.name != range.name => {
+                    return Some("The resource types of each models should be the same");
+                }
+                Some(before) if amount(&before.max) != least => {
+                    return Some("Model intervals for resources must be contiguous and non-overlapping");
+                }
+                _ => {}
+            }
+            if index + 1 == models.len() && most.value() != i64::MAX {
+                return Some("The max value of each resource in the last model should be MaxInt64");
+            }
+        }
+    }
+    None
+}
+
+/// Classes of nodes as refusals show them: with the field names of Karmada's internal types.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ModelInGo<'m> {
+    grade: u64,
+    ranges: Vec<RangeInGo<'m>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct RangeInGo<'m> {
+    name: &'m str,
+    min: &'m WireQuantity,
+    max: &'m WireQuantity,
+}
+
+fn in_go(models: &[ResourceModel]) -> Vec<ModelInGo<'_>> {
+    let models = models.iter();
+    models
+        .map(|model| {
+            let ranges = model.ranges.iter();
+            let ranges = ranges.map(|range| RangeInGo { name: &range.name, min: &range.min, max: &range.max });
+            ModelInGo { grade: model.grade, ranges: ranges.collect() }
+        })
+        .collect()
+}
+
+/// A taint as refusals show it: in the order of Go's fields.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TaintInGo<'t> {
+    key: &'t str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'t str>,
+    effect: &'t str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_added: Option<&'t Time>,
+}
+
+impl<'t> From<&'t Taint> for TaintInGo<'t> {
+    fn from(taint: &'t Taint) -> Self {
+        let value = taint.value.as_deref().filter(|value| !value.is_empty());
+        Self { key: &taint.key, value, effect: &taint.effect, time_added: taint.time_added.as_ref() }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct SecretInGo<'s> {
+    namespace: &'s str,
+    name: &'s str,
+}
+
+/// A cluster's spec as refusals show it: with the field names of Karmada's internal types.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct SpecInGo<'s> {
+    #[serde(rename = "id", skip_serializing_if = "str::is_empty")]
+    id: &'s str,
+    sync_mode: &'s ClusterSyncMode,
+    #[serde(rename = "APIEndpoint")]
+    api_endpoint: &'s str,
+    secret_ref: Option<SecretInGo<'s>>,
+    impersonator_secret_ref: Option<SecretInGo<'s>>,
+    #[serde(rename = "InsecureSkipTLSVerification")]
+    insecure_skip_tls_verification: bool,
+    #[serde(rename = "ProxyURL")]
+    proxy_url: &'s str,
+    proxy_header: Option<&'s BTreeMap<String, String>>,
+    provider: &'s str,
+    region: &'s str,
+    zone: &'s str,
+    #[serde(rename = "zones")]
+    zones: &'s [String],
+    taints: Option<Vec<TaintInGo<'s>>>,
+    resource_models: Option<Vec<ModelInGo<'s>>>,
+}
+
+impl<'s> From<&'s ClusterSpec> for SpecInGo<'s> {
+    fn from(spec: &'s ClusterSpec) -> Self {
+        let secret = |reference: &'s Option<LocalSecretReference>| {
+            reference.as_ref().map(|secret| SecretInGo { namespace: &secret.namespace, name: &secret.name })
+        };
+        Self {
+            id: &spec.id,
+            sync_mode: &spec.sync_mode,
+            api_endpoint: &spec.api_endpoint,
+            secret_ref: secret(&spec.secret_ref),
+            impersonator_secret_ref: secret(&spec.impersonator_secret_ref),
+            insecure_skip_tls_verification: spec.insecure_skip_tls_verification,
+            proxy_url: &spec.proxy_url,
+            proxy_header: (!spec.proxy_header.is_empty()).then_some(&spec.proxy_header),
+            provider: &spec.provider,
+            region: &spec.region,
+            zone: &spec.zone,
+            zones: &spec.zones,
+            taints: (!spec.taints.is_empty()).then(|| spec.taints.iter().map(TaintInGo::from).collect()),
+            resource_models: (!spec.resource_models.is_empty()).then(|| in_go(&spec.resource_models)),
+        }
+    }
+}

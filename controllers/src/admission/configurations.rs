@@ -1,0 +1,117 @@
+//! The webhook configurations that make an API server ask us: Karmada's names, rules and paths.
+
+use crowsnest_api::constants::label;
+use serde_json::{Value, json};
+
+/// One webhook: name, path, group, resource, operations.
+struct Hook {
+    name: &'static str,
+    path: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    scope: &'static str,
+    operations: &'static [&'static str],
+}
+
+const WRITES: &[&str] = &["CREATE", "UPDATE"];
+
+const fn namespaced(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Hook {
+    Hook { name, path, group, resource, scope: "Namespaced", operations: WRITES }
+}
+
+const fn cluster(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Hook {
+    Hook { name, path, group, resource, scope: "Cluster", operations: WRITES }
+}
+
+const POLICY: &str = "policy.karmada.io";
+const WORK: &str = "work.karmada.io";
+const CONFIG: &str = "config.karmada.io";
+const AUTOSCALING: &str = "autoscaling.karmada.io";
+const NETWORKING: &str = "networking.karmada.io";
+const CREATES: &[&str] = &["CREATE"];
+
+#[rustfmt::skip]
+const MUTATING: [Hook; 8] = [
+    namespaced("propagationpolicy.karmada.io", "/mutate-propagationpolicy", POLICY, "propagationpolicies"),
+    cluster("clusterpropagationpolicy.karmada.io", "/mutate-clusterpropagationpolicy", POLICY, "clusterpropagationpolicies"),
+    namespaced("overridepolicy.karmada.io", "/mutate-overridepolicy", POLICY, "overridepolicies"),
+    Hook { operations: CREATES, ..namespaced("resourcebinding.karmada.io", "/mutate-resourcebinding", WORK, "resourcebindings") },
+    Hook { operations: CREATES, ..cluster("clusterresourcebinding.karmada.io", "/mutate-clusterresourcebinding", WORK, "clusterresourcebindings") },
+    namespaced("work.karmada.io", "/mutate-work", WORK, "works"),
+    namespaced("autoscaling.karmada.io", "/mutate-federatedhpa", AUTOSCALING, "federatedhpas"),
+    namespaced("multiclusterservice.karmada.io", "/mutate-multiclusterservice", NETWORKING, "multiclusterservices"),
+];
+
+#[rustfmt::skip]
+const VALIDATING: [Hook; 14] = [
+    namespaced("propagationpolicy.karmada.io", "/validate-propagationpolicy", POLICY, "propagationpolicies"),
+    cluster("clusterpropagationpolicy.karmada.io", "/validate-clusterpropagationpolicy", POLICY, "clusterpropagationpolicies"),
+    namespaced("overridepolicy.karmada.io", "/validate-overridepolicy", POLICY, "overridepolicies"),
+    cluster("clusteroverridepolicy.karmada.io", "/validate-clusteroverridepolicy", POLICY, "clusteroverridepolicies"),
+    cluster("config.karmada.io", "/validate-resourceinterpreterwebhookconfiguration", CONFIG, "resourceinterpreterwebhookconfigurations"),
+    cluster("resourceinterpretercustomization.karmada.io", "/validate-resourceinterpretercustomization", CONFIG, "resourceinterpretercustomizations"),
+    namespaced("federatedresourcequota.karmada.io", "/validate-federatedresourcequota", POLICY, "federatedresourcequotas"),
+    namespaced("multiclusteringress.karmada.io", "/validate-multiclusteringress", NETWORKING, "multiclusteringresses"),
+    namespaced("federatedhpa.karmada.io", "/validate-federatedhpa", AUTOSCALING, "federatedhpas"),
+    namespaced("cronfederatedhpa.karmada.io", "/validate-cronfederatedhpa", AUTOSCALING, "cronfederatedhpas"),
+    namespaced("multiclusterservice.karmada.io", "/validate-multiclusterservice", NETWORKING, "multiclusterservices"),
+    Hook { scope: "*", operations: &["DELETE"], ..cluster("resourcedeletionprotection.karmada.io", "/validate-resourcedeletionprotection", "*", "*") },
+    namespaced("resourcebinding.karmada.io", "/validate-resourcebinding", WORK, "resourcebindings"),
+    cluster("clustertaintpolicy.karmada.io", "/validate-clustertaintpolicy", POLICY, "clustertaintpolicies"),
+];
+
+const TIMEOUT_SECONDS: u32 = 3;
+/// Lua has to be compiled, and all other customizations read.
+const LONG_TIMEOUT_SECONDS: u32 = 10;
+
+impl Hook {
+    fn manifest(&self, ca_bundle: &str, base_url: &str) -> Value {
+        let mut hook = json!({
+            "name": self.name,
+            "rules": [{
+                "operations": self.operations,
+                "apiGroups": [self.group],
+                "apiVersions": ["*"],
+                "resources": [self.resource],
+                "scope": self.scope,
+            }],
+            "clientConfig": { "url": format!("{base_url}{}", self.path), "caBundle": ca_bundle },
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": TIMEOUT_SECONDS,
+        });
+        match self.path {
+            "/validate-resourceinterpretercustomization" => hook["timeoutSeconds"] = LONG_TIMEOUT_SECONDS.into(),
+            // It records the use of quotas.
+            "/validate-resourcebinding" => hook["sideEffects"] = "NoneOnDryRun".into(),
+            "/validate-resourcedeletionprotection" => {
+                hook["objectSelector"] =
+                    json!({ "matchExpressions": [{ "key": label::DELETION_PROTECTED, "operator": "Exists" }] });
+            }
+            _ => {}
+        }
+        hook
+    }
+}
+
+/// The mutating and the validating configuration. `ca_bundle` is PEM in base64, `base_url` has no trailing slash.
+pub fn webhook_configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
+    let configuration = |kind: &str, name: &str, hooks: &[Hook]| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": { "name": name, "labels": { "app": "karmada-webhook" } },
+            "webhooks": hooks.iter().map(|hook| hook.manifest(ca_bundle, base_url)).collect::<Vec<_>>(),
+        })
+    };
+    [
+        configuration("MutatingWebhookConfiguration", "mutating-config", &MUTATING),
+        configuration("ValidatingWebhookConfiguration", "validating-config", &VALIDATING),
+    ]
+}
+
+/// The name of a webhook by its path, as it appears in refusals.
+pub fn webhook_name(path: &str) -> Option<&'static str> {
+    MUTATING.iter().chain(&VALIDATING).find(|hook| hook.path == path).map(|hook| hook.name)
+}

@@ -1,0 +1,243 @@
+//! ResourceInterpreterWebhookConfiguration and ResourceInterpreterCustomization.
+
+use std::collections::BTreeSet;
+
+use crowsnest_api::config::{
+    CustomizationRules, InterpreterOperation, LuaRule, ResourceInterpreterCustomization, ResourceInterpreterWebhook,
+    ResourceInterpreterWebhookConfiguration, RuleWithOperations,
+};
+use crowsnest_api::field::FieldError;
+use crowsnest_api::names::format;
+use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
+
+use super::decode::decode;
+use super::url::Url;
+use super::{Outcome, Refusal, Request, World};
+
+/// The operations a webhook can take; `Prune` is not among them.
+const OPERATIONS: [&str; 9] = [
+    "*",
+    "AggregateStatus",
+    "InterpretComponent",
+    "InterpretDependency",
+    "InterpretHealth",
+    "InterpretReplica",
+    "InterpretStatus",
+    "Retain",
+    "ReviseReplica",
+];
+const CONTEXT_VERSION: &str = "v1alpha1";
+const HTTPS_PORT: i32 = 443;
+
+pub(super) fn validate_webhooks(request: &Request) -> Result<Outcome, Refusal> {
+    let configuration: ResourceInterpreterWebhookConfiguration = decode(&request.object)?;
+    let mut errors = Vec::new();
+    let mut names = BTreeSet::new();
+    for (index, webhook) in configuration.webhooks.iter().enumerate() {
+        let path = format!("webhooks[{index}]");
+        errors.extend(validate_webhook(webhook, &path));
+        if !names.insert(&webhook.name) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &webhook.name));
+        }
+    }
+    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+}
+
+fn validate_webhook(webhook: &ResourceInterpreterWebhook, path: &str) -> Vec<FieldError> {
+    let mut errors: Vec<FieldError> = validate_domain(&webhook.name, format!("{path}.name")).into_iter().collect();
+    for (index, rule) in webhook.rules.iter().enumerate() {
+        errors.extend(validate_rule(rule, &format!("{path}.rules[{index}]")));
+    }
+    if let Some(seconds) = webhook.timeout_seconds.filter(|seconds| !(1..=30).contains(seconds)) {
+        let detail = "the timeout value must be between 1 and 30 seconds";
+        errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &seconds, detail));
+    }
+    errors.extend(validate_client(&webhook.client_config, &format!("{path}.clientConfig")));
+    let versions = format!("{path}.interpreterContextVersions");
+    errors.extend(validate_versions(&webhook.interpreter_context_versions, &versions));
+    errors
+}
+
+fn validate_domain(name: &str, field: String) -> Option<FieldError> {
+    if name.is_empty() {
+        return Some(FieldError::required(field, ""));
+    }
+    let domain = name.strip_suffix('.').unwrap_or(name);
+    let problems = format::dns1123_subdomain(domain);
+    if !problems.is_empty() {
+        return Some(FieldError::invalid(field, domain, problems.join(",")));
+    }
+    let detail = "should be a domain with at least two segments separated by dots";
+    (!domain.contains('.')).then(|| FieldError::invalid(field, domain, detail))
+}
+
+fn validate_rule(rule: &RuleWithOperations, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let operations = format!("{path}.operations");
+    if rule.operations.is_empty() {
+        errors.push(FieldError::required(&operations, ""));
+    }
+    if rule.operations.len() > 1 && rule.operations.contains(&InterpreterOperation::All) {
+        let detail = "if '*' is present, must not specify other operations";
+        errors.push(FieldError::invalid(&operations, &rule.operations, detail));
+    }
+    for (index, operation) in rule.operations.iter().enumerate() {
+        if !OPERATIONS.contains(&operation.as_str()) {
+            errors.push(FieldError::not_supported(format!("{operations}[{index}]"), operation, &OPERATIONS));
+        }
+    }
+    errors.extend(validate_words(&rule.api_groups, &format!("{path}.apiGroups"), "API groups", true));
+    errors.extend(validate_words(&rule.api_versions, &format!("{path}.apiVersions"), "API versions", false));
+    errors.extend(validate_words(&rule.kinds, &format!("{path}.kinds"), "kinds", false));
+    errors
+}
+
+/// A list of words, or `*` alone. The core group is an empty word.
+fn validate_words(words: &[String], field: &str, what: &str, may_be_empty: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if words.is_empty() {
+        errors.push(FieldError::required(field, ""));
+    }
+    if words.len() > 1 && words.iter().any(|word| word == "*") {
+        errors.push(FieldError::invalid(field, words, format!("if '*' is present, must not specify other {what}")));
+    }
+    for (index, _) in words.iter().enumerate().filter(|(_, word)| !may_be_empty && word.is_empty()) {
+        errors.push(FieldError::required(format!("{field}[{index}]"), ""));
+    }
+    errors
+}
+
+fn validate_client(client: &WebhookClientConfig, path: &str) -> Vec<FieldError> {
+    match (&client.url, &client.service) {
+        (Some(url), None) => validate_url(url, &format!("{path}.url")),
+        (None, Some(service)) => validate_service(service, &format!("{path}.service")),
+        _ => vec![FieldError::required(path, "exactly one of url or service is required")],
+    }
+}
+
+fn validate_url(text: &str, field: &str) -> Vec<FieldError> {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let url = match Url::parse(text) {
+        Ok(url) => url,
+        Err(problem) => {
+            return vec![FieldError::required(field, format!("url must be a valid URL: {problem}{FORM}"))];
+        }
+    };
+    let mut errors = Vec::new();
+    if url.scheme != "https" {
+        let detail = format!("'https' is the only allowed URL scheme{FORM}");
+        errors.push(FieldError::invalid(field, url.scheme, detail));
+    }
+    if url.host.is_empty() {
+        errors.push(FieldError::invalid(field, url.host, format!("host must be specified{FORM}")));
+    }
+    if let Some(user) = url.user {
+        errors.push(FieldError::invalid(field, user, "user information is not permitted in the URL"));
+    }
+    if !url.fragment.is_empty() {
+        errors.push(FieldError::invalid(field, url.fragment, "fragments are not permitted in the URL"));
+    }
+    if !url.query.is_empty() {
+        errors.push(FieldError::invalid(field, url.query, "query parameters are not permitted in the URL"));
+    }
+    errors
+}
+
+fn validate_service(service: &ServiceReference, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (value, name) in [(&service.name, "name"), (&service.namespace, "namespace")] {
+        if value.is_empty() {
+            errors.push(FieldError::required(format!("{path}.{name}"), ""));
+        }
+    }
+    let port = service.port.unwrap_or(HTTPS_PORT);
+    if !(1..=65535).contains(&port) {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.push(FieldError::invalid(format!("{path}.port"), &port, detail));
+    }
+    if let Some(url_path) = service.path.as_deref().filter(|path| !matches!(*path, "" | "/")) {
+        let wrong = |detail: String| FieldError::invalid(format!("{path}.path"), url_path, detail);
+        if url_path == "//" {
+            errors.push(wrong("segment[0] may not be empty".to_owned()));
+            return errors;
+        }
+        if !url_path.starts_with('/') {
+            errors.push(wrong("must start with a '/'".to_owned()));
+        }
+        let segments = url_path.get(1..).unwrap_or_default();
+        for (index, segment) in segments.strip_suffix('/').unwrap_or(segments).split('/').enumerate() {
+            if segment.is_empty() {
+                errors.push(wrong(format!("segment[{index}] may not be empty")));
+                continue;
+            }
+            let problems = format::dns1123_subdomain(segment).into_iter();
+            errors.extend(problems.map(|problem| wrong(format!("segment[{index}]: {problem}"))));
+        }
+    }
+    errors
+}
+
+fn validate_versions(versions: &[String], path: &str) -> Vec<FieldError> {
+    if versions.is_empty() {
+        return vec![FieldError::required(path, format!("must specify one of {CONTEXT_VERSION}"))];
+    }
+    let mut errors = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, version) in versions.iter().enumerate() {
+        let field = format!("{path}[{index}]");
+        if !seen.insert(version) {
+            errors.push(FieldError::invalid(field, version, "duplicate version"));
+            continue;
+        }
+        let problems = format::dns1035_label(version).into_iter();
+        errors.extend(problems.map(|problem| FieldError::invalid(&field, version, problem)));
+    }
+    if !versions.iter().any(|version| version == CONTEXT_VERSION) {
+        errors.push(FieldError::invalid(path, versions, format!("must include at least one of {CONTEXT_VERSION}")));
+    }
+    errors
+}
+
+pub(super) fn validate_customization(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+    let new: ResourceInterpreterCustomization = decode(&request.object)?;
+    for other in world.customizations.iter().filter(|other| other.metadata.name != new.metadata.name) {
+        if other.spec.target != new.spec.target {
+            continue;
+        }
+        let both = scripts(&new.spec.customizations).into_iter().zip(scripts(&other.spec.customizations));
+        // Dependencies of several customizations are joined, so they never conflict.
+        let conflict = both
+            .filter(|((operation, _), _)| *operation != "InterpretDependency")
+            .find(|((_, new), (_, other))| new.is_some() && other.is_some());
+        if let Some(((operation, _), _)) = conflict {
+            return Err(Refusal::denied(format!(
+                "conflicting with InterpreterOperation({operation}) of existing ResourceInterpreterCustomization({})",
+                other.metadata.name.as_deref().unwrap_or_default()
+            )));
+        }
+    }
+    for (operation, script) in scripts(&new.spec.customizations) {
+        if let Some(Err(problem)) = script.map(world.compile_lua) {
+            let message = format!("InterpreterOperation({operation}) Lua script error: {problem}");
+            return Err(Refusal::denied(message));
+        }
+    }
+    Ok(Outcome::Unchanged)
+}
+
+/// The scripts by the operation they serve. An empty script counts as none.
+fn scripts(rules: &CustomizationRules) -> [(&'static str, Option<&str>); 8] {
+    fn script(rule: &Option<LuaRule>) -> Option<&str> {
+        rule.as_ref().map(|rule| rule.lua_script.as_str()).filter(|script| !script.is_empty())
+    }
+    [
+        ("Retain", script(&rules.retention)),
+        ("InterpretReplica", script(&rules.replica_resource)),
+        ("InterpretComponent", script(&rules.component_resource)),
+        ("ReviseReplica", script(&rules.replica_revision)),
+        ("InterpretStatus", script(&rules.status_reflection)),
+        ("AggregateStatus", script(&rules.status_aggregation)),
+        ("InterpretHealth", script(&rules.health_interpretation)),
+        ("InterpretDependency", script(&rules.dependency_interpretation)),
+    ]
+}

@@ -1,0 +1,87 @@
+//! Rules on object metadata that hold for every kind.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_api::names::format;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// The bytes all annotations of an object may have together.
+const TOTAL_ANNOTATION_SIZE_LIMIT: usize = 256 * 1024;
+
+/// Name, namespace, labels and annotations. `name_rule` says what is wrong with a name.
+pub(super) fn validate(
+    metadata: &ObjectMeta,
+    namespaced: bool,
+    name_rule: impl Fn(&str) -> Vec<String>,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    match metadata.name.as_deref().unwrap_or_default() {
+        "" => errors.push(FieldError::required("metadata.name", "name or generateName is required")),
+        name => errors
+            .extend(name_rule(name).into_iter().map(|problem| FieldError::invalid("metadata.name", name, problem))),
+    }
+    match (metadata.namespace.as_deref().unwrap_or_default(), namespaced) {
+        ("", true) => errors.push(FieldError::required("metadata.namespace", "")),
+        (namespace, true) => errors.extend(
+            format::dns1123_label(namespace)
+                .into_iter()
+                .map(|problem| FieldError::invalid("metadata.namespace", namespace, problem)),
+        ),
+        ("", false) => {}
+        (_, false) => errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type")),
+    }
+    if let Some(given) = &metadata.labels {
+        errors.extend(labels(given, "metadata.labels"));
+    }
+    if let Some(given) = &metadata.annotations {
+        errors.extend(annotations(given, "metadata.annotations"));
+    }
+    errors
+}
+
+/// Keys and values of labels.
+pub(super) fn labels(labels: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (key, value) in labels {
+        errors.extend(label_name(key, path));
+        errors.extend(format::label_value(value).into_iter().map(|problem| FieldError::invalid(path, value, problem)));
+    }
+    errors
+}
+
+/// The key of a label.
+pub(super) fn label_name(key: &str, path: &str) -> Vec<FieldError> {
+    format::qualified_name(key).into_iter().map(|problem| FieldError::invalid(path, key, problem)).collect()
+}
+
+/// Keys of annotations, whatever their case, and the size of all together.
+pub(super) fn annotations(annotations: &BTreeMap<String, String>, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for key in annotations.keys() {
+        let problems = format::qualified_name(&key.to_lowercase());
+        errors.extend(problems.into_iter().map(|problem| FieldError::invalid(path, key, problem)));
+    }
+    let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if size > TOTAL_ANNOTATION_SIZE_LIMIT {
+        let detail = format!("may not be more than {TOTAL_ANNOTATION_SIZE_LIMIT} bytes");
+        errors.push(FieldError::new(FieldErrorKind::TooLong, path, None, detail));
+    }
+    errors
+}
+
+/// A label of the object, empty when it has none.
+pub(super) fn label<'m>(metadata: &'m ObjectMeta, key: &str) -> &'m str {
+    metadata.labels.as_ref().and_then(|labels| labels.get(key)).map_or("", String::as_str)
+}
+
+pub(super) fn set_label(metadata: &mut ObjectMeta, key: &str, value: &str) {
+    metadata.labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+}
+
+pub(super) fn add_finalizer(metadata: &mut ObjectMeta, finalizer: &str) {
+    let finalizers = metadata.finalizers.get_or_insert_default();
+    if !finalizers.iter().any(|present| present == finalizer) {
+        finalizers.push(finalizer.to_owned());
+    }
+}

@@ -1,0 +1,268 @@
+//! FederatedResourceQuota: its own rules, and what a binding does to the use it records.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::field::FieldError;
+use crowsnest_api::names::format;
+use crowsnest_api::policy::{FederatedResourceQuota, FederatedResourceQuotaSpec, ResourceList};
+use crowsnest_api::quantity::{Format, Quantity};
+use crowsnest_api::work::ResourceBinding;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+
+use super::decode::decode;
+use super::{Outcome, Refusal, Request};
+
+/// Resources a quota may name without a domain.
+const STANDARD: [&str; 20] = [
+    "configmaps",
+    "cpu",
+    "ephemeral-storage",
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "memory",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+    "requests.storage",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+    "storage",
+];
+
+/// Standard resources that are counted, not measured.
+const COUNTED: [&str; 9] = [
+    "configmaps",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+];
+
+const LONGEST_NAME: usize = 63;
+
+pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
+    let quota: FederatedResourceQuota = decode(&request.object)?;
+    let mut errors = Vec::new();
+    let name = quota.metadata.name.as_deref().unwrap_or_default();
+    if name.len() > LONGEST_NAME {
+        let detail = format!("must be no more than {LONGEST_NAME} characters");
+        errors.push(FieldError::invalid("metadata.name", name, detail));
+    }
+    errors.extend(validate_spec(&quota.spec));
+    errors.extend(validate_list(&quota.status.overall, "status.overall"));
+    errors.extend(validate_list(&quota.status.overall_used, "status.overallUsed"));
+    for (index, cluster) in quota.status.aggregated_status.iter().enumerate() {
+        let path = format!("status.aggregatedStatus[{index}]");
+        errors.extend(validate_cluster(&cluster.cluster_name, &path));
+        errors.extend(validate_list(&cluster.hard, &format!("{path}.hard")));
+        errors.extend(validate_list(&cluster.used, &format!("{path}.used")));
+    }
+    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+}
+
+fn validate_spec(spec: &FederatedResourceQuotaSpec) -> Vec<FieldError> {
+    let mut errors = validate_list(&spec.overall, "spec.overall");
+    for (index, assignment) in spec.static_assignments.iter().enumerate() {
+        let path = format!("spec.staticAssignments[{index}]");
+        errors.extend(validate_cluster(&assignment.cluster_name, &path));
+        errors.extend(validate_list(&assignment.hard, &format!("{path}.hard")));
+    }
+    for (name, overall) in &spec.overall {
+        let assigned = spec.static_assignments.iter().filter_map(|assignment| assignment.hard.get(name));
+        let assigned = assigned.map(amount).fold(Quantity::ZERO, |sum, hard| sum + hard);
+        if amount(overall) < assigned {
+            let field = format!("spec.overall[{name}]");
+            errors.push(FieldError::invalid(field, &amount(overall), "overall is less than assignments"));
+        }
+    }
+    for (index, assignment) in spec.static_assignments.iter().enumerate() {
+        for name in assignment.hard.keys().filter(|name| !spec.overall.contains_key(*name)) {
+            let field = format!("spec.staticAssignments[{index}].hard[{name}]");
+            errors.push(FieldError::invalid(field, name, "assignment resourceName is not exist in overall"));
+        }
+    }
+    errors
+}
+
+fn validate_cluster(name: &str, path: &str) -> Option<FieldError> {
+    let problems = format::cluster_name(name);
+    (!problems.is_empty()).then(|| FieldError::invalid(format!("{path}.clusterName"), name, problems.join(",")))
+}
+
+/// Names and amounts. Amounts that can not be read are the schema's business and count as nothing here.
+fn validate_list(list: &ResourceList, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (name, quantity) in list {
+        let field = format!("{path}[{name}]");
+        errors.extend(validate_resource_name(name, &field));
+        let amount = amount(quantity);
+        if amount < Quantity::ZERO {
+            errors.push(FieldError::invalid(&field, &amount, "must be greater than or equal to 0"));
+        }
+        let counted = COUNTED.contains(&name.as_str()) || is_extended(name);
+        if counted && amount.milli_value() % 1000 != 0 {
+            errors.push(FieldError::invalid(&field, &amount, "must be an integer"));
+        }
+    }
+    errors
+}
+
+fn is_huge_page(name: &str) -> bool {
+    name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
+}
+
+/// Resources of a vendor, like `example.com/gpu`.
+fn is_extended(name: &str) -> bool {
+    let native = !name.contains('/') || name.contains("kubernetes.io/");
+    !native && !name.starts_with("requests.") && format::qualified_name(&format!("requests.{name}")).is_empty()
+}
+
+fn validate_resource_name(name: &str, field: &str) -> Vec<FieldError> {
+    let mut errors: Vec<FieldError> =
+        format::qualified_name(name).into_iter().map(|problem| FieldError::invalid(field, name, problem)).collect();
+    if name.contains('/') || is_huge_page(name) {
+        return errors;
+    }
+    if errors.is_empty() && !STANDARD.contains(&name) {
+        let detail = "must be a standard resource type or fully qualified";
+        errors.push(FieldError::invalid(field, name, detail));
+    }
+    if name == "storage" || !STANDARD.contains(&name) {
+        errors.push(FieldError::invalid(field, name, "must be a standard resource for quota"));
+    }
+    errors
+}
+
+fn amount(quantity: &WireQuantity) -> Quantity {
+    Quantity::try_from(quantity).unwrap_or_default()
+}
+
+type Usage = BTreeMap<String, Quantity>;
+
+/// What a binding uses in all its clusters together.
+fn usage(binding: &ResourceBinding) -> Usage {
+    let spec = &binding.spec;
+    let mut usage = Usage::new();
+    let mut count = |request: &ResourceList, times: i64| {
+        for (name, quantity) in request {
+            *usage.entry(name.clone()).or_default() += amount(quantity).times(times);
+        }
+    };
+    if spec.components.is_empty() {
+        let replicas = spec.clusters.iter().map(|cluster| i64::from(cluster.replicas)).sum();
+        if let Some(requirements) = &spec.replica_requirements {
+            count(&requirements.resource_request, replicas);
+        }
+    } else {
+        let clusters = i64::try_from(spec.clusters.len()).unwrap_or(i64::MAX);
+        for component in &spec.components {
+            if let Some(requirements) = &component.replica_requirements {
+                count(&requirements.resource_request, i64::from(component.replicas).saturating_mul(clusters));
+            }
+        }
+    }
+    usage.retain(|_, quantity| !quantity.is_zero());
+    usage
+}
+
+/// Whether a change of a binding can change what it uses.
+pub(super) fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool {
+    let request = |binding: &ResourceBinding| {
+        let requirements = binding.spec.replica_requirements.as_ref();
+        requirements.map(|requirements| amounts(&requirements.resource_request)).unwrap_or_default()
+    };
+    let replicas =
+        |binding: &ResourceBinding| binding.spec.clusters.iter().map(|cluster| cluster.replicas).sum::<i32>();
+    let clusters = |binding: &ResourceBinding| {
+        let mut names: Vec<String> = binding.spec.clusters.iter().map(|cluster| cluster.name.clone()).collect();
+        names.sort();
+        names
+    };
+    let components = |binding: &ResourceBinding| -> Vec<(i32, Option<Usage>)> {
+        let components = binding.spec.components.iter();
+        components
+            .map(|component| {
+                let requirements = component.replica_requirements.as_ref();
+                (component.replicas, requirements.map(|requirements| amounts(&requirements.resource_request)))
+            })
+            .collect()
+    };
+    let has_components = !old.spec.components.is_empty() || !new.spec.components.is_empty();
+    request(old) != request(new)
+        || replicas(old) != replicas(new)
+        || (has_components && clusters(old) != clusters(new))
+        || components(old) != components(new)
+}
+
+fn amounts(list: &ResourceList) -> Usage {
+    list.iter().map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
+}
+
+/// What becomes of the quotas of a namespace when a binding changes: the quotas whose recorded use changes, or a
+/// refusal by the first one exceeded. Also a change to less is refused while the sum stays above the limit.
+pub(super) fn enforce(
+    quotas: &[FederatedResourceQuota],
+    old: Option<&ResourceBinding>,
+    new: &ResourceBinding,
+) -> Result<Vec<FederatedResourceQuota>, Refusal> {
+    let mut change = usage(new);
+    for (name, quantity) in old.map(usage).unwrap_or_default() {
+        *change.entry(name).or_default() -= quantity;
+    }
+    change.retain(|_, quantity| !quantity.is_zero());
+    let mut changed = Vec::new();
+    for quota in quotas {
+        let tracked: Usage = change
+            .iter()
+            .filter(|(name, _)| quota.spec.overall.contains_key(*name))
+            .map(|(name, quantity)| (name.clone(), *quantity))
+            .collect();
+        if tracked.is_empty() {
+            continue;
+        }
+        let used = sum(&quota.status.overall_used, &tracked);
+        for (name, requested) in &used {
+            let Some(limit) = quota.spec.overall.get(name).map(amount) else { continue };
+            if *requested > limit {
+                return Err(Refusal::quota_exceeded(format!(
+                    "FederatedResourceQuota({}/{}) exceeded for resource {name}: requested sum {requested}, limit {limit}.",
+                    quota.metadata.namespace.as_deref().unwrap_or_default(),
+                    quota.metadata.name.as_deref().unwrap_or_default(),
+                )));
+            }
+        }
+        let mut quota = quota.clone();
+        quota.status.overall_used = used.into_iter().map(|(name, quantity)| (name, quantity.into())).collect();
+        changed.push(quota);
+    }
+    Ok(changed)
+}
+
+/// The recorded use with a change, in the formats use is recorded in. What falls to nothing is left out.
+fn sum(recorded: &ResourceList, change: &Usage) -> Usage {
+    let mut used = amounts(recorded);
+    for (name, quantity) in change {
+        *used.entry(name.clone()).or_default() += *quantity;
+    }
+    used.retain(|_, quantity| *quantity > Quantity::ZERO);
+    for (name, quantity) in &mut used {
+        *quantity = match name.as_str() {
+            "cpu" => Quantity::from_milli(quantity.milli_value(), Format::DecimalSI),
+            "memory" | "ephemeral-storage" => Quantity::new(quantity.value(), Format::BinarySI),
+            name if is_huge_page(name) => Quantity::new(quantity.value(), Format::BinarySI),
+            _ => Quantity::new(quantity.value(), Format::DecimalSI),
+        };
+    }
+    used
+}

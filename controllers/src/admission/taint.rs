@@ -1,0 +1,33 @@
+//! ClusterTaintPolicy.
+
+use crowsnest_api::field::FieldError;
+use crowsnest_api::policy::{ClusterTaintPolicy, Taint};
+use crowsnest_api::taints::NO_EXECUTE;
+
+use super::decode::decode;
+use super::{Outcome, Refusal, Request, World};
+
+pub(super) fn validate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+    let policy: ClusterTaintPolicy = decode(&request.object)?;
+    let errors = validate_taints(&policy.spec.taints, world.allow_no_execute_taint_policy);
+    Refusal::of(&errors).map(|()| Outcome::Unchanged)
+}
+
+fn validate_taints(taints: &[Taint], allow_no_execute: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (index, taint) in taints.iter().enumerate() {
+        let field = format!("spec.taints[{index}]");
+        if !allow_no_execute && taint.effect == NO_EXECUTE {
+            let detail = "Configuring taint with NoExecute effect is not allowed, \
+                          this capability must be explicitly enabled by administrators through command-line flags";
+            errors.push(FieldError::forbidden(&field, detail));
+        }
+        let same = |other: &Taint| other.key == taint.key && other.effect == taint.effect;
+        if taints[index + 1..].iter().any(same) {
+            let value =
+                format!("Duplicate taint with the same key({}) and effect({}) is not allowed", taint.key, taint.effect);
+            errors.push(FieldError::duplicate(&field, &value));
+        }
+    }
+    errors
+}

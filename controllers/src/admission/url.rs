@@ -1,0 +1,91 @@
+//! URLs as Go reads them: the parts validation looks at, and the words for what can not be read.
+
+/// The parts of a URL. Those absent are empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Url<'u> {
+    pub scheme: &'u str,
+    pub user: Option<&'u str>,
+    pub host: &'u str,
+    pub query: &'u str,
+    pub fragment: &'u str,
+}
+
+impl<'u> Url<'u> {
+    pub fn parse(text: &'u str) -> Result<Self, String> {
+        Self::read(text).map_err(|problem| format!("parse {text:?}: {problem}"))
+    }
+
+    fn read(text: &'u str) -> Result<Self, String> {
+        if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
+            return Err("net/url: invalid control character in URL".to_owned());
+        }
+        let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+        let (scheme, rest) = scheme(rest)?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut url = Self { scheme, query, fragment, ..Self::default() };
+        let Some(authority) = rest.strip_prefix("//") else {
+            let first = rest.split('/').next().unwrap_or_default();
+            if scheme.is_empty() && first.contains(':') {
+                return Err("first path segment in URL cannot contain colon".to_owned());
+            }
+            return Ok(url);
+        };
+        let authority = authority.split('/').next().unwrap_or_default();
+        let host = match authority.rsplit_once('@') {
+            None => authority,
+            Some((user, host)) => {
+                url.user = Some(user);
+                host
+            }
+        };
+        url.host = checked_host(host)?;
+        Ok(url)
+    }
+}
+
+fn scheme(text: &str) -> Result<(&str, &str), String> {
+    for (index, character) in text.char_indices() {
+        match character {
+            'a'..='z' | 'A'..='Z' => {}
+            '0'..='9' | '+' | '-' | '.' if index > 0 => {}
+            ':' if index == 0 => return Err("missing protocol scheme".to_owned()),
+            ':' => return Ok((&text[..index], &text[index + 1..])),
+            _ => break,
+        }
+    }
+    Ok(("", text))
+}
+
+fn checked_host(host: &str) -> Result<&str, String> {
+    if let Some(character) =
+        host.chars().find(|character| matches!(character, ' ' | '"' | '<' | '>' | '\\' | '^' | '`'))
+    {
+        return Err(format!("invalid character {:?} in host name", character.to_string()));
+    }
+    let after_address = host.rfind(']').map_or(host, |end| &host[end..]);
+    if let Some(colon) = after_address.rfind(':')
+        && let port = &after_address[colon..]
+        && !port[1..].bytes().all(|byte| byte.is_ascii_digit())
+    {
+        return Err(format!("invalid port {port:?} after host"));
+    }
+    Ok(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("https://u:p@h:1/x?q=1#f", Ok(Url { scheme: "https", user: Some("u:p"), host: "h:1", query: "q=1", fragment: "f" }))]
+    #[case("https:///x", Ok(Url { scheme: "https", ..Url::default() }))]
+    #[case("https://[::1]:443", Ok(Url { scheme: "https", host: "[::1]:443", ..Url::default() }))]
+    #[case("host", Ok(Url::default()))]
+    #[case("1.2.3.4:6443", Err("parse \"1.2.3.4:6443\": first path segment in URL cannot contain colon"))]
+    #[case("https://h:x", Err("parse \"https://h:x\": invalid port \":x\" after host"))]
+    #[case(":x", Err("parse \":x\": missing protocol scheme"))]
+    fn parts(#[case] text: &str, #[case] expected: Result<Url<'_>, &str>) {
+        assert_eq!(Url::parse(text), expected.map_err(str::to_owned));
+    }
+}
