@@ -2,6 +2,9 @@
 
 use crate::collect::{Shared, Supervisor};
 use crate::metrics::Metrics;
+use crate::rights::{self, Rights};
+use crate::text::TextIndex;
+use crate::text::follower::TextFollower;
 use crate::store::codec::Codec;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Scan, Store, StoreSize};
@@ -10,7 +13,7 @@ use crate::writer::{States, Writer, WriterHandle};
 use crate::{CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::selector::{FieldSelector, Selector};
-use crowsnest_fleet::{ApiResources, Fleet};
+use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
 use futures::Stream;
 use futures::stream::try_unfold;
 use parking_lot::{Mutex, RwLock};
@@ -31,6 +34,11 @@ pub struct Index {
 
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
+    pub text: Arc<TextIndex>,
+    pub rights: Arc<Rights>,
+    pub searchable: watch::Receiver<Seq>,
+    /// Everybody's rights need these, whatever else is collected.
+    _rules: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -82,7 +90,7 @@ impl ListQuery {
             })
     }
 
-    fn scan(&self) -> Scan {
+    pub(crate) fn scan(&self) -> Scan {
         Scan { collection: self.collection.clone(), namespaces: self.namespaces.clone(), after: self.after.clone() }
     }
 }
@@ -146,10 +154,30 @@ impl Index {
             settled: Mutex::default(),
         });
         let health = watch::Sender::new(Health::new());
-        let inner =
-            Arc::new(Inner { shared: Arc::clone(&shared), health, stop: stop.clone(), tasks: TaskTracker::new() });
+        let text = TextIndex::open(&shared.options, &shared.store.identity().await?, shared.store.pruned().await?.0)?;
+        let (store, tail, metrics) = (&shared.store, &shared.tail, &shared.metrics);
+        let (follower, searchable) = TextFollower::new(
+            (Arc::clone(&text.0), text.1),
+            Arc::clone(store),
+            Arc::clone(tail),
+            Arc::clone(metrics),
+            &shared.options,
+        );
+        let rules = Arc::new(Rights::default());
+        let inner = Arc::new(Inner {
+            shared: Arc::clone(&shared),
+            text: text.0,
+            rights: Arc::clone(&rules),
+            searchable,
+            _rules: declare_rules(&shared.fleet),
+            health,
+            stop: stop.clone(),
+            tasks: TaskTracker::new(),
+        });
         let index = Self { inner };
         index.work("store writer", writing);
+        index.work("text index", follower.run(stop.clone()));
+        index.work("rights", rights::follow(rules, Arc::clone(&shared), stop.clone()));
         index.work("collectors", Supervisor::new(shared, stored_scopes).run(stop));
         Ok(index)
     }
@@ -313,6 +341,19 @@ impl Index {
     pub(crate) fn stopping(&self) -> CancellationToken {
         self.inner.stop.clone()
     }
+}
+
+/// The objects that say who may see what, of every cluster.
+fn declare_rules(fleet: &Fleet) -> Vec<InterestGuard> {
+    let everywhere = [Clusters::All, Clusters::one(ClusterName::control_plane())];
+    let mut guards = Vec::new();
+    for clusters in everywhere {
+        for resource in rights::rbac_resources() {
+            let (namespaces, why) = (Namespaces::All, Why::Rights);
+            guards.push(fleet.interests().declare(Interest { clusters: clusters.clone(), resource, namespaces, why }));
+        }
+    }
+    guards
 }
 
 pub(crate) fn now_ms() -> i64 {

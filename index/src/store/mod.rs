@@ -150,5 +150,8 @@ pub trait Store: Send + Sync + 'static {
     /// Drops tombstones that are too old or too many.
     async fn prune(&self, older_than: Duration, keep_at_most: u64, now_ms: i64) -> Result<u64, Error>;
 
+    /// Deletions up to here are no longer replayed: whoever stopped before it starts over.
+    async fn pruned(&self) -> Result<Seq, Error>;
+
     async fn size(&self) -> Result<StoreSize, Error>;
 }

@@ -530,11 +530,7 @@ impl Store for SqliteStore {
         }
         let empty = changes.is_empty();
         if empty {
-            sqlx::query("DELETE FROM tombstones WHERE collection = ?")
-                .bind(id)
-                .execute(&mut *transaction)
-                .await
-                .map_err(fail)?;
+            // Its tombstones stay until they are pruned: the text index may still have to read them.
             sqlx::query("DELETE FROM collections WHERE id = ?")
                 .bind(id)
                 .execute(&mut *transaction)
@@ -737,15 +733,32 @@ impl Store for SqliteStore {
         let fail = |e| Error::store("cannot prune tombstones", e);
         let oldest = now_ms.saturating_sub(older_than.as_millis() as i64);
         let mut writer = self.writer.lock().await;
-        let sql = "DELETE FROM tombstones WHERE changed_at < ?1 OR seq <= coalesce((SELECT seq FROM tombstones ORDER BY seq \
-            DESC LIMIT 1 OFFSET ?2), 0)";
-        let done = sqlx::query(sql)
-            .bind(oldest)
-            .bind(keep_at_most as i64)
-            .execute(&mut writer.connection)
+        let last = "SELECT max(seq) FROM tombstones WHERE changed_at < ?1 OR seq <= coalesce((SELECT seq FROM tombstones \
+            ORDER BY seq DESC LIMIT 1 OFFSET ?2), 0)";
+        let mut transaction = writer.connection.begin().await.map_err(fail)?;
+        let row = sqlx::query(last).bind(oldest).bind(keep_at_most as i64).fetch_one(&mut *transaction).await;
+        let last: Option<i64> = row.and_then(|row| row.try_get(0)).map_err(fail)?;
+        let Some(last) = last else { return Ok(0) };
+        let done = sqlx::query("DELETE FROM tombstones WHERE seq <= ?")
+            .bind(last)
+            .execute(&mut *transaction)
             .await
             .map_err(fail)?;
+        sqlx::query("INSERT OR REPLACE INTO facts (name, value) VALUES ('pruned', ?)")
+            .bind(last.to_string())
+            .execute(&mut *transaction)
+            .await
+            .map_err(fail)?;
+        transaction.commit().await.map_err(fail)?;
         Ok(done.rows_affected())
+    }
+
+    async fn pruned(&self) -> Result<Seq, Error> {
+        let fail = |e| Error::store("cannot tell what was pruned", e);
+        let sql = "SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'pruned'";
+        let row = sqlx::query(sql).fetch_optional(&self.readers).await.map_err(fail)?;
+        let seq = row.map(|row| row.try_get::<i64, _>(0)).transpose().map_err(fail)?;
+        Ok(Seq(seq.unwrap_or_default() as u64))
     }
 
     async fn size(&self) -> Result<StoreSize, Error> {

@@ -1,0 +1,111 @@
+//! The fields of the language: names, aliases, how values are read, what they hold.
+
+use super::ast::{Field, FieldKind, KnownField};
+use FieldKind::{Age, Condition, Label, Number, Output, Quantity, Reference, Time, Word};
+
+const fn field(
+    name: &'static str,
+    aliases: &'static [&'static str],
+    kind: FieldKind,
+    about: &'static str,
+) -> KnownField {
+    KnownField { name, aliases, kind, about }
+}
+
+/// Every known field, in the order suggestions show them.
+pub static FIELDS: &[KnownField] = &[
+    field("kind", &["k"], Word, "kind, plural or short name (pod, deploy); workload names all workload kinds"),
+    field("group", &[], Word, "API group"),
+    field("apiVersion", &["apiversion"], Word, "group and version"),
+    field("name", &[], Word, "object name"),
+    field("namespace", &["ns"], Word, "namespace"),
+    field("uid", &[], Word, "object uid"),
+    field("owner", &[], Reference, "owned by kind/name"),
+    field("node", &[], Word, "node of a pod"),
+    field("ip", &[], Word, "address of a pod, service or node"),
+    field("label", &["labels", "l"], Label, "label key=value"),
+    field("ann", &["annotation", "annotations"], Label, "annotation key=value"),
+    field("status", &[], Word, "status as kubectl prints it"),
+    field("reason", &[], Word, "reason of a condition, container state or event"),
+    field("phase", &[], Word, "status.phase"),
+    field("condition", &[], Condition, "condition Type=Status"),
+    field("exit", &[], Number, "exit code of a container"),
+    field("restarts", &[], Number, "container restarts"),
+    field("replicas", &[], Number, "wanted replicas"),
+    field("ready", &[], Number, "ready replicas or containers"),
+    field("age", &[], Age, "time since creation"),
+    field("created", &[], Time, "creation time"),
+    field("changed", &[], Age, "time since the last change seen"),
+    field("deleted", &[], Age, "time since deletion"),
+    field("cpu.req", &[], Quantity, "requested CPU"),
+    field("cpu.limit", &[], Quantity, "CPU limit"),
+    field("mem.req", &[], Quantity, "requested memory"),
+    field("mem.limit", &[], Quantity, "memory limit"),
+    field("image", &[], Word, "any part of a container image"),
+    field("image.tag", &[], Word, "tag of a container image"),
+    field("digest", &[], Word, "digest of a container image"),
+    field("cluster", &["c"], Word, "cluster name"),
+    field("cluster.label", &[], Label, "label of the cluster"),
+    field("region", &[], Word, "region of the cluster"),
+    field("zone", &[], Word, "zone of the cluster"),
+    field("provider", &[], Word, "provider of the cluster"),
+    field("policy", &[], Word, "propagation policy namespace/name"),
+    field("override", &[], Word, "override policy"),
+    field("binding", &[], Word, "resource binding"),
+    field("work", &[], Word, "work"),
+    field("on", &[], Word, "scheduled to the cluster"),
+    field("health", &[], Word, "health of a propagated resource"),
+    field("quota", &[], Word, "federated quota"),
+    field("evicting", &[], Word, "being evicted from the cluster"),
+    field("is", &[], Word, "state: unhealthy, deleted, terminating, orphan, …"),
+    field("type", &[], Word, "type of an event, service or secret"),
+    field("about", &[], Reference, "what an event is about: kind/name"),
+    field("count", &[], Number, "how often an event happened"),
+    field("last", &[], Age, "time since an event last happened"),
+    field("related", &[], Reference, "objects related to kind/namespace/name"),
+    field("uses", &[], Reference, "objects that use kind/namespace/name"),
+    field("usedby", &[], Reference, "objects used by kind/namespace/name"),
+    field("changed.field", &[], Word, "path that changed"),
+    field("content", &[], Word, "anywhere in the manifest"),
+    field("message", &[], Word, "message of an event or condition"),
+    field("select", &[], Output, "show objects of this kind that belong to what matched"),
+    field("depth", &[], Output, "how many steps relations go"),
+    field("scope", &[], Output, "a saved scope"),
+    field("at", &[], Output, "view as of a time"),
+    field("during", &[], Output, "anything true in a span of time"),
+    field("sort", &[], Output, "column to sort by, -column for descending"),
+    field("group-by", &["groupby"], Output, "group hits by a field"),
+    field("limit", &[], Output, "the most hits"),
+    field("timeout", &[], Output, "the longest time to search"),
+];
+
+/// `is:` states.
+pub const STATES: &[&str] = &[
+    "unhealthy",
+    "drifted",
+    "unscheduled",
+    "orphan",
+    "managed",
+    "stale",
+    "deleted",
+    "terminating",
+    "conflicting",
+    "suspended",
+    "evicting",
+    "failover",
+];
+
+/// Fields whose name `group:` clashes with the output term of the same name: a facet name after `group:` groups.
+pub const FACETS: &[&str] =
+    &["cluster", "kind", "namespace", "status", "node", "region", "zone", "provider", "image", "reason", "policy"];
+
+/// Looks a name up, whatever its case.
+pub fn lookup(name: &str) -> Option<Field> {
+    if let Some(path) = name.strip_prefix('.') {
+        return (!path.is_empty()).then(|| Field::Path(path.to_owned()));
+    }
+    let found = FIELDS
+        .iter()
+        .find(|f| f.name.eq_ignore_ascii_case(name) || f.aliases.iter().any(|a| a.eq_ignore_ascii_case(name)));
+    found.map(Field::Known)
+}

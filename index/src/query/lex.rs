@@ -1,0 +1,149 @@
+//! Characters: where words, quotes and patterns end. Knows no fields.
+
+use super::ast::{Pattern, Span};
+
+/// Reads the query text from left to right; positions are bytes.
+#[derive(Debug, Clone)]
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    pub(super) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    pub(super) fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    pub(super) fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    pub(super) fn bump(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    pub(super) fn eat(&mut self, wanted: &str) -> bool {
+        let found = self.rest().starts_with(wanted);
+        if found {
+            self.at += wanted.len();
+        }
+        found
+    }
+
+    pub(super) fn blanks(&mut self) {
+        while self.peek().is_some_and(char::is_whitespace) {
+            self.bump();
+        }
+    }
+
+    pub(super) fn span_from(&self, start: usize) -> Span {
+        Span { start, end: self.at }
+    }
+
+    /// An upper-case operator standing alone.
+    pub(super) fn eat_operator(&mut self, operator: &str) -> bool {
+        let Some(after) = self.rest().strip_prefix(operator) else { return false };
+        let ends = after.chars().next().is_none_or(|c| c.is_whitespace() || c == '(' || c == ')');
+        if ends {
+            self.at += operator.len();
+        }
+        ends
+    }
+
+    /// The field name before a `:` at the cursor, if one stands here; does not move.
+    pub(super) fn field_name(&self) -> Option<&'a str> {
+        let rest = self.rest();
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']')))?;
+        (end > 0 && rest[end..].starts_with(':')).then(|| &rest[..end])
+    }
+
+    /// A quoted text at the cursor: its content, and whether it was closed.
+    pub(super) fn quoted(&mut self) -> (String, bool) {
+        self.bump();
+        let mut content = String::new();
+        while let Some(c) = self.bump() {
+            match c {
+                '"' => return (content, true),
+                '\\' => content.extend(self.bump()),
+                other => content.push(other),
+            }
+        }
+        (content, false)
+    }
+
+    /// A regular expression at the cursor, if there is a whole one; else nothing moves and it is a word (a path).
+    pub(super) fn regex(&mut self) -> Option<Pattern> {
+        let rest = self.rest().strip_prefix('/')?;
+        let mut source = String::new();
+        let mut chars = rest.char_indices();
+        while let Some((index, c)) = chars.next() {
+            match c {
+                '\\' => {
+                    let (_, escaped) = chars.next()?;
+                    if escaped != '/' {
+                        source.push('\\');
+                    }
+                    source.push(escaped);
+                }
+                '/' => {
+                    let mut after = &rest[index + 1..];
+                    let ignore_case = after.starts_with('i') && after[1..].chars().next().is_none_or(ends_value);
+                    if ignore_case {
+                        after = &after[1..];
+                    }
+                    if source.is_empty() || !after.chars().next().is_none_or(ends_value) {
+                        return None;
+                    }
+                    self.at = self.text.len() - after.len();
+                    return Some(Pattern::Regex { source, ignore_case });
+                }
+                other => source.push(other),
+            }
+        }
+        None
+    }
+
+    /// A bare word; ends at a blank, at `,` when `commas` separate values, and at a `)` that it did not open.
+    pub(super) fn word(&mut self, commas: bool) -> &'a str {
+        let start = self.at;
+        let mut open = Vec::new();
+        while let Some(c) = self.peek() {
+            match c {
+                c if c.is_whitespace() => break,
+                ',' if commas && open.is_empty() => break,
+                '(' => open.push(self.at),
+                ')' if open.pop().is_none() => break,
+                _ => {}
+            }
+            self.bump();
+        }
+        // A parenthesis the word does not close is not its own.
+        if let Some(first) = open.first() {
+            self.at = *first;
+        }
+        &self.text[start..self.at]
+    }
+}
+
+fn ends_value(c: char) -> bool {
+    c.is_whitespace() || c == ',' || c == ')'
+}
+
+/// A word as a pattern: fuzzy with a trailing `~` or `~1`, glob with `*` or `?`, else plain.
+pub(super) fn pattern(word: &str) -> Pattern {
+    if let Some((stem, distance)) = word.rsplit_once('~')
+        && !stem.is_empty()
+        && !stem.contains('~')
+        && matches!(distance, "" | "0" | "1" | "2")
+    {
+        let distance = distance.parse().unwrap_or(1);
+        return Pattern::Fuzzy { word: stem.to_owned(), distance };
+    }
+    if word.contains(['*', '?']) { Pattern::Glob(word.to_owned()) } else { Pattern::Word(word.to_owned()) }
+}

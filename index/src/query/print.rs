@@ -1,0 +1,202 @@
+//! [`Query`] to text that reads back as the same query.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use super::ast::{
+    Expr, Field, LabelMatch, LabelOp, Literal, Moment, Output, Pattern, Query, Term, TermKind, Value, Values,
+};
+
+impl Display for Query {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let filter = self.filter.to_string();
+        let output = self.output.to_string();
+        let gap = if filter.is_empty() || output.is_empty() { "" } else { " " };
+        let grouped = matches!(self.filter, Expr::Or(_)) && !output.is_empty();
+        if grouped { write!(f, "({filter}){gap}{output}") } else { write!(f, "{filter}{gap}{output}") }
+    }
+}
+
+impl Display for Expr {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Expr::All => Ok(()),
+            Expr::And(parts) => join(f, parts, " ", |part| matches!(part, Expr::And(_) | Expr::Or(_))),
+            Expr::Or(parts) => join(f, parts, " OR ", |part| matches!(part, Expr::Or(_))),
+            Expr::Not(inner) => match **inner {
+                Expr::Term(_) => write!(f, "NOT {inner}"),
+                _ => write!(f, "NOT ({inner})"),
+            },
+            Expr::Term(term) => term.fmt(f),
+        }
+    }
+}
+
+fn join(f: &mut Formatter<'_>, parts: &[Expr], between: &str, grouped: impl Fn(&Expr) -> bool) -> fmt::Result {
+    for (index, part) in parts.iter().enumerate() {
+        if index > 0 {
+            f.write_str(between)?;
+        }
+        if grouped(part) {
+            write!(f, "({part})")?;
+        } else {
+            part.fmt(f)?;
+        }
+    }
+    Ok(())
+}
+
+impl Display for Term {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            TermKind::Text(pattern) => pattern.fmt(f),
+            TermKind::Field { field, exact, values } => {
+                let sign = if *exact { ":=" } else { ":" };
+                write!(f, "{field}{sign}{values}")
+            }
+            TermKind::Has { what, inner } => write!(f, "has.{what}({inner})"),
+        }
+    }
+}
+
+impl Display for Field {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Field::Known(known) => f.write_str(known.name),
+            Field::Path(path) => write!(f, ".{path}"),
+        }
+    }
+}
+
+impl Display for Values {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.negated {
+            f.write_char('!')?;
+        }
+        for (index, value) in self.any.iter().enumerate() {
+            if index > 0 {
+                f.write_char(',')?;
+            }
+            value.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Value {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Exists => f.write_char('*'),
+            Value::Pattern(pattern) => pattern.fmt(f),
+            Value::Compare(compare, literal) => write!(f, "{compare}{literal}"),
+            Value::Range(low, high) => {
+                let text = |bound: &Option<Literal>| bound.as_ref().map(|l| l.text.clone()).unwrap_or_default();
+                write!(f, "{}..{}", text(low), text(high))
+            }
+            Value::Label(one) => one.fmt(f),
+            Value::Selector(all) => {
+                let parts: Vec<String> = all.iter().map(ToString::to_string).collect();
+                quote(f, &parts.join(","))
+            }
+        }
+    }
+}
+
+impl Display for LabelMatch {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let list = |values: &[Pattern]| values.iter().map(raw).collect::<Vec<_>>().join(",");
+        let key = raw(&self.key);
+        match &self.op {
+            LabelOp::Exists => f.write_str(&key),
+            LabelOp::Absent => write!(f, "!{key}"),
+            LabelOp::In(values) if values.len() == 1 => write!(f, "{key}={}", list(values)),
+            LabelOp::NotIn(values) if values.len() == 1 => write!(f, "{key}!={}", list(values)),
+            LabelOp::In(values) => write!(f, "{key} in ({})", list(values)),
+            LabelOp::NotIn(values) => write!(f, "{key} notin ({})", list(values)),
+        }
+    }
+}
+
+/// Inside label requirements nothing is quoted.
+fn raw(pattern: &Pattern) -> String {
+    match pattern {
+        Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) => text.clone(),
+        Pattern::Fuzzy { word, distance } => format!("{word}~{distance}"),
+        Pattern::Regex { source, .. } => source.clone(),
+    }
+}
+
+impl Display for Pattern {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::Word(text) | Pattern::Glob(text) => f.write_str(text),
+            Pattern::Phrase(text) => quote(f, text),
+            Pattern::Fuzzy { word, distance } => write!(f, "{word}~{distance}"),
+            Pattern::Regex { source, ignore_case } => {
+                f.write_char('/')?;
+                let mut escaped = false;
+                for c in source.chars() {
+                    if c == '/' && !escaped {
+                        f.write_char('\\')?;
+                    }
+                    escaped = c == '\\' && !escaped;
+                    f.write_char(c)?;
+                }
+                f.write_char('/')?;
+                if *ignore_case { f.write_char('i') } else { Ok(()) }
+            }
+        }
+    }
+}
+
+impl Display for Literal {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn quote(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_char('"')?;
+    for c in text.chars() {
+        if matches!(c, '"' | '\\') {
+            f.write_char('\\')?;
+        }
+        f.write_char(c)?;
+    }
+    f.write_char('"')
+}
+
+impl Display for Output {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut terms: Vec<String> = Vec::new();
+        let mut push = |name: &str, value: Option<String>| terms.extend(value.map(|v| format!("{name}:{}", plain(v))));
+        push("select", self.select.clone());
+        push("depth", self.depth.map(|d| d.to_string()));
+        push("scope", self.scope.clone());
+        push("at", self.at.as_ref().map(instant));
+        let bound = |m: &Option<Moment>| m.as_ref().map(instant).unwrap_or_default();
+        push("during", self.during.as_ref().map(|(from, to)| format!("{}..{}", bound(from), bound(to))));
+        let sort: Vec<String> =
+            self.sort.iter().map(|k| format!("{}{}", if k.descending { "-" } else { "" }, k.field)).collect();
+        push("sort", (!sort.is_empty()).then(|| sort.join(",")));
+        push("group-by", self.group.clone());
+        push("limit", self.limit.map(|l| l.to_string()));
+        push("timeout", self.timeout.map(|t| format!("{t}s")));
+        f.write_str(&terms.join(" "))
+    }
+}
+
+/// Quoted when it holds anything that would end a word.
+fn plain(text: String) -> String {
+    if text.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '(' | ')')) {
+        Pattern::Phrase(text).to_string()
+    } else {
+        text
+    }
+}
+
+fn instant(moment: &Moment) -> String {
+    match moment {
+        Moment::Absolute(time) => time.to_string(),
+        Moment::Ago(seconds) => format!("now-{seconds}s"),
+    }
+}

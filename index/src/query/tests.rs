@@ -1,0 +1,159 @@
+//! Tables of queries with what they mean, and properties over any text.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn read(text: &str) -> Query {
+    parse(text, &Limits::default()).unwrap()
+}
+
+/// The canonical text of a query shows how it was understood.
+#[test]
+fn queries_mean() {
+    let cases = [
+        ("", ""),
+        ("nginx web-0", "nginx web-0"),
+        ("nginx:1.27", "nginx:1.27"),
+        ("http://example.com/a,b", "http://example.com/a,b"),
+        ("2026-08-20T10:00:00Z", "2026-08-20T10:00:00Z"),
+        ("a OR b c", "a OR b c"),
+        ("(a OR b) c", "(a OR b) c"),
+        ("a AND b", "a b"),
+        ("-ns:kube-system !x NOT y", "NOT namespace:kube-system NOT x NOT y"),
+        ("kind:pod,deploy", "kind:pod,deploy"),
+        ("kind:(pod OR deploy)", "kind:pod,deploy"),
+        ("status:!Running", "status:!Running"),
+        ("restarts:>5 replicas:3..10 ready:0", "restarts:>5 replicas:3..10 ready:=0"),
+        ("age:<1h created:>2026-08-01 created:hour", "age:<1h created:>2026-08-01 created:>=hour"),
+        ("cpu.req:>=500m mem.limit:>2Gi", "cpu.req:>=500m mem.limit:>2Gi"),
+        ("label:app=web label:app!=web label:app label:!app", "label:app=web label:app!=web label:app label:!app"),
+        ("label:*.acme.io/*", "label:*.acme.io/*"),
+        (r#"label:"app=web,tier in (a,b)""#, r#"label:"app=web,tier in (a,b)""#),
+        ("label:a=1,b=2", "label:a=1,b=2"),
+        ("name:/^web-[0-9]+$/ name:/X/i", "name:/^web-[0-9]+$/ name:/X/i"),
+        ("/var/log/pods", "/var/log/pods"),
+        ("checkuot~ checkuot~2", "checkuot~1 checkuot~2"),
+        ("image:ghcr.io/acme/*:1.2*", "image:ghcr.io/acme/*:1.2*"),
+        ("uid:*", "uid:*"),
+        ("name:=Web", "name:=Web"),
+        (r#""two words" name:"a \"b\"""#, r#""two words" name:"a \"b\"""#),
+        ("has.event(reason:BackOff last:<1h) x", "has.event(reason:BackOff last:<1h) x"),
+        ("about:pod/web-0 count:>10", "about:pod/web-0 count:>10"),
+        (".spec.replicas:>3 .spec.hostNetwork:true", ".spec.replicas:>3 .spec.hostNetwork:true"),
+        ("sort:-restarts group:cluster limit:5 x", "x sort:-restarts group-by:cluster limit:5"),
+        ("group:apps", "group:apps"),
+        ("at:now-2h select:pod", "select:pod at:now-7200s"),
+        ("a -- b", "a -- b"),
+    ];
+    for (text, expected) in cases {
+        let query = read(text);
+        assert_eq!(query.to_string(), expected, "{text}");
+        assert_eq!(query.notices, [], "{text}");
+    }
+}
+
+/// What can't be read is said, with its place, and never blanks the query.
+#[test]
+fn mistakes_are_reported() {
+    let cases = [
+        ("foo:bar", "foo:bar", "unknown field \"foo\", searched as text", (0, 7)),
+        ("a (b", "a b", "this parenthesis is never closed", (2, 4)),
+        ("a ) b", "a b", "this parenthesis closes nothing; it was left out", (2, 3)),
+        ("x OR", "x", "OR has nothing on its right side; it was left out", (2, 4)),
+        ("\"open", "\"open\"", "this quote is never closed", (0, 5)),
+        ("restarts:many", "restarts:many", "\"many\" is no number such as 3, >5 or 3..10", (0, 13)),
+        ("name:/(/", "name:\"(\"", "not a regular expression (unclosed group), searched as text", (5, 8)),
+        ("limit:lots a", "a", "limit:lots was not understood; it was left out", (0, 10)),
+        ("kind:", "kind:*", "kind: has no value yet", (0, 5)),
+    ];
+    for (text, expected, message, (start, end)) in cases {
+        let query = read(text);
+        assert_eq!(query.to_string(), expected, "{text}");
+        assert_eq!(query.notices, [Notice { span: Span { start, end }, message: message.into() }], "{text}");
+    }
+}
+
+#[test]
+fn bounds_refuse_with_the_bound() {
+    let limits = Limits::default();
+    assert_eq!(parse(&"a".repeat(5000), &limits), Err(TooMuch::Length(5000, 4096)));
+    assert_eq!(parse(&"a ".repeat(300), &limits), Err(TooMuch::Terms(256)));
+    assert_eq!(parse(&"(".repeat(40), &limits), Err(TooMuch::Depth(32)));
+    assert_eq!(parse(&"NOT ".repeat(40), &limits), Err(TooMuch::Depth(32)));
+    assert_eq!(parse(&format!("/{}/", "a".repeat(600)), &limits), Err(TooMuch::Regex(512)));
+}
+
+#[test]
+fn moments_resolve_against_now() {
+    let now = "2026-01-01T01:00:00Z".parse().unwrap();
+    let query = read("at:now-1h");
+    assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 3600.0);
+    let query = read("at:2026-01-01T00:30");
+    assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 1800.0);
+}
+
+/// Text made of the language's own pieces, so that the interesting paths are met often.
+fn pieces() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("kind:"),
+        Just("label:"),
+        Just("restarts:"),
+        Just("has.event("),
+        Just("("),
+        Just(")"),
+        Just("OR "),
+        Just("NOT "),
+        Just("-"),
+        Just("!"),
+        Just("\""),
+        Just("/"),
+        Just("/i"),
+        Just(","),
+        Just(" "),
+        Just("a"),
+        Just("web-0"),
+        Just("*"),
+        Just("?"),
+        Just("~"),
+        Just(">5"),
+        Just("3..10"),
+        Just("=x"),
+        Just(".spec.x:"),
+        Just("sort:"),
+        Just("group:"),
+        Just("at:"),
+        Just("\\"),
+        Just("é"),
+        Just("created:"),
+        Just("in (a,b)"),
+    ];
+    proptest::collection::vec(piece, 0..24).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_safe(text in "\\PC{0,200}") {
+        let _ = parse(&text, &Limits::default());
+    }
+
+    #[test]
+    fn printing_is_stable(text in pieces()) {
+        if let Ok(query) = parse(&text, &Limits::default()) {
+            let printed = query.to_string();
+            if let Ok(again) = parse(&printed, &Limits::default()) {
+                prop_assert_eq!(again.to_string(), printed, "from {:?}", text);
+            }
+        }
+    }
+
+    #[test]
+    fn spans_lie_within_the_text(text in pieces()) {
+        if let Ok(query) = parse(&text, &Limits::default()) {
+            for notice in &query.notices {
+                prop_assert!(notice.span.start <= notice.span.end && notice.span.end <= text.len());
+                prop_assert!(text.is_char_boundary(notice.span.start) && text.is_char_boundary(notice.span.end));
+            }
+        }
+    }
+}

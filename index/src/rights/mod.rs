@@ -1,0 +1,164 @@
+//! Who may see what in each cluster, decided from the cluster's own RBAC objects in the cache (invariant I9).
+//!
+//! Written by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose rules
+//! are not all in the cache shows nothing to anybody but cluster administrators' group `system:masters`.
+
+mod rules;
+
+pub use rules::{Caller, Verdict};
+
+use crate::collect::Shared;
+use crate::record::Happened;
+use crate::{CollectionKey, Error, ListQuery, Object, Record};
+use crowsnest_api::names::{ClusterName, Gvr};
+use parking_lot::RwLock;
+use rules::{Binding, ClusterRules, Grant, Role};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
+
+/// The resources rights are decided from.
+pub fn rbac_resources() -> [Gvr; 4] {
+    RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
+}
+
+/// The rules of all clusters.
+#[derive(Default)]
+pub struct Rights {
+    clusters: RwLock<BTreeMap<ClusterName, ClusterRules>>,
+}
+
+impl std::fmt::Debug for Rights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rights").field("clusters", &self.clusters.read().len()).finish()
+    }
+}
+
+impl Rights {
+    /// What one caller may read, evaluated cluster by cluster on demand.
+    pub fn of(self: &Arc<Self>, caller: &Caller) -> CallerRights {
+        CallerRights { rights: Arc::clone(self), caller: caller.clone(), grants: HashMap::new() }
+    }
+
+    /// Takes one RBAC object in, or out.
+    pub fn apply(&self, record: &Record, body: &[u8], happened: Happened) {
+        let resource = &*record.key.resource().resource;
+        let namespace = &*record.key.namespace;
+        let key = (namespace.to_owned(), record.key.name.to_string());
+        let mut clusters = self.clusters.write();
+        let rules = clusters.entry(record.key.cluster().clone()).or_default();
+        let gone = happened == Happened::Deleted;
+        match resource {
+            "roles" | "clusterroles" if gone => drop(rules.roles.remove(&key)),
+            "rolebindings" | "clusterrolebindings" if gone => drop(rules.bindings.remove(&key)),
+            "roles" | "clusterroles" => match serde_json::from_slice::<Role>(body) {
+                Ok(role) => drop(rules.roles.insert(key, Arc::new(role.rules.unwrap_or_default()))),
+                Err(error) => tracing::warn!(?key, %error, "a role cannot be read and grants nothing"),
+            },
+            "rolebindings" | "clusterrolebindings" => match serde_json::from_slice::<Binding>(body) {
+                Ok(binding) => drop(rules.bindings.insert(key, binding)),
+                Err(error) => tracing::warn!(?key, %error, "a role binding cannot be read and grants nothing"),
+            },
+            _ => {}
+        }
+    }
+
+    fn grants(&self, cluster: &ClusterName, caller: &Caller) -> Vec<Grant> {
+        self.clusters.read().get(cluster).map(|rules| rules.grants(caller)).unwrap_or_default()
+    }
+
+    fn clear(&self) {
+        self.clusters.write().clear();
+    }
+}
+
+/// One caller's rights, remembered while a search runs.
+#[derive(Debug)]
+pub struct CallerRights {
+    rights: Arc<Rights>,
+    caller: Caller,
+    grants: HashMap<ClusterName, Vec<Grant>>,
+}
+
+impl CallerRights {
+    /// May read everything everywhere.
+    pub fn is_unlimited(&self) -> bool {
+        self.caller.is_master()
+    }
+
+    /// Whether objects of a resource in a namespace (empty for cluster-scoped ones) may be read.
+    pub fn verdict(&mut self, cluster: &ClusterName, group: &str, resource: &str, namespace: &str) -> Verdict {
+        if self.caller.is_master() {
+            return Verdict::All;
+        }
+        if !self.grants.contains_key(cluster) {
+            let grants = self.rights.grants(cluster, &self.caller);
+            self.grants.insert(cluster.clone(), grants);
+        }
+        let grants = self.grants.get(cluster).map(Vec::as_slice).unwrap_or_default();
+        rules::verdict(grants, group, resource, namespace)
+    }
+}
+
+fn is_rbac(record: &Record) -> bool {
+    let gvr = record.key.resource();
+    &*gvr.group == GROUP && RESOURCES.contains(&&*gvr.resource)
+}
+
+/// Follows the RBAC objects of all clusters.
+pub(crate) async fn follow(rights: Arc<Rights>, shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Error> {
+    let mut tail = shared.tail.follow(shared.tail.latest());
+    load(&rights, &shared).await?;
+    loop {
+        let changes = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            changes = tail.next() => changes,
+        };
+        match changes {
+            None => return Ok(()),
+            Some(Ok(changes)) => {
+                for change in changes.iter().filter(|change| is_rbac(&change.object.record)) {
+                    rights.apply(&change.object.record, &change.object.body, change.happened);
+                }
+            }
+            Some(Err(_)) => {
+                tail.skip_to(shared.tail.latest());
+                rights.clear();
+                load(&rights, &shared).await?;
+            }
+        }
+    }
+}
+
+async fn load(rights: &Rights, shared: &Shared) -> Result<(), Error> {
+    for (key, _) in shared.states.all() {
+        let gvr = &key.resource;
+        if &*gvr.group != GROUP || !RESOURCES.contains(&&*gvr.resource) {
+            continue;
+        }
+        for object in everything(shared, &key).await? {
+            rights.apply(&object.record, &object.body, Happened::Added);
+        }
+    }
+    Ok(())
+}
+
+async fn everything(shared: &Shared, key: &CollectionKey) -> Result<Vec<Object>, Error> {
+    let query = ListQuery::new(key.cluster.clone(), key.resource.clone());
+    let mut scan = query.scan();
+    let mut objects = Vec::new();
+    loop {
+        let (records, next) = shared.store.records(&scan, &|_| true, 500).await?;
+        objects.extend(shared.store.bodies(records).await?);
+        match next {
+            None => return Ok(objects),
+            next => scan.after = next,
+        }
+    }
+}
+
+
+

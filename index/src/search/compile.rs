@@ -1,0 +1,169 @@
+//! Column tests as tantivy queries.
+
+use super::plan::{Match, Test};
+use crate::text::columns::{Columns, Number, Word};
+use std::ops::Bound;
+use tantivy::Term;
+use tantivy::query::{
+    AllQuery, BooleanQuery, ConstScoreQuery, EmptyQuery, FuzzyTermQuery, Occur, Query, RangeQuery, RegexQuery, TermQuery,
+    TermSetQuery,
+};
+use tantivy::schema::{Field, IndexRecordOption};
+
+/// How much more an exact name counts than a word somewhere in the manifest.
+const NAME_EXACT: f32 = 100.0;
+const NAME_PREFIX: f32 = 40.0;
+const ANYTHING: f32 = 10.0;
+const MESSAGE: f32 = 3.0;
+const CONTENT: f32 = 1.0;
+
+type Made = Box<dyn Query>;
+
+/// A query, and the patterns the engine could not take.
+pub struct Compiled {
+    pub query: Made,
+    pub refused: Vec<String>,
+}
+
+/// Compiles a plan. Only bare words score; everything else filters.
+pub fn compile(matches: &Match, columns: &Columns) -> Compiled {
+    let mut compiler = Compiler { columns, refused: Vec::new() };
+    let query = compiler.query(matches);
+    Compiled { query, refused: compiler.refused }
+}
+
+struct Compiler<'c> {
+    columns: &'c Columns,
+    refused: Vec<String>,
+}
+
+fn constant(query: Made, score: f32) -> Made {
+    Box::new(ConstScoreQuery::new(query, score))
+}
+
+impl Compiler<'_> {
+    fn query(&mut self, matches: &Match) -> Made {
+        match matches {
+            Match::All => constant(Box::new(AllQuery), 0.0),
+            Match::None => Box::new(EmptyQuery),
+            Match::And(parts) => self.all_of(parts),
+            Match::Or(parts) => {
+                let parts = parts.iter().map(|part| (Occur::Should, self.query(part))).collect();
+                Box::new(BooleanQuery::new(parts))
+            }
+            Match::Not(_) => self.all_of(std::slice::from_ref(matches)),
+            Match::Word(word, test) => {
+                let query = self.test(self.columns.word(*word), test);
+                constant(query, 0.0)
+            }
+            Match::Exact(word, value) => {
+                let term = Term::from_field_text(self.columns.word(Word::Exact), &format!("{}={value}", word.name()));
+                constant(Box::new(TermQuery::new(term, IndexRecordOption::Basic)), 0.0)
+            }
+            Match::Number(number, from, to) => constant(self.range(*number, *from, *to), 0.0),
+            Match::Content(chunks) => self.prefixes(self.columns.content, chunks, 0.0),
+            Match::Message(chunks) => self.prefixes(self.columns.message, chunks, 0.0),
+            Match::Bare(word) => self.bare(word),
+            Match::BareRegex(pattern) => {
+                let whole = self.regex(self.columns.word(Word::Anything), pattern);
+                let inside = self.regex(self.columns.content, pattern);
+                self.any_scored(vec![(whole, ANYTHING), (inside, CONTENT)])
+            }
+            Match::Fuzzy(word, distance) => {
+                let distance = (*distance).min(2);
+                let fuzzy = |field: Field| -> Made {
+                    Box::new(FuzzyTermQuery::new_prefix(Term::from_field_text(field, word), distance, true))
+                };
+                let (name, content) = (fuzzy(self.columns.word(Word::Name)), fuzzy(self.columns.content));
+                self.any_scored(vec![(name, NAME_PREFIX), (content, CONTENT)])
+            }
+            Match::Clusters(names) => {
+                let field = self.columns.word(Word::Cluster);
+                let terms = names.iter().map(|name| Term::from_field_text(field, name));
+                constant(Box::new(TermSetQuery::new(terms)), 0.0)
+            }
+        }
+    }
+
+    fn all_of(&mut self, parts: &[Match]) -> Made {
+        let mut clauses: Vec<(Occur, Made)> = Vec::with_capacity(parts.len() + 1);
+        for part in parts {
+            match part {
+                Match::Not(inner) => clauses.push((Occur::MustNot, self.query(inner))),
+                other => clauses.push((Occur::Must, self.query(other))),
+            }
+        }
+        if clauses.iter().all(|(occur, _)| *occur == Occur::MustNot) {
+            clauses.push((Occur::Must, constant(Box::new(AllQuery), 0.0)));
+        }
+        Box::new(BooleanQuery::new(clauses))
+    }
+
+    fn any_scored(&self, parts: Vec<(Made, f32)>) -> Made {
+        let parts = parts.into_iter().map(|(query, score)| (Occur::Should, constant(query, score)));
+        Box::new(BooleanQuery::new(parts.collect()))
+    }
+
+    fn bare(&mut self, word: &str) -> Made {
+        let name = self.columns.word(Word::Name);
+        let escaped = regex::escape(word);
+        let mut parts = vec![
+            (self.term(name, word), NAME_EXACT),
+            (self.regex(name, &format!("{escaped}.*")), NAME_PREFIX),
+            (self.regex(self.columns.word(Word::Anything), &format!(".*{escaped}.*")), ANYTHING),
+        ];
+        let chunks: Vec<String> = crate::text::tokens::chunks(word).collect();
+        if !chunks.is_empty() {
+            parts.push((self.prefixes(self.columns.message, &chunks, 0.0), MESSAGE));
+            parts.push((self.prefixes(self.columns.content, &chunks, 0.0), CONTENT));
+        }
+        self.any_scored(parts)
+    }
+
+    fn term(&self, field: Field, text: &str) -> Made {
+        Box::new(TermQuery::new(Term::from_field_text(field, &text.to_lowercase()), IndexRecordOption::Basic))
+    }
+
+    fn test(&mut self, field: Field, test: &Test) -> Made {
+        match test {
+            Test::Equals(text) => self.term(field, text),
+            Test::Contains(text) => self.regex(field, &format!(".*{}.*", regex::escape(text))),
+            Test::Regex(pattern) => self.regex(field, pattern),
+        }
+    }
+
+    /// Every chunk begins some term.
+    fn prefixes(&mut self, field: Field, chunks: &[String], score: f32) -> Made {
+        if chunks.is_empty() {
+            return Box::new(EmptyQuery);
+        }
+        let parts = chunks.iter().map(|chunk| {
+            let query = self.regex(field, &format!("{}.*", regex::escape(chunk)));
+            (Occur::Must, constant(query, score))
+        });
+        Box::new(BooleanQuery::new(parts.collect()))
+    }
+
+    fn regex(&mut self, field: Field, pattern: &str) -> Made {
+        match RegexQuery::from_pattern(pattern, field) {
+            Ok(query) => Box::new(query),
+            Err(error) => {
+                self.refused.push(format!("{pattern}: {error}"));
+                Box::new(EmptyQuery)
+            }
+        }
+    }
+
+    fn range(&self, number: Number, from: Option<i64>, to: Option<i64>) -> Made {
+        let field = self.columns.number(number);
+        let bound = |value: Option<i64>| match value {
+            Some(value) => Bound::Included(Term::from_field_i64(field, value)),
+            None => Bound::Unbounded,
+        };
+        match (from, to) {
+            (Some(from), Some(to)) if from > to => Box::new(EmptyQuery),
+            (None, None) => self.term(self.columns.word(Word::Has), number.name()),
+            (from, to) => Box::new(RangeQuery::new(bound(from), bound(to))),
+        }
+    }
+}

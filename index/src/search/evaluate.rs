@@ -1,0 +1,180 @@
+//! A plan evaluated on one document: says whether it matches, and why. The model the engine is tested against.
+
+use super::plan::{Match, Test, compile};
+use crate::text::columns::Word;
+use crate::text::document::Document;
+use crate::text::tokens::{chunks, terms};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// A field and the value in it that matched.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Reason {
+    pub field: String,
+    pub value: String,
+}
+
+/// Values longer than this are cut in reasons.
+const MAX_VALUE: usize = 200;
+
+/// A document prepared for many tests.
+pub struct Evaluated<'d> {
+    document: &'d Document,
+    content: Option<BTreeSet<String>>,
+    message: Option<BTreeSet<String>>,
+}
+
+impl<'d> Evaluated<'d> {
+    pub fn new(document: &'d Document) -> Self {
+        Self { document, content: None, message: None }
+    }
+
+    /// Whether the plan holds.
+    pub fn holds(&mut self, matches: &Match) -> bool {
+        match matches {
+            Match::All => true,
+            Match::None => false,
+            Match::And(parts) => parts.iter().all(|part| self.holds(part)),
+            Match::Or(parts) => parts.iter().any(|part| self.holds(part)),
+            Match::Not(inner) => !self.holds(inner),
+            leaf => !self.leaf(leaf).is_empty(),
+        }
+    }
+
+    /// Why it holds: what the positive parts of the plan found.
+    pub fn reasons(&mut self, matches: &Match) -> Vec<Reason> {
+        let mut found = Vec::new();
+        self.gather(matches, &mut found);
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    fn gather(&mut self, matches: &Match, found: &mut Vec<Reason>) {
+        match matches {
+            Match::All | Match::None | Match::Not(_) => {}
+            Match::And(parts) | Match::Or(parts) => parts.iter().for_each(|part| self.gather(part, found)),
+            leaf => found.extend(self.leaf(leaf)),
+        }
+    }
+
+    /// What a single test found; empty when it fails.
+    fn leaf(&mut self, matches: &Match) -> Vec<Reason> {
+        let document = self.document;
+        match matches {
+            Match::Word(Word::Has, Test::Equals(name)) => {
+                document.has().filter(|has| has.to_lowercase() == *name).map(|has| reason(has, "")).collect()
+            }
+            Match::Word(word, test) => {
+                let regex = test.regex();
+                let values = document.words.iter().filter(|(column, _)| column == word);
+                let passing = values.filter(|(_, value)| test.passes(&value.to_lowercase(), regex.as_ref()));
+                passing.map(|(column, value)| reason(column.name(), value)).collect()
+            }
+            Match::Exact(word, wanted) => {
+                let values = document.words.iter().filter(|(column, value)| column == word && value == wanted);
+                values.map(|(column, value)| reason(column.name(), value)).collect()
+            }
+            Match::Number(number, from, to) => {
+                let values = document.numbers.iter().filter(|(column, value)| {
+                    column == number
+                        && from.is_none_or(|from| *value >= from)
+                        && to.is_none_or(|to| *value <= to)
+                });
+                values.map(|(column, value)| reason(column.name(), &value.to_string())).collect()
+            }
+            Match::Content(wanted) => self.text("content", wanted),
+            Match::Message(wanted) => self.text("message", wanted),
+            Match::Bare(word) => {
+                let whole = document.anything().filter(|(_, value)| value.to_lowercase().contains(word.as_str()));
+                let mut found: Vec<_> = whole.map(|(column, value)| reason(column.name(), value)).collect();
+                let wanted: Vec<String> = chunks(word).collect();
+                found.extend(self.text("message", &wanted));
+                if found.is_empty() {
+                    found.extend(self.text("content", &wanted));
+                }
+                found
+            }
+            Match::BareRegex(pattern) => {
+                let Some(regex) = compile(pattern) else { return Vec::new() };
+                let whole = document.anything().filter(|(_, value)| regex.is_match(&value.to_lowercase()));
+                let mut found: Vec<_> = whole.map(|(column, value)| reason(column.name(), value)).collect();
+                if found.is_empty() {
+                    let inside = self.content().iter().find(|term| regex.is_match(term));
+                    found.extend(inside.map(|term| reason("content", term)));
+                }
+                found
+            }
+            Match::Fuzzy(word, distance) => {
+                let near = self.content().iter().find(|term| begins_near(term, word, (*distance).min(2)));
+                near.map(|term| reason("content", term)).into_iter().collect()
+            }
+            Match::Clusters(names) => {
+                let values = document.words.iter().filter(|(column, value)| *column == Word::Cluster && names.contains(value));
+                values.map(|(column, value)| reason(column.name(), value)).collect()
+            }
+            Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => Vec::new(),
+        }
+    }
+
+    fn content(&mut self) -> &BTreeSet<String> {
+        let document = self.document;
+        self.content.get_or_insert_with(|| all_terms(&document.content))
+    }
+
+    fn text(&mut self, field: &str, wanted: &[String]) -> Vec<Reason> {
+        let document = self.document;
+        let all = match field {
+            "message" => self.message.get_or_insert_with(|| all_terms(&document.message)),
+            _ => self.content.get_or_insert_with(|| all_terms(&document.content)),
+        };
+        let mut found = Vec::new();
+        for chunk in wanted {
+            match all.range(chunk.clone()..).next().filter(|term| term.starts_with(chunk.as_str())) {
+                Some(_) if field == "message" => found.push(reason(field, &document.message)),
+                Some(term) => found.push(reason(field, term)),
+                None => return Vec::new(),
+            }
+        }
+        found
+    }
+}
+
+fn all_terms(text: &str) -> BTreeSet<String> {
+    chunks(text).flat_map(|chunk| terms(&chunk)).collect()
+}
+
+fn reason(field: &str, value: &str) -> Reason {
+    let mut end = value.len().min(MAX_VALUE);
+    while !value.is_char_boundary(end) {
+        end -= 1;
+    }
+    Reason { field: field.to_owned(), value: value[..end].to_owned() }
+}
+
+/// Whether some beginning of `term` is within `distance` edits (swaps count as one) of `word`.
+fn begins_near(term: &str, word: &str, distance: u8) -> bool {
+    let word: Vec<char> = word.chars().collect();
+    let most = word.len() + distance as usize;
+    let term: Vec<char> = term.chars().take(most).collect();
+    let mut rows: Vec<Vec<usize>> = vec![(0..=word.len()).collect()];
+    let near = |row: &[usize]| row.last().is_some_and(|last| *last <= distance as usize);
+    if near(&rows[0]) {
+        return true;
+    }
+    for (i, c) in term.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, w) in word.iter().enumerate() {
+            let mut best = (rows[i][j + 1] + 1).min(row[j] + 1).min(rows[i][j] + usize::from(c != w));
+            if i > 0 && j > 0 && *c == word[j - 1] && term[i - 1] == *w {
+                best = best.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(best);
+        }
+        if near(&row) {
+            return true;
+        }
+        rows.push(row);
+    }
+    false
+}

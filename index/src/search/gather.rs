@@ -1,0 +1,325 @@
+//! One pass over the matching documents: rights, the best hits, the total and the facets.
+//!
+//! Rights come first (invariant I9): a document the caller may not read is not counted anywhere. They are decided once
+//! per distinct (cluster, resource, namespace) of a segment, not per document.
+
+use super::SortBy;
+use crate::rights::{CallerRights, Verdict};
+use crate::text::columns::{Facet, Number, SCOPE_SEPARATOR};
+use crowsnest_api::names::ClusterName;
+use parking_lot::Mutex;
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+use tantivy::collector::{Collector, SegmentCollector};
+use tantivy::columnar::{Column, StrColumn};
+use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader};
+
+/// What to gather.
+pub struct Gather {
+    pub rights: Arc<Mutex<CallerRights>>,
+    pub sort: SortBy,
+    pub descending: bool,
+    /// Hits to keep, skipped ones included.
+    pub keep: usize,
+    pub facets: Vec<Facet>,
+    pub deadline: Instant,
+}
+
+/// What was gathered, from a segment or from all.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// Best first.
+    pub hits: Vec<Ranked>,
+    pub total: u64,
+    pub facets: Vec<HashMap<String, u64>>,
+    /// Given up at the deadline: totals are at least what they say.
+    pub incomplete: bool,
+}
+
+/// A hit with what it was ranked by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranked {
+    pub id: u64,
+    pub score: f32,
+    pub key: Key,
+    pub name: String,
+}
+
+/// Missing values come last, whatever the direction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Key {
+    Score,
+    Number(Option<i64>),
+    Text(Option<String>),
+}
+
+impl Collector for Gather {
+    type Fruit = Gathered;
+    type Child = SegmentGather;
+
+    fn for_segment(&self, _: SegmentOrdinal, segment: &SegmentReader) -> tantivy::Result<SegmentGather> {
+        let fast = segment.fast_fields();
+        let text = |facet: Facet| fast.str(facet.column());
+        let unlimited = self.rights.lock().is_unlimited();
+        let scope = if unlimited { None } else { text(Facet::Scope)? };
+        let scopes = scope.as_ref().map_or(0, |column| column.num_terms());
+        let sort = match self.sort {
+            SortBy::Relevance => SortColumn::Score,
+            SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
+            SortBy::Text(facet) => SortColumn::Text(text(facet)?),
+        };
+        let facets = self.facets.iter().map(|facet| {
+            let column = text(*facet)?;
+            let counts = vec![0; column.as_ref().map_or(0, |column| column.num_terms())];
+            Ok((column, counts))
+        });
+        Ok(SegmentGather {
+            rights: Arc::clone(&self.rights),
+            unlimited,
+            scope,
+            verdicts: vec![None; scopes],
+            ids: fast.u64("id")?,
+            names: text(Facet::Name)?,
+            sort,
+            descending: self.descending,
+            keep: self.keep,
+            best: BinaryHeap::new(),
+            facets: facets.collect::<tantivy::Result<_>>()?,
+            total: 0,
+            deadline: self.deadline,
+            incomplete: false,
+        })
+    }
+
+    fn requires_scoring(&self) -> bool {
+        self.sort == SortBy::Relevance
+    }
+
+    fn merge_fruits(&self, segments: Vec<tantivy::Result<Gathered>>) -> tantivy::Result<Gathered> {
+        let mut all = Gathered { facets: vec![HashMap::new(); self.facets.len()], ..Gathered::default() };
+        for segment in segments {
+            let segment = segment?;
+            all.total += segment.total;
+            all.incomplete |= segment.incomplete;
+            all.hits.extend(segment.hits);
+            for (into, from) in all.facets.iter_mut().zip(segment.facets) {
+                from.into_iter().for_each(|(value, count)| *into.entry(value).or_default() += count);
+            }
+        }
+        all.hits.sort_by(|a, b| compare(a, b, self.descending));
+        all.hits.truncate(self.keep);
+        Ok(all)
+    }
+}
+
+fn compare(a: &Ranked, b: &Ranked, descending: bool) -> Ordering {
+    fn last<T: Ord>(a: &Option<T>, b: &Option<T>, descending: bool) -> Ordering {
+        match (a, b) {
+            (Some(a), Some(b)) if descending => b.cmp(a),
+            (Some(a), Some(b)) => a.cmp(b),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => Ordering::Equal,
+        }
+    }
+    let by_key = match (&a.key, &b.key) {
+        (Key::Number(a), Key::Number(b)) => last(a, b, descending),
+        (Key::Text(a), Key::Text(b)) => last(a, b, descending),
+        _ => b.score.total_cmp(&a.score),
+    };
+    by_key.then_with(|| a.name.cmp(&b.name)).then_with(|| a.id.cmp(&b.id))
+}
+
+enum SortColumn {
+    Score,
+    Number(Column<i64>),
+    Text(Option<StrColumn>),
+}
+
+/// A candidate inside a segment; smaller is better, so the heap's top is the worst kept.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    rank: (bool, u64),
+    name: u64,
+    id: u64,
+    doc: DocId,
+    score: u32,
+}
+
+/// Gathers one segment.
+pub struct SegmentGather {
+    rights: Arc<Mutex<CallerRights>>,
+    unlimited: bool,
+    scope: Option<StrColumn>,
+    verdicts: Vec<Option<Decided>>,
+    ids: Column<u64>,
+    names: Option<StrColumn>,
+    sort: SortColumn,
+    descending: bool,
+    keep: usize,
+    best: BinaryHeap<Candidate>,
+    facets: Vec<(Option<StrColumn>, Vec<u64>)>,
+    total: u64,
+    deadline: Instant,
+    incomplete: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Decided {
+    Yes,
+    No,
+    Named(Arc<BTreeSet<String>>),
+}
+
+/// Floats in the order of their values, as integers.
+fn ordered(value: f32) -> u32 {
+    let bits = value.to_bits();
+    if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }
+}
+
+fn unordered(bits: u32) -> f32 {
+    f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
+}
+
+fn text_of(column: &StrColumn, ordinal: u64) -> String {
+    let mut text = String::new();
+    match column.ord_to_str(ordinal, &mut text) {
+        Ok(true) => text,
+        Ok(false) | Err(_) => String::new(),
+    }
+}
+
+fn first(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
+    column.and_then(|column| column.ords().first(doc))
+}
+
+impl SegmentGather {
+    fn may_read(&mut self, doc: DocId) -> bool {
+        if self.unlimited {
+            return true;
+        }
+        let Some((scope, ordinal)) = self.scope.as_ref().and_then(|scope| Some((scope, scope.ords().first(doc)?))) else {
+            return false;
+        };
+        let at = ordinal as usize;
+        if at >= self.verdicts.len() {
+            return false;
+        }
+        let decided = match &self.verdicts[at] {
+            Some(decided) => decided.clone(),
+            None => {
+                let decided = decide(&mut self.rights.lock(), &text_of(scope, ordinal));
+                self.verdicts[at] = Some(decided.clone());
+                decided
+            }
+        };
+        match decided {
+            Decided::Yes => true,
+            Decided::No => false,
+            Decided::Named(names) => {
+                let name = self.names.as_ref().and_then(|column| Some(text_of(column, first(Some(column), doc)?)));
+                name.is_some_and(|name| names.contains(&name))
+            }
+        }
+    }
+
+    fn rank(&self, doc: DocId, score: Score) -> (bool, u64) {
+        let directed = |value: u64| if self.descending { !value } else { value };
+        match &self.sort {
+            // Best first is descending.
+            SortColumn::Score => (false, u64::from(!ordered(score))),
+            SortColumn::Number(column) => match column.first(doc) {
+                Some(value) => (false, directed((value as u64) ^ (1 << 63))),
+                None => (true, 0),
+            },
+            SortColumn::Text(column) => match first(column.as_ref(), doc) {
+                Some(ordinal) => (false, directed(ordinal)),
+                None => (true, 0),
+            },
+        }
+    }
+}
+
+fn decide(rights: &mut CallerRights, scope: &str) -> Decided {
+    let mut parts = scope.split(SCOPE_SEPARATOR);
+    let (Some(cluster), Some(resource), Some(namespace)) = (parts.next(), parts.next(), parts.next()) else {
+        return Decided::No;
+    };
+    let (Ok(cluster), Some((group, resource))) = (ClusterName::parse(cluster), resource.split_once('/')) else {
+        return Decided::No;
+    };
+    match rights.verdict(&cluster, group, resource, namespace) {
+        Verdict::All => Decided::Yes,
+        Verdict::Nothing => Decided::No,
+        Verdict::Named(names) => Decided::Named(Arc::new(names)),
+    }
+}
+
+impl SegmentCollector for SegmentGather {
+    type Fruit = tantivy::Result<Gathered>;
+
+    fn collect(&mut self, doc: DocId, score: Score) {
+        if self.incomplete || !self.may_read(doc) {
+            return;
+        }
+        self.total += 1;
+        if self.total.is_multiple_of(4096) && Instant::now() > self.deadline {
+            self.incomplete = true;
+        }
+        for (column, counts) in &mut self.facets {
+            let Some(column) = column else { continue };
+            for ordinal in column.term_ords(doc) {
+                if let Some(count) = counts.get_mut(ordinal as usize) {
+                    *count += 1;
+                }
+            }
+        }
+        let Some(id) = self.ids.first(doc) else { return };
+        if self.keep == 0 {
+            return;
+        }
+        let name = first(self.names.as_ref(), doc).unwrap_or(u64::MAX);
+        let candidate = Candidate { rank: self.rank(doc, score), name, id, doc, score: ordered(score) };
+        if self.best.len() < self.keep {
+            self.best.push(candidate);
+        } else if self.best.peek().is_some_and(|worst| candidate < *worst) {
+            self.best.pop();
+            self.best.push(candidate);
+        }
+    }
+
+    fn harvest(self) -> Self::Fruit {
+        let Self { best, sort, names, facets, total, incomplete, .. } = self;
+        let name_of = |doc: DocId| names.as_ref().and_then(|column| Some(text_of(column, first(Some(column), doc)?)));
+        let hits = best.into_iter().map(|candidate| Ranked {
+            id: candidate.id,
+            score: unordered(candidate.score),
+            name: name_of(candidate.doc).unwrap_or_default(),
+            key: match &sort {
+                SortColumn::Score => Key::Score,
+                SortColumn::Number(column) => Key::Number(column.first(candidate.doc)),
+                SortColumn::Text(column) => Key::Text(
+                    first(column.as_ref(), candidate.doc).and_then(|ordinal| Some(text_of(column.as_ref()?, ordinal))),
+                ),
+            },
+        });
+        let hits = hits.collect();
+        let facets = facets.into_iter().map(|(column, counts)| {
+            let Some(column) = column else { return HashMap::new() };
+            let counted = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
+            counted.map(|(ordinal, count)| (text_of(&column, ordinal as u64), count)).collect()
+        });
+        Ok(Gathered { hits, total, facets: facets.collect(), incomplete })
+    }
+}
+
+/// Numbers hits can be sorted by.
+pub fn number_named(field: &str) -> Option<Number> {
+    let name = match field {
+        "age" | "created" => "created",
+        other => other,
+    };
+    Number::ALL.iter().copied().find(|number| number.name() == name)
+}

@@ -1,0 +1,304 @@
+//! What search knows of one object: made from its record and body, written to tantivy, and evaluated directly to say
+//! why a hit matched.
+
+use super::columns::{Columns, Facet, Number, SCOPE_SEPARATOR, Word};
+use crate::Object;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use tantivy::TantivyDocument;
+
+/// Manifest text beyond this is not indexed.
+const MAX_CONTENT: usize = 256 << 10;
+/// Annotation values beyond this are no words.
+const MAX_ANNOTATION: usize = 256;
+
+/// One object as search sees it.
+#[derive(Debug, Clone, Default)]
+pub struct Document {
+    pub id: u64,
+    /// As they are, not lower case.
+    pub words: Vec<(Word, String)>,
+    pub numbers: Vec<(Number, i64)>,
+    pub facets: Vec<(Facet, String)>,
+    pub content: String,
+    pub message: String,
+}
+
+impl Document {
+    pub fn of(object: &Object) -> Self {
+        let record = &object.record;
+        let printed = &record.printed;
+        let mut document = Self { id: record.id, ..Self::default() };
+        let gvr = record.key.resource();
+        let (namespace, name) = (&*record.key.namespace, &*record.key.name);
+        document.word(Word::Kind, &record.kind);
+        document.word(Word::Group, &gvr.group);
+        document.word(Word::ApiVersion, &gvr.api_version());
+        document.word(Word::Name, name);
+        document.word(Word::Namespace, namespace);
+        document.word(Word::Uid, &record.uid);
+        document.word(Word::Cluster, record.key.cluster().as_str());
+        for owner in &record.owners {
+            document.word(Word::Owner, &format!("{}/{}", owner.kind, owner.name));
+        }
+        let options = [
+            (Word::Node, &printed.node),
+            (Word::Status, &printed.status),
+            (Word::Phase, &printed.phase),
+            (Word::Type, &printed.type_),
+        ];
+        for (word, value) in options {
+            document.word(word, value.as_deref().unwrap_or_default());
+        }
+        printed.ips.iter().for_each(|ip| document.word(Word::Ip, ip));
+        printed.reasons.iter().for_each(|reason| document.word(Word::Reason, reason));
+        for (type_, status) in &printed.conditions {
+            document.word(Word::Condition, &format!("{type_}={status}"));
+        }
+        printed.images.iter().for_each(|image| document.image(image));
+        printed.uses.iter().for_each(|uses| document.word(Word::Uses, uses));
+        if let Some(about) = &printed.about {
+            document.word(Word::About, &format!("{}/{}", about.kind, about.name));
+            document.word(Word::About, &format!("{}/{}/{}", about.kind, about.namespace, about.name));
+            document.facets.push((Facet::AboutUid, about.uid.clone()));
+        }
+        for (key, value) in &record.labels {
+            document.word(Word::Label, &format!("{key}={value}"));
+            document.word(Word::LabelKey, key);
+        }
+        document.annotations(&object.body);
+        states(object).into_iter().for_each(|state| document.word(Word::Is, state));
+        document.message = printed.message.clone().unwrap_or_default();
+        document.content = content(&object.body);
+        document.numbers(object);
+        let group_resource = format!("{}/{}", gvr.group, gvr.resource);
+        let scope = [record.key.cluster().as_str(), &group_resource, namespace].join(&SCOPE_SEPARATOR.to_string());
+        document.facets.push((Facet::Scope, scope));
+        document
+    }
+
+    fn word(&mut self, word: Word, value: &str) {
+        if value.is_empty() {
+            return;
+        }
+        self.words.push((word, value.to_owned()));
+        let facet = match word {
+            Word::Cluster => Facet::Cluster,
+            Word::Kind => Facet::Kind,
+            Word::Namespace => Facet::Namespace,
+            Word::Status => Facet::Status,
+            Word::Node => Facet::Node,
+            Word::Reason => Facet::Reason,
+            Word::Image => Facet::Image,
+            Word::Type => Facet::Type,
+            Word::LabelKey => Facet::LabelKey,
+            Word::Name => Facet::Name,
+            _ => return,
+        };
+        self.facets.push((facet, value.to_owned()));
+    }
+
+    fn image(&mut self, image: &str) {
+        self.word(Word::Image, image);
+        let (name, digest) = match image.split_once('@') {
+            Some((name, digest)) => (name, Some(digest)),
+            None => (image, None),
+        };
+        self.word(Word::Digest, digest.unwrap_or_default());
+        let last = name.rsplit('/').next().unwrap_or(name);
+        match last.split_once(':') {
+            Some((_, tag)) => self.word(Word::ImageTag, tag),
+            // What a runtime pulls when nothing is said.
+            None if digest.is_none() => self.word(Word::ImageTag, "latest"),
+            None => {}
+        }
+    }
+
+    fn annotations(&mut self, body: &[u8]) {
+        #[derive(Deserialize)]
+        struct Body<'a> {
+            #[serde(borrow, default)]
+            metadata: Metadata<'a>,
+        }
+        #[derive(Deserialize, Default)]
+        struct Metadata<'a> {
+            #[serde(borrow, default)]
+            annotations: Option<BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>>,
+        }
+        let Ok(body) = serde_json::from_slice::<Body<'_>>(body) else { return };
+        for (key, value) in body.metadata.annotations.unwrap_or_default() {
+            self.word(Word::AnnotationKey, &key);
+            let value = value.unwrap_or_default();
+            if value.len() <= MAX_ANNOTATION {
+                self.word(Word::Annotation, &format!("{key}={value}"));
+            }
+        }
+    }
+
+    fn numbers(&mut self, object: &Object) {
+        let printed = &object.record.printed;
+        let all = [
+            (Number::Restarts, printed.restarts),
+            (Number::Replicas, printed.desired.filter(|_| &*object.record.kind != "Pod")),
+            (Number::Ready, printed.ready),
+            (Number::Count, printed.count),
+            (Number::Created, object.record.created),
+            (Number::Changed, Some(object.record.changed_at / 1000)),
+            (Number::LastSeen, printed.last_seen),
+            (Number::CpuRequest, printed.cpu_request),
+            (Number::CpuLimit, printed.cpu_limit),
+            (Number::MemoryRequest, printed.memory_request),
+            (Number::MemoryLimit, printed.memory_limit),
+        ];
+        self.numbers.extend(all.into_iter().filter_map(|(number, value)| Some((number, value?))));
+        self.numbers.extend(printed.exit_codes.iter().map(|code| (Number::Exit, *code)));
+    }
+
+    /// What a bare word is looked up in by substring.
+    pub fn anything(&self) -> impl Iterator<Item = (Word, &str)> {
+        let in_anything = |word: &Word| {
+            !matches!(word, Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is)
+        };
+        self.words.iter().filter(move |(word, _)| in_anything(word)).map(|(word, value)| (*word, value.as_str()))
+    }
+
+    /// Columns `field:*` finds the object by.
+    pub fn has(&self) -> impl Iterator<Item = &'static str> {
+        let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
+        has.extend(self.numbers.iter().map(|(number, _)| number.name()));
+        has.sort_unstable();
+        has.dedup();
+        has.into_iter()
+    }
+
+    /// The document tantivy stores.
+    pub fn to_tantivy(&self, columns: &Columns) -> TantivyDocument {
+        let mut document = TantivyDocument::new();
+        document.add_u64(columns.id, self.id);
+        for (word, value) in &self.words {
+            document.add_text(columns.word(*word), value);
+            document.add_text(columns.word(Word::Exact), format!("{}={value}", word.name()));
+        }
+        self.anything().for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
+        self.has().for_each(|name| document.add_text(columns.word(Word::Has), name));
+        self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
+        self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
+        document.add_text(columns.content, &self.content);
+        document.add_text(columns.message, &self.message);
+        document
+    }
+}
+
+/// The states `is:` asks for that an object carries itself.
+fn states(object: &Object) -> Vec<&'static str> {
+    let record = &object.record;
+    let printed = &record.printed;
+    let mut states = Vec::new();
+    if record.deleting.is_some() {
+        states.push("terminating");
+    }
+    if record.labels.get("karmada.io/managed").is_some_and(|value| value == "true") {
+        states.push("managed");
+    }
+    let status = printed.status.as_deref().unwrap_or_default();
+    if status == "Suspended" {
+        states.push("suspended");
+    }
+    let short = matches!((printed.ready, printed.desired), (Some(ready), Some(desired)) if ready < desired);
+    let unhealthy = match &*record.kind {
+        "Pod" => !matches!(status, "Completed" | "Succeeded") && (short || status != "Running"),
+        "Job" => status == "Failed",
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => short,
+        "Node" => !status.starts_with("Ready"),
+        "Event" => false,
+        _ => status.starts_with("Not") || matches!(status, "Failed" | "Error" | "Lost"),
+    };
+    if unhealthy && record.deleting.is_none() {
+        states.push("unhealthy");
+    }
+    states
+}
+
+/// Keys and values of the manifest, one a line.
+fn content(body: &[u8]) -> String {
+    let mut text = String::with_capacity((body.len() / 2).min(MAX_CONTENT));
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    // What was read before a fault is still worth finding.
+    if let Err(error) = (Walk { text: &mut text }).deserialize(&mut reader) {
+        tracing::debug!(%error, "a stored body is not JSON");
+    }
+    text
+}
+
+/// Walks JSON and keeps its words, without building a tree.
+struct Walk<'t> {
+    text: &'t mut String,
+}
+
+impl Walk<'_> {
+    fn push(&mut self, word: &str) {
+        if self.text.len() + word.len() < MAX_CONTENT {
+            self.text.push_str(word);
+            self.text.push('\n');
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E>(mut self, word: &str) -> Result<(), E> {
+        self.push(word);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(mut self, number: i64) -> Result<(), E> {
+        self.push(&number.to_string());
+        Ok(())
+    }
+
+    fn visit_u64<E>(mut self, number: u64) -> Result<(), E> {
+        self.push(&number.to_string());
+        Ok(())
+    }
+
+    fn visit_f64<E>(mut self, number: f64) -> Result<(), E> {
+        self.push(&number.to_string());
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while seq.next_element_seed(Walk { text: self.text })?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_key_seed(Walk { text: self.text })?.is_some() {
+            map.next_value_seed(Walk { text: self.text })?;
+        }
+        Ok(())
+    }
+}

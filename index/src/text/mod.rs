@@ -1,0 +1,111 @@
+//! The text index: follows the store, answers searches, can always be rebuilt (invariant I3).
+//!
+//! Written by one long-lived tantivy writer that follows the tail (or the store, when it fell behind) and commits in
+//! batches with the seq it reached as payload. Read by [`crate::search`].
+
+pub mod columns;
+pub mod document;
+pub mod follower;
+pub mod tokens;
+
+use crate::{Error, IndexOptions};
+use columns::Columns;
+use std::path::Path;
+use std::sync::Arc;
+use tantivy::directory::MmapDirectory;
+use tantivy::indexer::LogMergePolicy;
+use tantivy::{Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy};
+
+/// Changes with the schema or the tokens: an index of another version is rebuilt.
+const VERSION: u32 = 1;
+
+/// The opened index with its reader.
+pub struct TextIndex {
+    pub columns: Columns,
+    pub reader: IndexReader,
+    index: TantivyIndex,
+}
+
+impl std::fmt::Debug for TextIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TextIndex")
+    }
+}
+
+/// What a commit carries: whose changes, up to where.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Payload {
+    pub version: u32,
+    /// Of the store.
+    pub identity: String,
+    pub seq: u64,
+}
+
+impl TextIndex {
+    /// Opens the index in `<data_dir>/text`, starting over when it belongs to another store or version, or stopped
+    /// before deletions the store no longer tells (`pruned`).
+    pub fn open(options: &IndexOptions, identity: &str, pruned: u64) -> Result<(Arc<Self>, Payload), Error> {
+        let path = options.data_dir.join("text");
+        let fresh = Payload { version: VERSION, identity: identity.to_owned(), seq: 0 };
+        if let Some((index, payload)) = Self::existing(&path)?
+            && payload.version == VERSION
+            && payload.identity == identity
+            && payload.seq >= pruned
+        {
+            return Ok((Arc::new(Self::with(index)?), payload));
+        }
+        if path.exists() {
+            tracing::info!(path = %path.display(), "the text index is rebuilt from the store");
+            std::fs::remove_dir_all(&path)
+                .map_err(|source| Error::Io { path: path.display().to_string(), source })?;
+        }
+        std::fs::create_dir_all(&path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
+        let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e.into()))?;
+        let settings = IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
+        let index = TantivyIndex::create(directory, Columns::schema(), settings)
+            .map_err(|e| Error::text("cannot be created", e))?;
+        Ok((Arc::new(Self::with(index)?), fresh))
+    }
+
+    /// In memory, for tests.
+    pub fn in_memory() -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self::with(TantivyIndex::create_in_ram(Columns::schema()))?))
+    }
+
+    fn existing(path: &Path) -> Result<Option<(TantivyIndex, Payload)>, Error> {
+        if !path.join("meta.json").exists() {
+            return Ok(None);
+        }
+        // Damage is no reason to stop: everything in it can be made again.
+        let Ok(index) = TantivyIndex::open_in_dir(path) else { return Ok(None) };
+        let Ok(meta) = index.load_metas() else { return Ok(None) };
+        let payload = meta.payload.and_then(|payload| serde_json::from_str(&payload).ok());
+        Ok(payload.map(|payload| (index, payload)))
+    }
+
+    fn with(index: TantivyIndex) -> Result<Self, Error> {
+        tokens::register(index.tokenizers());
+        let reader = index
+            .reader_builder()
+            .reload_policy(ReloadPolicy::Manual)
+            .try_into()
+            .map_err(|e| Error::text("cannot be read", e))?;
+        let columns = Columns::of(&index.schema()).map_err(|e| Error::text("has another schema", e))?;
+        Ok(Self { columns, reader, index })
+    }
+
+    /// The one writer.
+    pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
+        let writer = self
+            .index
+            .writer_with_num_threads(1, heap_bytes.max(15_000_000))
+            .map_err(|e| Error::text("cannot be written: is another process using it?", e))?;
+        let mut policy = LogMergePolicy::default();
+        policy.set_min_num_segments(6);
+        policy.set_min_layer_size(5_000);
+        // Every update is a delete and an add: without this, segments of deleted documents stay for ever.
+        policy.set_del_docs_ratio_before_merge(0.2);
+        writer.set_merge_policy(Box::new(policy));
+        Ok(writer)
+    }
+}
