@@ -3,12 +3,12 @@
 use crate::collect::{Shared, Supervisor};
 use crate::metrics::Metrics;
 use crate::rights::{self, Rights};
-use crate::text::TextIndex;
-use crate::text::follower::TextFollower;
 use crate::store::codec::Codec;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Scan, Store, StoreSize};
 use crate::tail::{Follower, Tail};
+use crate::text::TextIndex;
+use crate::text::follower::TextFollower;
 use crate::writer::{States, Writer, WriterHandle};
 use crate::{CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};

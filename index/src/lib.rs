@@ -6,6 +6,8 @@
 
 mod collect;
 pub mod error;
+#[cfg(test)]
+mod fixtures;
 mod index;
 pub mod ingest;
 pub mod metrics;

@@ -159,6 +159,3 @@ async fn everything(shared: &Shared, key: &CollectionKey) -> Result<Vec<Object>,
         }
     }
 }
-
-
-

@@ -195,7 +195,9 @@ mod tests {
         rules.bindings.insert(key("ops", "robot"), binding("ClusterRole", "view", robot));
         let group = json!([{"kind": "Group", "name": "admins"}]);
         rules.bindings.insert(key("", "admins"), binding("ClusterRole", "admin", group));
-        rules.bindings.insert(key("", "dangling"), binding("ClusterRole", "gone", json!([{"kind": "User", "name": "ann"}])));
+        rules
+            .bindings
+            .insert(key("", "dangling"), binding("ClusterRole", "gone", json!([{"kind": "User", "name": "ann"}])));
         rules
     }
 

@@ -1,8 +1,8 @@
 //! What a search must say about the clusters: their facts for planning, and which of them the answer misses.
 
 use super::plan::ClusterFacts;
-use crate::{CollectionKey, CollectionState, Index};
 use crate::rights::{Caller, rbac_resources};
+use crate::{CollectionKey, CollectionState, Index};
 use crowsnest_api::names::ClusterName;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -30,15 +30,10 @@ fn by_cluster(index: &Index) -> BTreeMap<ClusterName, Vec<(CollectionKey, Collec
 
 pub(super) fn facts(index: &Index) -> Vec<ClusterFacts> {
     let states = by_cluster(index);
-    let stale = |name: &ClusterName| {
-        states.get(name).is_none_or(|all| all.iter().any(|(_, state)| !state.is_fresh()))
-    };
+    let stale = |name: &ClusterName| states.get(name).is_none_or(|all| all.iter().any(|(_, state)| !state.is_fresh()));
     let control_plane = ClusterName::control_plane();
-    let mut facts = vec![ClusterFacts {
-        name: control_plane.to_string(),
-        stale: stale(&control_plane),
-        ..ClusterFacts::default()
-    }];
+    let mut facts =
+        vec![ClusterFacts { name: control_plane.to_string(), stale: stale(&control_plane), ..ClusterFacts::default() }];
     for member in index.fleet().members() {
         let spec = member.spec();
         let zone = (!spec.zone.is_empty()).then(|| spec.zone.clone());

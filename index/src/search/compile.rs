@@ -5,8 +5,8 @@ use crate::text::columns::{Columns, Number, Word};
 use std::ops::Bound;
 use tantivy::Term;
 use tantivy::query::{
-    AllQuery, BooleanQuery, ConstScoreQuery, EmptyQuery, FuzzyTermQuery, Occur, Query, RangeQuery, RegexQuery, TermQuery,
-    TermSetQuery,
+    AllQuery, BooleanQuery, ConstScoreQuery, EmptyQuery, FuzzyTermQuery, Occur, Query, RangeQuery, RegexQuery,
+    TermQuery, TermSetQuery,
 };
 use tantivy::schema::{Field, IndexRecordOption};
 

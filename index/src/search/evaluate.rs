@@ -77,9 +77,7 @@ impl<'d> Evaluated<'d> {
             }
             Match::Number(number, from, to) => {
                 let values = document.numbers.iter().filter(|(column, value)| {
-                    column == number
-                        && from.is_none_or(|from| *value >= from)
-                        && to.is_none_or(|to| *value <= to)
+                    column == number && from.is_none_or(|from| *value >= from) && to.is_none_or(|to| *value <= to)
                 });
                 values.map(|(column, value)| reason(column.name(), &value.to_string())).collect()
             }
@@ -110,7 +108,8 @@ impl<'d> Evaluated<'d> {
                 near.map(|term| reason("content", term)).into_iter().collect()
             }
             Match::Clusters(names) => {
-                let values = document.words.iter().filter(|(column, value)| *column == Word::Cluster && names.contains(value));
+                let values =
+                    document.words.iter().filter(|(column, value)| *column == Word::Cluster && names.contains(value));
                 values.map(|(column, value)| reason(column.name(), value)).collect()
             }
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => Vec::new(),

@@ -200,7 +200,8 @@ impl SegmentGather {
         if self.unlimited {
             return true;
         }
-        let Some((scope, ordinal)) = self.scope.as_ref().and_then(|scope| Some((scope, scope.ords().first(doc)?))) else {
+        let Some((scope, ordinal)) = self.scope.as_ref().and_then(|scope| Some((scope, scope.ords().first(doc)?)))
+        else {
             return false;
         };
         let at = ordinal as usize;

@@ -9,6 +9,8 @@ pub mod compile;
 pub mod evaluate;
 pub mod gather;
 pub mod plan;
+#[cfg(test)]
+mod tests;
 
 pub use clusters::Skipped;
 pub use evaluate::Reason;
@@ -203,7 +205,11 @@ impl Index {
             ("scope:", query.output.scope.is_some()),
         ] {
             if used {
-                remarks.push(Remark { start: 0, end: 0, message: format!("{what} is not served yet; it was left out") });
+                remarks.push(Remark {
+                    start: 0,
+                    end: 0,
+                    message: format!("{what} is not served yet; it was left out"),
+                });
             }
         }
         let limit = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_WINDOW);
@@ -316,14 +322,11 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         Ok((gathered, refused, close))
     })
     .await?;
-    let refused = refused.into_iter().map(|pattern| Remark { start: 0, end: 0, message: format!("cannot match {pattern}") });
+    let refused =
+        refused.into_iter().map(|pattern| Remark { start: 0, end: 0, message: format!("cannot match {pattern}") });
     planned.remarks.extend(refused);
     let facets = facet_counts(&request.facets, &gathered);
-    let events = [
-        SearchEvent::Remarks(planned.remarks),
-        SearchEvent::Skipped(skipped),
-        SearchEvent::Facets(facets),
-    ];
+    let events = [SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), SearchEvent::Facets(facets)];
     let hits = gathered.hits.iter().skip(planned.offset).map(|hit| (hit.id, hit.score)).collect();
     let summary = Summary {
         total: gathered.total,

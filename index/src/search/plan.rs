@@ -4,8 +4,8 @@
 //! yet are left out with a notice instead of blanking the answer.
 
 use crate::query::{
-    Compare, Expr, Field, FieldKind, KnownField, LabelMatch, LabelOp, Literal, Moment, Notice, Pattern, Scalar, Span, Term,
-    TermKind, Value,
+    Compare, Expr, Field, FieldKind, KnownField, LabelMatch, LabelOp, Literal, Moment, Notice, Pattern, Scalar, Span,
+    Term, TermKind, Value,
 };
 use crate::text::columns::{Number, Word};
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,7 +131,9 @@ fn unanchored(source: &str) -> String {
 /// The regex a label's key or value must match, as part of `key=value`.
 fn piece(pattern: &Pattern, any: &str) -> String {
     match pattern {
-        Pattern::Word(word) | Pattern::Phrase(word) | Pattern::Fuzzy { word, .. } => regex::escape(&word.to_lowercase()),
+        Pattern::Word(word) | Pattern::Phrase(word) | Pattern::Fuzzy { word, .. } => {
+            regex::escape(&word.to_lowercase())
+        }
         Pattern::Glob(glob) => glob_regex(glob, any),
         Pattern::Regex { source, .. } => format!("(?:{})", unanchored(source)),
     }
@@ -224,11 +226,14 @@ impl Planner<'_> {
         };
         match field.name {
             "kind" => Some(self.kind(pattern)),
-            "region" | "zone" | "provider" => Some(self.clusters_where(|cluster, test| match field.name {
-                "region" => test(&cluster.region),
-                "provider" => test(&cluster.provider),
-                _ => cluster.zones.iter().any(|zone| test(zone)),
-            }, pattern)),
+            "region" | "zone" | "provider" => Some(self.clusters_where(
+                |cluster, test| match field.name {
+                    "region" => test(&cluster.region),
+                    "provider" => test(&cluster.provider),
+                    _ => cluster.zones.iter().any(|zone| test(zone)),
+                },
+                pattern,
+            )),
             "is" => self.state(span, pattern),
             "content" => Some(text_match(pattern, Match::Content)),
             "message" => Some(text_match(pattern, Match::Message)),
@@ -298,7 +303,9 @@ impl Planner<'_> {
             _ => Word::Uses,
         };
         let (text, is_glob) = match pattern {
-            Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => (text.to_lowercase(), false),
+            Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => {
+                (text.to_lowercase(), false)
+            }
             Pattern::Glob(glob) => (glob.to_lowercase(), true),
             Pattern::Regex { source, .. } => return Match::Word(word, Test::Regex(unanchored(source))),
         };
@@ -497,7 +504,9 @@ fn condition(pattern: &Pattern) -> Match {
         Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Glob(text) | Pattern::Fuzzy { word: text, .. } => text,
         Pattern::Regex { source, .. } => return Match::Word(Word::Condition, Test::Regex(unanchored(source))),
     };
-    let part = |text: &str| if matches!(pattern, Pattern::Glob(_)) { glob_regex(text, ".") } else { regex::escape(&text.to_lowercase()) };
+    let part = |text: &str| {
+        if matches!(pattern, Pattern::Glob(_)) { glob_regex(text, ".") } else { regex::escape(&text.to_lowercase()) }
+    };
     let regex = match text.split_once('=') {
         Some((type_, status)) => format!("{}={}", part(type_), part(status)),
         None => format!("{}=.*", part(text)),
@@ -555,4 +564,3 @@ impl Test {
 pub fn compile(source: &str) -> Option<regex::Regex> {
     regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(1 << 20).build().ok()
 }
-

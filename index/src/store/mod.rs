@@ -6,6 +6,8 @@
 pub mod codec;
 mod rows;
 pub mod sqlite;
+#[cfg(test)]
+mod suite;
 
 use crate::Error;
 use crate::ingest::Draft;

@@ -56,8 +56,7 @@ impl TextIndex {
         }
         if path.exists() {
             tracing::info!(path = %path.display(), "the text index is rebuilt from the store");
-            std::fs::remove_dir_all(&path)
-                .map_err(|source| Error::Io { path: path.display().to_string(), source })?;
+            std::fs::remove_dir_all(&path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
         }
         std::fs::create_dir_all(&path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
         let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e.into()))?;

@@ -1,0 +1,55 @@
+//! Objects for tests and benchmarks, made through ingest as collectors make them.
+
+use crate::ingest::{Draft, Expected, read};
+use crate::record::{CollectionKey, Object, Record, RecordKey, Seq};
+use crowsnest_api::names::{ClusterName, Gvr};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+pub fn cluster(name: &str) -> ClusterName {
+    ClusterName::parse(name).expect("a cluster name")
+}
+
+/// Plural of the kinds used in tests.
+pub fn resource_of(object: &Value) -> Gvr {
+    let kind = object["kind"].as_str().unwrap_or("Pod");
+    let api_version = object["apiVersion"].as_str().unwrap_or("v1");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Gvr::new(group, version, &format!("{}s", kind.to_lowercase()))
+}
+
+pub fn draft(object: &Value) -> Draft {
+    let text = object.to_string();
+    let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
+    let gvr = resource_of(object);
+    let expected = Expected { group: &gvr.group, api_version: &gvr.api_version(), kind: "Pod" };
+    read(raw, expected, false).expect("an object")
+}
+
+/// The object as the store would give it back.
+pub fn stored(cluster_name: &str, id: u64, object: &Value) -> Object {
+    let draft = draft(object);
+    let key = RecordKey {
+        collection: CollectionKey::new(cluster(cluster_name), resource_of(object)),
+        namespace: draft.namespace.as_str().into(),
+        name: draft.name.as_str().into(),
+    };
+    let record = Record {
+        id,
+        key,
+        kind: draft.kind.as_str().into(),
+        uid: draft.uid,
+        resource_version: draft.resource_version,
+        generation: draft.generation,
+        created: draft.created,
+        deleting: draft.deleting,
+        labels: draft.labels,
+        owners: draft.owners,
+        printed: draft.printed,
+        redacted: draft.redacted,
+        seq: Seq(id),
+        changed_at: 1_790_000_000_000,
+    };
+    Object { record: Arc::new(record), body: draft.body }
+}

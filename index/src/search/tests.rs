@@ -1,0 +1,245 @@
+//! Queries against a small fleet: golden answers, and the engine held against direct evaluation.
+
+use super::evaluate::Evaluated;
+use super::gather::Gather;
+use super::plan::{ClusterFacts, World, plan};
+use super::{SortBy, run};
+use crate::fixtures::stored;
+use crate::query::{Limits, parse};
+use crate::rights::{Caller, Rights};
+use crate::text::TextIndex;
+use crate::text::columns::Facet;
+use crate::text::document::Document;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+/// 2026-09-21T13:33:20Z, as the records' `changed_at`.
+const NOW: i64 = 1_790_000_000;
+
+fn world() -> World {
+    let cluster = |name: &str, region: &str, env: &str| ClusterFacts {
+        name: name.into(),
+        region: region.into(),
+        zones: vec![format!("{region}-a")],
+        provider: "acme".into(),
+        labels: BTreeMap::from([("env".into(), env.into())]),
+        stale: name == "member2",
+    };
+    let kinds =
+        [("po", "pod"), ("pods", "pod"), ("pod", "pod"), ("deploy", "deployment"), ("ev", "event"), ("no", "node")];
+    World {
+        clusters: vec![cluster("member1", "eu-west", "prod"), cluster("member2", "us-east", "dev")],
+        kinds: kinds.map(|(name, kind)| (name.to_owned(), BTreeSet::from([kind.to_owned()]))).into(),
+        now: NOW,
+    }
+}
+
+fn fleet() -> Vec<(&'static str, Value)> {
+    let text = include_str!("../../tests/fixtures/fleet.json");
+    let all: Vec<(String, Value)> = serde_json::from_str(text).unwrap();
+    all.into_iter()
+        .map(|(cluster, object)| (if cluster == "member1" { "member1" } else { "member2" }, object))
+        .collect()
+}
+
+struct Corpus {
+    text: Arc<TextIndex>,
+    documents: Vec<(String, Document)>,
+}
+
+impl Corpus {
+    fn new(objects: &[(&str, Value)]) -> Self {
+        let text = TextIndex::in_memory().unwrap();
+        let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
+        let mut documents = Vec::new();
+        for (nth, (cluster, value)) in objects.iter().enumerate() {
+            let object = stored(cluster, nth as u64 + 1, value);
+            let document = Document::of(&object);
+            writer.add_document(document.to_tantivy(&text.columns)).unwrap();
+            documents.push((format!("{}/{}", object.record.kind, object.record.key.name), document));
+        }
+        writer.commit().unwrap();
+        text.reader.reload().unwrap();
+        Self { text, documents }
+    }
+
+    fn name(&self, id: u64) -> String {
+        self.documents[id as usize - 1].0.clone()
+    }
+
+    fn engine(&self, query: &str, sort: SortBy, descending: bool) -> Vec<String> {
+        let parsed = parse(query, &Limits::default()).unwrap();
+        let planned = plan(&parsed.filter, &world());
+        let rights = Arc::new(Rights::default());
+        let gather = Gather {
+            rights: Arc::new(Mutex::new(rights.of(&Caller::system()))),
+            sort,
+            descending,
+            keep: 100,
+            facets: vec![Facet::Kind],
+            deadline: Instant::now() + Duration::from_secs(60),
+        };
+        let (gathered, _) = run(&self.text, &planned.matches, &gather).unwrap();
+        assert_eq!(gathered.total as usize, gathered.hits.len());
+        assert_eq!(gathered.facets[0].values().sum::<u64>(), gathered.total);
+        gathered.hits.iter().map(|hit| self.name(hit.id)).collect()
+    }
+
+    fn model(&self, query: &str) -> BTreeSet<String> {
+        let parsed = parse(query, &Limits::default()).unwrap();
+        let planned = plan(&parsed.filter, &world());
+        let holds = |(_, document): &&(String, Document)| Evaluated::new(document).holds(&planned.matches);
+        self.documents.iter().filter(holds).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));
+
+#[rstest]
+#[case::everything("", "7")]
+#[case::kind_short("kind:po", "Pod/checkout-7d9f-abcde Pod/payments-0 Pod/web-0")]
+#[case::kinds("kind:deploy,node", "Deployment/checkout Node/n1")]
+#[case::status("status:CrashLoopBackOff", "Pod/checkout-7d9f-abcde")]
+#[case::not_status("kind:pod status:!Running", "Pod/checkout-7d9f-abcde")]
+#[case::negated("kind:pod -ns:shop", "Pod/web-0")]
+#[case::or("name:web-0 OR name:n1", "Node/n1 Pod/web-0")]
+#[case::image_part("image:nginx", "Pod/web-0")]
+#[case::image_glob("image:ghcr.io/acme/*:1.2*", "Deployment/checkout Pod/checkout-7d9f-abcde")]
+#[case::image_with_tag("nginx:1.27", "Pod/web-0")]
+#[case::tag("image.tag:latest", "Pod/payments-0")]
+#[case::label("label:app=checkout", "Deployment/checkout Pod/checkout-7d9f-abcde")]
+#[case::label_glob("label:app=*o*", "Deployment/checkout Pod/checkout-7d9f-abcde")]
+#[case::no_label("kind:pod label:!app", "Pod/payments-0")]
+#[case::selector(r#"label:"app in (web,checkout),tier=front""#, "Pod/web-0")]
+#[case::number("restarts:>5", "Pod/checkout-7d9f-abcde")]
+#[case::range("replicas:2..4", "Deployment/checkout")]
+#[case::ready("kind:pod ready:0", "Pod/checkout-7d9f-abcde")]
+#[case::age("kind:pod age:<2h", "Pod/checkout-7d9f-abcde")]
+#[case::created("kind:pod created:>2026-09-21T12:00:00Z", "Pod/checkout-7d9f-abcde")]
+#[case::memory("mem.req:>=1Gi", "Pod/payments-0")]
+#[case::cpu("cpu.req:>=500m", "Pod/payments-0")]
+#[case::region("kind:pod region:eu-*", "Pod/checkout-7d9f-abcde Pod/payments-0")]
+#[case::cluster_label("kind:pod cluster.label:env=dev", "Pod/web-0")]
+#[case::condition("condition:Ready=False", "Node/n1 Pod/checkout-7d9f-abcde")]
+#[case::exit("exit:137", "Pod/checkout-7d9f-abcde")]
+#[case::owner("owner:deploy/checkout", "")]
+#[case::owner_rs("owner:replicaset/checkout-7d9f", "Pod/checkout-7d9f-abcde")]
+#[case::event("kind:event reason:BackOff type:warning count:>10", "Event/checkout.1")]
+#[case::about("about:pod/checkout-7d9f-abcde", "Event/checkout.1")]
+#[case::uses("uses:configmap/shop/app", "Pod/payments-0")]
+#[case::unhealthy("is:unhealthy", "Deployment/checkout Node/n1 Pod/checkout-7d9f-abcde")]
+#[case::in_namespace_and_name("team-a/web-0", "Event/web.1 Pod/web-0")]
+#[case::exact_case("status:=crashloopbackoff", "")]
+#[case::regex("name:/^(web|pay).*/", "Pod/payments-0 Pod/web-0")]
+#[case::content("content:hostNetwork", "Pod/payments-0")]
+#[case::phrase(r#"message:"back-off restarting""#, "Event/checkout.1 Pod/checkout-7d9f-abcde")]
+#[case::ip("ip:10.1.2.3", "Pod/web-0")]
+#[case::node("node:n1 kind:pod", "Pod/checkout-7d9f-abcde Pod/payments-0 Pod/web-0")]
+#[case::stale("kind:pod is:stale", "Pod/web-0")]
+fn queries_find(#[case] query: &str, #[case] expected: &str) {
+    let found: BTreeSet<String> = FLEET.engine(query, SortBy::Relevance, true).into_iter().collect();
+    assert_eq!(found, FLEET.model(query), "the engine and the model differ");
+    match expected.parse::<usize>() {
+        Ok(count) => assert_eq!(found.len(), count),
+        Err(_) => assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected),
+    }
+}
+
+#[test]
+fn the_closest_name_comes_first() {
+    assert_eq!(FLEET.engine("checkout", SortBy::Relevance, true)[0], "Deployment/checkout");
+    let by_restarts =
+        FLEET.engine("kind:pod sort:-restarts", SortBy::Number(crate::text::columns::Number::Restarts), true);
+    assert_eq!(by_restarts[0], "Pod/checkout-7d9f-abcde");
+    let by_name = FLEET.engine("kind:pod", SortBy::Text(Facet::Name), false);
+    assert_eq!(by_name, ["Pod/checkout-7d9f-abcde", "Pod/payments-0", "Pod/web-0"]);
+    let fuzzy = FLEET.engine("checkuot~2", SortBy::Relevance, true);
+    assert!(fuzzy.contains(&"Deployment/checkout".to_owned()), "{fuzzy:?}");
+}
+
+#[test]
+fn hits_say_why() {
+    let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap().filter, &world());
+    let (_, document) = FLEET.documents.iter().find(|(name, _)| name == "Pod/checkout-7d9f-abcde").unwrap();
+    let reasons = Evaluated::new(document).reasons(&planned.matches);
+    let text: Vec<String> = reasons.iter().map(|reason| format!("{}={}", reason.field, reason.value)).collect();
+    assert_eq!(text, ["kind=Pod", "reason=CrashLoopBackOff", "restarts=7", "status=CrashLoopBackOff"]);
+}
+
+#[test]
+fn what_is_not_served_is_said_and_left_out() {
+    let planned = plan(&parse("kind:node policy:a/b .spec.x:1", &Limits::default()).unwrap().filter, &world());
+    assert_eq!(planned.notices.len(), 2, "{:?}", planned.notices);
+    assert_eq!(FLEET.engine("kind:node policy:a/b .spec.x:1", SortBy::Relevance, true), ["Node/n1"]);
+}
+
+fn word() -> impl Strategy<Value = String> {
+    let words =
+        ["web", "web-0", "api", "nginx:1.27", "shop", "Running", "a", "app=web", "member1", "x*", "?eb*", "/w.b/"];
+    prop::sample::select(words.to_vec()).prop_map(str::to_owned)
+}
+
+fn term() -> impl Strategy<Value = String> {
+    let fields = ["name", "ns", "kind", "status", "image", "label", "node", "cluster", "content", "reason"];
+    let numbers =
+        ["restarts:>1", "restarts:0..3", "ready:1", "age:<1d", "cpu.req:>100m", "image:*", "label:app", "label:!app"];
+    prop_oneof![
+        word(),
+        (prop::sample::select(fields.to_vec()), word()).prop_map(|(field, word)| format!("{field}:{word}")),
+        prop::sample::select(numbers.to_vec()).prop_map(str::to_owned),
+    ]
+}
+
+fn query() -> impl Strategy<Value = String> {
+    let leaf = term();
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 1..3).prop_map(|parts| parts.join(" ")),
+            prop::collection::vec(inner.clone(), 2..3).prop_map(|parts| format!("({})", parts.join(" OR "))),
+            inner.prop_map(|part| format!("-({part})")),
+        ]
+    })
+}
+
+fn some_pod() -> impl Strategy<Value = Value> {
+    let name = prop::sample::select(vec!["web", "web-0", "api-x", "nginx"]);
+    let app = prop::sample::select(vec!["web", "api", ""]);
+    let image = prop::sample::select(vec!["nginx:1.27", "docker.io/library/nginx:1.27", "ghcr.io/a/api"]);
+    (name, app, image, 0..4i64, any::<bool>()).prop_map(|(name, app, image, restarts, ready)| {
+        let labels = if app.is_empty() { json!({}) } else { json!({"app": app}) };
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop", "uid": "u",
+            "labels": labels, "creationTimestamp": "2026-09-21T10:00:00Z"},
+            "spec": {"nodeName": "a", "containers": [{"name": "c", "image": image,
+                "resources": {"requests": {"cpu": "250m"}}}]},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "c", "ready": ready,
+                "restartCount": restarts, "state": {"running": {}}}]}})
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// For any corpus and query the engine finds exactly what direct evaluation finds.
+    #[test]
+    fn the_engine_agrees_with_the_model(
+        pods in prop::collection::vec(some_pod(), 1..6),
+        queries in prop::collection::vec(query(), 8),
+    ) {
+        let objects: Vec<(&str, Value)> =
+            pods.into_iter().enumerate().map(|(nth, mut pod)| {
+                let name = format!("{}-{nth}", pod["metadata"]["name"].as_str().unwrap());
+                pod["metadata"]["name"] = name.into();
+                (if nth % 2 == 0 { "member1" } else { "member2" }, pod)
+            }).collect();
+        let corpus = Corpus::new(&objects);
+        for query in queries {
+            let found: BTreeSet<String> = corpus.engine(&query, SortBy::Relevance, true).into_iter().collect();
+            prop_assert_eq!(found, corpus.model(&query), "{}", query);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What every backend must do, whatever it is made of.
+
+use super::codec::Codec;
+use super::sqlite::SqliteStore;
+use super::{Batch, Packed, Progress, Replayed, Scan, Step, Store};
+use crate::fixtures::{cluster, draft, resource_of};
+use crate::record::{CollectionKey, Happened, RecordKey, Seq};
+use crate::{Error, IndexOptions};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+struct Backend {
+    store: Arc<dyn Store>,
+    codec: Arc<Codec>,
+    directory: tempfile::TempDir,
+}
+
+impl Backend {
+    async fn sqlite() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let codec = Arc::new(Codec::default());
+        let store = SqliteStore::open(&IndexOptions::new(directory.path()), Arc::clone(&codec)).await.unwrap();
+        Self { store: Arc::new(store), codec, directory }
+    }
+
+    async fn reopened(self) -> Self {
+        drop(self.store);
+        let codec = Arc::new(Codec::default());
+        let store = SqliteStore::open(&IndexOptions::new(self.directory.path()), Arc::clone(&codec)).await.unwrap();
+        Self { store: Arc::new(store), codec, directory: self.directory }
+    }
+
+    fn put(&self, object: &Value) -> Step {
+        let draft = draft(object);
+        let packed: Packed = self.codec.pack("/Pod", &draft.body).unwrap().0;
+        Step::Put(Box::new(draft), packed)
+    }
+
+    fn delete(namespace: &str, name: &str, version: &str) -> Step {
+        Step::Delete { namespace: namespace.into(), name: name.into(), resource_version: version.into() }
+    }
+
+    async fn apply(&self, steps: Vec<Step>, version: &str) -> Vec<(u64, Happened, String)> {
+        let progress = Progress {
+            resource_version: Some(version.to_owned()),
+            kind: Some(("Pod".to_owned(), true)),
+            ..Progress::default()
+        };
+        let batch = Batch { collection: pods(), steps, progress };
+        let changes = self.store.apply(&[batch], 1000).await.unwrap();
+        changes.into_iter().map(|c| (c.seq.0, c.happened, c.object.record.key.name.to_string())).collect()
+    }
+
+    async fn names(&self, namespaces: Option<&[&str]>, limit: usize, want: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let want: BTreeSet<String> =
+            ["a", "b", "c", "d", "e"].iter().filter(|n| want(n)).map(|n| (*n).to_owned()).collect();
+        let mut scan = Scan {
+            collection: pods(),
+            namespaces: namespaces.map(|all| all.iter().map(|n| (*n).to_owned()).collect()),
+            after: None,
+        };
+        let mut names = Vec::new();
+        loop {
+            let keep = |record: &crate::Record| want.contains(&*record.key.name);
+            let (records, next) = self.store.records(&scan, &keep, limit).await.unwrap();
+            assert!(records.len() <= limit);
+            names.extend(records.iter().map(|r| format!("{}/{}", r.key.namespace, r.key.name)));
+            match next {
+                None => return names,
+                next => scan.after = next,
+            }
+        }
+    }
+}
+
+fn pods() -> CollectionKey {
+    CollectionKey::new(cluster("member1"), resource_of(&json!({})))
+}
+
+fn pod(namespace: &str, name: &str, uid: &str, version: &str) -> Value {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": namespace, "name": name, "uid": uid,
+        "resourceVersion": version, "labels": {"app": name}}, "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}})
+}
+
+fn key(namespace: &str, name: &str) -> RecordKey {
+    RecordKey { collection: pods(), namespace: namespace.into(), name: name.into() }
+}
+
+#[tokio::test]
+async fn changes_are_told_once_and_survive() {
+    let backend = Backend::sqlite().await;
+    let first =
+        backend.apply(vec![backend.put(&pod("x", "a", "1", "10")), backend.put(&pod("x", "b", "2", "11"))], "11").await;
+    assert_eq!(first, [(1, Happened::Added, "a".into()), (2, Happened::Added, "b".into())]);
+    // What is already there is no change, however often it is sent.
+    assert!(backend.apply(vec![backend.put(&pod("x", "a", "1", "10"))], "12").await.is_empty());
+    let steps = vec![
+        backend.put(&pod("x", "a", "1", "13")),
+        Backend::delete("x", "b", "14"),
+        backend.put(&pod("x", "b", "3", "15")),
+        Backend::delete("x", "nobody", "16"),
+        // Another uid: the old object is gone.
+        backend.put(&pod("x", "a", "9", "17")),
+    ];
+    let happened = backend.apply(steps, "17").await;
+    use Happened::{Added, Deleted, Modified};
+    let expected = [(3, Modified, "a"), (4, Deleted, "b"), (5, Added, "b"), (6, Deleted, "a"), (7, Added, "a")];
+    assert_eq!(happened, expected.map(|(seq, happened, name)| (seq, happened, name.to_owned())));
+
+    let before = backend.store.get(&key("x", "a")).await.unwrap().unwrap();
+    let backend = backend.reopened().await;
+    let after = backend.store.get(&key("x", "a")).await.unwrap().unwrap();
+    assert_eq!((&before.record, &before.body), (&after.record, &after.body));
+    assert_eq!(after.record.resource_version, "17");
+    assert_eq!(backend.store.latest().await.unwrap(), Seq(7));
+    let collections = backend.store.collections().await.unwrap();
+    assert_eq!((collections[0].state.resource_version.as_str(), &*collections[0].state.kind), ("17", "Pod"));
+    assert_eq!(backend.store.keys(&pods()).await.unwrap().len(), 2);
+    assert!(backend.store.get(&key("x", "nobody")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn lists_go_in_key_order_and_resume() {
+    let backend = Backend::sqlite().await;
+    let mut steps = Vec::new();
+    for (namespace, name) in [("y", "a"), ("x", "c"), ("x", "a"), ("z", "e"), ("x", "b"), ("y", "d")] {
+        steps.push(backend.put(&pod(namespace, name, &format!("{namespace}{name}"), "1")));
+    }
+    backend.apply(steps, "1").await;
+    for limit in [1, 2, 3, 100] {
+        let all = backend.names(None, limit, &|_| true).await;
+        assert_eq!(all, ["x/a", "x/b", "x/c", "y/a", "y/d", "z/e"], "limit {limit}");
+        assert_eq!(backend.names(Some(&["x", "z", "nowhere"]), limit, &|_| true).await, ["x/a", "x/b", "x/c", "z/e"]);
+        assert_eq!(backend.names(None, limit, &|name| name == "a" || name == "e").await, ["x/a", "y/a", "z/e"]);
+        assert!(backend.names(None, limit, &|_| false).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_follower_that_was_away_is_told_what_it_missed() {
+    let backend = Backend::sqlite().await;
+    let steps = (0..10).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
+    backend.apply(steps, "1").await;
+    backend.apply(vec![Backend::delete("x", "p3", "2"), backend.put(&pod("x", "p4", "u4", "3"))], "3").await;
+    for limit in [1, 2, 3, 50] {
+        let (mut seen, mut gone, mut since) = (BTreeSet::new(), Vec::new(), Seq(0));
+        loop {
+            let replayed = backend.store.replay(since, limit).await.unwrap();
+            let Some(last) = replayed.last() else { break };
+            since = last.seq();
+            for change in replayed {
+                match change {
+                    Replayed::Put(object) => drop(seen.insert(object.record.key.name.to_string())),
+                    Replayed::Deleted { id, .. } => gone.push(id),
+                }
+            }
+        }
+        assert_eq!((seen.len(), gone.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
+    }
+    assert_eq!(backend.store.prune(Duration::from_secs(3600), 0, 1000).await.unwrap(), 1);
+    assert_eq!(backend.store.pruned().await.unwrap(), Seq(11));
+}
+
+#[tokio::test]
+async fn a_dropped_collection_leaves_as_deletions() {
+    let backend = Backend::sqlite().await;
+    let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
+    backend.apply(steps, "1").await;
+    let first = backend.store.drop_collection(&pods(), 3, 2000).await.unwrap();
+    assert!(first.iter().all(|change| change.happened == Happened::Deleted) && first.len() == 3);
+    assert!(!backend.store.collections().await.unwrap()[0].state.complete);
+    assert_eq!(backend.store.drop_collection(&pods(), 3, 2000).await.unwrap().len(), 2);
+    assert!(backend.store.drop_collection(&pods(), 3, 2000).await.unwrap().is_empty());
+    assert!(backend.store.collections().await.unwrap().is_empty());
+    // And it can come back.
+    assert_eq!(backend.apply(vec![backend.put(&pod("x", "p0", "u0", "1"))], "9").await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_newer_database_is_refused_in_one_line() {
+    let backend = Backend::sqlite().await;
+    let path = backend.directory.path().join("cache.sqlite");
+    drop(backend.store);
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+    use sqlx::Connection;
+    let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::raw_sql("PRAGMA user_version = 999").execute(&mut connection).await.unwrap();
+    let refused = SqliteStore::open(&IndexOptions::new(backend.directory.path()), Arc::new(Codec::default())).await;
+    let text = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(text.contains("written by a newer version (format 999") && !text.contains('\n'), "{text}");
+    assert!(matches!(
+        SqliteStore::open(&IndexOptions::new(backend.directory.path()), Arc::default()).await,
+        Err(Error::StoreFormat(_))
+    ));
+}
