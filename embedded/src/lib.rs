@@ -1,5 +1,6 @@
 //! The home setup built on `crowsnest-apiserver`: the embedded control plane and simulated member clusters.
 
+pub mod controlplane;
 pub mod error;
 pub mod kubelet;
 pub mod member;

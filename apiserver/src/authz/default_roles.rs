@@ -85,6 +85,7 @@ fn roles() -> Vec<Value> {
                 "/openid/v1/jwks/",
             ])],
         ),
+        role("system:well-known-discovery", &[], vec![urls(&["/.well-known", "/.well-known/*"])]),
         role(
             "system:basic-user",
             &[],
@@ -211,6 +212,7 @@ fn bindings() -> Vec<Value> {
     vec![
         bind("cluster-admin", &["system:masters"]),
         bind("system:discovery", &["system:authenticated"]),
+        bind("system:well-known-discovery", &["system:authenticated"]),
         bind("system:basic-user", &["system:authenticated"]),
         bind("system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
         bind("system:service-account-issuer-discovery", &["system:serviceaccounts"]),

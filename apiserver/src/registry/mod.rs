@@ -207,7 +207,7 @@ impl Registry {
 }
 
 pub(crate) fn table(resource: &ResourceRef) -> ResourceKey {
-    ResourceKey::new(&resource.storage_group, &resource.gvr.resource)
+    resource.table()
 }
 
 /// The Scale of an object, when its resource has one.

@@ -73,3 +73,10 @@ pub struct ResourceInfo {
 
 /// Shared handle to a resource description.
 pub type ResourceRef = Arc<ResourceInfo>;
+
+impl ResourceInfo {
+    /// The table its objects are stored in.
+    pub fn table(&self) -> crate::storage::ResourceKey {
+        crate::storage::ResourceKey::new(&self.storage_group, &self.gvr.resource)
+    }
+}

@@ -126,10 +126,6 @@ impl Token {
             Token::End => "",
         }
     }
-
-    fn is_identifier(&self) -> bool {
-        matches!(self, Token::Word(w) if w != "in" && w != "notin")
-    }
 }
 
 fn tokenize(text: &str) -> Vec<Token> {
@@ -181,7 +177,7 @@ impl Parser<'_> {
             match self.next() {
                 Token::End => return Ok(requirements),
                 Token::Symbol(",") => {
-                    if !self.peek().is_identifier() && *self.peek() != Token::Symbol("!") {
+                    if !matches!(self.peek(), Token::Word(_)) && *self.peek() != Token::Symbol("!") {
                         return Err(format!("found '{}', expected: identifier after ','", self.peek().text()));
                     }
                 }
@@ -196,7 +192,7 @@ impl Parser<'_> {
             self.next();
         }
         let token = self.next();
-        if !token.is_identifier() {
+        if !matches!(token, Token::Word(_)) {
             return Err(format!("found '{}', expected: identifier", token.text()));
         }
         let key = token.text().to_owned();

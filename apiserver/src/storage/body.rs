@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -133,6 +134,19 @@ impl Body {
         Ok(())
     }
 
+    /// What ties the object to others, without parsing the rest of it.
+    pub fn links(&self) -> Result<Links> {
+        let (plain, _) = self.plain()?;
+        let partial: Partial = serde_json::from_slice(&plain).map_err(|e| Error::Damaged(e.to_string()))?;
+        let metadata = partial.metadata;
+        Ok(Links {
+            uid: metadata.uid,
+            owners: metadata.owner_references.into_iter().map(|owner| owner.uid).collect(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            finalizers: metadata.finalizers,
+        })
+    }
+
     /// The parsed object with its resourceVersion.
     pub fn value(&self, revision: Revision) -> Result<Value> {
         let (plain, _) = self.plain()?;
@@ -142,6 +156,35 @@ impl Body {
         value["metadata"]["resourceVersion"] = revision.to_string().into();
         Ok(value)
     }
+}
+
+/// See [`Body::links`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Links {
+    pub uid: String,
+    /// Uids of the owners.
+    pub owners: Vec<String>,
+    pub deleting: bool,
+    pub finalizers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Partial {
+    metadata: PartialMetadata,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PartialMetadata {
+    uid: String,
+    owner_references: Vec<PartialOwner>,
+    deletion_timestamp: Option<String>,
+    finalizers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct PartialOwner {
+    uid: String,
 }
 
 fn pack(json: &[u8], metadata_at: u32, api_version: &str, kind: &str) -> Result<Vec<u8>> {

@@ -167,6 +167,11 @@ impl Index {
         self.tables.get(table).map_or(0, |t| t.objects.len())
     }
 
+    /// Tables that changed after `since`.
+    pub fn changed(&self, since: Revision) -> Vec<ResourceKey> {
+        self.tables.iter().filter(|(_, table)| table.last > since).map(|(key, _)| key.clone()).collect()
+    }
+
     pub fn tables(&self) -> impl Iterator<Item = (&ResourceKey, usize)> {
         self.tables.iter().map(|(key, table)| (key, table.objects.len()))
     }

@@ -12,11 +12,11 @@ mod store;
 use std::fmt;
 use std::sync::Arc;
 
-pub use body::Body;
+pub use body::{Body, Links};
 pub use index::{Change, ChangeKind, Limits, Listing, Record};
 pub use journal::{Journal, MemoryJournal, Snapshot};
 pub use sqlite::{Durability, SqliteJournal};
-pub use store::{Expect, Store, Watcher, Write};
+pub use store::{Expect, Feed, FeedChange, Store, Watcher, Write};
 
 /// A point in the server's history; `metadata.resourceVersion` of objects and lists.
 pub type Revision = u64;

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::storage::index::{Change, Index, Limits, Listing, Record};
+use crate::storage::index::{Change, ChangeKind, Index, Limits, Listing, Record};
 use crate::storage::journal::{Entry, Journal};
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
@@ -145,6 +145,11 @@ impl Store {
         self.shared.index.write().compact(revision);
     }
 
+    /// Everything stored now, then every change of every table, for parts of the server that follow all of it.
+    pub fn feed(&self) -> Feed {
+        Feed { shared: self.shared.clone(), position: None, progress: self.shared.progress.subscribe() }
+    }
+
     /// Why writes are refused, if they are.
     pub fn failure(&self) -> Option<String> {
         self.shared.failed.lock().clone()
@@ -193,6 +198,67 @@ impl Watcher {
     }
 }
 
+/// See [`Store::feed`].
+pub struct Feed {
+    shared: Arc<Shared>,
+    /// `None` until the stored objects were returned.
+    position: Option<Revision>,
+    progress: watch::Receiver<Revision>,
+}
+
+/// One change of a feed. Objects that were there at its start come as `Added`.
+#[derive(Debug)]
+pub struct FeedChange {
+    pub kind: ChangeKind,
+    pub key: ObjectKey,
+    pub revision: Revision,
+    pub body: Body,
+}
+
+impl Feed {
+    /// The next changes in the order they were made; [`Error::Expired`] when the feed fell behind the kept history.
+    pub async fn next(&mut self) -> Result<Vec<(ResourceKey, FeedChange)>> {
+        loop {
+            self.progress.borrow_and_update();
+            let mut changes = self.pending()?;
+            if !changes.is_empty() {
+                changes.sort_by_key(|(_, change)| change.revision);
+                return Ok(changes);
+            }
+            if self.shared.queue.lock().is_none() {
+                return Err(Error::Closed);
+            }
+            self.progress.changed().await.map_err(|_| Error::Closed)?;
+        }
+    }
+
+    fn pending(&mut self) -> Result<Vec<(ResourceKey, FeedChange)>> {
+        let index = self.shared.index.read();
+        let mut changes = Vec::new();
+        match self.position {
+            None => {
+                for (table, _) in index.tables() {
+                    for record in index.list(table, "", None, None, usize::MAX)?.records {
+                        let Record { key, revision, body } = record;
+                        changes.push((table.clone(), FeedChange { kind: ChangeKind::Added, key, revision, body }));
+                    }
+                }
+            }
+            Some(position) => {
+                for table in index.changed(position) {
+                    for change in index.changes(&table, position, usize::MAX)? {
+                        let (key, body) = (change.key.clone(), change.body.clone());
+                        let change = FeedChange { kind: change.kind, key, revision: change.revision, body };
+                        changes.push((table.clone(), change));
+                    }
+                }
+            }
+        }
+        self.position = Some(index.revision());
+        Ok(changes)
+    }
+}
+
 async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Queued>, mut journal: Box<dyn Journal>) -> Result<()> {
     let mut group = Vec::with_capacity(GROUP);
     while queue.recv_many(&mut group, GROUP).await > 0 {
@@ -218,6 +284,8 @@ async fn run(shared: Arc<Shared>, mut queue: mpsc::Receiver<Queued>, mut journal
             answer(done, Ok(revision));
         }
     }
+    // Feeds waiting for progress see that there will be none.
+    shared.progress.send_modify(|_| {});
     journal.close().await
 }
 

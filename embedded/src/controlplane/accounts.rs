@@ -1,0 +1,65 @@
+//! Gives every namespace a `default` service account and the cluster's root certificate. For members.
+
+use std::sync::Arc;
+
+use crowsnest_apiserver::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_apiserver::error::Error;
+use crowsnest_apiserver::registry::Registry;
+use crowsnest_apiserver::registry::object::Object;
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_apiserver::storage::{ObjectKey, ResourceKey};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::core;
+
+/// Follows namespaces and what must be in them until cancelled.
+pub async fn run(registry: Arc<Registry>, root_certificate: String, stopped: CancellationToken) {
+    loop {
+        let since = registry.store.revision();
+        if let Err(error) = pass(&registry, &root_certificate).await {
+            tracing::warn!(%error, "default service accounts");
+        }
+        let watch = |plural: &str| registry.store.watch(&ResourceKey::new("", plural), since);
+        let (Ok(mut namespaces), Ok(mut accounts)) = (watch("namespaces"), watch("serviceaccounts")) else { continue };
+        let changes = tokio::select! {
+            changes = namespaces.next() => changes,
+            changes = accounts.next() => changes,
+            () = stopped.cancelled() => return,
+        };
+        if matches!(changes, Err(Error::Closed)) {
+            return;
+        }
+    }
+}
+
+async fn pass(registry: &Arc<Registry>, root_certificate: &str) -> ApiResult<()> {
+    for namespace in registry.list_all(&core(registry, "namespaces")?).await? {
+        if namespace.is_deleting() {
+            continue;
+        }
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+        ensure(registry, "serviceaccounts", namespace.name(), account).await?;
+        let certificate = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"},
+            "data": {"ca.crt": root_certificate},
+        });
+        ensure(registry, "configmaps", namespace.name(), certificate).await?;
+    }
+    Ok(())
+}
+
+async fn ensure(registry: &Arc<Registry>, plural: &str, namespace: &str, object: Value) -> ApiResult<()> {
+    if registry.store.get(&ResourceKey::new("", plural), &ObjectKey::new(namespace, object.name())).is_some() {
+        return Ok(());
+    }
+    let resource = core(registry, plural)?;
+    match registry.create(&resource, &loopback(namespace), object, &loopback_options(), &mut Vec::new()).await {
+        Ok(_) => Ok(()),
+        // Made by somebody else, or the namespace went away meanwhile.
+        Err(error) if [Reason::AlreadyExists, Reason::NotFound, Reason::Forbidden].iter().any(|r| error.is(*r)) => {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}

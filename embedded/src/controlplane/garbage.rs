@@ -1,0 +1,299 @@
+//! Deletes what lost its owners, and walks foreground and orphan deletions to their end.
+//!
+//! Follows every table of the store through one feed and keeps a graph of the objects that have owners or are being deleted
+//! with dependents in mind. Decisions look at the stored objects again, so that a late graph never deletes too much.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crowsnest_apiserver::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_apiserver::error::Error;
+use crowsnest_apiserver::registry::object::Object;
+use crowsnest_apiserver::registry::options::{DeleteOptions, Propagation};
+use crowsnest_apiserver::registry::resource::ResourceRef;
+use crowsnest_apiserver::registry::{Change, Edit, Registry};
+use crowsnest_apiserver::status::{ApiResult, Reason};
+use crowsnest_apiserver::storage::{ChangeKind, Links, ObjectKey, ResourceKey};
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// Objects worked on at once.
+const CONCURRENT: usize = 32;
+
+/// Where an object is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    table: ResourceKey,
+    key: ObjectKey,
+}
+
+/// What an owner reference points at.
+#[derive(Debug, PartialEq, Eq)]
+enum Owner {
+    Solid,
+    /// Being deleted in the foreground: it waits for this dependent.
+    Waiting,
+    Gone,
+    /// Of a kind this server does not know: leave the dependent alone.
+    Unknown,
+}
+
+#[derive(Debug, Default)]
+struct Graph {
+    /// Objects with owners, by uid.
+    nodes: HashMap<String, (Place, Vec<String>)>,
+    dependents: HashMap<String, HashSet<String>>,
+    /// Owners in a foreground or orphan deletion, by uid.
+    ending: HashMap<String, Place>,
+}
+
+impl Graph {
+    fn forget(&mut self, uid: &str) {
+        if let Some((_, owners)) = self.nodes.remove(uid) {
+            for owner in owners {
+                if let Some(set) = self.dependents.get_mut(&owner) {
+                    set.remove(uid);
+                    if set.is_empty() {
+                        self.dependents.remove(&owner);
+                    }
+                }
+            }
+        }
+        self.ending.remove(uid);
+    }
+
+    /// Takes in one change and returns the uids to look at.
+    fn see(&mut self, place: Place, links: &Links, kind: ChangeKind) -> Vec<String> {
+        let uid = links.uid.clone();
+        if kind == ChangeKind::Deleted {
+            let mut touched: Vec<String> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
+            touched.extend(links.owners.iter().filter(|o| self.ending.contains_key(*o)).cloned());
+            self.forget(&uid);
+            return touched;
+        }
+        let mut touched = Vec::new();
+        let before = self.nodes.get(&uid).map(|(_, owners)| owners.clone()).unwrap_or_default();
+        if before != links.owners {
+            touched.extend(before.iter().filter(|o| self.ending.contains_key(*o)).cloned());
+            self.forget(&uid);
+            for owner in &links.owners {
+                self.dependents.entry(owner.clone()).or_default().insert(uid.clone());
+            }
+        }
+        if !links.owners.is_empty() {
+            self.nodes.insert(uid.clone(), (place.clone(), links.owners.clone()));
+            touched.push(uid.clone());
+        }
+        if links.deleting && links.finalizers.iter().any(|f| f == ORPHAN || f == FOREGROUND) {
+            self.ending.insert(uid.clone(), place);
+            touched.push(uid);
+        } else {
+            self.ending.remove(&uid);
+        }
+        touched
+    }
+}
+
+/// Follows the store until cancelled.
+pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
+    let mut graph = Graph::default();
+    let mut feed = registry.store.feed();
+    loop {
+        let batch = tokio::select! {
+            batch = feed.next() => batch,
+            () = stopped.cancelled() => return,
+        };
+        let changes = match batch {
+            Ok(changes) => changes,
+            Err(Error::Closed) => return,
+            Err(error) => {
+                tracing::warn!(%error, "garbage collector starts over");
+                graph = Graph::default();
+                feed = registry.store.feed();
+                continue;
+            }
+        };
+        let mut touched: HashSet<String> = HashSet::new();
+        for (table, change) in changes {
+            match change.body.links() {
+                Ok(links) => touched.extend(graph.see(Place { table, key: change.key }, &links, change.kind)),
+                Err(error) => tracing::warn!(key = %change.key, %error, "unreadable object"),
+            }
+        }
+        work(&registry, &graph, touched).await;
+    }
+}
+
+async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>) {
+    stream::iter(touched)
+        .for_each_concurrent(CONCURRENT, |uid| async move {
+            if let Some(place) = graph.ending.get(&uid)
+                && let Err(error) = end(registry, graph, &uid, place).await
+            {
+                tracing::warn!(key = %place.key, %error, "ending a deletion");
+            }
+            if let Some((place, _)) = graph.nodes.get(&uid)
+                && let Err(error) = collect(registry, graph, &uid, place).await
+                && !error.is(Reason::NotFound)
+                && !error.is(Reason::Conflict)
+            {
+                tracing::warn!(key = %place.key, %error, "collecting garbage");
+            }
+        })
+        .await;
+}
+
+/// The object at a place, if it still is the one with this uid.
+async fn object(registry: &Arc<Registry>, place: &Place, uid: &str) -> ApiResult<Option<(ResourceRef, Value)>> {
+    let preferred = registry.catalog.served().preferred();
+    let Some(resource) = preferred.into_iter().find(|r| r.table() == place.table) else { return Ok(None) };
+    match registry.get(&resource, place.key.namespace(), place.key.name()).await {
+        Ok(object) if object.uid() == uid => Ok(Some((resource, object))),
+        Ok(_) => Ok(None),
+        Err(error) if error.is(Reason::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn owner(registry: &Arc<Registry>, reference: &Value, namespace: &str) -> ApiResult<Owner> {
+    let text = |key: &str| reference[key].as_str().unwrap_or_default();
+    let served = registry.catalog.served();
+    let Some(resource) = served.by_kind(text("apiVersion"), text("kind")) else { return Ok(Owner::Unknown) };
+    let namespace = if resource.namespaced { namespace } else { "" };
+    match registry.get(resource, namespace, text("name")).await {
+        Ok(owner) if owner.uid() != text("uid") => Ok(Owner::Gone),
+        Ok(owner) if owner.is_deleting() && owner.finalizers().iter().any(|f| f == FOREGROUND) => Ok(Owner::Waiting),
+        Ok(_) => Ok(Owner::Solid),
+        Err(error) if error.is(Reason::NotFound) => Ok(Owner::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a dependent without owners, or drops references to owners that are gone.
+async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) -> ApiResult<()> {
+    let Some((resource, dependent)) = object(registry, place, uid).await? else { return Ok(()) };
+    if dependent.is_deleting() && !dependent.finalizers().iter().any(|f| f == FOREGROUND) {
+        return Ok(());
+    }
+    let references = dependent["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let (mut solid, mut waiting, mut gone) = (0, 0, HashSet::new());
+    for reference in &references {
+        match owner(registry, reference, dependent.namespace()).await? {
+            Owner::Unknown => return Ok(()),
+            Owner::Solid => solid += 1,
+            Owner::Waiting => {
+                waiting += 1;
+                gone.insert(reference["uid"].as_str().unwrap_or_default().to_owned());
+            }
+            Owner::Gone => {
+                gone.insert(reference["uid"].as_str().unwrap_or_default().to_owned());
+            }
+        }
+    }
+    if gone.is_empty() || dependent.is_deleting() {
+        return Ok(());
+    }
+    if solid > 0 {
+        return drop_owners(registry, &resource, &dependent, gone).await;
+    }
+    let held = dependent.finalizers();
+    let has_dependents = graph.dependents.get(uid).is_some_and(|d| !d.is_empty());
+    let propagation = if held.iter().any(|f| f == ORPHAN) {
+        Propagation::Orphan
+    } else if held.iter().any(|f| f == FOREGROUND) || (waiting > 0 && has_dependents) {
+        Propagation::Foreground
+    } else {
+        Propagation::Background
+    };
+    let options = DeleteOptions {
+        uid: Some(uid.to_owned()),
+        propagation: Some(propagation),
+        raw: json!({}),
+        ..DeleteOptions::default()
+    };
+    let ctx = loopback(dependent.namespace());
+    registry.delete(&resource, &ctx, dependent.name(), &options, &mut Vec::new()).await?;
+    Ok(())
+}
+
+async fn drop_owners(
+    registry: &Arc<Registry>,
+    resource: &ResourceRef,
+    dependent: &Value,
+    gone: HashSet<String>,
+) -> ApiResult<()> {
+    let uid = dependent.uid().to_owned();
+    let edit = Edit(Arc::new(move |object: &mut Value| {
+        if object.uid() != uid {
+            return Ok(());
+        }
+        if let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) {
+            owners.retain(|o| !o["uid"].as_str().is_some_and(|uid| gone.contains(uid)));
+            if owners.is_empty() {
+                object.metadata_mut().remove("ownerReferences");
+            }
+        }
+        Ok(())
+    }));
+    edit_object(registry, resource, dependent, edit).await
+}
+
+async fn drop_finalizer(
+    registry: &Arc<Registry>,
+    resource: &ResourceRef,
+    object: &Value,
+    finalizer: &'static str,
+) -> ApiResult<()> {
+    let edit = Edit(Arc::new(move |object: &mut Value| {
+        let kept = object.finalizers().into_iter().filter(|f| f != finalizer).collect();
+        object.set_finalizers(kept);
+        Ok(())
+    }));
+    edit_object(registry, resource, object, edit).await
+}
+
+async fn edit_object(registry: &Arc<Registry>, resource: &ResourceRef, object: &Value, edit: Edit) -> ApiResult<()> {
+    let ctx = loopback(object.namespace());
+    let change = Change::Edit(edit);
+    match registry.update(resource, &ctx, object.name(), &change, &loopback_options(), &mut Vec::new()).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is(Reason::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Moves a foreground or orphan deletion on.
+async fn end(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) -> ApiResult<()> {
+    let Some((resource, ending)) = object(registry, place, uid).await? else { return Ok(()) };
+    if !ending.is_deleting() {
+        return Ok(());
+    }
+    let held = ending.finalizers();
+    let dependents: Vec<&String> = graph.dependents.get(uid).into_iter().flatten().collect();
+    if held.iter().any(|f| f == ORPHAN) {
+        for dependent in dependents {
+            let Some((place, _)) = graph.nodes.get(dependent) else { continue };
+            if let Some((of, object)) = object(registry, place, dependent).await? {
+                drop_owners(registry, &of, &object, HashSet::from([uid.to_owned()])).await?;
+            }
+        }
+        return drop_finalizer(registry, &resource, &ending, ORPHAN).await;
+    }
+    if !held.iter().any(|f| f == FOREGROUND) {
+        return Ok(());
+    }
+    let mut blocked = false;
+    for dependent in dependents {
+        let Some((place, _)) = graph.nodes.get(dependent) else { continue };
+        let Some((_, object)) = object(registry, place, dependent).await? else { continue };
+        let references = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        blocked |= references.iter().any(|r| r["uid"] == *uid && r["blockOwnerDeletion"] == true);
+        if let Err(error) = collect(registry, graph, dependent, place).await {
+            tracing::debug!(%error, "collecting a dependent");
+        }
+    }
+    if blocked { Ok(()) } else { drop_finalizer(registry, &resource, &ending, FOREGROUND).await }
+}

@@ -1,0 +1,41 @@
+//! The controllers a control plane cannot do without: namespaces, garbage, service-account tokens, certificates.
+//!
+//! They work on the server's registry in the same process. [`start`] runs them until the server stops; members switch on what
+//! a control plane does not have (a `default` service account and the root certificate in every namespace).
+
+pub mod accounts;
+pub mod certificates;
+pub mod garbage;
+pub mod namespaces;
+pub mod tokens;
+
+use std::sync::Arc;
+
+use crowsnest_apiserver::ApiServer;
+use crowsnest_apiserver::registry::Registry;
+use crowsnest_apiserver::registry::resource::{Gvr, ResourceRef};
+use crowsnest_apiserver::status::ApiResult;
+
+/// Which controllers run beside the ones every server needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Controllers {
+    /// A `default` service account and the `kube-root-ca.crt` config map in every namespace.
+    pub service_accounts: bool,
+}
+
+/// Runs the controllers as tasks of the server.
+pub fn start(server: &ApiServer, controllers: Controllers) {
+    let registry = server.registry().clone();
+    let stopped = server.stopped();
+    server.spawn(namespaces::run(registry.clone(), stopped.clone()));
+    server.spawn(garbage::run(registry.clone(), stopped.clone()));
+    server.spawn(tokens::run(server.clone()));
+    server.spawn(certificates::run(server.clone()));
+    if controllers.service_accounts {
+        server.spawn(accounts::run(registry, server.authority().certificate().to_owned(), stopped));
+    }
+}
+
+fn core(registry: &Arc<Registry>, plural: &str) -> ApiResult<ResourceRef> {
+    registry.resource(&Gvr::new("", "v1", plural))
+}
