@@ -6,6 +6,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
 use crate::http::negotiate::Encoding;
+use crate::http::protobuf;
 use crate::registry::options::{FieldValidation, WriteOptions};
 use crate::registry::resource::ResourceRef;
 use crate::schema;
@@ -47,6 +48,7 @@ pub fn object(
     let mut decoded = match encoding {
         Encoding::Json => decode::decode_body(bytes, &expected)?,
         Encoding::Yaml => decode::decode_object(yaml(bytes)?, &expected)?,
+        Encoding::Protobuf => decode::decode_object(protobuf::object(bytes)?, &expected)?,
     };
     // Custom resources are pruned by their own schema, which also tells what it did not know.
     if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_none()) {
@@ -97,5 +99,6 @@ pub fn json(bytes: &[u8], encoding: Encoding) -> ApiResult<Value> {
     match encoding {
         Encoding::Json => serde_json::from_slice(bytes).map_err(|e| ApiError::bad_request(e.to_string())),
         Encoding::Yaml => yaml(bytes),
+        Encoding::Protobuf => protobuf::object(bytes),
     }
 }

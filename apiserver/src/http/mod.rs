@@ -11,6 +11,7 @@ pub mod handler;
 mod layers;
 pub mod negotiate;
 pub mod path;
+mod protobuf;
 pub mod respond;
 pub mod serve;
 mod subresource;

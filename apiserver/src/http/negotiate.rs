@@ -17,12 +17,14 @@ pub enum Shape {
     Aggregated { beta: bool },
 }
 
-/// JSON or YAML.
+/// Encodings of bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
     #[default]
     Json,
     Yaml,
+    /// Request bodies of Go clients; never an answer.
+    Protobuf,
 }
 
 /// The chosen representation.
@@ -114,11 +116,12 @@ pub fn media_type(header: Option<&str>) -> String {
     header.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_lowercase()
 }
 
-/// JSON or YAML of a request body; 415 for anything else, so that clients fall back from protobuf.
+/// The encoding of a request body; 415 for anything unknown.
 pub fn body_encoding(header: Option<&str>) -> ApiResult<Encoding> {
     match media_type(header).as_str() {
         "" | "application/json" | "*/*" => Ok(Encoding::Json),
         "application/yaml" => Ok(Encoding::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
         _ => Err(ApiError::new(
             Reason::UnsupportedMediaType,
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",

@@ -239,8 +239,10 @@ async fn connect(call: &mut Call, resource: &ResourceRef, request: Request) -> A
         return Err(unknown_path());
     };
     let ctx = call.context(false);
-    // Missing parents are the server's business, everything else the backend's.
-    registry.get(resource, namespace(&info, resource), &info.name).await?;
+    // Missing parents are the server's business, everything else the backend's; proxy names may carry scheme and port.
+    if info.subresource != "proxy" {
+        registry.get(resource, namespace(&info, resource), &info.name).await?;
+    }
     registry.admit_connect(resource, &ctx, &info.name, &Value::Null, &mut call.warnings).await?;
     Ok(connect
         .connect(ConnectRequest {

@@ -114,6 +114,9 @@ fn check_patched(
             warnings.append(&mut findings);
         }
     }
+    if !patched.is_object() {
+        return Err(ApiError::bad_request("the patched object is not an object"));
+    }
     if patched["kind"] != resource.kind.as_str() || patched["apiVersion"] != resource.gvr.api_version().as_str() {
         patched["kind"] = resource.kind.clone().into();
         patched["apiVersion"] = resource.gvr.api_version().into();
