@@ -207,6 +207,10 @@ impl Registry {
                 if let Some(allocators) = self.allocators(resource) {
                     if gone { allocators.release(&live) } else { allocators.replaced(&live, &new) }
                 }
+                // The answer to a change that ended in a delete keeps the version it was made on.
+                if gone {
+                    return Ok(Pass::Done(new));
+                }
                 self.as_stored(resource, key, new, body, revision).await.map(Pass::Done)
             }
             Err(error) => {
