@@ -20,6 +20,8 @@ pub mod values;
 pub mod versions;
 
 #[cfg(test)]
+mod served_tests;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use cel::{base as cel_base, to_cel};

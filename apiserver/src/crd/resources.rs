@@ -41,6 +41,7 @@ pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> 
             strategy.has_status = version.has_status();
             strategy.spec_replicas = version.scale().map(|s| text(s, "/specReplicasPath").to_owned());
             strategy.selectable = version.selectable_fields();
+            strategy.since = text(object, "/metadata/resourceVersion").parse().unwrap_or(0);
             strategy.deprecation = version.deprecation(view);
             let mut verbs = VERBS.to_vec();
             if view.is_deleting() {

@@ -12,6 +12,7 @@ use crate::registry::strategy::{RequestContext, Strategy};
 use crate::registry::validation::dns1123_subdomain;
 use crate::schema::{Schema, SchemaRef, prune};
 use crate::status::{ApiResult, FieldError, FieldErrorKind};
+use crate::storage::Revision;
 
 /// One version of one custom resource, compiled from its definition.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct CustomStrategy {
     pub(super) selectable: Vec<String>,
     pub(super) deprecation: Option<String>,
     pub(super) converter: Arc<Converter>,
+    /// Revision of the definition this was compiled from.
+    pub(super) since: Revision,
 }
 
 impl CustomStrategy {
@@ -39,6 +42,7 @@ impl CustomStrategy {
             selectable: Vec::new(),
             deprecation: None,
             converter,
+            since: 0,
         }
     }
 
@@ -212,6 +216,10 @@ impl Strategy for CustomStrategy {
 
     fn validate_update(&self, _ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
         self.validate(Some(old), new)
+    }
+
+    fn history_floor(&self) -> Revision {
+        self.since
     }
 
     fn deprecation(&self) -> Option<&str> {

@@ -73,6 +73,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     /// Marks an object whose deletion begins (conditions, finalizers), before its finalizers decide whether it stays.
     fn prepare_delete(&self, _ctx: &RequestContext, _object: &mut Value) {}
 
+    /// Changes before this revision cannot be watched: the resource was not served like this then.
+    fn history_floor(&self) -> crate::storage::Revision {
+        0
+    }
+
     /// What is wrong with `metadata.name` (or its generated form); texts as `validation.NameIsDNSSubdomain` gives them.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String>;
 

@@ -44,6 +44,8 @@ pub struct Watch {
     initial_end: Option<Revision>,
     watcher: Watcher,
     next_bookmark: Instant,
+    /// Why the watch ends before its first event.
+    refused: Option<ApiError>,
     ended: bool,
 }
 
@@ -72,6 +74,9 @@ impl Registry {
             let since = if requested == 0 { self.store.revision() } else { requested };
             (Vec::new(), since, None)
         };
+        let floor = resource.strategy.history_floor();
+        let refused =
+            (!initial && since < floor).then(|| storage_error(Error::Expired { requested: since, oldest: floor }));
         let watcher = self.store.watch(&table(resource), since).map_err(storage_error)?;
         let plain = plain && options.labels.is_everything() && options.fields.is_everything();
         Ok(Watch {
@@ -85,6 +90,7 @@ impl Registry {
             watcher,
             options,
             next_bookmark: Instant::now() + BOOKMARKS,
+            refused,
             ended: false,
         })
     }
@@ -95,6 +101,10 @@ impl Watch {
     pub async fn next(&mut self) -> Option<Vec<Emitted>> {
         if self.ended {
             return None;
+        }
+        if let Some(error) = self.refused.take() {
+            self.ended = true;
+            return Some(vec![Emitted::Error(error)]);
         }
         let batch = match self.step().await {
             Ok(batch) => batch,

@@ -1,0 +1,161 @@
+//! A definition's life on a running server: served, converted by a webhook inside the process, refused by another, gone.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use base64::Engine;
+use kube::api::{Api, DynamicObject, ListParams, ObjectMeta, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use crate::outbound::InProcess;
+use crate::{ApiServer, Config, Data};
+
+/// Answers every review by a function of its request.
+struct Answering(fn(&Value) -> Value);
+
+#[async_trait]
+impl InProcess for Answering {
+    async fn serve(&self, request: http::Request<Body>) -> http::Response<Body> {
+        let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
+        let review: Value = serde_json::from_slice(&body).unwrap();
+        let mut response = (self.0)(&review["request"]);
+        response["uid"] = review["request"]["uid"].clone();
+        let answer = json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
+        http::Response::new(Body::from(answer.to_string()))
+    }
+}
+
+async fn put(
+    client: &kube::Client,
+    api_version: &str,
+    kind: &str,
+    plural: &str,
+    object: Value,
+) -> Result<Value, kube::Error> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let api: Api<DynamicObject> = match object.pointer("/metadata/namespace").and_then(Value::as_str) {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let mut object: DynamicObject = serde_json::from_value(object).unwrap();
+    object.types = Some(kube::core::TypeMeta { api_version: api_version.into(), kind: kind.into() });
+    api.create(&PostParams::default(), &object).await.map(|o| serde_json::to_value(o).unwrap())
+}
+
+fn definition(conversion: Value) -> Value {
+    let version = |name: &str, storage: bool, field: &str| {
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {field: {"type": "integer", "maximum": 9}}}}}}})
+    };
+    json!({"metadata": {"name": "cars.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "cars", "kind": "Car"}, "conversion": conversion,
+        "versions": [version("v1", true, "wheels"), version("v1beta1", false, "tyres")]}})
+}
+
+/// Waits until the server's catalog serves (or no longer serves) cars.
+async fn until_served(server: &ApiServer, wanted: bool) {
+    let mut changed = server.registry().catalog.subscribe();
+    while server.registry().catalog.served().serves("example.com", "v1") != wanted {
+        changed.changed().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_definition_lives_and_goes() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let converter = |request: &Value| {
+        let to = request["desiredAPIVersion"].as_str().unwrap_or("");
+        let convert = |object: &Value| {
+            let mut object = object.clone();
+            let (from, into) = if to.ends_with("/v1") { ("tyres", "wheels") } else { ("wheels", "tyres") };
+            let moved = object["spec"].as_object_mut().and_then(|spec| spec.remove(from));
+            object["spec"][into] = moved.unwrap_or(Value::Null);
+            object["apiVersion"] = to.into();
+            object
+        };
+        let objects: Vec<Value> = request["objects"].as_array().unwrap().iter().map(convert).collect();
+        json!({"result": {"status": "Success"}, "convertedObjects": objects})
+    };
+    server.services().local.mount("default", "convert", Arc::new(Answering(converter)));
+    let conversion = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"namespace": "default", "name": "convert", "path": "/convert"}}}});
+    put(
+        &client,
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        definition(conversion),
+    )
+    .await
+    .unwrap();
+    until_served(&server, true).await;
+
+    let car = json!({"metadata": {"name": "a", "namespace": "default"}, "spec": {"tyres": 4}});
+    let made = put(&client, "example.com/v1beta1", "Car", "cars", car).await.unwrap();
+    assert_eq!((&made["spec"], &made["apiVersion"]), (&json!({"tyres": 4}), &json!("example.com/v1beta1")));
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Car"), "cars");
+    let cars: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+    assert_eq!(cars.get("a").await.unwrap().data["spec"], json!({"wheels": 4}));
+
+    let too_many = json!({"metadata": {"name": "b", "namespace": "default"}, "spec": {"wheels": 10}});
+    let error = put(&client, "example.com/v1", "Car", "cars", too_many).await.unwrap_err();
+    assert!(error.to_string().contains("spec.wheels in body should be less than or equal to 9"), "{error}");
+
+    let definitions =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition"));
+    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &definitions);
+    definitions.delete("cars.example.com", &Default::default()).await.unwrap();
+    until_served(&server, false).await;
+    assert!(definitions.get_opt("cars.example.com").await.unwrap().is_none());
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn webhooks_change_and_refuse() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let label = |_: &Value| {
+        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": "yes"}}]).to_string();
+        let patch = base64::engine::general_purpose::STANDARD.encode(patch);
+        json!({"allowed": true, "patchType": "JSONPatch", "patch": patch, "warnings": ["labelled"]})
+    };
+    let refuse = |request: &Value| {
+        let labelled = request["object"]["metadata"]["labels"]["seen"] == "yes";
+        json!({"allowed": labelled && request["name"] != "bad", "status": {"message": "no bad ones", "code": 403}})
+    };
+    server.services().local.mount("default", "label", Arc::new(Answering(label)));
+    server.services().local.mount("default", "refuse", Arc::new(Answering(refuse)));
+    let webhook = |name: &str, condition: &str| {
+        json!({"name": format!("{name}.example.com"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"service": {"namespace": "default", "name": name}},
+            "matchConditions": [{"name": "c", "expression": condition}],
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]})
+    };
+    let group = "admissionregistration.k8s.io/v1";
+    let mutating =
+        json!({"metadata": {"name": "m"}, "webhooks": [webhook("label", "object.metadata.name != 'plain'")]});
+    put(&client, group, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", mutating).await.unwrap();
+    let validating = json!({"metadata": {"name": "v"}, "webhooks": [webhook("refuse", "request.userInfo.username == 'system:admin'")]});
+    put(&client, group, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", validating).await.unwrap();
+
+    let config_map = |name: &str| json!({"metadata": {"name": name, "namespace": "default"}});
+    let made = put(&client, "v1", "ConfigMap", "configmaps", config_map("good")).await.unwrap();
+    assert_eq!(made["metadata"]["labels"], json!({"seen": "yes"}));
+    for name in ["bad", "plain"] {
+        let error = put(&client, "v1", "ConfigMap", "configmaps", config_map(name)).await.unwrap_err();
+        assert!(
+            error.to_string().contains("admission webhook \"refuse.example.com\" denied the request: no bad ones"),
+            "{error}"
+        );
+    }
+    let config_maps: Api<DynamicObject> =
+        Api::namespaced_with(client, "default", &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")));
+    let names: Vec<ObjectMeta> =
+        config_maps.list(&ListParams::default()).await.unwrap().items.into_iter().map(|o| o.metadata).collect();
+    assert!(!names.iter().any(|m| m.name.as_deref() == Some("bad")));
+    server.stop().await.unwrap();
+}
