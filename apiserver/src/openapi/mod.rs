@@ -21,10 +21,16 @@ use crate::schema::set::SchemaSet;
 
 mod definitions;
 mod paths;
+mod protobuf;
 
 /// Documents kept, of all servers in the process; the largest is some megabytes.
 const KEPT: NonZeroUsize = NonZeroUsize::new(12).expect("a constant above zero");
 const JSON: &str = "application/json";
+/// Names of gnostic's form: what is asked for, and what is answered because `@` is no part of a media type.
+const PROTOBUF: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+];
 
 /// (path, hash) → document.
 static DOCUMENTS: LazyLock<Mutex<LruCache<(String, String), Bytes>>> =
@@ -34,10 +40,17 @@ static DOCUMENTS: LazyLock<Mutex<LruCache<(String, String), Bytes>>> =
 pub fn serve(served: &Served, request: &http::Request<Body>, parts: &[&str]) -> Option<Response> {
     let all: Vec<&ResourceRef> = served.iter().collect();
     match parts {
-        ["v2"] => Some(document(request, "v2", &hash(&all), || v2(&all))),
+        ["v2"] => {
+            let header = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+            if PROTOBUF.iter().any(|kind| header.starts_with(kind)) {
+                let make = || Bytes::from(protobuf::document(&v2(&all)));
+                return Some(document(request, "v2.pb", PROTOBUF[1], &hash(&all), make));
+            }
+            Some(document(request, "v2", JSON, &hash(&all), || text(&v2(&all))))
+        }
         ["v3"] => {
             let index = v3_index(&all).to_string();
-            Some(document(request, "v3", &digest(index.as_bytes()), || Value::String(index.clone())))
+            Some(document(request, "v3", JSON, &digest(index.as_bytes()), || Bytes::from(index.clone())))
         }
         ["v3", rest @ ..] => {
             let path = rest.join("/");
@@ -45,7 +58,7 @@ pub fn serve(served: &Served, request: &http::Request<Body>, parts: &[&str]) -> 
             if group.is_empty() {
                 return None;
             }
-            Some(document(request, &path, &hash(&group), || v3(&group)))
+            Some(document(request, &path, JSON, &hash(&group), || text(&v3(&group))))
         }
         _ => None,
     }
@@ -77,12 +90,22 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-fn document(request: &http::Request<Body>, path: &str, hash: &str, make: impl FnOnce() -> Value) -> Response {
+fn text(document: &Value) -> Bytes {
+    Bytes::from(document.to_string())
+}
+
+fn document(
+    request: &http::Request<Body>,
+    path: &str,
+    kind: &'static str,
+    hash: &str,
+    make: impl FnOnce() -> Bytes,
+) -> Response {
     let header = |name| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let mut response = http::Response::new(Body::empty());
     let accepts = header(ACCEPT);
     let json = accepts.is_empty() || ["json", "*/*", "application/*"].iter().any(|kind| accepts.contains(kind));
-    if !json {
+    if kind == JSON && !json {
         *response.status_mut() = http::StatusCode::NOT_ACCEPTABLE;
         return response;
     }
@@ -93,17 +116,14 @@ fn document(request: &http::Request<Body>, path: &str, hash: &str, make: impl Fn
         let key = (path.to_owned(), hash.to_owned());
         let kept = DOCUMENTS.lock().get(&key).cloned();
         let body = kept.unwrap_or_else(|| {
-            let body = Bytes::from(match make() {
-                Value::String(text) => text,
-                value => value.to_string(),
-            });
+            let body = make();
             DOCUMENTS.lock().put(key, body.clone());
             body
         });
         *response.body_mut() = Body::from(body);
     }
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(VARY, HeaderValue::from_static("Accept"));
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(ETAG, tag);
