@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{Admission, WebhookClient, plugins};
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
-use crate::authn::{Authenticator, Authority, TokenSigner};
+use crate::authn::{Algorithm, Authenticator, Authority, TokenSigner};
 use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
 use crate::builtin::ServiceAllocators;
 use crate::crd::controller::Controller as Definitions;
@@ -49,6 +49,8 @@ pub struct Config {
     pub history: Limits,
     /// Static bearer tokens.
     pub tokens: HashMap<String, UserInfo>,
+    /// How service-account tokens are signed; only asked when the key is made.
+    pub signing: Algorithm,
     /// Answer requests without credentials as `system:anonymous`.
     pub anonymous: bool,
     /// Names and addresses in the serving certificate.
@@ -64,6 +66,7 @@ impl Config {
             resources: crate::builtin::resources(),
             history: Limits::default(),
             tokens: HashMap::new(),
+            signing: Algorithm::default(),
             anonymous: true,
             names: ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
                 .map(String::from)
@@ -97,13 +100,15 @@ impl ApiServer {
     /// Opens the data, writes default objects, starts the server's own tasks. Nothing listens yet.
     pub async fn start(config: Config) -> Result<Self> {
         let (journal, authority, signer): (Box<dyn Journal>, _, _) = match &config.data {
-            Data::Memory => {
-                (Box::<MemoryJournal>::default(), Authority::generate(&config.name)?, TokenSigner::generate()?)
-            }
+            Data::Memory => (
+                Box::<MemoryJournal>::default(),
+                Authority::generate(&config.name)?,
+                TokenSigner::generate(config.signing)?,
+            ),
             Data::Directory { path, durability } => {
                 let journal = SqliteJournal::open(path, *durability).await?;
                 let pki = path.join("pki");
-                (Box::new(journal), Authority::open(&pki, &config.name)?, TokenSigner::open(&pki)?)
+                (Box::new(journal), Authority::open(&pki, &config.name)?, TokenSigner::open(&pki, config.signing)?)
             }
         };
         let store = Store::open(journal, config.history).await?;

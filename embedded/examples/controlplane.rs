@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use crowsnest_apiserver::authn::Algorithm;
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_embedded::controlplane::{self, Controllers};
@@ -23,7 +24,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             other => return Err(format!("unknown flag {other}").into()),
         }
     }
-    let server = ApiServer::start(Config::new("apiserver", data)).await?;
+    let config = Config { signing: Algorithm::Rs256, ..Config::new("controlplane", data) };
+    let server = ApiServer::start(config).await?;
     controlplane::start(&server, Controllers::default());
     let listener = TcpListener::bind(listen).await?;
     let url = format!("https://{}", listener.local_addr()?);

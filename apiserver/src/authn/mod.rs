@@ -5,6 +5,7 @@
 
 pub mod authority;
 mod certificate;
+mod rsa;
 mod service_account;
 pub mod token;
 
@@ -21,7 +22,7 @@ use crate::status::{ApiError, ApiResult, Reason};
 pub use authority::{Authority, Credentials};
 pub use certificate::PeerCertificate;
 pub use service_account::legacy_token;
-pub use token::TokenSigner;
+pub use token::{Algorithm, TokenSigner};
 
 /// Common name of the certificate whose bearer may speak for others through `X-Remote-*` headers.
 pub const FRONT_PROXY: &str = "front-proxy-client";

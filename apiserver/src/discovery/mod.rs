@@ -55,7 +55,9 @@ impl Discovery {
             ["version"] => respond::value(200, Encoding::Json, &version()),
             ["metrics"] => respond::text(200, self.metrics()),
             ["openid", "v1", "jwks"] => respond::value(200, Encoding::Json, &api.authenticator.signer.key_set()),
-            [".well-known", "openid-configuration"] => respond::value(200, Encoding::Json, &openid()),
+            [".well-known", "openid-configuration"] => {
+                respond::value(200, Encoding::Json, &openid(api.authenticator.signer.algorithm()))
+            }
             ["api"] => self.groups(api, request, true),
             ["apis"] => self.groups(api, request, false),
             ["apis", group] => match documents::group(&self.documents(api), group) {
@@ -176,11 +178,11 @@ fn platform() -> &'static str {
     }
 }
 
-fn openid() -> Value {
+fn openid(algorithm: &str) -> Value {
     let issuer = crate::authn::token::ISSUER;
     json!({
         "issuer": issuer, "jwks_uri": format!("{issuer}/openid/v1/jwks"), "response_types_supported": ["id_token"],
-        "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"],
+        "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": [algorithm],
     })
 }
 
