@@ -7,6 +7,7 @@ DEFINITIONS.json  kubernetes_validate/kubernetes-json-schema/v1.37.0-local/_defi
 INTERNAL.go       applyconfigurations/internal/internal.go of Debian golang-k8s-client-go-dev
 K8S.IO            usr/share/gocode/src/k8s.io of Debian golang-k8s-{api,apimachinery,apiextensions-apiserver}-dev, unpacked
 
+Its `types_swagger_doc_generated.go` also gives the descriptions where the definitions' have changed since.
 They are checked against the SHA-256 below; a newer Kubernetes means new numbers here and in NOTICE.
 The first is Kubernetes' OpenAPI v2 turned into JSON schema (nullable type lists, oneOf for quantities, enums for kind and
 apiVersion), which is turned back; the second adds the defaults the first has lost; the third says how Go reads and prints a
@@ -104,6 +105,20 @@ def go_structs(root):
     return {name: list(unfold(name)) for name in structs}
 
 
+def go_docs(root):
+    """{(definition, field): description}; the field is empty for the definition itself."""
+    docs = {}
+    for package in TYPES:
+        path = f"{root}/{package}/types_swagger_doc_generated.go"
+        if not os.path.exists(path):
+            continue
+        prefix = "io.k8s." + package.replace("/", ".")
+        for name, body in re.findall(r"^var map_(\w+) = map\[string\]string\{\n(.*?)^\}", open(path).read(), re.M | re.S):
+            for field, text in re.findall(r'^\s*("(?:[^"\\]|\\.)*"):\s*("(?:[^"\\]|\\.)*"),', body, re.M):
+                docs[f"{prefix}.{name}", json.loads(field)] = json.loads(text)
+    return docs
+
+
 def qualify(go, package):
     """Go's name of a type in messages: the package's name before what a package declares."""
     head, base = re.match(r"((?:\*|\[\]|map\[[\w.]+\])*)(.*)", go).groups()
@@ -157,6 +172,12 @@ def main(definitions, internal, types, output):
             known_fields = {field[0] for field in fields}
             for field in set(every[name].get("properties", {})) - known_fields:
                 del every[name]["properties"][field]
+    for (name, field), text in go_docs(types).items():
+        node = every.get(name, {})
+        node = node if not field else node.get("properties", {}).get(field)
+        # Paragraphs are kept in the definitions alone, so only a change of words counts.
+        if node and node.get("description", "").split() != text.split():
+            node["description"] = text
     for (name, field), value in known.items():
         if field in every.get(name, {}).get("properties", {}):
             every[name]["properties"][field]["default"] = value
