@@ -60,8 +60,20 @@ impl ListMeta {
 
 /// `PartialObjectMetadata` of an object.
 pub fn partial_object_metadata(object: &Value) -> Value {
-    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    if object.get("kind").is_some_and(|kind| kind == "DaemonSet") {
+        hide_template_generation(&mut metadata);
+    }
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+}
+
+/// An annotation that stands for a field of older API versions is no metadata of the object itself.
+fn hide_template_generation(metadata: &mut Value) {
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
+    annotations.remove("deprecated.daemonset.template.generation");
+    if annotations.is_empty() {
+        metadata.as_object_mut().map(|m| m.remove("annotations"));
+    }
 }
 
 /// `PartialObjectMetadataList` of some objects.

@@ -7,6 +7,7 @@ pub mod client;
 pub mod config;
 pub mod matching;
 mod review;
+pub mod validation;
 
 use std::sync::{Arc, Weak};
 

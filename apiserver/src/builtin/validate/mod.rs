@@ -125,6 +125,9 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "ResourceQuota") => quota::resource_quota(e, object),
         ("", "LimitRange") => quota::limit_range(e, object),
         ("", "Event") => cluster::event(e, &ctx.namespace, object),
+        ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
+            e.0.extend(crate::admission::webhook::validation::validate(object));
+        }
         _ => {}
     }
     errors.0

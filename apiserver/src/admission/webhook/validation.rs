@@ -1,0 +1,252 @@
+//! Validation of webhook configurations, in kube-apiserver's order and wording.
+
+use std::collections::BTreeSet;
+
+use kube::core::cel::cel::Program;
+use serde_json::Value;
+
+use super::config::webhook_client_config;
+use crate::registry::validation::{dns1035_label, dns1123_subdomain, qualified_name};
+use crate::status::{FieldError, FieldErrorKind};
+
+const MAX_CONDITIONS: usize = 64;
+
+fn texts(value: &Value, key: &str) -> Vec<String> {
+    value[key].as_array().into_iter().flatten().map(|v| v.as_str().unwrap_or("").to_owned()).collect()
+}
+
+/// Everything wrong with a Validating- or MutatingWebhookConfiguration.
+pub fn validate(configuration: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for (index, webhook) in configuration["webhooks"].as_array().into_iter().flatten().enumerate() {
+        let path = format!("webhooks[{index}]");
+        one(webhook, &path, &mut errors);
+        review_versions(webhook, &format!("{path}.admissionReviewVersions"), &mut errors);
+        let name = webhook["name"].as_str().unwrap_or("");
+        if !name.is_empty() && !names.insert(name) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &Value::from(name)));
+        }
+    }
+    errors
+}
+
+fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let name = webhook["name"].as_str().unwrap_or("");
+    let at = format!("{path}.name");
+    if name.is_empty() {
+        errors.push(FieldError::required(at, ""));
+    } else {
+        let problems = dns1123_subdomain(name);
+        if problems.is_empty() && name.split('.').count() < 3 {
+            let detail = "should be a domain with at least three segments separated by dots";
+            errors.push(FieldError::invalid(at, &Value::from(name), detail));
+        } else if !problems.is_empty() {
+            errors.push(FieldError::invalid(at, &Value::from(name), problems.join(",")));
+        }
+    }
+    for (index, rule) in webhook["rules"].as_array().into_iter().flatten().enumerate() {
+        self::rule(rule, &format!("{path}.rules[{index}]"), errors);
+    }
+    let mut choice = |key: &str, supported: &[&str]| {
+        if let Some(value) = webhook.get(key).filter(|v| !v.is_null() && !supported.iter().any(|s| *v == s)) {
+            errors.push(FieldError::not_supported(format!("{path}.{key}"), value, supported));
+        }
+    };
+    choice("failurePolicy", &["Fail", "Ignore"]);
+    choice("matchPolicy", &["Equivalent", "Exact"]);
+    match webhook.get("sideEffects").filter(|v| !v.is_null()) {
+        None => {
+            errors.push(FieldError::required(format!("{path}.sideEffects"), "must specify one of None, NoneOnDryRun"))
+        }
+        Some(value) if *value != "None" && *value != "NoneOnDryRun" => {
+            let field = format!("{path}.sideEffects");
+            errors.push(FieldError::not_supported(field, value, &["None", "NoneOnDryRun"]));
+        }
+        Some(_) => {}
+    }
+    if let Some(seconds) = webhook["timeoutSeconds"].as_i64().filter(|s| !(1..=30).contains(s)) {
+        let detail = "the timeout value must be between 1 and 30 seconds";
+        errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &Value::from(seconds), detail));
+    }
+    for key in ["namespaceSelector", "objectSelector"] {
+        selector(&webhook[key], &format!("{path}.{key}"), errors);
+    }
+    let reinvocation = webhook.get("reinvocationPolicy").filter(|v| !v.is_null());
+    if let Some(value) = reinvocation.filter(|v| **v != "Never" && **v != "IfNeeded") {
+        errors.push(FieldError::not_supported(format!("{path}.reinvocationPolicy"), value, &["IfNeeded", "Never"]));
+    }
+    errors.extend(webhook_client_config(&webhook["clientConfig"], &format!("{path}.clientConfig")));
+    conditions(webhook, &format!("{path}.matchConditions"), errors);
+}
+
+fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    let mut list = |key: &str, what: &str| {
+        let all = texts(rule, key);
+        let field = format!("{path}.{key}");
+        if all.is_empty() {
+            errors.push(FieldError::required(field.as_str(), ""));
+        }
+        if all.len() > 1 && all.iter().any(|v| v == "*") {
+            let detail = format!("if '*' is present, must not specify other {what}");
+            errors.push(FieldError::invalid(field.as_str(), &serde_json::json!(all), detail));
+        }
+        for (index, value) in all.iter().enumerate() {
+            if key == "operations" && !OPERATIONS.contains(&value.as_str()) {
+                let at = format!("{field}[{index}]");
+                errors.push(FieldError::not_supported(at, &Value::from(value.as_str()), OPERATIONS));
+            }
+            if key == "apiVersions" && value.is_empty() {
+                errors.push(FieldError::required(format!("{field}[{index}]"), ""));
+            }
+        }
+    };
+    list("operations", "operations");
+    list("apiGroups", "API groups");
+    list("apiVersions", "API versions");
+    resources(rule, &format!("{path}.resources"), errors);
+    let scope = rule.get("scope").filter(|s| !s.is_null());
+    if let Some(scope) = scope.filter(|s| !["*", "Cluster", "Namespaced"].iter().any(|known| *s == known)) {
+        errors.push(FieldError::not_supported(format!("{path}.scope"), scope, &["*", "Cluster", "Namespaced"]));
+    }
+}
+
+fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let all = texts(rule, "resources");
+    if all.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    let whole = serde_json::json!(all);
+    let plain = all.iter().any(|r| r == "*");
+    let every = all.iter().any(|r| r == "*/*");
+    for (index, resource) in all.iter().enumerate() {
+        let at = format!("{path}[{index}]");
+        if resource.is_empty() {
+            errors.push(FieldError::required(at, ""));
+            continue;
+        }
+        let Some((parent, sub)) = resource.split_once('/') else { continue };
+        let value = Value::from(resource.as_str());
+        if plain && parent == "*" && sub != "*" {
+            continue;
+        }
+        if sub != "*" && all.iter().any(|other| *other == format!("{parent}/*")) {
+            let detail = format!("if '{parent}/*' is present, must not specify {resource}");
+            errors.push(FieldError::invalid(at, &value, detail));
+        } else if parent != "*" && all.iter().any(|other| *other == format!("*/{sub}")) {
+            errors.push(FieldError::invalid(
+                at,
+                &value,
+                format!("if '*/{sub}' is present, must not specify {resource}"),
+            ));
+        }
+    }
+    if every && all.len() > 1 {
+        errors.push(FieldError::invalid(path, &whole, "if '*/*' is present, must not specify other resources"));
+    }
+    if plain && all.iter().any(|r| !r.contains('/') && r != "*") {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.push(FieldError::invalid(path, &whole, detail));
+    }
+}
+
+fn selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (index, expression) in selector["matchExpressions"].as_array().into_iter().flatten().enumerate() {
+        let at = format!("{path}.matchExpressions[{index}]");
+        let values = expression["values"].as_array().map_or(0, Vec::len);
+        match expression["operator"].as_str().unwrap_or("") {
+            "In" | "NotIn" if values == 0 => {
+                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.push(FieldError::required(format!("{at}.values"), detail));
+            }
+            "Exists" | "DoesNotExist" if values > 0 => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(FieldError::forbidden(format!("{at}.values"), detail));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => {
+                let detail = "not a valid selector operator";
+                errors.push(FieldError::invalid(format!("{at}.operator"), &expression["operator"], detail));
+            }
+        }
+    }
+}
+
+fn conditions(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let all = webhook["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if all.len() > MAX_CONDITIONS {
+        let count = Some(all.len().to_string());
+        let detail = format!("must have at most {MAX_CONDITIONS} items");
+        errors.push(FieldError::new(FieldErrorKind::TooMany, path, count, detail));
+    }
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for (index, condition) in all.iter().enumerate() {
+        let at = format!("{path}[{index}]");
+        let (name, expression) =
+            (condition["name"].as_str().unwrap_or(""), condition["expression"].as_str().unwrap_or(""));
+        if expression.trim().is_empty() {
+            errors.push(FieldError::required(format!("{at}.expression"), ""));
+        } else if let Err(error) = Program::compile(expression) {
+            let detail = format!("compilation failed: {error}");
+            errors.push(FieldError::invalid(format!("{at}.expression"), &condition["expression"], detail));
+        }
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{at}.name"), ""));
+        } else {
+            for problem in qualified_name(name) {
+                errors.push(FieldError::invalid(format!("{at}.name"), &condition["name"], problem));
+            }
+            if !names.insert(name) {
+                errors.push(FieldError::duplicate(format!("{at}.name"), &condition["name"]));
+            }
+        }
+    }
+}
+
+fn review_versions(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let versions = texts(webhook, "admissionReviewVersions");
+    if versions.is_empty() {
+        errors.push(FieldError::required(path, "must specify one of v1, v1beta1"));
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (index, version) in versions.iter().enumerate() {
+        let at = format!("{path}[{index}]");
+        if !seen.insert(version) {
+            errors.push(FieldError::invalid(at, &Value::from(version.as_str()), "duplicate version"));
+            continue;
+        }
+        for problem in dns1035_label(version) {
+            errors.push(FieldError::invalid(at.as_str(), &Value::from(version.as_str()), problem));
+        }
+    }
+    if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
+        let detail = "must include at least one of v1, v1beta1";
+        errors.push(FieldError::invalid(path, &serde_json::json!(versions), detail));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::validate;
+
+    #[test]
+    fn what_kubectl_shows() {
+        let sound = json!({"name": "a.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": "https://x/y"},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "pods/status"]}]});
+        assert!(validate(&json!({"webhooks": [sound]})).is_empty());
+        let bad = json!({"webhooks": [
+            {"name": "short", "sideEffects": "Some", "timeoutSeconds": 40, "failurePolicy": "Try", "clientConfig": {},
+             "rules": [{"operations": ["*", "MAKE"], "apiGroups": [], "apiVersions": [""], "resources": ["*", "pods", "pods/*", "pods/status"], "scope": "All"}]},
+            sound, sound,
+            {"name": "b.example.com", "admissionReviewVersions": ["v2", "v2"], "clientConfig": {"url": "http://x?y", "service": {"name": ""}},
+             "matchConditions": [{"name": "", "expression": "a +"}]},
+        ]});
+        let lines: Vec<String> = validate(&bad).iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+}
