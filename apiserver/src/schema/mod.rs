@@ -15,6 +15,8 @@ mod ordered;
 mod prune;
 pub mod set;
 mod structural;
+#[cfg(test)]
+mod tests;
 mod time;
 
 pub use decode::{Checked, check};

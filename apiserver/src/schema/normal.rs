@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::{Field, GoField, Omit, Schema, Type};
 
-/// Adds what Go prints for an absent value (`status: {}`, `name: ""`), drops what `omitempty` leaves out. Idempotent; does
-/// nothing to custom resources.
+/// Adds what Go prints for an absent value (`status: {}`, `name: ""`), drops what `omitempty` leaves out. Idempotent;
+/// custom resources only lose nulls.
 pub fn normalise(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) if schema.ty == Type::Object => {
@@ -37,7 +37,7 @@ fn structure(schema: &Schema, fields: &mut Map<String, Value>) {
     for (name, field) in &schema.properties {
         let Some(go) = &field.go else {
             match fields.get_mut(&**name) {
-                Some(Value::Null) => drop(fields.remove(&**name)),
+                Some(Value::Null) if !field.node.nullable => drop(fields.remove(&**name)),
                 Some(value) => normalise(&field.node, value),
                 None => {}
             }

@@ -1,0 +1,101 @@
+use serde_json::{Value, json};
+
+use super::decode::{Expected, decode_body, decode_value};
+use super::set::SchemaSet;
+use super::{Schema, canonical_micro_time, canonical_time, check, normalise};
+
+fn decode(group: &str, kind: &str, body: &str) -> Result<(Value, Vec<String>), String> {
+    let schema = SchemaSet::builtin().kind(group, "v1", kind);
+    let expected = Expected { group, version: "v1", kind, schema: schema.as_deref() };
+    decode_body(body.as_bytes(), &expected)
+        .map(|decoded| (decoded.object, decoded.strict))
+        .map_err(|error| error.message)
+}
+
+#[test]
+fn wrong_bodies_are_refused_in_gos_words() {
+    const CANNOT: &str = "in version \"v1\" cannot be handled as a";
+    for (group, kind, body, message) in [
+        ("", "ConfigMap", r#"{"data":{"a":5}}"#, format!("ConfigMap {CANNOT} ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string")),
+        ("apps", "Deployment", r#"{"spec":{"replicas":"two"}}"#, format!("Deployment {CANNOT} Deployment: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32")),
+        ("apps", "Deployment", r#"{"spec":{"replicas":5000000000}}"#, format!("Deployment {CANNOT} Deployment: json: cannot unmarshal number 5000000000 into Go struct field DeploymentSpec.spec.replicas of type int32")),
+        ("", "Pod", r#"{"spec":{"containers":[{"image":5}]}}"#, format!("Pod {CANNOT} Pod: json: cannot unmarshal number into Go struct field Container.spec.containers.image of type string")),
+        ("", "Pod", r#"{"spec":{"containers":"x"}}"#, format!("Pod {CANNOT} Pod: json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container")),
+        ("", "Pod", r#"{"spec":{"restartPolicy":5}}"#, format!("Pod {CANNOT} Pod: json: cannot unmarshal number into Go struct field PodSpec.spec.restartPolicy of type v1.RestartPolicy")),
+        ("", "Secret", r#"{"data":{"a":"***"}}"#, format!("Secret {CANNOT} Secret: illegal base64 data at input byte 0")),
+        ("", "ConfigMap", r#"{"kind":"Secret","apiVersion":"v1"}"#, format!("Secret {CANNOT} ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion")),
+        ("", "ConfigMap", "{nope", "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: invalid character 'n' looking for beginning of object key string ({nope)".into()),
+        ("", "ConfigMap", "", "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)".into()),
+    ] {
+        assert_eq!(decode(group, kind, body), Err(message), "{body}");
+    }
+}
+
+#[test]
+fn strict_findings_come_in_document_order() {
+    let body = r#"{"metadata":{"name":"c","name":"d","bogus":1},"dada":{},"data":{"x":"1","x":"2"}}"#;
+    let (object, strict) = decode("", "ConfigMap", body).unwrap();
+    let expected = [
+        "duplicate field \"metadata.name\"",
+        "unknown field \"metadata.bogus\"",
+        "unknown field \"dada\"",
+        "duplicate field \"data.x\"",
+    ];
+    assert_eq!(strict, expected);
+    assert_eq!(object["data"], json!({"x": "2"}));
+    assert_eq!(object.get("dada"), None);
+}
+
+#[test]
+fn objects_print_as_after_a_trip_through_go() {
+    for (group, kind, body, path, expected) in [
+        ("", "Pod", json!({"spec": {"containers": [{}]}}), "/spec/containers/0", json!({"name": "", "resources": {}})),
+        ("", "Pod", json!({"spec": {"volumes": null}}), "/spec", json!({"containers": null})),
+        ("", "Pod", json!({}), "/status", json!({})),
+        ("apps", "StatefulSet", json!({}), "/status", json!({"replicas": 0, "availableReplicas": 0})),
+        ("rbac.authorization.k8s.io", "Role", json!({"rules": []}), "/rules", Value::Null),
+        ("", "ConfigMap", json!({"data": {"a": null}}), "/data", json!({"a": ""})),
+        ("", "Event", json!({}), "/firstTimestamp", Value::Null),
+        (
+            "",
+            "Pod",
+            json!({"spec": {"containers": [{"resources": {"limits": {"cpu": 1, "memory": "1024Mi"}}}]}}),
+            "/spec/containers/0/resources/limits",
+            json!({"cpu": "1", "memory": "1Gi"}),
+        ),
+    ] {
+        let schema = SchemaSet::builtin().kind(group, "v1", kind).unwrap();
+        let object = decode_value(body.clone(), &schema).object;
+        assert_eq!(object.pointer(path), Some(&expected), "{kind} {body}");
+        let mut again = object.clone();
+        normalise(&schema, &mut again);
+        assert_eq!(again, object, "{kind} {body}");
+    }
+}
+
+#[test]
+fn times_are_utc_with_their_digits() {
+    assert_eq!(canonical_time("2001-01-01T02:00:00.9+02:00").as_deref(), Ok("2001-01-01T00:00:00Z"));
+    assert_eq!(canonical_micro_time("2001-01-01T00:00:00.000001Z").as_deref(), Ok("2001-01-01T00:00:00.000001Z"));
+    for (micro, text, message) in [
+        (false, "soon", "parsing time \"soon\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"soon\" as \"2006\""),
+        (false, "2001-13-01T00:00:00Z", "parsing time \"2001-13-01T00:00:00Z\": month out of range"),
+        (
+            true,
+            "2001-01-01T00:00:00Z",
+            "parsing time \"2001-01-01T00:00:00Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"Z\" as \".000000\"",
+        ),
+    ] {
+        let found = if micro { canonical_micro_time(text) } else { canonical_time(text) };
+        assert_eq!(found, Err(message.to_owned()));
+    }
+}
+
+#[test]
+fn custom_resources_keep_what_their_schema_lets_them() {
+    let schema = Schema::for_custom_resource(&json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"size": {"type": "integer"}, "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+    }}));
+    let object = json!({"metadata": {"name": "x"}, "spec": {"size": 1, "open": {"any": 1}, "bogus": 1}});
+    assert_eq!(check(&schema, &object).unknown, ["unknown field \"spec.bogus\""]);
+}
