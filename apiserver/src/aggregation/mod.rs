@@ -12,6 +12,8 @@ mod proxy;
 pub mod service;
 
 #[cfg(test)]
+mod served_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};

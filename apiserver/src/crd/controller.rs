@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::definition::{CLEANUP_FINALIZER, Definition, GROUP, KIND, PLURAL};
@@ -27,9 +28,12 @@ pub struct Controller {
     registry: Arc<Registry>,
     client: Arc<WebhookClient>,
     /// What is installed: name → (group, plural, fingerprint of what it was built from).
-    installed: BTreeMap<String, (String, String, Value)>,
+    installed: BTreeMap<String, (String, String, Fingerprint)>,
     waiting: BTreeSet<String>,
 }
+
+/// SHA-256 of the parts of a definition that what it serves is built from.
+type Fingerprint = [u8; 32];
 
 /// The resource of definitions, replacing the generic built-in one.
 pub fn definition_resource(builtin: &ResourceInfo) -> ResourceInfo {
@@ -185,6 +189,7 @@ impl Controller {
             view.is_deleting(),
             definition["metadata"]["uid"],
         ]);
+        let fingerprint: Fingerprint = Sha256::digest(fingerprint.to_string()).into();
         if self.installed.get(view.name()).is_some_and(|(_, _, known)| *known == fingerprint) {
             return;
         }

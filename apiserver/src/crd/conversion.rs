@@ -42,6 +42,11 @@ impl Converter {
         Self { schemas: schemas.collect(), by: By::of(definition, client) }
     }
 
+    /// The typed schema of a version.
+    pub fn schema(&self, api_version: &str) -> Option<SchemaRef> {
+        self.schemas.get(api_version).cloned()
+    }
+
     pub async fn convert(&self, objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
         let mut converted = self.by.convert(objects, to).await?;
         if let Some(schema) = self.schemas.get(to) {

@@ -11,6 +11,7 @@ mod conversion;
 pub mod defaulting;
 pub mod definition;
 mod formats;
+mod keywords;
 pub mod names;
 pub mod resources;
 mod strategy;

@@ -37,7 +37,8 @@ pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> 
         .map(|version| {
             let (group, name) = (view.group(), version.name());
             let schema = version.schema().cloned().unwrap_or_else(|| json!({"type": "object"}));
-            let mut strategy = CustomStrategy::new(spec_names.kind.clone(), schema, converter.clone());
+            let mut strategy =
+                CustomStrategy::new(spec_names.kind.clone(), &format!("{group}/{name}"), schema, converter.clone());
             strategy.has_status = version.has_status();
             strategy.spec_replicas = version.scale().map(|s| text(s, "/specReplicasPath").to_owned());
             strategy.selectable = version.selectable_fields();

@@ -31,10 +31,10 @@ pub struct CustomStrategy {
 }
 
 impl CustomStrategy {
-    pub(super) fn new(kind: String, schema: Value, converter: Arc<Converter>) -> Self {
+    pub(super) fn new(kind: String, api_version: &str, schema: Value, converter: Arc<Converter>) -> Self {
         Self {
             kind,
-            typed: Schema::for_custom_resource(&schema),
+            typed: converter.schema(api_version).unwrap_or_else(|| Schema::for_custom_resource(&schema)),
             rules: Rules::compile(&schema),
             schema: Arc::new(schema),
             has_status: false,

@@ -1,28 +1,26 @@
-//! What a schema must keep to: the structural rules, the keywords of the API, list types, defaults, CEL rules.
+//! What a schema must keep to: the structural rules and its defaults; `keywords` checks the rest.
 
 use serde_json::Value;
 
-use super::{cel_types, defaulting, values};
+use super::{defaulting, keywords, values};
 use crate::schema::Schema;
 use crate::status::{FieldError, FieldErrorKind};
 
-const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
-const REASONS: &[&str] = &["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
 const METADATA: &[&str] = &["apiVersion", "kind", "metadata"];
 
-fn get<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
+pub(super) fn get<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|v| !v.is_null())
 }
 
-fn is(schema: &Value, key: &str) -> bool {
+pub(super) fn is(schema: &Value, key: &str) -> bool {
     schema.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
-fn word<'a>(schema: &'a Value, key: &str) -> &'a str {
+pub(super) fn word<'a>(schema: &'a Value, key: &str) -> &'a str {
     schema.get(key).and_then(Value::as_str).unwrap_or("")
 }
 
-fn non_empty(schema: &Value, key: &str) -> bool {
+pub(super) fn non_empty(schema: &Value, key: &str) -> bool {
     match schema.get(key) {
         Some(Value::Object(map)) => !map.is_empty(),
         Some(Value::Array(items)) => !items.is_empty(),
@@ -34,7 +32,7 @@ fn non_empty(schema: &Value, key: &str) -> bool {
 }
 
 /// Every schema directly below, with the path it is found at.
-fn children<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value, Place)> {
+pub(super) fn children<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value, Place)> {
     let mut found = Vec::new();
     for key in ["allOf", "anyOf", "oneOf"] {
         for (index, branch) in get(schema, key).and_then(Value::as_array).into_iter().flatten().enumerate() {
@@ -57,7 +55,7 @@ fn children<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value, Place)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     Root,
     Field,
     Item,
@@ -77,10 +75,10 @@ pub fn validate(schema: &Value, path: &str, status: bool) -> Vec<FieldError> {
     invariants(schema, path, Place::Root, &mut structural);
     let mut keywords = Vec::new();
     let rules_too = structural.is_empty();
-    walk_keywords(
+    keywords::walk(
         schema,
         path,
-        &Around { root: true, in_junction: false, uncorrelated: None, rules: rules_too },
+        &keywords::Around { root: true, in_junction: false, uncorrelated: None, rules: rules_too },
         &mut keywords,
     );
     errors.extend(keywords);
@@ -279,264 +277,6 @@ fn completeness(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         if branch.get("items").is_some() && schema.get("items").is_none() {
             errors.push(FieldError::required(format!("{path}.items"), format!("because it is defined in {at}.items")));
         }
-    }
-}
-
-struct Around {
-    root: bool,
-    in_junction: bool,
-    /// Path of the list or junction that breaks the correlation with the old object.
-    uncorrelated: Option<String>,
-    /// Whether CEL rules are compiled: only over structurally sound schemas.
-    rules: bool,
-}
-
-fn walk_keywords(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldError>) {
-    unsupported(schema, path, errors);
-    if is(schema, "uniqueItems") {
-        let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        errors.push(FieldError::forbidden(format!("{path}.uniqueItems"), detail));
-    }
-    if non_empty(schema, "properties") && get(schema, "additionalProperties").is_some_and(|a| *a != Value::Bool(true)) {
-        let detail = "additionalProperties and properties are mutual exclusive";
-        errors.push(FieldError::forbidden(format!("{path}.additionalProperties"), detail));
-    }
-    if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
-        let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
-        errors.push(FieldError::invalid(field, &Value::from(false), "must be true or undefined"));
-    }
-    if let Some(pattern) = get(schema, "pattern").and_then(Value::as_str)
-        && let Err(error) = regex::Regex::new(pattern)
-    {
-        let detail = format!("must be a valid regular expression, but isn't: {error}");
-        errors.push(FieldError::invalid(format!("{path}.pattern"), &Value::from(pattern), detail));
-    }
-    collections(schema, path, errors);
-    if around.rules {
-        rules(schema, path, around, errors);
-    }
-    let list_of_maps = word(schema, "x-kubernetes-list-type") == "map";
-    for (at, child, place) in children(schema, path) {
-        let breaks = match place {
-            Place::Junction => true,
-            Place::Item => !list_of_maps,
-            _ => false,
-        };
-        let uncorrelated = around.uncorrelated.clone().or_else(|| breaks.then(|| at.clone()));
-        let in_junction = around.in_junction || place == Place::Junction;
-        walk_keywords(child, &at, &Around { root: false, in_junction, uncorrelated, rules: around.rules }, errors);
-    }
-}
-
-fn unsupported(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
-        if non_empty(schema, key) {
-            errors.push(FieldError::forbidden(format!("{path}.{key}"), format!("{key} is not supported")));
-        }
-    }
-    let kind = word(schema, "type");
-    if kind == "null" {
-        let detail = "type cannot be set to null, use nullable as an alternative";
-        errors.push(FieldError::forbidden(format!("{path}.type"), detail));
-    } else if !kind.is_empty() && !TYPES.contains(&kind) {
-        errors.push(FieldError::not_supported(format!("{path}.type"), &Value::from(kind), TYPES));
-    }
-    if schema.get("items").is_some_and(Value::is_array) {
-        let detail = "items must be a schema object and not an array";
-        errors.push(FieldError::forbidden(format!("{path}.items"), detail));
-    }
-}
-
-/// `x-kubernetes-map-type`, `x-kubernetes-list-type` and the keys of list maps.
-fn collections(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let kind = word(schema, "type");
-    let mut type_must_be = |wanted: &str, key: &str| {
-        let detail = format!("must be {wanted} if {key} is specified");
-        let field = format!("{path}.type");
-        errors.push(match kind {
-            "" => FieldError::required(field, detail),
-            _ => FieldError::invalid(field, &Value::from(kind), detail),
-        });
-    };
-    let map_type = get(schema, "x-kubernetes-map-type");
-    let list_type = get(schema, "x-kubernetes-list-type");
-    if map_type.is_some() && kind != "object" {
-        type_must_be("object", "x-kubernetes-map-type");
-    }
-    if list_type.is_some() && kind != "array" {
-        type_must_be("array", "x-kubernetes-list-type");
-    }
-    if let Some(map_type) = map_type.filter(|m| *m != "atomic" && *m != "granular") {
-        let field = format!("{path}.x-kubernetes-map-type");
-        errors.push(FieldError::not_supported(field, map_type, &["atomic", "granular"]));
-    }
-    let list_path = format!("{path}.x-kubernetes-list-type");
-    if let Some(list_type) = list_type.filter(|l| *l != "atomic" && *l != "set" && *l != "map") {
-        errors.push(FieldError::not_supported(list_path.as_str(), list_type, &["atomic", "map", "set"]));
-    }
-    if non_empty(schema, "x-kubernetes-list-map-keys") {
-        let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
-        match list_type {
-            None => errors.push(FieldError::required(list_path.as_str(), detail)),
-            Some(other) if other != "map" => errors.push(FieldError::invalid(list_path.as_str(), other, detail)),
-            _ => {}
-        }
-    }
-    match list_type.and_then(Value::as_str) {
-        Some("map") => list_map(schema, path, errors),
-        Some("set") => list_set(schema, path, errors),
-        _ => {}
-    }
-}
-
-fn list_map(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let keys_path = format!("{path}.x-kubernetes-list-map-keys");
-    if !non_empty(schema, "x-kubernetes-list-map-keys") {
-        errors.push(FieldError::required(keys_path.as_str(), "must not be empty if x-kubernetes-list-type is map"));
-    }
-    let Some(items) = get(schema, "items").filter(|i| i.is_object()) else {
-        errors
-            .push(FieldError::required(format!("{path}.items"), "must have a schema if x-kubernetes-list-type is map"));
-        return;
-    };
-    if word(items, "type") != "object" {
-        let detail = "must be object if parent array's x-kubernetes-list-type is map";
-        errors.push(FieldError::invalid(format!("{path}.items.type"), &Value::from(word(items, "type")), detail));
-    }
-    let required: Vec<&str> =
-        items.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    let mut seen: Vec<&Value> = Vec::new();
-    for (index, key) in
-        schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten().enumerate()
-    {
-        let name = key.as_str().unwrap_or("");
-        match items.pointer("/properties").and_then(|p| p.get(name)) {
-            None => {
-                let detail = "entries must all be names of item properties";
-                errors.push(FieldError::invalid(format!("{keys_path}[{index}]"), key, detail));
-            }
-            Some(property) => {
-                let at = format!("{path}.items.properties[{name}]");
-                if matches!(word(property, "type"), "array" | "object") {
-                    let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                    errors.push(FieldError::invalid(
-                        format!("{at}.type"),
-                        &Value::from(word(property, "type")),
-                        detail,
-                    ));
-                }
-                if !required.contains(&name) && property.get("default").is_none() {
-                    let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-                    errors.push(FieldError::required(format!("{at}.default"), detail));
-                }
-            }
-        }
-        if seen.contains(&key) {
-            let mut error = FieldError::duplicate(format!("{keys_path}[{index}]"), key);
-            error.detail = "must be unique".to_owned();
-            errors.push(error);
-        }
-        seen.push(key);
-    }
-}
-
-fn list_set(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let Some(items) = get(schema, "items") else { return };
-    if is(items, "nullable") {
-        errors.push(FieldError::forbidden(
-            format!("{path}.items.nullable"),
-            "cannot be nullable when x-kubernetes-list-type is set",
-        ));
-    }
-    match word(items, "type") {
-        "object" if word(items, "x-kubernetes-map-type") != "atomic" => {
-            let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-            let field = format!("{path}.items.x-kubernetes-map-type");
-            errors.push(match get(items, "x-kubernetes-map-type") {
-                Some(other) => FieldError::invalid(field, other, detail),
-                None => FieldError::required(field, detail),
-            });
-        }
-        "array" if !matches!(word(items, "x-kubernetes-list-type"), "" | "atomic") => {
-            let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-            let field = format!("{path}.items.x-kubernetes-list-type");
-            errors.push(FieldError::invalid(field, &items["x-kubernetes-list-type"], detail));
-        }
-        _ => {}
-    }
-}
-
-fn rules(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldError>) {
-    let Some(rules) = get(schema, "x-kubernetes-validations").and_then(Value::as_array).filter(|r| !r.is_empty())
-    else {
-        return;
-    };
-    if around.in_junction {
-        errors
-            .push(FieldError::forbidden(format!("{path}.x-kubernetes-validations"), "must be empty to be structural"));
-        return;
-    }
-    for (index, rule) in rules.iter().enumerate() {
-        let at = format!("{path}.x-kubernetes-validations[{index}]");
-        let (source, message) = (word(rule, "rule").trim(), word(rule, "message"));
-        if source.is_empty() {
-            errors.push(FieldError::required(format!("{at}.rule"), "rule is not specified"));
-        } else if !message.is_empty() && message.trim().is_empty() {
-            let detail = "message must be non-empty if specified";
-            errors.push(FieldError::invalid(format!("{at}.message"), &Value::from(message), detail));
-        } else if message.trim().contains('\n') {
-            let detail = "message must not contain line breaks";
-            errors.push(FieldError::invalid(format!("{at}.message"), &Value::from(message), detail));
-        } else if source.contains('\n') && message.trim().is_empty() {
-            let detail = "message must be specified if rule contains line breaks";
-            errors.push(FieldError::required(format!("{at}.message"), detail));
-        }
-        if let Some(reason) = get(rule, "reason").filter(|r| !REASONS.iter().any(|known| *r == known)) {
-            errors.push(FieldError::not_supported(format!("{at}.reason"), reason, REASONS));
-        }
-        field_path(schema, rule, &at, errors);
-        if source.is_empty() {
-            continue;
-        }
-        let optional = is(rule, "optionalOldSelf");
-        if let Err(text) = cel_types::check_rule(source, schema, around.root, optional, "bool") {
-            let detail = if text.starts_with("ERROR") { format!("compilation failed: {text}") } else { text };
-            errors.push(FieldError::invalid(format!("{at}.rule"), &rule["rule"], detail));
-        }
-        if let Some(outside) = around.uncorrelated.as_deref().filter(|_| cel_types::uses_old(source)) {
-            let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {outside}");
-            errors.push(FieldError::invalid(format!("{at}.rule"), &rule["rule"], detail));
-        }
-        if let Some(expression) = get(rule, "messageExpression") {
-            let text = expression.as_str().unwrap_or("");
-            let outcome = match text.trim() {
-                "" => Err("must be non-empty if specified".to_owned()),
-                source => cel_types::check_rule(source, schema, around.root, optional, "string"),
-            };
-            if let Err(text) = outcome {
-                let field = format!("{at}.messageExpression");
-                let detail = if text.starts_with("ERROR") { format!("compilation failed: {text}") } else { text };
-                errors.push(FieldError::invalid(field, expression, detail));
-            }
-        }
-    }
-}
-
-/// A rule's `fieldPath` must name declared fields.
-fn field_path(schema: &Value, rule: &Value, at: &str, errors: &mut Vec<FieldError>) {
-    let Some(given) = get(rule, "fieldPath").filter(|f| *f != "") else { return };
-    let text = given.as_str().unwrap_or("");
-    let path = crate::table::jsonpath::JsonPath::parse(text).ok();
-    let mut current = Some(schema);
-    for field in path.as_ref().and_then(|p| p.fields()).unwrap_or_default() {
-        current = current.and_then(|s| {
-            s.pointer("/properties").and_then(|p| p.get(field)).or_else(|| s.get("additionalProperties"))
-        });
-    }
-    let parses = path.as_ref().is_some_and(|p| p.fields().is_some_and(|f| !f.is_empty()));
-    if !parses || current.is_none() {
-        let detail = "fieldPath must be a valid path";
-        errors.push(FieldError::invalid(format!("{at}.fieldPath"), given, detail));
     }
 }
 
