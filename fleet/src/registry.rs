@@ -76,17 +76,10 @@ struct Inner {
 impl Fleet {
     /// Watches Clusters and returns once the first list is in.
     pub async fn start(control_plane: Client, options: FleetOptions) -> Result<Self, Error> {
-        let (health, mut healthy) = watch::channel(Err("the first list of Clusters is not in".to_owned()));
-        let inner = Arc::new(Inner {
-            control_plane: control_plane.clone(),
-            members: ArcSwap::default(),
-            changes: broadcast::Sender::new(CHANGE_BUFFER),
-            interests: Interests::default(),
-            health,
-            stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-        });
-        let fleet = Self { inner: Arc::clone(&inner) };
+        let fleet = Self::detached(control_plane);
+        let _ = fleet.inner.health.send_replace(Err("the first list of Clusters is not in".to_owned()));
+        let mut healthy = fleet.inner.health.subscribe();
+        let inner = Arc::clone(&fleet.inner);
         let keeper = Keeper::new(inner, options.connect_timeout);
         fleet.inner.tasks.spawn(keeper.run());
         let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok)).await;
@@ -98,6 +91,20 @@ impl Fleet {
                 Err(Error::WatchEnded { what: "Clusters", reason })
             }
         }
+    }
+
+    /// A fleet that watches nothing and stays empty: for benchmarks and for roles without members.
+    pub fn detached(control_plane: Client) -> Self {
+        let inner = Inner {
+            control_plane,
+            members: ArcSwap::default(),
+            changes: broadcast::Sender::new(CHANGE_BUFFER),
+            interests: Interests::default(),
+            health: watch::Sender::new(Ok(())),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Client of the control plane.

@@ -9,7 +9,7 @@ use crate::store::{Scan, Store, StoreSize};
 use crate::tail::{Follower, Tail};
 use crate::text::TextIndex;
 use crate::text::follower::TextFollower;
-use crate::writer::{States, Writer, WriterHandle};
+use crate::writer::{States, Writer};
 use crate::{CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::selector::{FieldSelector, Selector};
@@ -109,7 +109,7 @@ impl Index {
     pub async fn open(fleet: Fleet, options: IndexOptions) -> Result<Self, Error> {
         let codec = Arc::new(Codec::default());
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?);
-        Self::with_store(fleet, options, store, codec).await
+        Self::with_store(fleet, options, store, codec, true).await
     }
 
     pub(crate) async fn with_store(
@@ -117,6 +117,7 @@ impl Index {
         options: IndexOptions,
         store: Arc<dyn Store>,
         codec: Arc<Codec>,
+        collect: bool,
     ) -> Result<Self, Error> {
         let tail = Arc::new(Tail::new(store.latest().await?, options.tail_changes, options.tail_bytes));
         let states = Arc::new(States::default());
@@ -178,7 +179,9 @@ impl Index {
         index.work("store writer", writing);
         index.work("text index", follower.run(stop.clone()));
         index.work("rights", rights::follow(rules, Arc::clone(&shared), stop.clone()));
-        index.work("collectors", Supervisor::new(shared, stored_scopes).run(stop));
+        if collect {
+            index.work("collectors", Supervisor::new(shared, stored_scopes).run(stop));
+        }
         Ok(index)
     }
 
@@ -326,20 +329,11 @@ impl Index {
         }
     }
 
-    /// Hands batches to the store, for benchmarks and tests.
-    pub(crate) fn writer(&self) -> &WriterHandle {
-        &self.inner.shared.writer
-    }
-
     /// Ends all workers and waits for them.
     pub async fn stop(&self) {
         self.inner.stop.cancel();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
-    }
-
-    pub(crate) fn stopping(&self) -> CancellationToken {
-        self.inner.stop.clone()
     }
 }
 

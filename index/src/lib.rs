@@ -4,6 +4,7 @@
 //! store, the store's writer feeds the tail, the text index follows. Read by the proxy, the controllers, search and the
 //! UI. Deleting its data directory loses nothing.
 
+pub mod bench;
 mod collect;
 pub mod error;
 #[cfg(test)]

@@ -406,6 +406,8 @@ impl Parser<'_> {
     /// Terms that steer the answer. `None` leaves the term to be read as a filter.
     fn output_term(&mut self, start: usize, name: &str) -> Option<Expr> {
         let value = match self.cursor.peek() {
+            // Quoted, it is the API group.
+            Some('"') if name == "group" => return None,
             Some('"') => self.cursor.quoted().0,
             _ => {
                 let word = self.cursor.clone().word(false).to_owned();

@@ -135,7 +135,7 @@ static FLEET: LazyLock<Corpus> = LazyLock::new(|| Corpus::new(&fleet()));
 #[case::unhealthy("is:unhealthy", "Deployment/checkout Node/n1 Pod/checkout-7d9f-abcde")]
 #[case::in_namespace_and_name("team-a/web-0", "Event/web.1 Pod/web-0")]
 #[case::exact_case("status:=crashloopbackoff", "")]
-#[case::regex("name:/^(web|pay).*/", "Pod/payments-0 Pod/web-0")]
+#[case::regex("kind:pod name:/^(web|pay).*/", "Pod/payments-0 Pod/web-0")]
 #[case::content("content:hostNetwork", "Pod/payments-0")]
 #[case::phrase(r#"message:"back-off restarting""#, "Event/checkout.1 Pod/checkout-7d9f-abcde")]
 #[case::ip("ip:10.1.2.3", "Pod/web-0")]

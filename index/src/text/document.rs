@@ -23,6 +23,8 @@ pub struct Document {
     pub words: Vec<(Word, String)>,
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
+    /// `namespace/name`, as people write it; empty for cluster-scoped objects.
+    pub qualified: String,
     pub content: String,
     pub message: String,
 }
@@ -39,6 +41,9 @@ impl Document {
         document.word(Word::ApiVersion, &gvr.api_version());
         document.word(Word::Name, name);
         document.word(Word::Namespace, namespace);
+        if !namespace.is_empty() {
+            document.qualified = format!("{namespace}/{name}");
+        }
         document.word(Word::Uid, &record.uid);
         document.word(Word::Cluster, record.key.cluster().as_str());
         for owner in &record.owners {
@@ -162,7 +167,9 @@ impl Document {
         let in_anything = |word: &Word| {
             !matches!(word, Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is)
         };
-        self.words.iter().filter(move |(word, _)| in_anything(word)).map(|(word, value)| (*word, value.as_str()))
+        let whole = self.words.iter().filter(move |(word, _)| in_anything(word));
+        let qualified = (!self.qualified.is_empty()).then_some((Word::Name, self.qualified.as_str()));
+        whole.map(|(word, value)| (*word, value.as_str())).chain(qualified)
     }
 
     /// Columns `field:*` finds the object by.

@@ -1,0 +1,408 @@
+//! The cache against real API servers: a control plane and two members, in this process.
+
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apiserver::registry::strategy::UserInfo;
+use crowsnest_apiserver::server::{ApiServer, Config, Data};
+use crowsnest_fleet::{Fleet, FleetOptions, JoinOptions, join};
+use crowsnest_index::{
+    Answer, Caller, Change, CollectionKey, Follower, Happened, Index, IndexOptions, ListQuery, RecordKey,
+    SearchRequest, Seq,
+};
+use futures::TryStreamExt;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// One server of the test, reachable over TLS with a static token.
+struct Member {
+    server: ApiServer,
+    config: kube::Config,
+    serving: tokio::task::JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+const TOKEN: &str = "master-token";
+
+async fn start(name: &str) -> Member {
+    let mut config = Config::new(name, Data::Memory);
+    let groups = vec!["system:masters".to_owned()];
+    config.tokens.insert(TOKEN.to_owned(), UserInfo { name: "admin".to_owned(), groups, ..UserInfo::default() });
+    let server = ApiServer::start(config).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let (serves, stops) = (server.clone(), stop.clone());
+    let serving = tokio::spawn(async move { serves.serve(listener, stops).await.unwrap() });
+    let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
+    config.accept_invalid_certs = true;
+    config.auth_info.token = Some(TOKEN.to_owned().into());
+    Member { server, config, serving, stop }
+}
+
+impl Member {
+    async fn create(&self, value: Value) {
+        create(&self.server.admin(), value).await;
+    }
+
+    async fn shut_down(self) {
+        self.stop.cancel();
+        self.server.stop().await.unwrap();
+        self.serving.await.unwrap();
+    }
+}
+
+fn resource(value: &Value) -> ApiResource {
+    let api_version = value["apiVersion"].as_str().unwrap();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = value["kind"].as_str().unwrap();
+    ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(group, version, kind))
+}
+
+fn api(client: &Client, value: &Value) -> Api<DynamicObject> {
+    match value["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource(value)),
+        None => Api::all_with(client.clone(), &resource(value)),
+    }
+}
+
+async fn create(client: &Client, value: Value) {
+    let object: DynamicObject = serde_json::from_value(value.clone()).unwrap();
+    api(client, &value).create(&PostParams::default(), &object).await.unwrap();
+}
+
+fn config_map(namespace: &str, name: &str, text: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name,
+        "labels": {"app": name}}, "data": {"text": text}})
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+fn cluster_definition() -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusters.cluster.karmada.io"},
+        "spec": {"group": "cluster.karmada.io", "scope": "Cluster",
+            "names": {"plural": "clusters", "singular": "cluster", "kind": "Cluster", "listKind": "ClusterList"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}})
+}
+
+fn config_maps() -> Gvr {
+    Gvr::new("", "v1", "configmaps")
+}
+
+fn name(cluster: &str) -> ClusterName {
+    ClusterName::parse(cluster).unwrap()
+}
+
+fn key(cluster: &str, namespace: &str, object: &str) -> RecordKey {
+    RecordKey::new(name(cluster), config_maps(), namespace, object)
+}
+
+/// Registers a member with a token Secret and a Cluster object.
+async fn register(control_plane: &Client, cluster: &str, member: &Member) {
+    let endpoint = member.config.cluster_url.to_string();
+    create(
+        control_plane,
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "karmada-cluster",
+        "name": cluster}, "stringData": {"token": TOKEN}}),
+    )
+    .await;
+    create(
+        control_plane,
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": cluster}, "spec": {"syncMode": "Push", "apiEndpoint": endpoint, "region": "eu-west",
+        "insecureSkipTLSVerification": true, "secretRef": {"namespace": "karmada-cluster", "name": cluster}}}),
+    )
+    .await;
+}
+
+struct World {
+    control_plane: Member,
+    members: Vec<Member>,
+    fleet: Fleet,
+    index: Index,
+    directory: tempfile::TempDir,
+}
+
+async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(60), work).await {
+        Ok(done) => done,
+        Err(_) => panic!("{what} took more than a minute"),
+    }
+}
+
+/// Waits for a change the caller is looking for.
+async fn until(follower: &mut Follower, what: &str, mut found: impl FnMut(&Change) -> bool) {
+    within(what, async {
+        loop {
+            let changes = follower.next().await.expect("the cache runs").expect("the test is fast enough");
+            if changes.iter().any(|change: &Arc<Change>| found(change)) {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
+async fn searchable(index: &Index, seq: Seq) {
+    let mut reached = index.searchable();
+    within("the text index", reached.wait_for(|at| *at >= seq)).await.unwrap();
+}
+
+async fn ask(index: &Index, query: &str, caller: Caller) -> Answer {
+    index.search_all(SearchRequest::new(query, caller)).await.unwrap()
+}
+
+fn names(answer: &Answer) -> Vec<String> {
+    let text = |hit: &crowsnest_index::Hit| {
+        let key = &hit.object.record.key;
+        format!("{}/{}/{}", key.cluster(), key.namespace, key.name)
+    };
+    let mut names: Vec<String> = answer.hits.iter().map(text).collect();
+    names.sort();
+    names
+}
+
+impl World {
+    async fn new() -> Self {
+        let control_plane = start("control-plane").await;
+        control_plane.create(namespace("karmada-cluster")).await;
+        control_plane.create(cluster_definition()).await;
+        let client = control_plane.server.admin();
+        let clusters = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {}});
+        within("the definition", async {
+            while api(&client, &clusters).list(&Default::default()).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let members = vec![start("member1").await, start("member2").await];
+        for (nth, member) in members.iter().enumerate() {
+            member.create(namespace("shop")).await;
+            member.create(namespace("ops")).await;
+            for n in 0..30 {
+                member.create(config_map("shop", &format!("app-{n}"), "hello world")).await;
+            }
+            member.create(config_map("ops", "runbook", "restart nginx:1.27")).await;
+            register(&client, &format!("member{}", nth + 1), member).await;
+        }
+        let fleet = Fleet::start(client, FleetOptions::default()).await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = IndexOptions::new(directory.path());
+        options.text_commit_interval = Duration::from_millis(50);
+        let index = Index::open(fleet.clone(), options).await.unwrap();
+        for cluster in ["member1", "member2"] {
+            let key = CollectionKey::new(name(cluster), config_maps());
+            within("the first list", index.complete(&key)).await;
+        }
+        searchable(&index, index.seq()).await;
+        Self { control_plane, members, fleet, index, directory }
+    }
+
+    async fn list(&self, query: ListQuery) -> Vec<String> {
+        let objects: Vec<_> = self.index.list(query).try_collect().await.unwrap();
+        objects.iter().map(|object| object.record.key.name.to_string()).collect()
+    }
+
+    async fn stop(self) {
+        self.index.stop().await;
+        self.fleet.stop().await;
+        for member in self.members {
+            member.shut_down().await;
+        }
+        self.control_plane.shut_down().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_members_hold_is_listed_watched_and_found() {
+    let world = World::new().await;
+    let index = &world.index;
+    let query = ListQuery::new(name("member1"), config_maps()).in_namespace("shop");
+    let listed = world.list(query.clone()).await;
+    assert_eq!(listed.len(), 30, "{listed:?}");
+    assert!(listed.is_sorted());
+    let page = index.page(&query, 10).await.unwrap();
+    let mut rest = query.clone();
+    rest.after = page.next.clone();
+    assert_eq!(page.objects.len() + world.list(rest).await.len(), 30);
+    let selector = crowsnest_api::selector::Selector::parse("app in (app-3,app-4)").unwrap();
+    assert_eq!(world.list(query.with_labels(selector)).await, ["app-3", "app-4"]);
+
+    // A change is told within moments, and then found.
+    let mut follower = index.follow(index.seq());
+    world.members[1].create(config_map("ops", "late-config", "brand-new text")).await;
+    let mut seq = Seq(0);
+    until(&mut follower, "the new object", |change| {
+        seq = change.seq;
+        change.happened == Happened::Added && &*change.object.record.key.name == "late-config"
+    })
+    .await;
+    let body: Value = index.get(&key("member2", "ops", "late-config")).await.unwrap().unwrap().parse().unwrap();
+    assert_eq!((&body["kind"], &body["metadata"]["managedFields"]), (&json!("ConfigMap"), &Value::Null));
+    searchable(index, seq).await;
+    assert_eq!(names(&ask(index, "brand-new", Caller::system()).await), ["member2/ops/late-config"]);
+    let nginx = ask(index, "kind:cm nginx:1.27 region:eu-*", Caller::system()).await;
+    assert_eq!(names(&nginx), ["member1/ops/runbook", "member2/ops/runbook"]);
+    assert_eq!(nginx.facets.iter().find(|facet| facet.field == "cluster").unwrap().values.len(), 2);
+    assert!(nginx.skipped.is_empty(), "{:?}", nginx.skipped);
+    assert_eq!(ask(index, "late-confgi", Caller::system()).await.summary.unwrap().did_you_mean, ["late-config"]);
+    // The control plane is one more place.
+    assert!(!ask(index, "kind:cluster cluster:@control-plane name:member1", Caller::system()).await.hits.is_empty());
+
+    // Deletions, too.
+    let gone = config_map("ops", "late-config", "");
+    api(&world.members[1].server.admin(), &gone).delete("late-config", &DeleteParams::default()).await.unwrap();
+    until(&mut follower, "the deletion", |change| {
+        seq = change.seq;
+        change.happened == Happened::Deleted && &*change.object.record.key.name == "late-config"
+    })
+    .await;
+    assert!(index.get(&key("member2", "ops", "late-config")).await.unwrap().is_none());
+    searchable(index, seq).await;
+    assert!(ask(index, "brand-new", Caller::system()).await.hits.is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_see_what_each_member_lets_them() {
+    let world = World::new().await;
+    let mut follower = world.index.follow(world.index.seq());
+    let (role, binding) = (
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"namespace": "ops", "name": "read"},
+            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"namespace": "ops",
+            "name": "ann-reads"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "read"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]}),
+    );
+    world.members[0].create(role).await;
+    world.members[0].create(binding).await;
+    let mut seq = Seq(0);
+    until(&mut follower, "the binding", |change| {
+        seq = change.seq;
+        &*change.object.record.key.name == "ann-reads"
+    })
+    .await;
+    searchable(&world.index, seq).await;
+    let ann = Caller::new("ann", ["staff"]);
+    let answer = within("ann's rights", async {
+        loop {
+            let answer = ask(&world.index, "kind:configmap", ann.clone()).await;
+            if !answer.hits.is_empty() {
+                return answer;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(names(&answer).iter().all(|name| name.starts_with("member1/ops/")), "{:?}", names(&answer));
+    let counted: u64 = answer.facets[0].values.iter().map(|(_, count)| count).sum();
+    assert_eq!((answer.summary.unwrap().total, counted), (answer.hits.len() as u64, answer.hits.len() as u64));
+    assert!(ask(&world.index, "app-3", ann).await.hits.is_empty());
+    assert!(ask(&world.index, "kind:configmap", Caller::new("eve", ["staff"])).await.hits.is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_member_harms_only_itself_and_a_restart_resumes() {
+    let mut world = World::new().await;
+    let before = world.list(ListQuery::new(name("member2"), config_maps())).await;
+    let broken = world.members.remove(1);
+    let mut version = world.index.states_version();
+    broken.shut_down().await;
+    let cut_off = CollectionKey::new(name("member2"), config_maps());
+    within("the trouble", version.wait_for(|_| world.index.state(&cut_off).is_some_and(|state| !state.is_fresh())))
+        .await
+        .unwrap();
+    assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before, "its records stay");
+    let answer = ask(&world.index, "kind:configmap runbook", Caller::system()).await;
+    assert_eq!(names(&answer).len(), 2);
+    assert_eq!(answer.skipped.iter().map(|skipped| skipped.cluster.as_str()).collect::<Vec<_>>(), ["member2"]);
+    assert!(!answer.skipped[0].missing && answer.skipped[0].age_seconds.is_some(), "{:?}", answer.skipped);
+    assert_eq!(world.index.ready(), Ok(()), "a member's trouble is not ours");
+
+    // What happens while nobody watches is caught up from the stored position, without another list.
+    world.index.stop().await;
+    world.members[0].create(config_map("ops", "meanwhile", "missed")).await;
+    let mut options = IndexOptions::new(world.directory.path());
+    options.text_commit_interval = Duration::from_millis(50);
+    world.index = Index::open(world.fleet.clone(), options).await.unwrap();
+    let start = Seq(0).max(world.index.seq());
+    if world.index.get(&key("member1", "ops", "meanwhile")).await.unwrap().is_none() {
+        let mut follower = world.index.follow(start);
+        until(&mut follower, "the missed object", |change| &*change.object.record.key.name == "meanwhile").await;
+    }
+    assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before);
+    assert_eq!(world.index.metrics().lists.get(), 0, "everything resumed");
+
+    // A cluster that leaves takes its records along.
+    let mut follower = world.index.follow(world.index.seq());
+    let cluster =
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "member2"}});
+    let clusters = api(&world.control_plane.server.admin(), &cluster);
+    clusters.delete("member2", &DeleteParams::default()).await.unwrap();
+    until(&mut follower, "member2's records leaving", |change| {
+        change.happened == Happened::Deleted && change.object.record.key.cluster().as_str() == "member2"
+    })
+    .await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joining_registers_a_member_that_then_works() {
+    let control_plane = start("control-plane").await;
+    control_plane.create(cluster_definition()).await;
+    let member = start("member1").await;
+    // What the token controller of a real cluster does.
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(member.server.admin(), "karmada-cluster");
+    let tokens = tokio::spawn(async move {
+        for name in ["karmada-member1", "karmada-impersonator"] {
+            let patch = kube::api::Patch::Merge(json!({"stringData": {"token": TOKEN}}));
+            while secrets.patch(name, &Default::default(), &patch).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let client = control_plane.server.admin();
+    let options = JoinOptions::new(name("member1"));
+    let joined = within("joining", async {
+        loop {
+            // The definition of Cluster may not be served yet.
+            match join(&client, &member.config, &options).await {
+                Err(error) if error.is_not_found() => tokio::task::yield_now().await,
+                other => return other.unwrap(),
+            }
+        }
+    })
+    .await;
+    tokens.await.unwrap();
+    assert!(joined.created && !joined.id.is_empty());
+    let again = join(&client, &member.config, &options).await.unwrap_err();
+    assert_eq!(again.to_string(), "cluster member1 is already registered");
+    let other = join(&client, &member.config, &JoinOptions::new(name("other"))).await.unwrap_err();
+    assert!(other.to_string().ends_with("is already registered as member1"), "{other}");
+
+    let fleet = Fleet::start(client, FleetOptions::default()).await.unwrap();
+    let mut changes = fleet.changes();
+    let found = within("the connection", async {
+        loop {
+            let change = changes.next().await.unwrap();
+            if change.member().connection().is_ok() && change.member().impersonator_token().is_ok() {
+                return Arc::clone(change.member());
+            }
+        }
+    })
+    .await;
+    assert!(found.probe().await.healthy);
+    assert!(found.api_resources().await.unwrap().get(&config_maps()).is_some());
+    assert_eq!(found.spec().id, joined.id);
+    fleet.stop().await;
+    member.shut_down().await;
+    control_plane.shut_down().await;
+}
