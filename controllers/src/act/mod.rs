@@ -93,6 +93,11 @@ impl Manager {
         self.loops.scheduling.report(namespace, name)
     }
 
+    /// Asks every loop to look at everything again, as happens in turn anyway.
+    pub fn full_pass(&self) {
+        self.loops.full_pass();
+    }
+
     /// Whether no loop has anything to do right now.
     pub fn is_idle(&self) -> bool {
         let loops = &self.loops;

@@ -73,7 +73,8 @@ impl Statuses {
         let mut shown = typed.status.conditions.clone();
         let changed = conditions::set(&mut shown, status::fully_applied(&typed.spec, &items, now()));
         if changed || items != typed.status.aggregated_status {
-            let patch = json!({"status": {"conditions": shown, "aggregatedStatus": items}});
+            let reported = (!items.is_empty()).then_some(&items);
+            let patch = json!({"status": {"conditions": shown, "aggregatedStatus": reported}});
             context.merge_status(resource, &binding, patch).await?;
         }
         self.aggregate(&binding, &items).await?;

@@ -163,9 +163,8 @@ impl Works {
         }
         let conflict_only = result.as_ref().is_err_and(Error::is_conflict);
         if status != typed.status && !conflict_only {
-            let patch = json!({"status": {
-                "conditions": status.conditions, "manifestStatuses": status.manifest_statuses,
-            }});
+            let statuses = (!status.manifest_statuses.is_empty()).then_some(&status.manifest_statuses);
+            let patch = json!({"status": {"conditions": status.conditions, "manifestStatuses": statuses}});
             self.context.merge_status(&self.context.kinds.work, &work, patch).await?;
             if dispatch_changed {
                 let events = &self.context.events;

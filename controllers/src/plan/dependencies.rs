@@ -29,7 +29,11 @@ impl Parent<'_> {
 
 /// The `resourcebinding.karmada.io/dependencies` annotation of the parent.
 pub fn annotation(dependencies: &[Dependency]) -> Value {
-    let text = serde_json::to_string(dependencies).unwrap_or_default();
+    // Go writes an empty list that was never made as null, and readers of the annotation expect that.
+    let text = match dependencies {
+        [] => "null".to_owned(),
+        dependencies => serde_json::to_string(dependencies).unwrap_or_default(),
+    };
     json!({ annotations::DEPENDENCIES: text })
 }
 
