@@ -9,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use tower_http::compression::Predicate;
 
 use crate::authz;
 use crate::authz::rules::Action;
@@ -20,12 +21,24 @@ use crate::status::{ApiError, Details, Reason};
 
 /// Longest time of an ordinary request.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes from which an answer is compressed for clients that take gzip.
+const COMPRESS_FROM: u64 = 128 * 1024;
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 const IMPERSONATE_USER: &str = "impersonate-user";
 const IMPERSONATE_GROUP: &str = "impersonate-group";
 const IMPERSONATE_UID: &str = "impersonate-uid";
 const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
+
+/// Compresses what is whole and large; never streams, whose events must not wait for a block to fill.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LargeAnswers;
+
+impl Predicate for LargeAnswers {
+    fn should_compress<B: http_body::Body>(&self, response: &http::Response<B>) -> bool {
+        response.body().size_hint().exact().is_some_and(|size| size > COMPRESS_FROM)
+    }
+}
 
 /// A panic in a handler: 500, and the server lives on.
 pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {

@@ -24,6 +24,8 @@ use axum::body::Body;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tower_http::CompressionLevel;
+use tower_http::compression::CompressionLayer;
 
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
@@ -83,7 +85,7 @@ impl Api {
 }
 
 /// The middleware in its one order, outermost first: panic → request info and audit id → timeout → authenticate →
-/// impersonate → in-flight limits → authorise → handler.
+/// (compress large answers) → impersonate → in-flight limits → authorise → handler.
 pub fn service(api: Arc<Api>) -> Router {
     use axum::middleware::from_fn_with_state as layer;
     Router::new()
@@ -93,6 +95,7 @@ pub fn service(api: Arc<Api>) -> Router {
         .layer(layer(api.clone(), layers::limit))
         .layer(layer(api.clone(), layers::impersonate))
         .layer(layer(api.clone(), layers::authenticate))
+        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(layers::LargeAnswers))
         .layer(axum::middleware::from_fn(layers::timeout))
         .layer(axum::middleware::from_fn(layers::identify))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(layers::panicked))

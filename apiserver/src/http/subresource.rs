@@ -60,6 +60,9 @@ async fn posted(call: &Call, subresource: &Subresource, request: Request) -> Api
     let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
     let bytes = body::read(request.into_body()).await?;
     let mut object = body::json(&bytes, encoding)?;
+    if !object.is_object() {
+        return Err(ApiError::bad_request(format!("the body is not a {}", subresource.kind)));
+    }
     let api_version = Gvr::new(&subresource.group, &subresource.version, "").api_version();
     object["kind"] = subresource.kind.clone().into();
     if object["apiVersion"].as_str().is_none_or(str::is_empty) {

@@ -1,6 +1,6 @@
 //! The served resources. Written by the server's start (`builtin/`) and at run time by `crd/`; read by every request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -8,11 +8,16 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::registry::resource::{Gvr, ResourceInfo, ResourceRef};
+use crate::storage::ResourceKey;
 
 /// One state of the catalog.
 #[derive(Debug, Clone, Default)]
 pub struct Served {
     resources: BTreeMap<Gvr, ResourceRef>,
+    /// By apiVersion and kind.
+    kinds: HashMap<(String, String), ResourceRef>,
+    /// The preferred version of each table.
+    tables: HashMap<ResourceKey, ResourceRef>,
     /// Grows with every change; keys caches of discovery and OpenAPI documents.
     pub generation: u64,
 }
@@ -32,7 +37,12 @@ impl Served {
 
     /// The resource of a kind.
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&ResourceRef> {
-        self.iter().find(|r| r.kind == kind && r.gvr.api_version() == api_version)
+        self.kinds.get(&(api_version.to_owned(), kind.to_owned()))
+    }
+
+    /// The resource whose objects a table holds, in its preferred version.
+    pub fn by_table(&self, table: &ResourceKey) -> Option<&ResourceRef> {
+        self.tables.get(table)
     }
 
     /// One version of each (group, resource): the one it is stored in, else the first.
@@ -110,6 +120,14 @@ impl Catalog {
         let mut next = Served::clone(&self.served.load());
         change(&mut next.resources);
         next.generation += 1;
+        next.tables = next.preferred().into_iter().rev().map(|r| (r.table(), r)).collect();
+        // Resources without list are answers in another kind's name, such as `bindings`.
+        next.kinds = next
+            .resources
+            .values()
+            .filter(|r| r.verbs.contains(&"list"))
+            .map(|r| ((r.gvr.api_version(), r.kind.clone()), r.clone()))
+            .collect();
         let generation = next.generation;
         self.served.store(Arc::new(next));
         self.changed.send_replace(generation);

@@ -56,15 +56,17 @@ impl Registry {
             let chunk = if everything { limit } else { CHUNK };
             let page = self.read(resource, namespace, options, at, after.as_ref(), chunk)?;
             let (revision, remaining) = (page.revision, page.remaining);
-            let keys: Vec<ObjectKey> = page.records.iter().map(|r| r.key.clone()).collect();
-            let count = keys.len();
-            let decoded = self.decode_all(resource, page.records).await?;
+            let last = page.records.last().map(|r| r.key.clone());
+            let count = page.records.len();
+            let (places, records) = candidates(options, page.records)?;
+            let keys: Vec<ObjectKey> = records.iter().map(|r| r.key.clone()).collect();
+            let decoded = self.decode_all(resource, records).await?;
             for (i, object) in decoded.into_iter().enumerate() {
                 if !everything && !matches(resource, options, &object) {
                     continue;
                 }
                 objects.push(object);
-                let left = count - i - 1 + remaining;
+                let left = count - places[i] - 1 + remaining;
                 if objects.len() == limit && left > 0 {
                     return Ok(List {
                         objects,
@@ -78,7 +80,7 @@ impl Registry {
                 return Ok(List { objects, revision, continue_token: String::new(), remaining: None });
             }
             at = Some(revision);
-            after = keys.last().cloned();
+            after = last;
         }
     }
 
@@ -155,6 +157,24 @@ impl Registry {
         let text = format!("Timeout: Too large resource version: {revision}, current: {}", self.store.revision());
         Err(ApiError::new(Reason::Timeout, text).with_details(details))
     }
+}
+
+/// The records that may match, told from labels and key alone, with their places in the page.
+fn candidates(options: &ListOptions, records: Vec<Record>) -> ApiResult<(Vec<usize>, Vec<Record>)> {
+    let name = options.fields.exact("metadata.name");
+    let mut kept = (Vec::with_capacity(records.len()), Vec::with_capacity(records.len()));
+    for (place, record) in records.into_iter().enumerate() {
+        let named = name.is_none_or(|name| name == record.key.name());
+        let labelled = || match options.labels.is_everything() {
+            true => Ok(true),
+            false => record.body.labels().map(|labels| options.labels.matches(labels.as_ref())),
+        };
+        if named && labelled().map_err(storage_error)? {
+            kept.0.push(place);
+            kept.1.push(record);
+        }
+    }
+    Ok(kept)
 }
 
 /// `ParseResourceVersion`: empty and 0 mean any.

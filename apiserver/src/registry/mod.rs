@@ -116,12 +116,16 @@ impl Registry {
         let wanted = resource.gvr.api_version();
         let mut objects = Vec::with_capacity(records.len());
         let mut other_versions = Vec::new();
+        let as_stored = resource.strategy.serves_stored();
         for record in &records {
             let object = record.body.value(record.revision).map_err(storage_error)?;
             if record.body.api_version() != wanted {
                 other_versions.push(objects.len());
             }
             objects.push(object);
+        }
+        if as_stored && other_versions.is_empty() {
+            return Ok(objects);
         }
         if !other_versions.is_empty() {
             let convert = other_versions.iter().map(|i| std::mem::take(&mut objects[*i])).collect();

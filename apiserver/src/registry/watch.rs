@@ -75,9 +75,17 @@ impl Registry {
             (Vec::new(), since, None)
         };
         let floor = resource.strategy.history_floor();
-        let refused =
+        let mut refused =
             (!initial && since < floor).then(|| storage_error(Error::Expired { requested: since, oldest: floor }));
-        let watcher = self.store.watch(&table(resource), since).map_err(storage_error)?;
+        // A version from before the kept history is told in the stream, as clients expect it.
+        let watcher = match self.store.watch(&table(resource), since) {
+            Ok(watcher) => watcher,
+            Err(expired @ Error::Expired { .. }) => {
+                refused = Some(storage_error(expired));
+                self.store.watch(&table(resource), self.store.revision()).map_err(storage_error)?
+            }
+            Err(error) => return Err(storage_error(error)),
+        };
         let plain = plain && options.labels.is_everything() && options.fields.is_everything();
         Ok(Watch {
             registry: self.clone(),
@@ -197,6 +205,9 @@ impl Watch {
             self.registry.decode(&self.resource, record).await
         };
         let wants = |object: &Value| matches(&self.resource, &self.options, object);
+        if !self.concerns(change)? {
+            return Ok(None);
+        }
         let everything = self.options.labels.is_everything() && self.options.fields.is_everything();
         let before = match &change.previous {
             Some((_, body)) if !everything => Some(decode(change.revision, body).await?),
@@ -214,6 +225,21 @@ impl Watch {
             (true, false) => before.map(|object| Emitted::Object { event: "DELETED", object }),
             (false, false) => None,
         })
+    }
+
+    /// False when neither side of the change can be in view, told from labels and key alone.
+    fn concerns(&self, change: &Change) -> ApiResult<bool> {
+        if self.options.fields.exact("metadata.name").is_some_and(|name| name != change.key.name()) {
+            return Ok(false);
+        }
+        if self.options.labels.is_everything() {
+            return Ok(true);
+        }
+        let selected = |body: &crate::storage::Body| {
+            let labels = body.labels().map_err(storage_error)?;
+            Ok::<_, ApiError>(self.options.labels.matches(labels.as_ref()))
+        };
+        Ok(selected(&change.body)? || change.previous.as_ref().map_or(Ok(false), |(_, body)| selected(body))?)
     }
 
     fn bookmark(&self, revision: Revision, initial_end: bool) -> Emitted {

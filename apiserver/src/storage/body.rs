@@ -147,6 +147,13 @@ impl Body {
         })
     }
 
+    /// `metadata.labels`, without parsing the rest.
+    pub fn labels(&self) -> Result<Option<Value>> {
+        let (plain, _) = self.plain()?;
+        let partial: PartialLabels = serde_json::from_slice(&plain).map_err(|e| Error::Damaged(e.to_string()))?;
+        Ok(partial.metadata.labels)
+    }
+
     /// The parsed object with its resourceVersion.
     pub fn value(&self, revision: Revision) -> Result<Value> {
         let (plain, _) = self.plain()?;
@@ -166,6 +173,16 @@ pub struct Links {
     pub owners: Vec<String>,
     pub deleting: bool,
     pub finalizers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct PartialLabels {
+    metadata: OnlyLabels,
+}
+
+#[derive(Deserialize)]
+struct OnlyLabels {
+    labels: Option<Value>,
 }
 
 #[derive(Deserialize)]

@@ -148,8 +148,7 @@ async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>)
 
 /// The object at a place, if it still is the one with this uid.
 async fn object(registry: &Arc<Registry>, place: &Place, uid: &str) -> ApiResult<Option<(ResourceRef, Value)>> {
-    let preferred = registry.catalog.served().preferred();
-    let Some(resource) = preferred.into_iter().find(|r| r.table() == place.table) else { return Ok(None) };
+    let Some(resource) = registry.catalog.served().by_table(&place.table).cloned() else { return Ok(None) };
     match registry.get(&resource, place.key.namespace(), place.key.name()).await {
         Ok(object) if object.uid() == uid => Ok(Some((resource, object))),
         Ok(_) => Ok(None),

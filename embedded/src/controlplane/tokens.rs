@@ -10,9 +10,10 @@ use crowsnest_apiserver::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_apiserver::error::Error;
 use crowsnest_apiserver::registry::object::Object;
 use crowsnest_apiserver::registry::options::DeleteOptions;
+use crowsnest_apiserver::registry::resource::ResourceRef;
 use crowsnest_apiserver::registry::{Change, Edit};
 use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
-use crowsnest_apiserver::storage::ResourceKey;
+use crowsnest_apiserver::storage::{ChangeKind, ResourceKey};
 use serde_json::{Value, json};
 
 use super::core;
@@ -23,62 +24,77 @@ const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// Follows secrets and service accounts until the server stops.
 pub async fn run(server: ApiServer) {
-    let registry = server.registry().clone();
     let stopped = server.stopped();
     loop {
-        let since = registry.store.revision();
-        if let Err(error) = pass(&server).await {
-            tracing::warn!(%error, "service-account tokens");
-        }
-        let watch = |plural: &str| registry.store.watch(&ResourceKey::new("", plural), since);
-        let (Ok(mut secrets), Ok(mut accounts)) = (watch("secrets"), watch("serviceaccounts")) else { continue };
-        let changes = tokio::select! {
-            changes = secrets.next() => changes,
-            changes = accounts.next() => changes,
+        let followed = tokio::select! {
+            followed = follow(&server) => followed,
             () = stopped.cancelled() => return,
         };
-        if matches!(changes, Err(Error::Closed)) {
-            return;
+        match followed {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "service-account tokens: starting over"),
         }
     }
 }
 
-async fn pass(server: &ApiServer) -> ApiResult<()> {
+/// Looks at every secret once, then at those that change; at all of them when an account changed.
+async fn follow(server: &ApiServer) -> Result<(), Error> {
     let registry = server.registry();
     let secrets = core(registry, "secrets")?;
-    let accounts = core(registry, "serviceaccounts")?;
-    for secret in registry.list_all(&secrets).await? {
-        if secret["type"] != TYPE || secret.is_deleting() {
-            continue;
-        }
-        let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
-        let account = match registry.get(&accounts, secret.namespace(), annotation(ACCOUNT)).await {
-            Ok(account) => Some(account),
-            Err(error) if error.is(Reason::NotFound) => None,
-            Err(error) => return Err(error),
-        };
-        let bound_to = annotation(ACCOUNT_UID);
-        match account.filter(|a| bound_to.is_empty() || bound_to == a.uid()) {
-            Some(account) => fill(server, &secrets, &secret, &account).await?,
-            None => {
-                let ctx = loopback(secret.namespace());
-                let uid = Some(secret.uid().to_owned());
-                let options = DeleteOptions { uid, raw: json!({}), ..DeleteOptions::default() };
-                if let Err(error) = registry.delete(&secrets, &ctx, secret.name(), &options, &mut Vec::new()).await {
-                    tracing::debug!(%error, "removing the token of an absent account");
-                }
+    let since = registry.store.revision();
+    let mut changed_secrets = registry.store.watch(&ResourceKey::new("", "secrets"), since)?;
+    let mut changed_accounts = registry.store.watch(&ResourceKey::new("", "serviceaccounts"), since)?;
+    let mut all = true;
+    loop {
+        if std::mem::take(&mut all) {
+            for secret in registry.list_all(&secrets).await? {
+                check(server, &secrets, &secret).await?;
             }
         }
+        tokio::select! {
+            changes = changed_secrets.next() => {
+                for change in changes? {
+                    if change.kind != ChangeKind::Deleted {
+                        check(server, &secrets, &change.body.value(change.revision)?).await?;
+                    }
+                }
+            }
+            changes = changed_accounts.next() => all = changes?.iter().any(|c| c.kind == ChangeKind::Deleted || c.kind == ChangeKind::Added),
+        }
     }
-    Ok(())
 }
 
-async fn fill(
-    server: &ApiServer,
-    secrets: &crowsnest_apiserver::registry::resource::ResourceRef,
-    secret: &Value,
-    account: &Value,
-) -> ApiResult<()> {
+/// Fills one token secret, or removes it when its account is gone.
+async fn check(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> ApiResult<()> {
+    if secret["type"] != TYPE || secret.is_deleting() {
+        return Ok(());
+    }
+    let registry = server.registry();
+    let accounts = core(registry, "serviceaccounts")?;
+    let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
+    let account = match registry.get(&accounts, secret.namespace(), annotation(ACCOUNT)).await {
+        Ok(account) => Some(account),
+        Err(error) if error.is(Reason::NotFound) => None,
+        Err(error) => return Err(error),
+    };
+    let bound_to = annotation(ACCOUNT_UID);
+    let Some(account) = account.filter(|a| bound_to.is_empty() || bound_to == a.uid()) else {
+        let uid = Some(secret.uid().to_owned());
+        let options = DeleteOptions { uid, raw: json!({}), ..DeleteOptions::default() };
+        let ctx = loopback(secret.namespace());
+        return match registry.delete(secrets, &ctx, secret.name(), &options, &mut Vec::new()).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is(Reason::NotFound) || error.is(Reason::Conflict) => Ok(()),
+            Err(error) => Err(error),
+        };
+    };
+    match fill(server, secrets, secret, &account).await {
+        Err(error) if error.is(Reason::NotFound) => Ok(()),
+        other => other,
+    }
+}
+
+async fn fill(server: &ApiServer, secrets: &ResourceRef, secret: &Value, account: &Value) -> ApiResult<()> {
     let complete = ["token", "ca.crt", "namespace"].iter().all(|key| secret["data"][*key].is_string());
     if complete && secret["metadata"]["annotations"][ACCOUNT_UID] == account.uid() {
         return Ok(());
