@@ -1,6 +1,7 @@
 //! `clusters/*/proxy`: one request asked of every member.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use crowsnest_fleet::Member;
@@ -13,6 +14,9 @@ use crate::fleetwide::warning;
 use crate::items::ItemsScanner;
 use crate::native::{Native, Query, Verb};
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
+
+/// How long a fan-out waits for a member's first byte: one that hangs must not hold up the others.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 impl Proxy {
     /// Paths without a resource go to the control plane, a named object to the one cluster that has it, a collection is
@@ -28,7 +32,7 @@ impl Proxy {
             return self.named(caller, &native, path, request).await;
         }
         match native.verb(request.method(), &Query::parse(request.uri().query())) {
-            Verb::List => self.list_everywhere(caller, path, &request).await,
+            Verb::List => self.list_everywhere(caller, path, request.uri().query()).await,
             _ => Err(Error::MethodNotAllowed),
         }
     }
@@ -63,7 +67,7 @@ impl Proxy {
     }
 
     async fn has(&self, member: &Arc<Member>, caller: &Caller, path: &str) -> bool {
-        match self.to_member(member, caller, path, get("")).await {
+        match self.asked(member, caller, path, "").await {
             Ok(response) => response.status() == StatusCode::OK,
             Err(error) => {
                 tracing::debug!(cluster = %member.name(), %error, "cannot be asked");
@@ -72,19 +76,26 @@ impl Proxy {
         }
     }
 
-    async fn list_everywhere(
+    async fn asked(
         &self,
+        member: &Arc<Member>,
         caller: &Caller,
         path: &str,
-        request: &Request<Body>,
+        query: &str,
     ) -> Result<Response<Body>, Error> {
-        let query = &request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        let answer = self.to_member(member, caller, path, get(query));
+        tokio::time::timeout(ANSWER_WITHIN, answer).await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} s", ANSWER_WITHIN.as_secs());
+            Err(Error::Unreachable { cluster: member.name().clone(), reason })
+        })
+    }
+
+    async fn list_everywhere(&self, caller: &Caller, path: &str, query: Option<&str>) -> Result<Response<Body>, Error> {
+        let query = &query.map(|query| format!("?{query}")).unwrap_or_default();
         let members = self.inner.fleet.members();
         let mut asked: FuturesUnordered<_> = members
             .iter()
-            .map(
-                |member| async move { (member.name().clone(), self.to_member(member, caller, path, get(query)).await) },
-            )
+            .map(|member| async move { (member.name().clone(), self.asked(member, caller, path, query).await) })
             .collect();
         let (mut lists, mut warnings, mut refused) = (Vec::new(), Vec::new(), None);
         while let Some((cluster, answer)) = asked.next().await {

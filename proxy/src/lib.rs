@@ -97,3 +97,22 @@ impl Proxy {
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
+
+/// Servers spawn these futures.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sendable<T: Send>(_: impl Fn() -> T) {}
+
+    #[test]
+    fn requests_can_be_served_on_any_thread() {
+        let parts: Option<(Proxy, Caller, Request<Body>)> = None;
+        if let Some((proxy, caller, _)) = &parts {
+            let request = || Request::new(full(""));
+            sendable(|| proxy.cluster("m", caller, "/", request()));
+            sendable(|| proxy.fleet_wide(caller, "/", request()));
+            sendable(|| proxy.search_cache("/", request()));
+        }
+    }
+}

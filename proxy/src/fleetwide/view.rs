@@ -89,7 +89,7 @@ impl View {
         names
     }
 
-    /// What to list in one cluster; none when it is not in view.
+    /// What to list in one cluster; none when nothing of it is in view.
     pub fn query(&self, cluster: &ClusterName) -> Option<ListQuery> {
         let mut allowed = self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
         let first = allowed.next()?;
@@ -101,6 +101,9 @@ impl View {
             (Namespaces::Names(names), None) => Some(names),
             (Namespaces::Names(names), Some(namespace)) => Some(names.into_iter().filter(|n| n == namespace).collect()),
         };
+        if query.namespaces.as_ref().is_some_and(BTreeSet::is_empty) {
+            return None;
+        }
         query.labels.clone_from(&self.labels);
         query.fields.clone_from(&self.fields);
         Some(query)
