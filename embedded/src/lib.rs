@@ -3,6 +3,7 @@
 pub mod controlplane;
 pub mod error;
 pub mod kubelet;
+pub mod load;
 pub mod member;
 
 pub use error::{Error, Result};

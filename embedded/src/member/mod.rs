@@ -1,15 +1,284 @@
 //! Simulated member clusters: an API server with controllers, a scheduler and kubelets that act like a real cluster's.
+//!
+//! [`Member::start`] brings one up. Its parts share a [`world::World`]: one watch per kind feeds compact stores, which every
+//! controller reads. All parts talk to the API through a `kube::Client` without a socket; outsiders come through [`faults`].
 
+pub mod admin;
+pub mod autoscaler;
+pub mod budget;
+pub mod endpoints;
+pub mod faults;
 pub mod informer;
+pub mod metrics;
 pub mod node;
 pub mod pod;
 pub mod podlife;
 pub mod queue;
+pub mod quota;
 pub mod recorder;
 pub mod resources;
 pub mod scheduler;
 pub mod selector;
 pub mod shape;
 pub mod store;
+pub mod volumes;
 pub mod workload;
 pub mod world;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_apiserver::ApiServer;
+use crowsnest_apiserver::server::{Config, Data};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::controlplane::{self, Controllers};
+use crate::error::{Error, Result};
+use crate::kubelet::Kubelet;
+use crate::kubelet::connect::{RegistryRuntime, install};
+use crate::load::{self, Load, Loaded};
+
+use self::faults::{Faults, Listening};
+use self::recorder::Recorder;
+use self::shape::NodeShape;
+use self::world::{Features, World};
+
+/// What a member is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Profile {
+    /// Metrics, a default storage class, load balancers.
+    #[default]
+    Default,
+    /// The fleet that `conformance/fleet` was recorded on: API server, controllers, scheduler, running pods and nothing else.
+    Conformance,
+}
+
+impl Profile {
+    fn features(self) -> Features {
+        let everything = self == Self::Default;
+        Features { metrics: everything, storage: everything, load_balancer: everything }
+    }
+}
+
+/// How to start a member.
+#[derive(Debug, Clone)]
+pub struct MemberConfig {
+    /// Name of the cluster; nodes are named after it.
+    pub name: String,
+    pub data: Data,
+    /// Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Names and addresses in the serving certificate, beside `localhost` and `127.0.0.1`.
+    pub names: Vec<String>,
+    pub profile: Profile,
+    /// Shapes of the nodes `<name>-node-1…`; those of the profile when empty.
+    pub node_shapes: Vec<NodeShape>,
+}
+
+impl MemberConfig {
+    /// A member in memory on a free local port.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            data: Data::Memory,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            names: Vec::new(),
+            profile: Profile::Default,
+            node_shapes: Vec::new(),
+        }
+    }
+
+    fn shapes(&self) -> Vec<NodeShape> {
+        match (self.node_shapes.is_empty(), self.profile) {
+            (false, _) => self.node_shapes.clone(),
+            (true, Profile::Default) => vec![NodeShape::default()],
+            (true, Profile::Conformance) => vec![NodeShape::conformance(&self.name)],
+        }
+    }
+}
+
+/// A running member.
+pub struct Member {
+    server: ApiServer,
+    world: Arc<World>,
+    kubelet: Arc<Kubelet>,
+    faults: Arc<Faults>,
+    listening: Listening,
+    loads: Mutex<Vec<Loaded>>,
+    resuming: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Member {
+    /// Starts a member: API server, controllers, nodes, listener. Returns when its stores are complete and it listens.
+    pub async fn start(config: MemberConfig) -> Result<Arc<Self>> {
+        let refused = |error: crowsnest_apiserver::error::Error| Error::Start {
+            cluster: config.name.clone(),
+            reason: error.to_string(),
+        };
+        let mut names = Config::new(&config.name, Data::Memory).names;
+        names.extend(config.names.iter().cloned());
+        names.push(config.listen.ip().to_string());
+        let mut server = Config::new(&config.name, config.data.clone());
+        server.names = names.clone();
+        let server = ApiServer::start(server).await.map_err(refused)?;
+        let kubelet = Kubelet::new(Arc::new(RegistryRuntime::new(server.registry().clone())));
+        install(server.registry(), &kubelet);
+
+        let client = server.admin();
+        let (recorder, writer) = Recorder::new(client.clone());
+        let stop = CancellationToken::new();
+        let world = Arc::new(World::new(&config.name, client, config.profile.features(), recorder, stop.clone()));
+        world.tasks.spawn(writer.run(stop));
+        start_controllers(&world);
+        controlplane::start(&server, Controllers { service_accounts: true });
+        if world.features.metrics {
+            server.api().add_delegate(Arc::new(metrics::Metrics::new(&world)));
+        }
+        world.watch().await;
+        let mut first = 0;
+        for (number, shape) in config.shapes().iter().enumerate() {
+            let prefix =
+                if number == 0 { format!("{}-node", config.name) } else { format!("{}-pool{number}", config.name) };
+            node::add(&world, &prefix, shape, first).await?;
+            first += shape.count;
+        }
+        volumes::write_storage_class(&world).await?;
+
+        let faults = Arc::new(Faults::default());
+        let slot = Arc::new(std::sync::OnceLock::<std::sync::Weak<Self>>::new());
+        let router = faults.around(server.router());
+        let router = admin::routes(slot.clone()).fallback_service(router);
+        let listening = Listening::open(server.clone(), router, names, faults.clone(), config.listen).await?;
+        let member = Arc::new(Self {
+            server,
+            world,
+            kubelet,
+            faults,
+            listening,
+            loads: Mutex::default(),
+            resuming: Mutex::default(),
+        });
+        // Set once, right here.
+        let _ = slot.set(Arc::downgrade(&member));
+        Ok(member)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.world.name
+    }
+
+    /// The API server underneath.
+    pub fn server(&self) -> &ApiServer {
+        &self.server
+    }
+
+    /// Stores and settings, for the kubelet's streams and tests.
+    pub fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    pub fn faults(&self) -> &Arc<Faults> {
+        &self.faults
+    }
+
+    /// Where the member listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listening.address()
+    }
+
+    /// `https://host:port`
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address())
+    }
+
+    /// A kubeconfig of a cluster administrator.
+    pub fn kubeconfig(&self) -> Result<String> {
+        let made = self.server.kubeconfig("admin", &["system:masters".to_owned()], &self.url());
+        made.map_err(|error| Error::Start { cluster: self.name().to_owned(), reason: error.to_string() })
+    }
+
+    /// Makes the member unreachable.
+    pub async fn pause(&self) {
+        self.listening.pause().await;
+    }
+
+    /// Makes the member reachable again, on the same address.
+    pub async fn resume(&self) -> Result<()> {
+        self.listening.resume().await
+    }
+
+    /// Makes the member unreachable for a while.
+    pub fn stop_for(self: &Arc<Self>, time: Duration) {
+        let member = Arc::downgrade(self);
+        let stopped = self.world.stop.clone();
+        let task = tokio::spawn(async move {
+            if let Some(member) = member.upgrade() {
+                member.pause().await;
+            }
+            tokio::select! {
+                () = stopped.cancelled() => return,
+                () = tokio::time::sleep(time) => {}
+            }
+            if let Some(member) = member.upgrade()
+                && let Err(error) = member.resume().await
+            {
+                tracing::error!(%error, "a paused member does not come back");
+            }
+        });
+        if let Some(before) = self.resuming.lock().replace(task) {
+            before.abort();
+        }
+    }
+
+    /// The node is lost: NotReady, tainted, its pods evicted.
+    pub async fn fail_node(&self, name: &str) -> Result<()> {
+        node::set_failed(&self.world, name, true).await
+    }
+
+    /// A lost node is back.
+    pub async fn recover_node(&self, name: &str) -> Result<()> {
+        node::set_failed(&self.world, name, false).await
+    }
+
+    /// Adds synthetic workloads; churn goes on until the member stops.
+    pub async fn start_load(&self, load: Load) -> Result<load::Report> {
+        let loaded = load::start(&self.world, self.server.registry(), load).await?;
+        let report = loaded.report.clone();
+        self.loads.lock().push(loaded);
+        Ok(report)
+    }
+
+    /// Stops listening, then every task, then the API server.
+    pub async fn stop(&self) -> Result<()> {
+        let resuming = self.resuming.lock().take();
+        if let Some(task) = resuming {
+            task.abort();
+        }
+        self.listening.pause().await;
+        self.world.stop.cancel();
+        self.world.tasks.close();
+        self.world.tasks.wait().await;
+        self.kubelet.stop().await;
+        self.world.close();
+        self.server
+            .stop()
+            .await
+            .map_err(|error| Error::Start { cluster: self.name().to_owned(), reason: error.to_string() })
+    }
+}
+
+/// Registers every controller's handlers and starts its task; nothing happens before the watches run.
+fn start_controllers(world: &Arc<World>) {
+    podlife::start(world);
+    scheduler::start(world);
+    node::start(world);
+    workload::start(world);
+    endpoints::start(world);
+    volumes::start(world);
+    budget::start(world);
+    quota::start(world);
+    autoscaler::start(world);
+}

@@ -4,6 +4,7 @@
 //! `sim.crowsnest.io/fail`: its conditions become Unknown, it is tainted unreachable, its pods become unready and are evicted as
 //! their tolerations say, and, as with a real lost node, they stay Terminating until it is back.
 
+use crate::member::world::{MANAGER, creation};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crowsnest_api::taints::{NO_EXECUTE, NO_SCHEDULE, toleration_seconds};
@@ -59,12 +60,12 @@ pub async fn add(world: &World, prefix: &str, shape: &NodeShape, first_index: us
         let body = shape::node(&world.name, &name, first_index + number, shape, Timestamp::now());
         let node: Node =
             serde_json::from_value(body.clone()).map_err(|source| Error::Encode { what: "node", source })?;
-        match api.create(&PostParams::default(), &node).await.map_err(Error::api(format!("create node {name}"))) {
+        match api.create(&creation(), &node).await.map_err(Error::api(format!("create node {name}"))) {
             Ok(created) if created.status.as_ref().is_some_and(|status| status.allocatable.is_some()) => {}
             // A strict server drops the status of new nodes.
             Ok(_) => {
                 let patch = json!({"status": body["status"]});
-                api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                api.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch))
                     .await
                     .map_err(Error::api(format!("write status of node {name}")))?;
             }
@@ -81,7 +82,7 @@ pub async fn set_failed(world: &World, name: &str, failed: bool) -> Result<()> {
     let value = if failed { json!("true") } else { Value::Null };
     let patch = json!({"metadata": {"annotations": {format!("{PREFIX}fail"): value}}});
     let node = api
-        .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .patch(name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch))
         .await
         .map_err(Error::api(format!("annotate node {name}")))?;
     world.nodes.apply(node.into());
@@ -147,7 +148,7 @@ async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
     if shown_ready == failed {
         let conditions = if failed { shape::unknown_conditions(now) } else { shape::ready_conditions(now) };
         let patch = json!({"status": {"conditions": conditions}});
-        let node = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let node = api.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
         world.nodes.apply(node.map_err(Error::api(format!("write status of node {name}")))?.into());
         let (reason, message) = if failed { ("NodeNotReady", "NodeNotReady") } else { ("NodeReady", "NodeReady") };
         let subject = Subject::new("v1", "Node", Key::new("", &name), &name);
@@ -164,7 +165,7 @@ async fn judge(world: &World, name: Arc<str>) -> Result<Option<Duration>> {
             }));
         }
         let patch = json!({"metadata": {"resourceVersion": node_version(world, &name)}, "spec": {"taints": taints}});
-        let node = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let node = api.patch(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
         world.nodes.apply(node.map_err(Error::api(format!("taint node {name}")))?.into());
     }
     if failed {
@@ -267,7 +268,7 @@ async fn renew(world: &World, name: &str, uid: &str, lasts: Duration) -> Result<
     let leases: Api<Lease> = world.api("kube-node-lease");
     let renewed = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     let patch = json!({"spec": {"renewTime": renewed}});
-    let missing = match leases.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+    let missing = match leases.patch_metadata(name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await {
         Ok(_) => return Ok(()),
         Err(error) => Error::api(format!("renew lease {name}"))(error),
     };
@@ -280,7 +281,7 @@ async fn renew(world: &World, name: &str, uid: &str, lasts: Duration) -> Result<
         "spec": {"holderIdentity": name, "leaseDurationSeconds": lasts.max(LEASE).as_secs(), "renewTime": renewed},
     });
     let lease: Lease = serde_json::from_value(lease).map_err(|source| Error::Encode { what: "lease", source })?;
-    leases.create(&PostParams::default(), &lease).await.map_err(Error::api(format!("create lease {name}")))?;
+    leases.create(&creation(), &lease).await.map_err(Error::api(format!("create lease {name}")))?;
     Ok(())
 }
 
@@ -292,7 +293,7 @@ async fn heartbeat(world: &World, node: &super::informer::Object<Node>) -> Resul
     let api: Api<Node> = Api::all(world.client.clone());
     let name = node.key().name;
     let patch = json!({"status": {"conditions": conditions}});
-    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+    api.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch))
         .await
         .map_err(Error::api(format!("write status of node {name}")))?;
     Ok(())

@@ -2,6 +2,7 @@
 //!
 //! Like kube's recorders this never holds up its caller: when too many events wait, further ones are dropped and counted.
 
+use crate::member::world::{MANAGER, creation};
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -167,7 +168,7 @@ async fn write(client: &Client, shared: &Shared, queued: Queued) {
     });
     if let Some((name, count)) = known {
         let patch = json!({"count": count, "lastTimestamp": super::podlife::time(queued.at)});
-        match events.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        match events.patch(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await {
             Ok(_) => return,
             Err(error) => tracing::debug!(%error, "event is gone; writing a new one"),
         }
@@ -181,7 +182,7 @@ async fn write(client: &Client, shared: &Shared, queued: Queued) {
         Ok(event) => event,
         Err(error) => return tracing::warn!(%error, "event cannot be built"),
     };
-    match events.create(&PostParams::default(), &event).await {
+    match events.create(&creation(), &event).await {
         Ok(_) => {
             shared.live.lock().push_back((namespace, name.clone(), queued.at));
             shared.seen.lock().put(queued.series, (name, 1));

@@ -12,6 +12,9 @@ use crate::error::Error;
 
 use super::podlife::{PREFIX, time};
 
+/// Address of a node that cannot be found.
+pub const UNKNOWN_ADDRESS: &str = "127.0.0.1";
+
 /// Kubernetes version that members and their nodes report.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 

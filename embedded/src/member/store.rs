@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 /// Deleted uids remembered, so that a late answer to a write cannot bring an object back.
@@ -71,6 +71,8 @@ struct Inner<T> {
 pub struct Store<T> {
     inner: RwLock<Inner<T>>,
     handlers: RwLock<Vec<Handler<T>>>,
+    /// Held from a change to the end of its handlers, so that handlers see changes in order.
+    order: Mutex<()>,
     synced: watch::Sender<bool>,
 }
 
@@ -84,6 +86,7 @@ impl<T: Stored> Default for Store<T> {
                 deleted_order: VecDeque::new(),
             }),
             handlers: RwLock::new(Vec::new()),
+            order: Mutex::new(()),
             synced: watch::Sender::new(false),
         }
     }
@@ -136,6 +139,7 @@ impl<T: Stored> Store<T> {
     pub fn apply(&self, object: T) -> Arc<T> {
         let object = Arc::new(object);
         let key = object.key();
+        let _order = self.order.lock();
         let old = {
             let mut inner = self.inner.write();
             if inner.deleted.contains(object.uid()) {
@@ -161,6 +165,7 @@ impl<T: Stored> Store<T> {
 
     /// Forgets the object with this uid; a newer object of the same name stays.
     pub fn remove(&self, key: &Key, uid: &str) {
+        let _order = self.order.lock();
         let old = {
             let mut inner = self.inner.write();
             inner.bury(uid);
@@ -200,6 +205,11 @@ impl<T: Stored> Store<T> {
         let mut synced = self.synced.subscribe();
         // The sender lives in self, so the wait can only end with the value.
         let _ = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// Drops all handlers, and with them what they hold.
+    pub fn close(&self) {
+        self.handlers.write().clear();
     }
 
     fn tell(&self, old: Option<&Arc<T>>, new: Option<&Arc<T>>) {

@@ -1,6 +1,6 @@
 //! What the parts of one member share: its client, its stores, its event recorder and its settings.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -29,6 +30,14 @@ use super::pod::{Interner, PodState};
 use super::podlife::PodIps;
 use super::recorder::Recorder;
 use super::store::{Key, Store, Stored};
+
+/// Field manager of everything the simulation writes.
+pub const MANAGER: &str = "crowsnest-sim";
+
+/// How objects are created.
+pub fn creation() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() }
+}
 
 /// Object of one kind, shared.
 pub type Held<K> = Arc<Object<K>>;
@@ -54,6 +63,8 @@ pub struct World {
     pub interner: Interner,
     pub recorder: Recorder,
     pub ips: PodIps,
+    /// uids of ReplicaSets whose pods are being written in bulk.
+    held: Mutex<HashSet<Arc<str>>>,
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
 
@@ -85,6 +96,7 @@ impl World {
             interner: Interner::default(),
             recorder,
             ips: PodIps::default(),
+            held: Mutex::default(),
             stop,
             tasks: TaskTracker::new(),
             pods: Arc::default(),
@@ -163,6 +175,32 @@ impl World {
         );
     }
 
+    /// Lets go of what the controllers hold, once their tasks ended.
+    pub fn close(&self) {
+        self.pods.close();
+        macro_rules! close_all {
+            ($($store:ident),*) => { $( self.$store.close(); )* };
+        }
+        close_all!(
+            nodes,
+            namespaces,
+            deployments,
+            replica_sets,
+            stateful_sets,
+            daemon_sets,
+            revisions,
+            jobs,
+            cron_jobs,
+            services,
+            slices,
+            claims,
+            volumes,
+            budgets,
+            autoscalers,
+            quotas
+        );
+    }
+
     fn watch_kind<K>(&self, store: &Objects<K>)
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -175,6 +213,19 @@ impl World {
             Object::<K>::from,
             self.stop.clone(),
         ));
+    }
+
+    /// Keeps controllers away from an object while what it owns is written.
+    pub fn hold(&self, uid: &Arc<str>) {
+        self.held.lock().insert(uid.clone());
+    }
+
+    pub fn release(&self, uid: &str) {
+        self.held.lock().remove(uid);
+    }
+
+    pub fn is_held(&self, uid: &str) -> bool {
+        self.held.lock().contains(uid)
     }
 
     /// The API of a namespaced kind.
@@ -194,7 +245,7 @@ impl World {
     pub async fn patch_pod_status(&self, pod: &PodState, mut patch: Value) -> Result<Arc<PodState>> {
         patch["metadata"] = json!({"uid": &*pod.uid});
         let api: Api<Pod> = self.api(&pod.key.namespace);
-        let outcome = api.patch_status(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let outcome = api.patch_status(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
         match outcome {
             Ok(pod) => Ok(self.saw_pod(pod)),
             Err(error) => {
@@ -254,7 +305,7 @@ impl World {
     {
         let key = key_of(object.meta());
         let api: Api<K> = self.api(&key.namespace);
-        let created = api.create(&PostParams::default(), object).await;
+        let created = api.create(&creation(), object).await;
         Ok(store.apply(created.map_err(Error::api(format!("create {} {key}", K::kind(&()))))?.into()))
     }
 
@@ -276,7 +327,7 @@ impl World {
             + 'static,
     {
         let api: Api<K> = self.api(&key.namespace);
-        let params = PatchParams::default();
+        let params = PatchParams::apply(MANAGER);
         let patched = match subresource {
             Some(name) => api.patch_subresource(name, &key.name, &params, &Patch::Merge(patch)).await,
             None => api.patch(&key.name, &params, &Patch::Merge(patch)).await,

@@ -23,7 +23,7 @@ mod run;
 mod status;
 mod step;
 
-pub use run::{PodIps, start};
+pub use run::{PodIps, host_ip, start};
 pub use status::{container_id, image_id, image_name, status, time};
 pub use step::{Behaviour, Desired, Note, Step, step, usage};
 

@@ -13,6 +13,7 @@ use crate::member::node::{is_failed, is_own};
 use crate::member::pod::PodState;
 use crate::member::queue::{self, Queue};
 use crate::member::recorder::{Source, Subject};
+use crate::member::shape::UNKNOWN_ADDRESS;
 use crate::member::store::{Index, Key, Stored};
 use crate::member::world::World;
 
@@ -99,7 +100,7 @@ async fn live(world: &World, key: Key) -> Result<Option<Duration>> {
 /// The node's own address.
 pub fn host_ip(node: &Node) -> &str {
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
-    addresses.iter().find(|address| address.type_ == "InternalIP").map_or("127.0.0.1", |address| &address.address)
+    addresses.iter().find(|address| address.type_ == "InternalIP").map_or(UNKNOWN_ADDRESS, |address| &address.address)
 }
 
 /// Which pod has which address.
@@ -122,16 +123,22 @@ impl PodIps {
             return Some(ip.clone());
         }
         let cidr = node.spec.as_ref().and_then(|spec| spec.pod_cidr.as_deref())?;
+        self.take(&pod.uid, cidr)
+    }
+
+    /// A free address of a range (`10.1.2.0/24`) for a pod.
+    pub fn take(&self, uid: &str, cidr: &str) -> Option<Arc<str>> {
         let prefix: Box<str> = cidr.rsplit_once('.')?.0.into();
+        let uid: Arc<str> = uid.into();
         let mut given = self.inner.lock();
-        if let Some(ip) = given.by_pod.get(&pod.uid) {
+        if let Some(ip) = given.by_pod.get(&uid) {
             return Some(ip.clone());
         }
         let used = given.by_prefix.entry(prefix.clone()).or_default();
         let last = (2..=254u8).find(|last| !used.contains_key(last))?;
-        used.insert(last, pod.uid.clone());
+        used.insert(last, uid.clone());
         let ip: Arc<str> = format!("{prefix}.{last}").into();
-        given.by_pod.insert(pod.uid.clone(), ip.clone());
+        given.by_pod.insert(uid, ip.clone());
         Some(ip)
     }
 

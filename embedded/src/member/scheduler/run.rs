@@ -1,5 +1,6 @@
 //! Binds what [`super::plan`] decides.
 
+use crate::member::world::creation;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ObjectMeta};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::Notify;
@@ -256,7 +257,7 @@ impl Scheduler {
         };
         let api: Api<Pod> = self.world.api(&pod.key.namespace);
         let _: serde_json::Value = api
-            .create_subresource("binding", &name, &PostParams::default(), &binding)
+            .create_subresource("binding", &name, &creation(), &binding)
             .await
             .map_err(Error::api(format!("bind pod {} to {node}", pod.key)))?;
         let message = format!("Successfully assigned {} to {node}", pod.key);

@@ -1,12 +1,13 @@
 //! Making, claiming and deleting the pods of a workload.
 
+use crate::member::world::{MANAGER, creation};
 use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -79,7 +80,7 @@ pub async fn create(world: &World, parent: &Parent, pods: Vec<Pod>) -> Result<()
     let mut outcomes = futures::stream::iter(pods)
         .map(|pod| {
             let api = api.clone();
-            async move { api.create(&PostParams::default(), &pod).await }
+            async move { api.create(&creation(), &pod).await }
         })
         .buffer_unordered(AT_ONCE);
     let mut failure = None;
@@ -138,6 +139,6 @@ pub async fn claim(world: &World, parent: &Parent, selector: &Selector, deleting
 async fn set_owner(world: &World, pod: &PodState, owners: Value) -> Result<Arc<PodState>> {
     let patch = json!({"metadata": {"uid": &*pod.uid, "ownerReferences": owners}});
     let api = world.api::<Pod>(&pod.key.namespace);
-    let patched = api.patch(&pod.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    let patched = api.patch(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
     Ok(world.saw_pod(patched.map_err(Error::api(format!("change owner of pod {}", pod.key)))?))
 }

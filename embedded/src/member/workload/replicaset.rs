@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::error::{Error, Result};
 use crate::member::pod::{Phase, PodState};
 use crate::member::selector::Selector;
-use crate::member::store::Key;
+use crate::member::store::{Key, Stored};
 use crate::member::world::World;
 
 use super::pods::{self, Parent};
@@ -20,6 +20,8 @@ use super::{count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
 
 /// More pods than this are not created or deleted in one go.
 const BURST: usize = 500;
+/// When to look again at a set whose pods are being written in bulk.
+const HELD: Duration = Duration::from_millis(500);
 
 pub fn start(world: &Arc<World>) {
     let keys = keys_of(&world.replica_sets);
@@ -121,6 +123,9 @@ pub fn next_available<'a>(
 
 async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(set) = world.replica_sets.get(key) else { return Ok(None) };
+    if world.is_held(set.uid()) {
+        return Ok(Some(HELD));
+    }
     let parent = Parent::new(&set, "apps/v1", "ReplicaSet", "replicaset-controller");
     let spec = &set.spec;
     let deleting = set.metadata.deletion_timestamp.is_some();

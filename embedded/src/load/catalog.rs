@@ -1,0 +1,171 @@
+//! What synthetic workloads look like: teams, applications, images, sizes. Decided by a seed alone.
+
+use rand::Rng;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+
+/// One synthetic Deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workload {
+    pub namespace: String,
+    pub name: String,
+    pub team: &'static str,
+    pub app: &'static str,
+    pub tier: &'static str,
+    pub env: &'static str,
+    pub version: String,
+    pub image: String,
+    pub port: u16,
+    pub replicas: usize,
+    pub cpu_milli: u32,
+    pub memory_mi: u32,
+    pub state: State,
+}
+
+/// How a workload's pods fare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Healthy,
+    Crashing,
+    PullError,
+    NotReady,
+}
+
+struct App {
+    name: &'static str,
+    tier: &'static str,
+    image: &'static str,
+    versions: [&'static str; 3],
+    port: u16,
+    cpu_milli: u32,
+    memory_mi: u32,
+}
+
+const fn app(
+    name: &'static str,
+    tier: &'static str,
+    image: &'static str,
+    versions: [&'static str; 3],
+    port: u16,
+    cpu_milli: u32,
+    memory_mi: u32,
+) -> App {
+    App { name, tier, image, versions, port, cpu_milli, memory_mi }
+}
+
+const APPS: [App; 16] = [
+    app("web", "frontend", "nginx", ["1.25.5", "1.27.4", "1.29.1"], 80, 50, 64),
+    app("storefront", "frontend", "registry.example.com/shop/storefront", ["4.2.0", "4.3.1", "4.4.0"], 3000, 200, 256),
+    app("checkout", "backend", "registry.example.com/shop/checkout", ["2.8.3", "2.9.0", "2.9.1"], 8080, 250, 512),
+    app("cart", "backend", "registry.example.com/shop/cart", ["1.14.0", "1.15.2", "1.16.0"], 8080, 100, 256),
+    app("payments", "backend", "registry.example.com/pay/payments", ["7.0.4", "7.1.0", "7.2.2"], 8443, 300, 768),
+    app("search-api", "backend", "registry.example.com/search/api", ["3.1.0", "3.2.0", "3.2.4"], 9000, 500, 1024),
+    app("recommender", "ml", "ghcr.io/example/recommender", ["0.9.1", "1.0.0", "1.1.0"], 8501, 1000, 2048),
+    app("feature-store", "ml", "ghcr.io/example/feature-store", ["2.0.0", "2.1.3", "2.2.0"], 6566, 400, 1024),
+    app("redis", "cache", "redis", ["7.2.5", "7.4.2", "8.0.1"], 6379, 100, 256),
+    app(
+        "kafka-consumer",
+        "worker",
+        "registry.example.com/stream/consumer",
+        ["5.5.0", "5.6.1", "5.7.0"],
+        9092,
+        150,
+        384,
+    ),
+    app("mailer", "worker", "registry.example.com/notify/mailer", ["1.3.2", "1.4.0", "1.5.0"], 8025, 50, 128),
+    app(
+        "thumbnailer",
+        "worker",
+        "registry.example.com/media/thumbnailer",
+        ["0.20.0", "0.21.0", "0.22.4"],
+        8088,
+        500,
+        512,
+    ),
+    app("auth", "backend", "registry.example.com/id/auth", ["11.0.0", "11.1.0", "12.0.0"], 8443, 200, 384),
+    app("gateway", "edge", "envoyproxy/envoy", ["v1.31.2", "v1.33.0", "v1.34.1"], 10000, 200, 256),
+    app(
+        "otel-collector",
+        "observability",
+        "otel/opentelemetry-collector",
+        ["0.110.0", "0.118.0", "0.124.1"],
+        4317,
+        100,
+        256,
+    ),
+    app("grafana", "observability", "grafana/grafana", ["11.2.0", "11.5.1", "12.0.0"], 3000, 100, 256),
+];
+const TEAMS: [&str; 10] =
+    ["shop", "payments", "search", "identity", "media", "platform", "data", "mobile", "growth", "logistics"];
+const ENVS: [&str; 4] = ["prod", "prod", "staging", "dev"];
+const COLORS: [&str; 8] = ["amber", "azure", "coral", "jade", "ivory", "olive", "ruby", "slate"];
+
+/// Workloads with `pods` pods in all.
+pub fn workloads(pods: usize, seed: u64) -> Vec<Workload> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut workloads = Vec::new();
+    let mut left = pods;
+    while left > 0 {
+        let workload = workload(&mut random, workloads.len(), left);
+        left -= workload.replicas;
+        workloads.push(workload);
+    }
+    workloads
+}
+
+fn workload(random: &mut StdRng, number: usize, left: usize) -> Workload {
+    // The slices are not empty.
+    let pick = |random: &mut StdRng, from: &[&'static str]| from.choose(random).copied().unwrap_or_default();
+    let app = &APPS[random.random_range(0..APPS.len())];
+    let (team, env) = (pick(random, &TEAMS), pick(random, &ENVS));
+    let version = pick(random, &app.versions);
+    // Many small workloads, few large ones.
+    let replicas = match random.random_range(0..100) {
+        0..30 => 1,
+        30..60 => 2,
+        60..85 => random.random_range(3..=6),
+        85..97 => random.random_range(7..=20),
+        _ => random.random_range(21..=60),
+    };
+    let state = match random.random_range(0..1000) {
+        0..8 => State::Crashing,
+        8..12 => State::PullError,
+        12..20 => State::NotReady,
+        _ => State::Healthy,
+    };
+    // No more than a few dozen workloads per namespace, whatever the size of the load.
+    let shard = number / 400;
+    let namespace = if shard == 0 { format!("{team}-{env}") } else { format!("{team}-{env}-{shard}") };
+    Workload {
+        name: format!("{}-{}-{number}", app.name, pick(random, &COLORS)),
+        namespace,
+        team,
+        app: app.name,
+        tier: app.tier,
+        env,
+        version: version.to_owned(),
+        image: format!("{}:{version}", app.image),
+        port: app.port,
+        replicas: replicas.min(left),
+        cpu_milli: app.cpu_milli,
+        memory_mi: app.memory_mi,
+        state,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_decides_everything() {
+        let load = workloads(10_000, 7);
+        assert_eq!(load, workloads(10_000, 7));
+        assert_ne!(load, workloads(10_000, 8));
+        assert_eq!(load.iter().map(|workload| workload.replicas).sum::<usize>(), 10_000);
+        let namespaces: std::collections::HashSet<_> = load.iter().map(|workload| &workload.namespace).collect();
+        assert!((20..400).contains(&namespaces.len()), "{}", namespaces.len());
+        assert!(load.iter().any(|workload| workload.state == State::Crashing));
+    }
+}

@@ -1,0 +1,283 @@
+//! Services: EndpointSlices and Endpoints of the pods they select, and addresses of load balancers.
+
+use crate::member::world::{MANAGER, creation};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+
+use super::pod::PodState;
+use super::queue::Queue;
+use super::selector::Selector;
+use super::store::{Index, Key, Stored};
+use super::workload::pods::Parent;
+use super::workload::{Keys, keys_of, spawn};
+use super::world::{Held, World};
+
+const SERVICE: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const SLICE_MANAGER: &str = "endpointslice-controller.k8s.io";
+/// Most endpoints of one slice.
+const SLICE: usize = 100;
+/// Changes of pods that come within this time are written together.
+const GATHER: Duration = Duration::from_millis(100);
+
+pub fn start(world: &Arc<World>) {
+    let keys: Keys = keys_of(&world.services);
+    let (wanted, services) = (keys.clone(), Arc::downgrade(&world.services));
+    world.pods.on_change(move |old, new| {
+        let Some(services) = services.upgrade() else { return };
+        let (Some(pod), shows) =
+            (new.or(old), |pod: &Arc<PodState>| (pod.ip.clone(), pod.is_ready(), pod.is_active(), pod.labels.clone()))
+        else {
+            return;
+        };
+        if old.map(shows) == new.map(shows) {
+            return;
+        }
+        for service in services.by(&Index::Namespace(pod.key.namespace.clone())) {
+            let selects =
+                |pod: &Arc<PodState>| selector(&service).is_some_and(|selector| selector.matches(&pod.labels));
+            if old.is_some_and(selects) || new.is_some_and(selects) {
+                wanted.add_after(service.key(), GATHER);
+            }
+        }
+    });
+    let wanted: Arc<Queue<Key>> = keys.clone();
+    world.slices.on_change(move |old, new| {
+        let labels =
+            |slice: &EndpointSlice| slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE).cloned());
+        // Only what someone else took away is put back.
+        if let (Some(slice), None) = (old, new)
+            && let Some(name) = labels(slice)
+        {
+            wanted.add_after(Key::new(&slice.key().namespace, &name), GATHER);
+        }
+    });
+    spawn(world, "endpoints", keys, 4, |world, key| async move { reconcile(&world, &key).await });
+}
+
+fn selector(service: &Service) -> Option<Selector> {
+    let selector = service.spec.as_ref()?.selector.as_ref().filter(|selector| !selector.is_empty())?;
+    Some(Selector::from_map(selector))
+}
+
+/// Ports of a service on one pod, names of container ports resolved. Ports the pod does not have are left out.
+fn ports_on(ports: &[ServicePort], pod: &PodState) -> Vec<EndpointPort> {
+    let on_pod = |port: &ServicePort| {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        let number = match &port.target_port {
+            None | Some(IntOrString::Int(0)) => port.port,
+            Some(IntOrString::Int(number)) => *number,
+            Some(IntOrString::String(name)) => {
+                let mut declared = pod.spec.containers.iter().flat_map(|container| &container.ports);
+                declared.find(|known| known.name.as_deref() == Some(name) && *known.protocol == *protocol)?.port
+            }
+        };
+        Some(EndpointPort {
+            name: Some(port.name.clone().unwrap_or_default()),
+            port: Some(number),
+            protocol: Some(protocol.to_owned()),
+            app_protocol: port.app_protocol.clone(),
+        })
+    };
+    ports.iter().filter_map(on_pod).collect()
+}
+
+fn endpoint(pod: &PodState, zone: Option<String>, publish_unready: bool) -> Option<Endpoint> {
+    let terminating = pod.deletion.is_some();
+    let serving = pod.is_ready();
+    Some(Endpoint {
+        addresses: vec![pod.ip.as_ref()?.to_string()],
+        conditions: Some(EndpointConditions {
+            ready: Some(publish_unready || (serving && !terminating)),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        }),
+        node_name: pod.node.as_ref().map(ToString::to_string),
+        zone,
+        target_ref: Some(ObjectReference {
+            kind: Some("Pod".into()),
+            namespace: Some(pod.key.namespace.to_string()),
+            name: Some(pod.key.name.to_string()),
+            uid: Some(pod.uid.to_string()),
+            ..ObjectReference::default()
+        }),
+        ..Endpoint::default()
+    })
+}
+
+type Wanted = BTreeMap<String, (Vec<EndpointPort>, Vec<Endpoint>)>;
+
+/// The endpoints a service should have, grouped by the ports they share.
+fn wanted(world: &World, service: &Service, namespace: &str, selector: &Selector) -> Wanted {
+    let spec = service.spec.clone().unwrap_or_default();
+    let ports = spec.ports.unwrap_or_default();
+    let publish_unready = spec.publish_not_ready_addresses.unwrap_or_default();
+    let nodes = world.node_labels();
+    let mut groups = Wanted::new();
+    for pod in world.pods.namespace(namespace) {
+        if pod.phase.is_terminal() || !selector.matches(&pod.labels) {
+            continue;
+        }
+        let labels = pod.node.as_ref().and_then(|node| nodes.get(node)).and_then(|node| node.metadata.labels.as_ref());
+        let zone = labels.and_then(|labels| labels.get("topology.kubernetes.io/zone").cloned());
+        let Some(endpoint) = endpoint(&pod, zone, publish_unready) else { continue };
+        let ports = ports_on(&ports, &pod);
+        let group: Vec<_> =
+            ports.iter().map(|port| format!("{:?}{:?}{:?}", port.name, port.port, port.protocol)).collect();
+        groups.entry(group.join(" ")).or_insert_with(|| (ports, Vec::new())).1.push(endpoint);
+    }
+    groups
+}
+
+async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
+    let Some(service) = world.services.get(key).filter(|service| service.metadata.deletion_timestamp.is_none()) else {
+        return Ok(None);
+    };
+    assign_address(world, &service).await?;
+    let Some(selector) = selector(&service) else { return Ok(None) };
+    if service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
+        return Ok(None);
+    }
+    let groups = wanted(world, &service, &key.namespace, &selector);
+    write_endpoints(world, &service, &groups).await?;
+    write_slices(world, &service, groups).await?;
+    Ok(None)
+}
+
+async fn write_slices(world: &World, service: &Held<Service>, groups: Wanted) -> Result<()> {
+    let key = service.key();
+    let parent = Parent::new(service, "v1", "Service", "endpoint-slice-controller");
+    let mut known: Vec<Held<EndpointSlice>> = world.slices.owned(service.uid());
+    known.retain(|slice| {
+        slice.metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|by| by == SLICE_MANAGER)
+    });
+    let mut chunks: Vec<(Vec<EndpointPort>, Vec<Endpoint>)> = Vec::new();
+    for (ports, endpoints) in groups.into_values() {
+        chunks.extend(endpoints.chunks(SLICE).map(|chunk| (ports.clone(), chunk.to_vec())));
+    }
+    if chunks.is_empty() {
+        chunks.push((Vec::new(), Vec::new()));
+    }
+    for (ports, endpoints) in chunks {
+        let same_ports = known.iter().position(|slice| slice.ports.clone().unwrap_or_default() == ports);
+        match same_ports.or((!known.is_empty()).then_some(0)).map(|at| known.remove(at)) {
+            Some(slice) => {
+                let shown = (slice.endpoints.clone().unwrap_or_default(), slice.ports.clone().unwrap_or_default());
+                if shown != (endpoints.clone(), ports.clone()) {
+                    let patch = json!({"endpoints": endpoints, "ports": ports});
+                    world.patch(&world.slices, &slice.key(), None, &patch).await?;
+                }
+            }
+            None => {
+                let mut labels = service.metadata.labels.clone().unwrap_or_default();
+                labels.insert(SERVICE.into(), key.name.to_string());
+                labels.insert(MANAGED_BY.into(), SLICE_MANAGER.into());
+                let slice = EndpointSlice {
+                    address_type: "IPv4".into(),
+                    endpoints: Some(endpoints),
+                    ports: Some(ports),
+                    metadata: ObjectMeta {
+                        generate_name: Some(format!("{}-", key.name)),
+                        namespace: Some(key.namespace.to_string()),
+                        labels: Some(labels),
+                        owner_references: Some(vec![parent.reference()]),
+                        ..ObjectMeta::default()
+                    },
+                };
+                world.create(&world.slices, &slice).await?;
+            }
+        }
+    }
+    for slice in known {
+        world.delete(&world.slices, &slice).await?;
+    }
+    Ok(())
+}
+
+/// The older form of the same, which some clients still read.
+async fn write_endpoints(world: &World, service: &Held<Service>, groups: &Wanted) -> Result<()> {
+    let subset = |(ports, endpoints): &(Vec<EndpointPort>, Vec<Endpoint>)| {
+        let side = |ready: bool| -> Vec<Value> {
+            let ready = endpoints.iter().filter(|endpoint| {
+                endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(ready))
+            });
+            let address = |endpoint: &Endpoint| json!({"ip": endpoint.addresses[0], "nodeName": endpoint.node_name, "targetRef": endpoint.target_ref});
+            ready.map(address).collect()
+        };
+        let mut subset = json!({"ports": ports.iter().map(|port| {
+            let mut port = json!({"name": port.name, "port": port.port, "protocol": port.protocol});
+            if port["name"] == "" && let Some(fields) = port.as_object_mut() {
+                fields.remove("name");
+            }
+            port
+        }).collect::<Vec<_>>()});
+        for (name, addresses) in [("addresses", side(true)), ("notReadyAddresses", side(false))] {
+            if !addresses.is_empty() {
+                subset[name] = Value::Array(addresses);
+            }
+        }
+        subset
+    };
+    let subsets: Vec<Value> = groups.values().map(subset).collect();
+    let key = service.key();
+    let resource = kube::discovery::ApiResource {
+        group: String::new(),
+        version: "v1".into(),
+        api_version: "v1".into(),
+        kind: "Endpoints".into(),
+        plural: "endpoints".into(),
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
+    let patch = json!({"subsets": subsets});
+    let patched = api.patch_metadata(&key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
+    let error = match patched {
+        Ok(_) => return Ok(()),
+        Err(error) => Error::api(format!("write endpoints {key}"))(error),
+    };
+    if !error.is_not_found() {
+        return Err(error);
+    }
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints", "subsets": subsets,
+        "metadata": {"name": &*key.name, "namespace": &*key.namespace, "labels": service.metadata.labels},
+    });
+    let endpoints: DynamicObject =
+        serde_json::from_value(endpoints).map_err(|source| Error::Encode { what: "endpoints", source })?;
+    match api.create(&creation(), &endpoints).await.map_err(Error::api(format!("create endpoints {key}"))) {
+        Err(error) if !error.is_conflict() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a load balancer its address, as a cloud's controller would.
+async fn assign_address(world: &World, service: &Held<Service>) -> Result<()> {
+    let spec = service.spec.as_ref();
+    let balanced = spec.and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
+    let shown = service
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.as_ref())
+        .and_then(|balancer| balancer.ingress.as_ref());
+    if !world.features.load_balancer || !balanced || shown.is_some_and(|ingress| !ingress.is_empty()) {
+        return Ok(());
+    }
+    // The cluster address is unique in the cluster, and so is what is made of its last bytes.
+    let Some(cluster_ip) = spec.and_then(|spec| spec.cluster_ip.as_deref()) else { return Ok(()) };
+    let mut bytes = cluster_ip.rsplit('.');
+    let (Some(last), Some(third)) = (bytes.next(), bytes.next()) else { return Ok(()) };
+    let patch =
+        json!({"status": {"loadBalancer": {"ingress": [{"ip": format!("198.18.{third}.{last}"), "ipMode": "VIP"}]}}});
+    world.patch(&world.services, &service.key(), Some("status"), &patch).await?;
+    Ok(())
+}
