@@ -135,6 +135,10 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
 
 /// Everything wrong with a change.
 pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
+    // The scheduler's write: it sets the node of a pod, which nothing else may.
+    if ctx.subresource == "binding" {
+        return Vec::new();
+    }
     let mut errors = Errors::default();
     let e = &mut errors;
     if matches!(ctx.subresource.as_str(), "status" | "finalize" | "approval") {

@@ -50,6 +50,10 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
     if text(before, "volumeName").is_empty() {
         object::copy(before, &mut wanted, "volumeName");
     }
+    // A claim made before there was a default class gets it later.
+    if !set(before, "storageClassName") {
+        object::copy(before, &mut wanted, "storageClassName");
+    }
     let bound = text(old, "status.phase") == "Bound";
     let request = |spec: &Value| fields(spec, "resources.requests").get("storage").and_then(amount);
     if bound {
