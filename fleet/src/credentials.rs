@@ -164,3 +164,59 @@ fn proxy_header<'a>(
     }
     Ok(map)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn read(spec: Value, data: Value) -> Result<ConnectionSpec, String> {
+        let cluster = json!({"metadata": {"name": "m1"}, "spec": spec});
+        let secret = json!({"metadata": {"name": "m1", "namespace": "ns"}, "data": data});
+        let secrets = Secrets::from([(
+            ("ns".to_owned(), "m1".to_owned()),
+            Arc::new(serde_json::from_value(secret).expect("a Secret")),
+        )]);
+        let name = ClusterName::parse("m1").expect("a name");
+        let cluster = serde_json::from_value(cluster).expect("a Cluster");
+        ConnectionSpec::of(&name, &cluster, &secrets).map_err(|error| error.to_string())
+    }
+
+    fn spec(more: Value) -> Value {
+        let mut spec = json!({"apiEndpoint": "https://10.0.0.1:6443", "secretRef": {"namespace": "ns", "name": "m1"}});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            spec[key] = value.clone();
+        }
+        spec
+    }
+
+    #[test]
+    fn a_cluster_and_its_secret_make_a_connection() {
+        let more =
+            json!({"proxyURL": "socks5://proxy:1080", "proxyHeader": {"X-Team": "a,b"}, "apiEndpoint": "m1:6443/base"});
+        // "token" and "ca" in base64.
+        let found = read(spec(more), json!({"token": "dG9rZW4=", "caBundle": "Y2E="})).unwrap();
+        assert_eq!(found.endpoint.to_string(), "https://m1:6443/base");
+        assert_eq!((found.token.unwrap().reveal(), found.ca_bundle.unwrap().as_slice()), ("token", b"ca".as_slice()));
+        assert_eq!(found.proxy_header.get_all("x-team").iter().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[rstest]
+    #[case::no_secret(json!({"secretRef": {"namespace": "ns", "name": "other"}}), json!({"token": "dG9rZW4="}),
+        "cluster m1: secret ns/other not found")]
+    #[case::no_token(json!({}), json!({}), "cluster m1: secret ns/m1 has no token")]
+    #[case::no_reference(json!({"secretRef": null}), json!({}), "cluster m1: spec.secretRef is not set")]
+    #[case::no_endpoint(json!({"apiEndpoint": ""}), json!({"token": "dG9rZW4="}),
+        "cluster m1: spec.apiEndpoint \"\" is not usable: it is empty")]
+    #[case::odd_proxy(json!({"proxyURL": "ftp://x"}), json!({"token": "dG9rZW4="}),
+        "cluster m1: spec.proxyURL or spec.proxyHeader is not usable: scheme ftp is not http, https or socks5")]
+    fn what_is_missing_is_said(#[case] more: Value, #[case] data: Value, #[case] expected: &str) {
+        assert_eq!(read(spec(more), data).unwrap_err(), expected);
+    }
+
+    #[test]
+    fn tokens_do_not_show() {
+        assert_eq!(format!("{:?}", Token::new("hunter2")), "Token(…)");
+    }
+}

@@ -124,7 +124,9 @@ impl Index {
         let mut stored_scopes = HashMap::new();
         for stored in store.collections().await? {
             stored_scopes.insert(stored.key.clone(), stored.scope);
-            states.update(&stored.key, |state| *state = stored.state);
+            // Its records are there, and nobody follows them yet.
+            let trouble = collect.then(|| "it was stored before the start and is being resumed".to_owned());
+            states.update(&stored.key, |state| *state = CollectionState { trouble, ..stored.state });
         }
         let metrics = Arc::new(Metrics::default());
         let stop = CancellationToken::new();
@@ -152,6 +154,7 @@ impl Index {
             lists_per_cluster: Mutex::default(),
             no_watch_list: Mutex::default(),
             served: RwLock::default(),
+            kinds: RwLock::default(),
             settled: Mutex::default(),
         });
         let health = watch::Sender::new(Health::new());

@@ -201,6 +201,13 @@ impl World {
             let key = CollectionKey::new(name(cluster), config_maps());
             within("the first list", index.complete(&key)).await;
         }
+        let mut version = index.states_version();
+        within("every first list", async {
+            while !ask(&index, "", Caller::system()).await.skipped.is_empty() {
+                version.changed().await.unwrap();
+            }
+        })
+        .await;
         searchable(&index, index.seq()).await;
         Self { control_plane, members, fleet, index, directory }
     }

@@ -140,3 +140,97 @@ pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
 pub fn unix_seconds(text: &str) -> Option<i64> {
     text.parse::<jiff::Timestamp>().ok().map(|timestamp| timestamp.as_second())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn pod(spec: Value, status: Value, deleting: bool) -> Value {
+        let mut metadata = json!({"name": "web", "namespace": "a", "creationTimestamp": "2026-09-21T10:00:00Z"});
+        if deleting {
+            metadata["deletionTimestamp"] = json!("2026-09-21T11:00:00Z");
+        }
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
+    }
+
+    fn running(ready: bool) -> Value {
+        json!({"name": "c", "ready": ready, "restartCount": 2, "state": {"running": {}}})
+    }
+
+    #[rstest]
+    #[case::phase(json!({}), json!({"phase": "Pending"}), false, "Pending", "0/1")]
+    #[case::running(json!({}), json!({"phase": "Running", "containerStatuses": [running(true)]}), false, "Running", "1/1")]
+    #[case::waiting(json!({}), json!({"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 9,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}), false, "CrashLoopBackOff", "0/1")]
+    #[case::exit_code(json!({}), json!({"phase": "Failed", "containerStatuses": [{"name": "c",
+        "state": {"terminated": {"exitCode": 3}}}]}), false, "ExitCode:3", "0/1")]
+    #[case::completed(json!({}), json!({"phase": "Succeeded", "containerStatuses": [{"name": "c",
+        "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]}), false, "Completed", "0/1")]
+    #[case::evicted(json!({}), json!({"phase": "Failed", "reason": "Evicted"}), false, "Evicted", "0/1")]
+    #[case::initializing(json!({"initContainers": [{"name": "i"}, {"name": "j"}]}), json!({"phase": "Pending",
+        "initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 0}}},
+            {"name": "j", "state": {"waiting": {"reason": "PodInitializing"}}}]}), false, "Init:1/2", "0/1")]
+    #[case::init_failed(json!({"initContainers": [{"name": "i"}]}), json!({"phase": "Pending",
+        "initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "ErrImagePull"}}}]}), false,
+        "Init:ErrImagePull", "0/1")]
+    #[case::sidecar(json!({"initContainers": [{"name": "s", "restartPolicy": "Always"}]}), json!({"phase": "Running",
+        "initContainerStatuses": [{"name": "s", "ready": true, "started": true, "state": {"running": {}}}],
+        "containerStatuses": [running(true)]}), false, "Running", "2/2")]
+    #[case::deleting(json!({}), json!({"phase": "Running", "containerStatuses": [running(true)]}), true, "Terminating", "1/1")]
+    #[case::lost(json!({}), json!({"phase": "Running", "reason": "NodeLost"}), true, "Unknown", "0/1")]
+    #[case::gated(json!({}), json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+        "reason": "SchedulingGated"}]}), false, "SchedulingGated", "0/1")]
+    fn a_pods_status_is_kubectls(
+        #[case] mut spec: Value,
+        #[case] status: Value,
+        #[case] deleting: bool,
+        #[case] word: &str,
+        #[case] ready: &str,
+    ) {
+        spec["containers"] = json!([{"name": "c", "image": "nginx:1.27"}]);
+        let object = pod(spec, status, deleting);
+        let printed = print("", "Pod", &object);
+        assert_eq!(printed.status.as_deref(), Some(word));
+        assert_eq!(printed.cells[1], Cell::text(ready));
+        assert_eq!(printed.cells.len(), table_columns("", "Pod").len());
+        assert_eq!(print("", "Pod", object.to_string().as_bytes()), printed, "bytes and values print the same");
+    }
+
+    #[rstest]
+    #[case("", "Node", json!({"spec": {"unschedulable": true}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+        Some("Ready,SchedulingDisabled"))]
+    #[case("apps", "Deployment", json!({"spec": {"replicas": 3}, "status": {"readyReplicas": 1}}), Some("NotReady"))]
+    #[case("batch", "Job", json!({"spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}), Some("Complete"))]
+    #[case("", "Namespace", json!({"status": {"phase": "Active"}}), Some("Active"))]
+    #[case("x.io", "Thing", json!({"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no"}]}}), Some("NotReady"))]
+    #[case("x.io", "Thing", json!({"spec": null, "status": null}), None)]
+    #[case("x.io", "Thing", json!({"status": "a word where an object should be"}), None)]
+    fn other_kinds_say_how_they_are(
+        #[case] group: &str,
+        #[case] kind: &str,
+        #[case] mut object: Value,
+        #[case] word: Option<&str>,
+    ) {
+        object["metadata"] = json!({"name": "x"});
+        let printed = print(group, kind, &object);
+        assert_eq!(printed.status.as_deref(), word);
+        assert!(printed.cells.is_empty() || printed.cells.len() == table_columns(group, kind).len());
+    }
+
+    #[rstest]
+    #[case(0, "0s")]
+    #[case(119, "119s")]
+    #[case(150, "2m30s")]
+    #[case(600, "10m")]
+    #[case(3 * 3600, "3h")]
+    #[case(3 * 3600 + 60, "3h1m")]
+    #[case(30 * 3600, "30h")]
+    #[case(50 * 3600, "2d2h")]
+    #[case(100 * 86400, "100d")]
+    #[case(800 * 86400, "2y70d")]
+    fn ages_are_short(#[case] seconds: i64, #[case] text: &str) {
+        assert_eq!(Cell::Since { since: 0 }.render(seconds), text);
+    }
+}

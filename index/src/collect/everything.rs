@@ -23,9 +23,10 @@ pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: C
         let wait = match crowsnest_fleet::discovery::discover(&client).await {
             Ok(found) => {
                 retry = RETRY.0;
-                let changed = declare(&shared, &cluster, &found, &mut guards);
                 let stale = !found.stale.is_empty();
-                shared.served.write().insert(cluster.clone(), Arc::new(found));
+                // Collectors read their kinds from here, so it comes first.
+                let found = shared.learn(&cluster, found);
+                let changed = declare(&shared, &cluster, &found, &mut guards);
                 let newly_settled = shared.settled.lock().insert(cluster.clone());
                 if newly_settled && !changed {
                     shared.fleet.interests().nudge();

@@ -11,6 +11,7 @@ mod supervisor;
 pub(crate) use supervisor::Supervisor;
 
 use crate::metrics::Metrics;
+use crate::search::plan::Kinds;
 use crate::store::Store;
 use crate::store::codec::Codec;
 use crate::tail::Tail;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub no_watch_list: Mutex<BTreeSet<ClusterName>>,
     /// What each cluster serves, as last discovered.
     pub served: RwLock<BTreeMap<ClusterName, Arc<ApiResources>>>,
+    /// Names of all kinds served anywhere, for queries.
+    pub kinds: RwLock<Arc<Kinds>>,
     /// Clusters whose interests are all declared, so that what nobody wants may go.
     pub settled: Mutex<BTreeSet<ClusterName>>,
 }
@@ -50,6 +53,24 @@ impl Shared {
         let mut per_cluster = self.lists_per_cluster.lock();
         let permits = self.options.concurrent_lists_per_cluster.max(1);
         Arc::clone(per_cluster.entry(cluster.clone()).or_insert_with(|| Arc::new(Semaphore::new(permits))))
+    }
+
+    /// Takes in what a cluster serves now.
+    pub fn learn(&self, cluster: &ClusterName, found: ApiResources) -> Arc<ApiResources> {
+        let mut kinds = Kinds::new();
+        let mut served = self.served.write();
+        let found = Arc::new(found);
+        served.insert(cluster.clone(), Arc::clone(&found));
+        for resource in served.values().flat_map(|served| &served.resources) {
+            let kind = resource.kind.to_lowercase();
+            let names = [resource.gvr.resource.to_lowercase(), resource.singular.to_lowercase(), kind.clone()];
+            let short = resource.short_names.iter().map(|name| name.to_lowercase());
+            for name in names.into_iter().chain(short).filter(|name| !name.is_empty()) {
+                kinds.entry(name).or_default().insert(kind.clone());
+            }
+        }
+        *self.kinds.write() = Arc::new(kinds);
+        found
     }
 
     /// Kind and scope of a collection's objects, where discovery has told.

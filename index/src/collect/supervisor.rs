@@ -12,6 +12,9 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+/// Trouble of a collection that no collector follows, yet or any more.
+const NOT_FOLLOWED: &str = "it is not being followed at the moment";
+
 /// Owns all collectors.
 pub(crate) struct Supervisor {
     shared: Arc<Shared>,
@@ -67,28 +70,37 @@ impl Supervisor {
         let mut interests = self.shared.fleet.interests().version();
         let mut members = self.shared.fleet.changes();
         let mut tail = self.shared.tail.follow(self.shared.tail.latest());
+        let mut due = true;
         loop {
-            interests.borrow_and_update();
-            self.reconcile().await?;
-            tokio::select! {
+            if due {
+                interests.borrow_and_update();
+                self.reconcile().await?;
+            }
+            due = tokio::select! {
                 () = stop.cancelled() => break,
-                changed = interests.changed() => if changed.is_err() { break },
-                change = members.next() => if change.is_none() { break },
+                changed = interests.changed() => match changed {
+                    Ok(()) => true,
+                    Err(_) => break,
+                },
+                change = members.next() => match change {
+                    Some(_) => true,
+                    None => break,
+                },
                 changes = tail.next() => match changes {
                     None => break,
                     // Missed some: look at every cluster again.
                     Some(Err(_)) => {
                         tail.skip_to(self.shared.tail.latest());
                         self.explorers.values().for_each(|explorer| explorer.nudge.notify_one());
-                        continue;
+                        false
                     }
                     Some(Ok(changes)) => {
                         self.nudge(&changes);
-                        continue;
+                        false
                     }
                 },
                 Some(ended) = self.tasks.join_next() => self.ended(ended),
-            }
+            };
         }
         self.tasks.shutdown().await;
         Ok(())
@@ -107,22 +119,20 @@ impl Supervisor {
         }
     }
 
-    fn ended(&mut self, ended: Result<Task, tokio::task::JoinError>) {
+    /// True when something has to be started again.
+    fn ended(&mut self, ended: Result<Task, tokio::task::JoinError>) -> bool {
         match ended {
-            Ok(Task::Collector(key)) => {
-                self.running.remove(&key);
-            }
-            Ok(Task::Explorer(cluster)) => {
-                self.explorers.remove(&cluster);
-            }
-            Err(error) if error.is_cancelled() => {}
+            Ok(Task::Collector(key)) => drop(self.running.remove(&key)),
+            Ok(Task::Explorer(cluster)) => drop(self.explorers.remove(&cluster)),
+            Err(error) if error.is_cancelled() => return false,
             Err(error) => {
-                // Start it again at the next reconcile; which one it was, its handle tells.
+                // Which one it was, its handle tells.
                 tracing::error!(%error, "a collector panicked");
                 self.running.retain(|_, running| !running.abort.is_finished());
                 self.explorers.retain(|_, explorer| !explorer.abort.is_finished());
             }
         }
+        true
     }
 
     /// Every place objects come from now, with its client; a member without a connection gets its reason noted.
@@ -157,6 +167,15 @@ impl Supervisor {
             }
         }
         self.shared.metrics.collectors.set(self.running.len() as u64);
+        for (key, state) in self.shared.states.all() {
+            if state.trouble.is_none() && !self.running.contains_key(&key) {
+                let reason = match sources.get(&key.cluster) {
+                    Some(Err(reason)) => reason.clone(),
+                    _ => NOT_FOLLOWED.to_owned(),
+                };
+                self.shared.states.update(&key, |state| state.trouble = Some(reason));
+            }
+        }
         self.drop_unwanted(&wanted_keys, &sources).await
     }
 

@@ -233,17 +233,7 @@ impl Index {
     /// What plans ask about the fleet.
     pub(crate) fn world(&self) -> World {
         let shared = &self.inner.shared;
-        let mut kinds: BTreeMap<String, std::collections::BTreeSet<String>> = BTreeMap::new();
-        for served in shared.served.read().values() {
-            for resource in &served.resources {
-                let kind = resource.kind.to_lowercase();
-                let names = [resource.gvr.resource.to_lowercase(), resource.singular.to_lowercase(), kind.clone()];
-                let short = resource.short_names.iter().map(|name| name.to_lowercase());
-                for name in names.into_iter().chain(short).filter(|name| !name.is_empty()) {
-                    kinds.entry(name).or_default().insert(kind.clone());
-                }
-            }
-        }
+        let kinds = Arc::clone(&shared.kinds.read());
         World { clusters: clusters::facts(self), kinds, now: (shared.now_ms)() / 1000 }
     }
 }

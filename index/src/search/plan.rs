@@ -9,13 +9,17 @@ use crate::query::{
 };
 use crate::text::columns::{Number, Word};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Lower-case kinds by every name they go by.
+pub type Kinds = BTreeMap<String, BTreeSet<String>>;
 
 /// What a plan has to know about the fleet.
 #[derive(Debug, Clone, Default)]
 pub struct World {
     pub clusters: Vec<ClusterFacts>,
     /// Lower-case name, plural or short name → lower-case kinds.
-    pub kinds: BTreeMap<String, BTreeSet<String>>,
+    pub kinds: Arc<Kinds>,
     /// Unix seconds.
     pub now: i64,
 }

@@ -34,7 +34,7 @@ fn world() -> World {
         [("po", "pod"), ("pods", "pod"), ("pod", "pod"), ("deploy", "deployment"), ("ev", "event"), ("no", "node")];
     World {
         clusters: vec![cluster("member1", "eu-west", "prod"), cluster("member2", "us-east", "dev")],
-        kinds: kinds.map(|(name, kind)| (name.to_owned(), BTreeSet::from([kind.to_owned()]))).into(),
+        kinds: Arc::new(kinds.map(|(name, kind)| (name.to_owned(), BTreeSet::from([kind.to_owned()]))).into()),
         now: NOW,
     }
 }
