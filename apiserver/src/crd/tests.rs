@@ -179,3 +179,14 @@ proptest! {
         prop_assert_eq!(once, twice);
     }
 }
+
+/// The definitions this project ships must be ones an API server takes.
+#[test]
+fn the_shipped_definitions_are_sound() {
+    for definition in crowsnest_api::crd::crds(None) {
+        let mut definition = serde_json::to_value(definition).unwrap();
+        definition::default(&mut definition);
+        definition["status"] = json!({"storedVersions": super::names::stored_versions(Definition(&definition))});
+        assert_eq!(problems(&definition), Vec::<String>::new(), "{}", Definition(&definition).name());
+    }
+}
