@@ -52,6 +52,19 @@ fn conflicts_name_manager_and_field() {
     assert!(apply(Some(&schema), Some(&live), &other, &manager("two"), true).is_ok());
 }
 
+#[test]
+fn a_create_owns_elements_by_their_keys() {
+    let schema = schema("apps", "Deployment");
+    let body = deployment(json!({"name": "c", "image": "i"}), None);
+    let mut new = crate::schema::decode::decode_value(body, &schema).object;
+    track_update(Some(&schema), None, &mut new, &Manager { reset_fields: &[&["status"]], ..manager("u") });
+    let fields = &new["metadata"]["managedFields"][0]["fieldsV1"];
+    let expected = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
+        "k:{\"name\":\"c\"}": {".": {}, "f:image": {}, "f:name": {}, "f:resources": {}},
+    }}}}});
+    assert_eq!(fields, &expected);
+}
+
 fn data() -> impl Strategy<Value = Vec<(String, String)>> {
     prop::collection::vec(("[a-d]", "[0-2]"), 1..5)
 }

@@ -37,6 +37,22 @@ fn shape<'a>(schema: Option<&Schema>, value: &'a Value) -> Shape<'a> {
     }
 }
 
+/// The shape alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Leaf,
+    Map,
+    List,
+}
+
+fn kind(schema: Option<&Schema>, value: &Value) -> Kind {
+    match shape(schema, value) {
+        Shape::Leaf => Kind::Leaf,
+        Shape::Map(_) => Kind::Map,
+        Shape::List(_) => Kind::List,
+    }
+}
+
 fn field_schema<'a>(schema: Option<&'a Schema>, key: &str) -> Option<&'a Schema> {
     schema.and_then(|schema| schema.child(key))
 }
@@ -147,11 +163,15 @@ fn empty(value: Option<&Value>) -> bool {
 /// Compares `old` with `new`.
 pub fn compare(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> Comparison {
     let mut out = Comparison::default();
-    let shapes = (old.map(|value| shape(schema, value)), new.map(|value| shape(schema, value)));
+    if old.is_none() && new.is_none() {
+        return out;
+    }
+    // Null stands for a map or list without elements when the other side is one.
+    let known = |value: Option<&'_ Value>| value.filter(|value| !value.is_null()).map(|value| kind(schema, value));
+    let shapes = (known(old), known(new));
     let both_empty = empty(old) && empty(new);
     match shapes {
-        (None, None) => return out,
-        (Some(Shape::Map(_)) | None, Some(Shape::Map(_)) | None) if !both_empty => {
+        (Some(Kind::Map) | None, Some(Kind::Map) | None) if !both_empty => {
             let none = Map::new();
             let (left, right) =
                 (old.and_then(Value::as_object).unwrap_or(&none), new.and_then(Value::as_object).unwrap_or(&none));
@@ -160,7 +180,7 @@ pub fn compare(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>
                 out.put(PathElement::Field(key.as_str().into()), child);
             }
         }
-        (Some(Shape::List(_)) | None, Some(Shape::List(_)) | None) if !both_empty => {
+        (Some(Kind::List) | None, Some(Kind::List) | None) if !both_empty => {
             let items = |value: Option<&'_ Value>| {
                 value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().to_vec()
             };

@@ -174,7 +174,9 @@ pub(super) fn definition(object: &mut Value) {
 pub(super) fn flow_control(kind: &str, object: &mut Value) {
     let Some(spec) = inside(object, "spec") else { return };
     if kind == "FlowSchema" {
-        default(spec, "matchingPrecedence", 1000);
+        if spec.get("matchingPrecedence").and_then(Value::as_i64).unwrap_or(0) == 0 {
+            put(spec, "matchingPrecedence", 1000);
+        }
         return;
     }
     if let Some(exempt) = inside(spec, "exempt") {

@@ -18,6 +18,9 @@ pub(super) fn resource_quota(e: &mut Errors, object: &Value) {
         for (name, value) in fields(object, list) {
             let path = format!("{list}[{name}]");
             resource_name(e, name.strip_prefix("requests.").filter(|n| n.contains('/')).unwrap_or(name), &path);
+            if !name.contains('/') && !is_quota_resource(name) {
+                e.invalid(&path, &json!(name), "must be a standard resource for quotas");
+            }
             resource_value(e, name, value, &path);
         }
     }
@@ -82,25 +85,49 @@ fn bounds(e: &mut Errors, limit: &Value, path: &str) {
     names.sort();
     for name in names {
         let value = |field: &str| fields(limit, field).get(name.as_str()).and_then(amount);
-        let mut ordered = |low: &str, high: &str| {
-            if let (Some(a), Some(b)) = (value(low), value(high))
-                && a > b
-            {
-                let (low_name, high_name) = (label(low), label(high));
-                e.invalid(
-                    format!("{path}.{low}[{name}]"),
-                    &json!(a.to_string()),
-                    format!("{low_name} value {a} is greater than {high_name} value {b}"),
-                );
+        // (smaller, larger, field at fault, its value): the order and the choice of fields are kube-apiserver's.
+        for (low, high, field, shown) in [
+            ("min", "max", "min", "min"),
+            ("min", "defaultRequest", "defaultRequest", "defaultRequest"),
+            ("defaultRequest", "max", "defaultRequest", "defaultRequest"),
+            ("defaultRequest", "default", "defaultRequest", "defaultRequest"),
+            ("min", "default", "default", "min"),
+            ("default", "max", "default", "max"),
+        ] {
+            let (Some(a), Some(b)) = (value(low), value(high)) else { continue };
+            if a > b {
+                let high = if (low, high) == ("defaultRequest", "default") { "default limit" } else { label(high) };
+                let why = format!("{} value {a} is greater than {high} value {b}", label(low));
+                let shown = value(shown).map(|amount| amount.to_string());
+                e.invalid(format!("{path}.{field}[{name}]"), &json!(shown), why);
             }
-        };
-        ordered("min", "max");
-        ordered("min", "defaultRequest");
-        ordered("defaultRequest", "max");
-        ordered("defaultRequest", "default");
-        ordered("min", "default");
-        ordered("default", "max");
+        }
     }
+}
+
+fn is_quota_resource(name: &str) -> bool {
+    const NAMES: [&str; 19] = [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.storage",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "persistentvolumeclaims",
+        "configmaps",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    NAMES.contains(&name) || name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
 }
 
 fn label(field: &str) -> &'static str {

@@ -317,7 +317,12 @@ pub(super) fn status(e: &mut Errors, kind: &str, object: &Value) {
         return;
     }
     let count = |field: &str| number(status, field).unwrap_or(0);
-    for field in ["updatedReplicas", "readyReplicas", "availableReplicas", "fullyLabeledReplicas", "currentReplicas"] {
+    let parts: &[&str] = match kind {
+        "Deployment" => &["updatedReplicas", "readyReplicas", "availableReplicas"],
+        "StatefulSet" => &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+        _ => &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+    };
+    for field in parts {
         if count(field) > count("replicas") {
             e.invalid(format!("status.{field}"), &json!(count(field)), "cannot be greater than status.replicas");
         }
