@@ -49,6 +49,11 @@ impl Registry {
         check_fields(resource, &options.fields)?;
         let start = self.start(namespace, options).await?;
         let everything = options.labels.is_everything() && options.fields.is_everything();
+        if let (None, Some(name)) = (start.at, options.fields.exact("metadata.name"))
+            && (!namespace.is_empty() || !resource.namespaced)
+        {
+            return self.list_one(resource, namespace, name, options).await;
+        }
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let (mut at, mut after) = (start.at, start.after);
         let mut objects = Vec::new();
@@ -82,6 +87,21 @@ impl Registry {
             at = Some(revision);
             after = last;
         }
+    }
+
+    /// A list that can hold one object at most, found by its key.
+    async fn list_one(
+        &self,
+        resource: &ResourceRef,
+        namespace: &str,
+        name: &str,
+        options: &ListOptions,
+    ) -> ApiResult<List> {
+        let revision = self.store.revision();
+        let record = self.store.get(&table(resource), &ObjectKey::new(namespace, name));
+        let mut objects = self.decode_all(resource, record.into_iter().collect()).await?;
+        objects.retain(|object| matches(resource, options, object));
+        Ok(List { objects, revision, continue_token: String::new(), remaining: None })
     }
 
     /// The page a list without selectors would show, undecoded.
