@@ -2,9 +2,9 @@
 //!
 //! Documents are made when asked for and kept while the resources they describe stay as they are; the index needs only hashes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ mod paths;
 mod protobuf;
 
 /// Documents kept, of all servers in the process; the largest is some megabytes.
-const KEPT: NonZeroUsize = NonZeroUsize::new(12).expect("a constant above zero");
+const KEPT: NonZeroUsize = NonZeroUsize::new(24).expect("a constant above zero");
 const JSON: &str = "application/json";
 /// Names of gnostic's form: what is asked for, and what is answered because `@` is no part of a media type.
 const PROTOBUF: [&str; 2] = [
@@ -178,17 +178,20 @@ fn v3_index(resources: &[&ResourceRef]) -> Value {
     json!({"paths": paths})
 }
 
-/// The published description of a field of a built-in definition.
+/// The published description of a field of a built-in definition. Keeps those of the definitions asked for lately.
 pub fn description(definition: &str, field: &str) -> Option<String> {
-    static FOUND: LazyLock<Mutex<LruCache<(String, String), Option<String>>>> =
-        LazyLock::new(|| Mutex::new(LruCache::new(NonZeroUsize::new(256).unwrap_or(KEPT))));
-    let key = (definition.to_owned(), field.to_owned());
-    if let Some(found) = FOUND.lock().get(&key) {
-        return found.clone();
+    type Fields = Arc<BTreeMap<String, String>>;
+    static FOUND: LazyLock<Mutex<LruCache<String, Fields>>> = LazyLock::new(|| Mutex::new(LruCache::new(KEPT)));
+    if let Some(fields) = FOUND.lock().get(definition) {
+        return fields.get(field).cloned();
     }
     let raw = SchemaSet::raw_definitions();
-    let node = raw.get(definition).and_then(|definition| definition.get("properties")?.get(field));
-    let text = node.and_then(|node| node.get("description")?.as_str()).map(str::to_owned);
-    FOUND.lock().put(key, text.clone());
-    text
+    let properties = raw.get(definition).and_then(|definition| definition.get("properties")?.as_object());
+    let described = properties
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, node)| Some((name.clone(), node.get("description")?.as_str()?.to_owned())));
+    let fields: Fields = Arc::new(described.collect());
+    FOUND.lock().put(definition.to_owned(), fields.clone());
+    fields.get(field).cloned()
 }
