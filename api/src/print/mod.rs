@@ -7,6 +7,7 @@
 mod cells;
 mod pod;
 mod view;
+mod workloads;
 
 pub use cells::{Cell, ColumnDefinition, table_columns};
 

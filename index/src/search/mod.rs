@@ -8,6 +8,7 @@ mod clusters;
 pub mod compile;
 pub mod evaluate;
 pub mod gather;
+mod patterns;
 pub mod plan;
 #[cfg(test)]
 mod tests;

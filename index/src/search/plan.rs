@@ -3,6 +3,8 @@
 //! Pure. What needs the fleet (kinds, regions, cluster labels) is looked up through [`World`]. Terms that are not served
 //! yet are left out with a notice instead of blanking the answer.
 
+pub use super::patterns::{Test, compile};
+use super::patterns::{glob_regex, literal_word, piece, test, unanchored};
 use crate::query::{
     Compare, Expr, Field, FieldKind, KnownField, LabelMatch, LabelOp, Literal, Moment, Notice, Pattern, Scalar, Span,
     Term, TermKind, Value,
@@ -34,15 +36,6 @@ pub struct ClusterFacts {
     pub labels: BTreeMap<String, String>,
     /// Its records are known to be behind.
     pub stale: bool,
-}
-
-/// A test of one string, lower case.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Test {
-    Equals(String),
-    Contains(String),
-    /// Matches the whole string.
-    Regex(String),
 }
 
 /// A condition on documents.
@@ -91,63 +84,6 @@ pub fn plan(filter: &Expr, world: &World) -> Plan {
 struct Planner<'w> {
     world: &'w World,
     notices: Vec<Notice>,
-}
-
-/// Pattern as a test on a whole string; plain words as the field wants them.
-fn test(pattern: &Pattern, contains: bool) -> Test {
-    match pattern {
-        Pattern::Word(word) | Pattern::Phrase(word) | Pattern::Fuzzy { word, .. } if contains => {
-            Test::Contains(word.to_lowercase())
-        }
-        Pattern::Word(word) | Pattern::Phrase(word) | Pattern::Fuzzy { word, .. } => Test::Equals(word.to_lowercase()),
-        Pattern::Glob(glob) => Test::Regex(glob_regex(glob, ".")),
-        Pattern::Regex { source, .. } => Test::Regex(unanchored(source)),
-    }
-}
-
-/// `any` is what `*` and `?` stand for.
-fn glob_regex(glob: &str, any: &str) -> String {
-    let mut regex = String::new();
-    for c in glob.to_lowercase().chars() {
-        match c {
-            '*' => regex.push_str(&format!("{any}*")),
-            '?' => regex.push_str(any),
-            other => regex.push_str(&regex::escape(other.encode_utf8(&mut [0; 4]))),
-        }
-    }
-    regex
-}
-
-/// Terms are lower case, and term dictionaries match from end to end.
-fn unanchored(source: &str) -> String {
-    let (open, inner) = match source.strip_prefix('^') {
-        Some(rest) => ("", rest),
-        None => (".*", source),
-    };
-    let escaped_end = inner.ends_with("\\$");
-    let (inner, close) = match inner.strip_suffix('$') {
-        Some(rest) if !escaped_end => (rest, ""),
-        _ => (inner, ".*"),
-    };
-    format!("{open}(?i:{inner}){close}")
-}
-
-/// The regex a label's key or value must match, as part of `key=value`.
-fn piece(pattern: &Pattern, any: &str) -> String {
-    match pattern {
-        Pattern::Word(word) | Pattern::Phrase(word) | Pattern::Fuzzy { word, .. } => {
-            regex::escape(&word.to_lowercase())
-        }
-        Pattern::Glob(glob) => glob_regex(glob, any),
-        Pattern::Regex { source, .. } => format!("(?:{})", unanchored(source)),
-    }
-}
-
-fn literal_word(pattern: &Pattern) -> Option<&str> {
-    match pattern {
-        Pattern::Word(word) | Pattern::Phrase(word) => Some(word),
-        _ => None,
-    }
 }
 
 fn any_of(mut matches: Vec<Match>) -> Match {
@@ -543,28 +479,4 @@ fn label_match(label: &LabelMatch, pair: Word, key: Word, exact: bool) -> Match 
         LabelOp::In(values) => any_of(values.iter().map(has_value).collect()),
         LabelOp::NotIn(values) => not(any_of(values.iter().map(has_value).collect())),
     }
-}
-
-impl Test {
-    /// The regex this test needs, made once; None for other tests and for regexes that are none.
-    pub fn regex(&self) -> Option<regex::Regex> {
-        match self {
-            Self::Regex(source) => compile(source),
-            _ => None,
-        }
-    }
-
-    /// `value` is lower case.
-    pub fn passes(&self, value: &str, regex: Option<&regex::Regex>) -> bool {
-        match self {
-            Self::Equals(wanted) => value == wanted,
-            Self::Contains(wanted) => value.contains(wanted.as_str()),
-            Self::Regex(_) => regex.is_some_and(|regex| regex.is_match(value)),
-        }
-    }
-}
-
-/// From end to end, with bounded size.
-pub fn compile(source: &str) -> Option<regex::Regex> {
-    regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(1 << 20).build().ok()
 }

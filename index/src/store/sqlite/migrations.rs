@@ -1,0 +1,46 @@
+//! Bringing a database file to this version's format, step by step, up or down.
+
+use crate::Error;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Connection, Row};
+use std::path::Path;
+
+/// One step of the format: to it and back.
+struct Migration {
+    up: &'static str,
+    down: &'static str,
+}
+
+const MIGRATIONS: [Migration; 1] = [Migration {
+    up: include_str!("../../../../migrations/sqlite/cache_0001_objects.up.sql"),
+    down: include_str!("../../../../migrations/sqlite/cache_0001_objects.down.sql"),
+}];
+
+/// The format this version writes.
+pub(super) const NEWEST: usize = MIGRATIONS.len();
+
+/// Brings the file to format `target`, up or down, one transaction a step. A newer file is refused.
+pub(super) async fn migrate(connection: &mut SqliteConnection, path: &Path, target: usize) -> Result<(), Error> {
+    let fail = |e| Error::store(format!("{} cannot be brought up to date", path.display()), e);
+    let row = sqlx::query("PRAGMA user_version").fetch_one(&mut *connection).await.map_err(fail)?;
+    let mut version = row.try_get::<i64, _>(0).map_err(fail)? as usize;
+    if version > MIGRATIONS.len() {
+        return Err(Error::StoreFormat(format!(
+            "{} was written by a newer version (format {version}, this one knows {}): delete it to refill the cache, or \
+             run the newer version",
+            path.display(),
+            MIGRATIONS.len()
+        )));
+    }
+    while version != target {
+        let up = version < target;
+        let step = if up { MIGRATIONS[version].up } else { MIGRATIONS[version - 1].down };
+        version = if up { version + 1 } else { version - 1 };
+        let mut transaction = connection.begin().await.map_err(fail)?;
+        sqlx::raw_sql(step).execute(&mut *transaction).await.map_err(fail)?;
+        let mark = AssertSqlSafe(format!("PRAGMA user_version = {version}"));
+        sqlx::raw_sql(mark).execute(&mut *transaction).await.map_err(fail)?;
+        transaction.commit().await.map_err(fail)?;
+    }
+    Ok(())
+}
