@@ -1,0 +1,66 @@
+// Every request of the UI goes through here: same origin, the session's cookie, and Kubernetes Status errors as exceptions.
+
+export class ApiError extends Error {
+  readonly code: number
+  readonly reason: string
+
+  constructor(code: number, reason: string, message: string) {
+    super(message)
+    this.code = code
+    this.reason = reason
+  }
+}
+
+/** Sent with each request; a cross-site form can't set it, so the server refuses requests without it. */
+const HEADERS = { 'X-Crowsnest-Client': 'web' }
+
+export async function request(path: string, init: RequestInit = {}): Promise<Response> {
+  const response = await fetch(path, { ...init, credentials: 'same-origin', headers: { ...HEADERS, ...init.headers } })
+  if (response.ok) return response
+  throw await toError(response)
+}
+
+export async function getJson<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const response = await request(path, { headers: { Accept: 'application/json' }, signal: signal ?? null })
+  return (await response.json()) as T
+}
+
+export async function getText(path: string, accept: string, signal?: AbortSignal): Promise<string> {
+  const response = await request(path, { headers: { Accept: accept }, signal: signal ?? null })
+  return response.text()
+}
+
+async function toError(response: Response): Promise<ApiError> {
+  const text = await response.text()
+  try {
+    const status = JSON.parse(text) as { message?: string; reason?: string }
+    return new ApiError(response.status, status.reason ?? '', status.message ?? response.statusText)
+  } catch {
+    return new ApiError(response.status, '', text || response.statusText)
+  }
+}
+
+/** The name under which the control plane itself is searched. */
+export const CONTROL_PLANE = '@control-plane'
+
+/** The API root of a cluster: the control plane's own, or a member's through the cluster proxy. */
+export function clusterRoot(cluster: string): string {
+  return cluster === CONTROL_PLANE
+    ? ''
+    : `/apis/cluster.karmada.io/v1alpha1/clusters/${encodeURIComponent(cluster)}/proxy`
+}
+
+export interface ObjectRef {
+  cluster: string
+  apiVersion: string
+  resource: string
+  namespace?: string | undefined
+  name: string
+}
+
+/** The path of one object in its cluster. */
+export function objectPath(ref: ObjectRef): string {
+  const group = ref.apiVersion.includes('/') ? `/apis/${ref.apiVersion}` : `/api/${ref.apiVersion}`
+  const namespace = ref.namespace ? `/namespaces/${ref.namespace}` : ''
+  return `${clusterRoot(ref.cluster)}${group}${namespace}/${ref.resource}/${encodeURIComponent(ref.name)}`
+}

@@ -1,0 +1,46 @@
+// Server-sent events over fetch (EventSource can't send our header or be aborted with a reason).
+import { request } from './client'
+
+export interface ServerEvent {
+  event: string
+  data: string
+}
+
+/** Takes chunks of text, gives whole events; a cut last event is kept for the next chunk. */
+export class EventParser {
+  private rest = ''
+
+  push(chunk: string): ServerEvent[] {
+    this.rest += chunk
+    const blocks = this.rest.split(/\r?\n\r?\n/)
+    this.rest = blocks.pop() ?? ''
+    return blocks.map(parseBlock).filter((event) => event !== undefined)
+  }
+}
+
+function parseBlock(block: string): ServerEvent | undefined {
+  let event = 'message'
+  const data: string[] = []
+  for (const line of block.split(/\r?\n/)) {
+    if (line.startsWith('event:')) event = line.slice(6).trim()
+    if (line.startsWith('data:')) data.push(line.slice(5).replace(/^ /, ''))
+  }
+  return data.length === 0 ? undefined : { event, data: data.join('\n') }
+}
+
+export async function streamEvents(path: string, signal: AbortSignal, on: (event: ServerEvent) => void): Promise<void> {
+  const response = await request(path, { headers: { Accept: 'text/event-stream' }, signal })
+  const parser = new EventParser()
+  await readText(response, (chunk) => parser.push(chunk).forEach(on))
+}
+
+/** Hands on the body as it arrives. */
+export async function readText(response: Response, on: (chunk: string) => void): Promise<void> {
+  if (!response.body) return
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) return
+    on(value)
+  }
+}

@@ -1,0 +1,101 @@
+// The shapes of search.crowsnest.io/v1alpha1 and of the bits of Kubernetes objects that the UI reads.
+
+export interface Hit {
+  cluster: string
+  apiVersion: string
+  kind: string
+  resource: string
+  namespace?: string
+  name: string
+  uid?: string
+  status?: string
+  ready?: string
+  restarts?: number
+  node?: string
+  images?: string[]
+  created?: string
+  deleted?: string
+  message?: string
+  matched: Matched[]
+}
+
+export interface Matched {
+  field: string
+  text?: string
+}
+
+export interface FacetValue {
+  value: string
+  count: number
+}
+
+export type Facets = Record<string, FacetValue[]>
+
+export interface Skipped {
+  cluster: string
+  reason: string
+  ageSeconds?: number
+}
+
+export interface Notice {
+  message: string
+  start?: number
+  end?: number
+}
+
+export interface SearchDone {
+  total: number
+  totalRelation: 'eq' | 'gte'
+  tookMs: number
+  seq: number
+  cursor?: string
+  didYouMean?: string[]
+}
+
+export interface ClusterStatus {
+  name: string
+  ready: 'True' | 'False' | 'Unknown'
+  message?: string
+  version?: string
+  mode?: string
+  provider?: string
+  region?: string
+  zones?: string[]
+  nodes?: { total: number; ready: number }
+  objects: number
+  pods: number
+  /** Seconds since the cache last heard from the cluster. */
+  ageSeconds?: number
+}
+
+export interface FleetStatus {
+  clusters: ClusterStatus[]
+  counts: { label: string; query: string; count: number }[]
+  seq: number
+}
+
+export interface KubeObject {
+  apiVersion: string
+  kind: string
+  metadata: {
+    name: string
+    namespace?: string
+    uid?: string
+    creationTimestamp?: string
+    managedFields?: unknown
+    labels?: Record<string, string>
+  }
+  [field: string]: unknown
+}
+
+export interface KubeEvent extends KubeObject {
+  type?: string
+  reason?: string
+  message?: string
+  count?: number
+  lastTimestamp?: string
+  eventTime?: string
+  firstTimestamp?: string
+  source?: { component?: string }
+  reportingComponent?: string
+}
