@@ -1,1 +1,216 @@
-//! crowsnest-tests
+//! What whole-system tests share: starting the real binary, real kubectl and real Chromium, and waiting on state.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use std::{env, fs, io};
+
+use anyhow::{Context, Result, bail};
+
+/// How long a state may take to come true on a loaded two-core machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// True where a missing tool is a failure instead of a note.
+pub fn in_ci() -> bool {
+    env::var("CI").is_ok_and(|v| v == "true")
+}
+
+/// The built binary. Builds it first (nothing to do when `cargo test --workspace` just did).
+pub fn binary() -> Result<PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let own = env::current_exe().map_err(|e| e.to_string())?;
+        let profile = own.parent().and_then(Path::parent).ok_or("the test binary has no target directory")?;
+        let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "--locked", "--package", "crowsnest"]);
+        if profile.file_name().is_some_and(|n| n == "release") {
+            build.arg("--release");
+        }
+        let status = build.status().map_err(|e| e.to_string())?;
+        if !status.success() {
+            return Err(format!("building crowsnest ended with {status}"));
+        }
+        Ok(profile.join("crowsnest"))
+    });
+    built.clone().map_err(anyhow::Error::msg)
+}
+
+/// A kubectl of one generation (`1.20`, `1.32`, `1.36`), or any when `generation` is empty. `None` where there is none and
+/// this is not CI.
+pub fn kubectl(generation: &str) -> Result<Option<PathBuf>> {
+    let cached = env::var_os("CROWSNEST_KUBECTL_DIR")
+        .map(PathBuf::from)
+        .or_else(|| env::home_dir().map(|h| h.join(".cache/crowsnest/kubectl")));
+    let wanted: &[&str] = if generation.is_empty() { &["1.32", "1.36", "1.20"] } else { &[generation] };
+    let found = cached.into_iter().flat_map(|dir| wanted.iter().map(move |g| dir.join(g).join("kubectl"))).find(|p| p.is_file());
+    let found = found.or_else(|| (generation.is_empty()).then(|| on_path("kubectl")).flatten());
+    missing(found, &format!("kubectl {generation}"), "tests/fetch-kubectl")
+}
+
+/// Chromium's program.
+pub fn chromium() -> Result<Option<PathBuf>> {
+    let named = env::var_os("CROWSNEST_CHROMIUM").map(PathBuf::from).filter(|p| p.is_file());
+    missing(named.or_else(|| on_path("chromium")), "Chromium", "apt-get install chromium")
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|p| p.is_file())
+}
+
+fn missing(found: Option<PathBuf>, what: &str, mend: &str) -> Result<Option<PathBuf>> {
+    if found.is_none() {
+        if in_ci() {
+            bail!("{what} is missing: {mend}");
+        }
+        eprintln!("skipped: {what} is missing here ({mend} brings it); CI runs this test");
+    }
+    Ok(found)
+}
+
+/// A running `crowsnest up`; killed when dropped.
+pub struct Fleet {
+    child: Option<Child>,
+    pub data_dir: PathBuf,
+    pub ui_url: String,
+}
+
+impl Fleet {
+    /// Starts it on free ports and waits until it says that it is ready.
+    pub fn start(data_dir: &Path, args: &[&str]) -> Result<Self> {
+        let log = data_dir.with_extension("log");
+        let mut child = Command::new(binary()?)
+            .args(["-v", "up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--data-dir"])
+            .arg(data_dir)
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(&log)?)
+            .spawn()?;
+        let out = child.stdout.take().context("no standard output")?;
+        let mut lines = io::BufRead::lines(io::BufReader::new(out));
+        let mut ui_url = None;
+        // The banner ends with the commands to try; the UI's address is in it.
+        for line in lines.by_ref() {
+            let line = line?;
+            if let Some(at) = line.find("http://") {
+                ui_url = Some(line[at..].trim().to_owned());
+            }
+            if line.trim().starts_with("crowsnest search") {
+                break;
+            }
+        }
+        let Some(ui_url) = ui_url else {
+            let status = child.wait()?;
+            bail!("crowsnest up ended with {status}: {}", tail(&log));
+        };
+        // Later lines are few, but a full pipe would stop the fleet.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(Self { child: Some(child), data_dir: data_dir.to_owned(), ui_url })
+    }
+
+    /// `cp`, `fleet` or a member's name.
+    pub fn kubeconfig(&self, name: &str) -> PathBuf {
+        self.data_dir.join("kubeconfigs").join(format!("{name}.kubeconfig"))
+    }
+
+    pub fn kubectl(&self, program: &Path, kubeconfig: &str, args: &[&str]) -> Result<Output> {
+        self.kubectl_with_input(program, kubeconfig, args, "")
+    }
+
+    pub fn kubectl_with_input(&self, program: &Path, kubeconfig: &str, args: &[&str], input: &str) -> Result<Output> {
+        let mut child = Command::new(program)
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig(kubeconfig))
+            .args(args)
+            .env_remove("KUBECONFIG")
+            .env("KUBECACHEDIR", self.data_dir.with_extension("kubectl-cache"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut stdin = child.stdin.take().context("no standard input")?;
+        io::Write::write_all(&mut stdin, input.as_bytes())?;
+        drop(stdin);
+        Ok(child.wait_with_output()?)
+    }
+
+    /// kubectl that must succeed; its standard output.
+    pub fn kubectl_ok(&self, program: &Path, kubeconfig: &str, args: &[&str], input: &str) -> Result<String> {
+        let output = self.kubectl_with_input(program, kubeconfig, args, input)?;
+        if !output.status.success() {
+            bail!("kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Repeats kubectl until its output satisfies `accept`.
+    pub fn kubectl_until(&self, program: &Path, kubeconfig: &str, args: &[&str], accept: impl Fn(&str) -> bool) -> Result<String> {
+        let mut last = String::new();
+        until(&format!("kubectl {args:?} on {kubeconfig}"), || {
+            let output = self.kubectl(program, kubeconfig, args)?;
+            last = String::from_utf8_lossy(&output.stdout).into_owned();
+            let ok = output.status.success() && accept(&last);
+            if !output.status.success() {
+                last.push_str(&String::from_utf8_lossy(&output.stderr));
+            }
+            Ok(ok)
+        })
+        .with_context(|| format!("last output: {last}; log: {}", tail(&self.data_dir.with_extension("log"))))?;
+        Ok(last)
+    }
+
+    /// Asks it to stop (SIGTERM) and waits.
+    pub fn stop(mut self) -> Result<ExitStatus> {
+        let mut child = self.child.take().context("stopped already")?;
+        signal(&child, "TERM")?;
+        Ok(child.wait()?)
+    }
+
+    /// Kills it as a power cut would.
+    pub fn kill(mut self) -> Result<()> {
+        let mut child = self.child.take().context("stopped already")?;
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // Nothing can be done about a child that is gone already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn signal(child: &Child, name: &str) -> Result<()> {
+    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status()?;
+    if !status.success() {
+        bail!("kill -{name} ended with {status}");
+    }
+    Ok(())
+}
+
+/// Polls until `ready`; fails after [`PATIENCE`].
+pub fn until(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        if ready()? {
+            return Ok(());
+        }
+        if began.elapsed() > PATIENCE {
+            bail!("waited {} s for {what}", PATIENCE.as_secs());
+        }
+        // Asking costs a process: a breath between two questions leaves the machine to the fleet.
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+}
+
+/// The last lines of a log, for a failure's text.
+fn tail(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}

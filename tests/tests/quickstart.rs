@@ -1,0 +1,118 @@
+//! A newcomer's first minutes: one command, then finding, reading and steering a fleet with kubectl, the CLI and the browser.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use crowsnest_tests::{Fleet, binary, chromium, kubectl, until};
+
+const DEPLOYMENT: &str = include_str!("quickstart/web.yaml");
+const OVERRIDE: &str = include_str!("quickstart/override.yaml");
+
+#[test]
+fn a_newcomer_finds_reads_and_steers_a_fleet() -> Result<()> {
+    let Some(kubectl) = kubectl("")? else { return Ok(()) };
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let fleet = Fleet::start(&data, &["--members", "3"])?;
+    steer(&fleet, &kubectl)?;
+    search(&fleet, &kubectl)?;
+    through_the_proxy(&fleet, &kubectl)?;
+    browse(&fleet)?;
+    restart(fleet, &kubectl, &data)
+}
+
+/// A Deployment and a policy end up as running pods in the members, and their status comes back.
+fn steer(fleet: &Fleet, kubectl: &Path) -> Result<()> {
+    let clusters = fleet.kubectl_until(kubectl, "cp", &["get", "clusters"], |out| out.matches(" True ").count() == 3)?;
+    assert!(clusters.starts_with("NAME"), "{clusters}");
+    assert_eq!(clusters.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>(), ["NAME", "VERSION", "MODE", "READY", "AGE"]);
+
+    fleet.kubectl_ok(kubectl, "cp", &["apply", "-f", "-"], DEPLOYMENT)?;
+    fleet.kubectl_until(kubectl, "cp", &["get", "rb", "-o", "wide"], |out| out.contains("web-deployment") && out.matches("True").count() >= 2)?;
+    for member in ["member1", "member2", "member3"] {
+        let namespace = format!("karmada-es-{member}");
+        fleet.kubectl_until(kubectl, "cp", &["get", "work", "-n", &namespace], |out| out.contains("Deployment") && out.contains("True"))?;
+        fleet.kubectl_until(kubectl, member, &["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
+    }
+    fleet.kubectl_until(kubectl, "cp", &["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "6")?;
+
+    fleet.kubectl_ok(kubectl, "cp", &["apply", "-f", "-"], OVERRIDE)?;
+    let image = ["get", "deploy", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}"];
+    fleet.kubectl_until(kubectl, "member2", &image, |out| out == "nginx:1.27")?;
+    fleet.kubectl_until(kubectl, "member1", &image, |out| out == "nginx:1.25")?;
+    Ok(())
+}
+
+/// The cache answers through Karmada's paths, through kubectl, and through the query language.
+fn search(fleet: &Fleet, kubectl: &Path) -> Result<()> {
+    fleet.kubectl_ok(kubectl, "cp", &["apply", "-f", "-"], include_str!("quickstart/registry.yaml"))?;
+    let cached = "/apis/search.karmada.io/v1alpha1/search/cache/api/v1/pods";
+    fleet.kubectl_until(kubectl, "cp", &["get", "--raw", cached], |out| {
+        out.contains("resource.karmada.io/cached-from-cluster") && out.contains("\"kind\":\"PodList\"")
+    })?;
+    let server = fleet.kubectl_ok(kubectl, "cp", &["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"], "")?;
+    let everywhere = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
+    let pods = fleet.kubectl_until(kubectl, "cp", &["get", "pods", "-A", "--server", &everywhere, "-o", "yaml"], |out| {
+        ["member1", "member2", "member3"].iter().all(|m| out.contains(&format!("cached-from-cluster: {m}")))
+    })?;
+    assert!(pods.contains("web-"), "{pods}");
+
+    let mut found = String::new();
+    until("crowsnest search to find the pods", || {
+        let output = Command::new(binary()?)
+            .args(["search", "kind:pod label:app=web status:Running", "--kubeconfig"])
+            .arg(fleet.kubeconfig("cp"))
+            .output()?;
+        found = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        Ok(output.status.success() && found.matches("Running").count() == 6)
+    })
+    .with_context(|| found.clone())
+}
+
+/// One member through the control plane's address, as the calling user.
+fn through_the_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
+    let server = fleet.kubectl_ok(kubectl, "cp", &["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"], "")?;
+    let member = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy");
+    let pod = fleet.kubectl_ok(kubectl, "cp", &["--server", &member, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}"], "")?;
+    let logs = fleet.kubectl_ok(kubectl, "cp", &["--server", &member, "logs", &pod, "--tail", "2"], "")?;
+    assert_eq!(logs.lines().count(), 2, "{logs}");
+    let said = fleet.kubectl_ok(kubectl, "cp", &["--server", &member, "exec", "-i", &pod, "--", "sh", "-c", "cat; echo $HOSTNAME"], "hello\n")?;
+    assert_eq!(said, format!("hello\n{pod}\n"));
+    Ok(())
+}
+
+/// The UI in a real browser: overview, search, the object with its tabs. Leaves pictures behind.
+fn browse(fleet: &Fleet) -> Result<()> {
+    let Some(chromium) = chromium()? else { return Ok(()) };
+    let web = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../web");
+    let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pictures");
+    std::fs::create_dir_all(&pictures)?;
+    let output = Command::new("node")
+        .arg("e2e/quickstart.mjs")
+        .arg(&fleet.ui_url)
+        .arg(&pictures)
+        .env("CROWSNEST_CHROMIUM", chromium)
+        .current_dir(web)
+        .output()
+        .context("running node")?;
+    if !output.status.success() {
+        bail!("the browser test failed: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+/// SIGTERM drains and exits 0; the second start has everything; deleting the template cleans up.
+fn restart(fleet: Fleet, kubectl: &Path, data: &Path) -> Result<()> {
+    let status = fleet.stop()?;
+    assert!(status.success(), "stopped with {status}");
+    let fleet = Fleet::start(data, &["--members", "3"])?;
+    fleet.kubectl_until(kubectl, "member3", &["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
+    fleet.kubectl_ok(kubectl, "cp", &["delete", "deploy", "web"], "")?;
+    fleet.kubectl_until(kubectl, "cp", &["get", "work", "-A", "-o", "name"], |out| !out.contains("web-"))?;
+    for member in ["member1", "member2", "member3"] {
+        fleet.kubectl_until(kubectl, member, &["get", "deploy,pods", "-o", "name"], |out| !out.contains("web"))?;
+    }
+    assert!(fleet.stop()?.success());
+    Ok(())
+}

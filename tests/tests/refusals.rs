@@ -1,0 +1,69 @@
+//! What stops `crowsnest up` before it starts: one clear line that names the mend, and exit code 1.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::Result;
+use crowsnest_tests::{Fleet, binary};
+
+fn up(data_dir: &Path, args: &[&str]) -> Result<Output> {
+    let mut command = Command::new(binary()?);
+    command.args(["up", "--no-members", "--ui-listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir).args(args);
+    Ok(command.output()?)
+}
+
+fn refused(output: &Output, text: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let errors: Vec<&str> = said.lines().filter(|l| l.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{said}");
+    assert!(errors[0].contains(text), "{said}");
+}
+
+#[test]
+fn a_taken_port() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    refused(&up(&dir.path().join("data"), &["--listen", &address])?, &format!("{address} is taken"));
+    Ok(())
+}
+
+#[test]
+fn a_data_directory_of_a_newer_version() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    fs::write(dir.path().join("layout.json"), r#"{"layout": 99, "crowsnest": "9.9.9"}"#)?;
+    refused(&up(dir.path(), &["--listen", "127.0.0.1:0"])?, "was written by a newer crowsnest");
+    Ok(())
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_written() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    fs::write(dir.path().join("file"), "")?;
+    refused(&up(&dir.path().join("file/data"), &["--listen", "127.0.0.1:0"])?, "can't be written");
+    Ok(())
+}
+
+#[test]
+fn a_data_directory_in_use() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let fleet = Fleet::start(&data, &["--no-members"])?;
+    refused(&up(&data, &["--listen", "127.0.0.1:0"])?, "is in use by another crowsnest");
+    assert!(fleet.stop()?.success());
+    Ok(())
+}
+
+#[test]
+fn a_ui_address_that_leaves_the_machine() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let output = Command::new(binary()?)
+        .args(["up", "--ui-listen", "0.0.0.0:0", "--data-dir"])
+        .arg(dir.path())
+        .output()?;
+    refused(&output, "must not leave this machine");
+    Ok(())
+}
