@@ -14,6 +14,7 @@ pub mod evictions;
 pub mod namespaces;
 pub mod objects;
 pub mod queue;
+pub mod registries;
 pub mod scheduling;
 pub mod statuses;
 pub mod templates;
