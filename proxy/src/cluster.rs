@@ -97,7 +97,9 @@ fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
 
 /// A whole, bounded request body.
 pub(crate) async fn read(body: Body) -> Result<bytes::Bytes, Error> {
-    match Limited::new(body, MAX_BODY).collect().await {
+    // Boxed, because its `Send` cannot be proved inside a caller whose lifetimes are not yet known (rust-lang/rust#110338).
+    let whole: futures::future::BoxFuture<'static, _> = Box::pin(Limited::new(body, MAX_BODY).collect());
+    match whole.await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Error::TooLarge(MAX_BODY)),
         Err(error) => Err(Error::Body(error)),

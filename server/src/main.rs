@@ -1,2 +1,48 @@
-//! The `crowsnest` binary.
-fn main() {}
+//! The `crowsnest` binary: reads the command line, sets up logging and the runtime, runs one command, returns its exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod aggregated;
+mod cli;
+mod install;
+mod roles;
+mod serving;
+mod ui;
+mod up;
+mod webhook;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let command = cli::Cli::parse();
+    init_logging(command.verbosity());
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        tracing::debug!("a TLS provider was installed already");
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return cli::fail(&anyhow::Error::new(error).context("starting the async runtime")),
+    };
+    let outcome = runtime.block_on(cli::run(command));
+    // Blocking work that outlived its drain (a hung DNS look-up) must not hold the exit.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    match outcome {
+        Ok(code) => code,
+        Err(error) => cli::fail(&error),
+    }
+}
+
+fn init_logging(verbosity: u8) {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbosity {
+        0 => "warn",
+        1 => "info,sqlx=warn,tantivy=warn",
+        2 => "debug,hyper=info,h2=info,rustls=info,sqlx=info,tantivy=info",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_env("CROWSNEST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true).init();
+}

@@ -43,7 +43,10 @@ pub fn kubectl(generation: &str) -> Result<Option<PathBuf>> {
         .map(PathBuf::from)
         .or_else(|| env::home_dir().map(|h| h.join(".cache/crowsnest/kubectl")));
     let wanted: &[&str] = if generation.is_empty() { &["1.32", "1.36", "1.20"] } else { &[generation] };
-    let found = cached.into_iter().flat_map(|dir| wanted.iter().map(move |g| dir.join(g).join("kubectl"))).find(|p| p.is_file());
+    let found = cached
+        .into_iter()
+        .flat_map(|dir| wanted.iter().map(move |g| dir.join(g).join("kubectl")))
+        .find(|p| p.is_file());
     let found = found.or_else(|| (generation.is_empty()).then(|| on_path("kubectl")).flatten());
     missing(found, &format!("kubectl {generation}"), "tests/fetch-kubectl")
 }
@@ -144,7 +147,13 @@ impl Fleet {
     }
 
     /// Repeats kubectl until its output satisfies `accept`.
-    pub fn kubectl_until(&self, program: &Path, kubeconfig: &str, args: &[&str], accept: impl Fn(&str) -> bool) -> Result<String> {
+    pub fn kubectl_until(
+        &self,
+        program: &Path,
+        kubeconfig: &str,
+        args: &[&str],
+        accept: impl Fn(&str) -> bool,
+    ) -> Result<String> {
         let mut last = String::new();
         until(&format!("kubectl {args:?} on {kubeconfig}"), || {
             let output = self.kubectl(program, kubeconfig, args)?;

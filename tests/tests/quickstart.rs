@@ -24,18 +24,30 @@ fn a_newcomer_finds_reads_and_steers_a_fleet() -> Result<()> {
 
 /// A Deployment and a policy end up as running pods in the members, and their status comes back.
 fn steer(fleet: &Fleet, kubectl: &Path) -> Result<()> {
-    let clusters = fleet.kubectl_until(kubectl, "cp", &["get", "clusters"], |out| out.matches(" True ").count() == 3)?;
+    let clusters =
+        fleet.kubectl_until(kubectl, "cp", &["get", "clusters"], |out| out.matches(" True ").count() == 3)?;
     assert!(clusters.starts_with("NAME"), "{clusters}");
-    assert_eq!(clusters.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>(), ["NAME", "VERSION", "MODE", "READY", "AGE"]);
+    assert_eq!(
+        clusters.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>(),
+        ["NAME", "VERSION", "MODE", "READY", "AGE"]
+    );
 
     fleet.kubectl_ok(kubectl, "cp", &["apply", "-f", "-"], DEPLOYMENT)?;
-    fleet.kubectl_until(kubectl, "cp", &["get", "rb", "-o", "wide"], |out| out.contains("web-deployment") && out.matches("True").count() >= 2)?;
+    fleet.kubectl_until(kubectl, "cp", &["get", "rb", "-o", "wide"], |out| {
+        out.contains("web-deployment") && out.matches("True").count() >= 2
+    })?;
     for member in ["member1", "member2", "member3"] {
         let namespace = format!("karmada-es-{member}");
-        fleet.kubectl_until(kubectl, "cp", &["get", "work", "-n", &namespace], |out| out.contains("Deployment") && out.contains("True"))?;
-        fleet.kubectl_until(kubectl, member, &["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
+        fleet.kubectl_until(kubectl, "cp", &["get", "work", "-n", &namespace], |out| {
+            out.contains("Deployment") && out.contains("True")
+        })?;
+        fleet.kubectl_until(kubectl, member, &["get", "pods", "-l", "app=web"], |out| {
+            out.matches("Running").count() == 2
+        })?;
     }
-    fleet.kubectl_until(kubectl, "cp", &["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "6")?;
+    fleet.kubectl_until(kubectl, "cp", &["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| {
+        out == "6"
+    })?;
 
     fleet.kubectl_ok(kubectl, "cp", &["apply", "-f", "-"], OVERRIDE)?;
     let image = ["get", "deploy", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}"];
@@ -51,11 +63,17 @@ fn search(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     fleet.kubectl_until(kubectl, "cp", &["get", "--raw", cached], |out| {
         out.contains("resource.karmada.io/cached-from-cluster") && out.contains("\"kind\":\"PodList\"")
     })?;
-    let server = fleet.kubectl_ok(kubectl, "cp", &["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"], "")?;
+    let server = fleet.kubectl_ok(
+        kubectl,
+        "cp",
+        &["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"],
+        "",
+    )?;
     let everywhere = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
-    let pods = fleet.kubectl_until(kubectl, "cp", &["get", "pods", "-A", "--server", &everywhere, "-o", "yaml"], |out| {
-        ["member1", "member2", "member3"].iter().all(|m| out.contains(&format!("cached-from-cluster: {m}")))
-    })?;
+    let pods =
+        fleet.kubectl_until(kubectl, "cp", &["get", "pods", "-A", "--server", &everywhere, "-o", "yaml"], |out| {
+            ["member1", "member2", "member3"].iter().all(|m| out.contains(&format!("cached-from-cluster: {m}")))
+        })?;
     assert!(pods.contains("web-"), "{pods}");
 
     let mut found = String::new();
@@ -72,12 +90,27 @@ fn search(fleet: &Fleet, kubectl: &Path) -> Result<()> {
 
 /// One member through the control plane's address, as the calling user.
 fn through_the_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
-    let server = fleet.kubectl_ok(kubectl, "cp", &["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"], "")?;
+    let server = fleet.kubectl_ok(
+        kubectl,
+        "cp",
+        &["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"],
+        "",
+    )?;
     let member = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy");
-    let pod = fleet.kubectl_ok(kubectl, "cp", &["--server", &member, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}"], "")?;
+    let pod = fleet.kubectl_ok(
+        kubectl,
+        "cp",
+        &["--server", &member, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}"],
+        "",
+    )?;
     let logs = fleet.kubectl_ok(kubectl, "cp", &["--server", &member, "logs", &pod, "--tail", "2"], "")?;
     assert_eq!(logs.lines().count(), 2, "{logs}");
-    let said = fleet.kubectl_ok(kubectl, "cp", &["--server", &member, "exec", "-i", &pod, "--", "sh", "-c", "cat; echo $HOSTNAME"], "hello\n")?;
+    let said = fleet.kubectl_ok(
+        kubectl,
+        "cp",
+        &["--server", &member, "exec", "-i", &pod, "--", "sh", "-c", "cat; echo $HOSTNAME"],
+        "hello\n",
+    )?;
     assert_eq!(said, format!("hello\n{pod}\n"));
     Ok(())
 }
@@ -97,7 +130,11 @@ fn browse(fleet: &Fleet) -> Result<()> {
         .output()
         .context("running node")?;
     if !output.status.success() {
-        bail!("the browser test failed: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "the browser test failed: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }
@@ -107,7 +144,9 @@ fn restart(fleet: Fleet, kubectl: &Path, data: &Path) -> Result<()> {
     let status = fleet.stop()?;
     assert!(status.success(), "stopped with {status}");
     let fleet = Fleet::start(data, &["--members", "3"])?;
-    fleet.kubectl_until(kubectl, "member3", &["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
+    fleet.kubectl_until(kubectl, "member3", &["get", "pods", "-l", "app=web"], |out| {
+        out.matches("Running").count() == 2
+    })?;
     fleet.kubectl_ok(kubectl, "cp", &["delete", "deploy", "web"], "")?;
     fleet.kubectl_until(kubectl, "cp", &["get", "work", "-A", "-o", "name"], |out| !out.contains("web-"))?;
     for member in ["member1", "member2", "member3"] {

@@ -60,10 +60,8 @@ fn a_data_directory_in_use() -> Result<()> {
 #[test]
 fn a_ui_address_that_leaves_the_machine() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let output = Command::new(binary()?)
-        .args(["up", "--ui-listen", "0.0.0.0:0", "--data-dir"])
-        .arg(dir.path())
-        .output()?;
+    let output =
+        Command::new(binary()?).args(["up", "--ui-listen", "0.0.0.0:0", "--data-dir"]).arg(dir.path()).output()?;
     refused(&output, "must not leave this machine");
     Ok(())
 }

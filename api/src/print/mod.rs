@@ -9,6 +9,7 @@ mod pod;
 mod view;
 mod workloads;
 
+pub use cells::human_duration;
 pub use cells::{Cell, ColumnDefinition, table_columns};
 
 use serde::{Deserialize, Serialize};

@@ -56,7 +56,7 @@ impl Column {
         Self { name, kind, format: "", priority: 0, doc }
     }
 
-    const fn text(name: &'static str, doc: Doc) -> Self {
+    pub const fn text(name: &'static str, doc: Doc) -> Self {
         Self::new(name, "string", doc)
     }
 
@@ -65,12 +65,13 @@ impl Column {
     }
 
     /// Shown only by `kubectl get -o wide`.
-    const fn wide(self) -> Self {
+    pub const fn wide(self) -> Self {
         Self { priority: 1, ..self }
     }
 }
 
-const NAME: Column = Column {
+/// `metadata.name`, first column of every table.
+pub const NAME: Column = Column {
     name: "Name",
     kind: "string",
     format: "name",
@@ -78,7 +79,8 @@ const NAME: Column = Column {
     doc: Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name"),
 };
 const CREATION: Doc = Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
-const AGE: Column = Column::text("Age", CREATION);
+/// Time since `metadata.creationTimestamp`.
+pub const AGE: Column = Column::text("Age", CREATION);
 const CREATED_AT: Column = Column::new("Created At", "date", CREATION);
 const CONTAINERS: Column = Column::text("Containers", Doc::Text("Names of each container in the template.")).wide();
 const IMAGES: Column = Column::text("Images", Doc::Text("Images referenced by each container in the template.")).wide();
@@ -104,7 +106,8 @@ fn no_conditions(_: &Value) -> Vec<Value> {
     Vec::new()
 }
 
-const fn printer(
+/// A printer whose rows carry no conditions.
+pub const fn printer(
     group: &'static str,
     kind: &'static str,
     columns: &'static [Column],

@@ -1,0 +1,108 @@
+//! Discovery of the aggregated groups: `/apis`, `/apis/<group>` and `/apis/<group>/<version>`.
+
+use serde_json::{Value, json};
+
+/// One resource line of an APIResourceList.
+struct Line {
+    name: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    verbs: &'static [&'static str],
+    short: &'static [&'static str],
+    categories: &'static [&'static str],
+}
+
+const STORED: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const STATUS: &[&str] = &["get", "patch", "update"];
+const GET: &[&str] = &["get"];
+
+const fn line(name: &'static str, singular: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Line {
+    Line { name, singular, kind, verbs, short: &[], categories: &[] }
+}
+
+/// The groups served here, each in one version, with the lines of their resources.
+const GROUPS: &[(&str, &[Line])] = &[
+    (
+        "cluster.karmada.io",
+        &[
+            Line { categories: &["karmada-io"], ..line("clusters", "cluster", "Cluster", STORED) },
+            line("clusters/proxy", "", "Cluster", &["create", "delete", "get", "patch", "update"]),
+            line("clusters/status", "", "Cluster", STATUS),
+        ],
+    ),
+    (
+        "search.karmada.io",
+        &[
+            line("proxying", "proxying", "Proxying", GET),
+            line("proxying/proxy", "", "Proxying", &["create", "delete", "get", "patch", "update"]),
+            Line {
+                categories: &["karmada-io"],
+                short: &["rr"],
+                ..line("resourceregistries", "resourceregistry", "ResourceRegistry", STORED)
+            },
+            line("resourceregistries/status", "", "ResourceRegistry", STATUS),
+            line("search", "search", "Search", GET),
+        ],
+    ),
+    (
+        "search.crowsnest.io",
+        &[
+            line("query", "query", "Query", &["list"]),
+            line("suggest", "suggest", "Suggest", &["list"]),
+            line("status", "status", "CacheStatus", &["list"]),
+        ],
+    ),
+];
+
+/// The version of every group here.
+pub(crate) const VERSION: &str = "v1alpha1";
+
+/// Groups served here.
+pub(crate) fn groups() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().map(|(name, _)| *name)
+}
+
+/// `/apis`.
+pub(crate) fn group_list() -> Value {
+    let groups: Vec<Value> = groups().filter_map(group).map(strip_type).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/<group>`.
+pub(crate) fn group(name: &str) -> Option<Value> {
+    GROUPS.iter().find(|(group, _)| *group == name)?;
+    let version = json!({"groupVersion": format!("{name}/{VERSION}"), "version": VERSION});
+    Some(
+        json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": [version], "preferredVersion": version}),
+    )
+}
+
+/// `/apis/<group>/<version>`.
+pub(crate) fn resources(name: &str) -> Option<Value> {
+    let (_, lines) = GROUPS.iter().find(|(group, _)| *group == name)?;
+    let resources: Vec<Value> = lines.iter().map(resource).collect();
+    Some(
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{name}/{VERSION}"), "resources": resources}),
+    )
+}
+
+fn resource(line: &Line) -> Value {
+    let mut value = json!({
+        "name": line.name, "singularName": line.singular, "namespaced": false, "kind": line.kind, "verbs": line.verbs,
+    });
+    if !line.short.is_empty() {
+        value["shortNames"] = json!(line.short);
+    }
+    if !line.categories.is_empty() {
+        value["categories"] = json!(line.categories);
+    }
+    value
+}
+
+fn strip_type(mut group: Value) -> Value {
+    if let Some(fields) = group.as_object_mut() {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+    }
+    group
+}

@@ -1,0 +1,54 @@
+//! Routes that reach into members: handed to `crowsnest_proxy` with the caller's identity.
+
+use axum::extract::Request;
+use axum::response::Response;
+use http::StatusCode;
+use http_body_util::BodyExt;
+
+use super::identity::Caller;
+use super::reply::{Body, Failure};
+use crate::roles::{Roles, Running};
+
+pub(super) fn running(roles: &Roles) -> Result<&Running, Failure> {
+    roles
+        .get()
+        .ok_or_else(|| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "crowsnest is starting"))
+}
+
+fn outgoing(request: Request) -> http::Request<crowsnest_proxy::Body> {
+    request.map(|body| body.map_err(|e| -> crowsnest_proxy::BoxError { e.into() }).boxed_unsync())
+}
+
+fn incoming(response: http::Response<crowsnest_proxy::Body>) -> Response {
+    response.map(Body::new)
+}
+
+fn as_proxy_caller(caller: &Caller) -> crowsnest_proxy::Caller {
+    let Caller { name, uid, groups, extra } = caller.clone();
+    crowsnest_proxy::Caller { name, uid, groups, extra }
+}
+
+pub(super) async fn cluster_proxy(
+    roles: &Roles,
+    caller: &Caller,
+    cluster: &str,
+    path: &str,
+    request: Request,
+) -> Result<Response, Failure> {
+    let cluster = percent_encoding::percent_decode_str(cluster).decode_utf8_lossy();
+    let proxy = &running(roles)?.proxy;
+    Ok(incoming(proxy.cluster(&cluster, &as_proxy_caller(caller), path, outgoing(request)).await))
+}
+
+pub(super) async fn search_cache(roles: &Roles, path: &str, request: Request) -> Result<Response, Failure> {
+    Ok(incoming(running(roles)?.proxy.search_cache(path, outgoing(request)).await))
+}
+
+pub(super) async fn fleet_proxy(
+    roles: &Roles,
+    caller: &Caller,
+    path: &str,
+    request: Request,
+) -> Result<Response, Failure> {
+    Ok(incoming(running(roles)?.proxy.fleet_wide(&as_proxy_caller(caller), path, outgoing(request)).await))
+}

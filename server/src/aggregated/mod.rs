@@ -1,0 +1,17 @@
+//! The aggregated API server: `cluster.karmada.io` (clusters, status, proxy), `search.karmada.io` (registries, cache, proxying)
+//! and `search.crowsnest.io` (queries). Reached through the control plane's aggregation layer, or directly with a bearer token.
+//!
+//! Order of a request, outermost first: panic → authenticate → authorise → route. Handlers take a request apart, call one function
+//! and map its result.
+
+pub(crate) mod discovery;
+mod fleet_status;
+mod fleetwide;
+pub(crate) mod identity;
+mod openapi;
+mod query;
+pub(crate) mod reply;
+mod route;
+pub(crate) mod server;
+pub(crate) mod stored;
+mod table;

@@ -1,0 +1,232 @@
+//! `search.crowsnest.io/v1alpha1`: `query` (JSON, or server-sent events), `status` (the fleet at a glance, followed with
+//! `watch=true`). Handlers read parameters, call the cache's search as the caller, and print.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response, sse};
+use crowsnest_index::rights::Caller as Reader;
+use crowsnest_index::search::{FacetCounts, Hit, SearchEvent, SearchRequest, Summary};
+use futures::{Stream, StreamExt};
+use http::{Method, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::fleet_status::fleet_status;
+use super::fleetwide::running;
+use super::identity::Caller;
+use super::reply::{Failure, json as reply};
+use crate::roles::{Roles, Running};
+
+/// Hits of one page when nothing is said, and at most.
+const PAGE: usize = 50;
+const LARGEST_PAGE: usize = 5_000;
+/// Two looks at the fleet's counts for one watcher.
+const STATUS_PERIOD: Duration = Duration::from_secs(2);
+
+pub(super) async fn serve(
+    roles: &Roles,
+    caller: &Caller,
+    resource: &str,
+    request: Request,
+) -> Result<Response, Failure> {
+    if request.method() != Method::GET {
+        return Err(Failure::method_not_allowed());
+    }
+    let running = running(roles)?;
+    let parameters = Parameters::read(request.uri().query().unwrap_or_default());
+    let streamed = accepts_events(&request);
+    match resource {
+        "query" if streamed => Ok(events(running, caller, &parameters)?.into_response()),
+        "query" => whole(running, caller, &parameters).await,
+        "status" if streamed || parameters.flag("watch") => Ok(followed(running, reader(caller)).into_response()),
+        "status" => Ok(reply(StatusCode::OK, &fleet_status(running, &reader(caller)).await?)),
+        other => Err(Failure::not_found(format!("search.crowsnest.io has no resource {other:?}"))),
+    }
+}
+
+fn accepts_events(request: &Request) -> bool {
+    let accept = request.headers().get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
+}
+
+/// Decoded query parameters.
+struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    fn read(query: &str) -> Self {
+        let decode = |text: &str| {
+            let spaced = text.replace('+', " ");
+            percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+        };
+        let pairs = query.split('&').filter(|p| !p.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name), decode(value))
+        });
+        Self(pairs.collect())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        matches!(self.get(name), Some("true" | "1" | ""))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<usize>, Failure> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let number = text.parse().map_err(|_| Failure::bad_request(format!("{name}={text:?} is no number")))?;
+        Ok(Some(number))
+    }
+}
+
+pub(super) fn reader(caller: &Caller) -> Reader {
+    Reader { name: caller.name.clone(), groups: caller.groups.clone() }
+}
+
+/// The question, with the page it asks for. A cursor is the number of hits before it.
+fn question(caller: &Caller, parameters: &Parameters) -> Result<(SearchRequest, usize), Failure> {
+    let limit = parameters.number("limit")?.unwrap_or(PAGE).min(LARGEST_PAGE);
+    let mut request = SearchRequest::new(parameters.get("q").unwrap_or_default(), reader(caller));
+    request.limit = Some(limit);
+    request.offset = parameters.number("cursor")?.unwrap_or(0);
+    Ok((request, limit))
+}
+
+async fn whole(running: &Running, caller: &Caller, parameters: &Parameters) -> Result<Response, Failure> {
+    let (request, _) = question(caller, parameters)?;
+    let offset = request.offset;
+    let answer = running.index.search_all(request).await.map_err(Failure::internal)?;
+    let summary = answer.summary.map(|s| done(&s, offset, answer.hits.len())).unwrap_or_default();
+    let mut body = json!({
+        "kind": "SearchResult", "apiVersion": "search.crowsnest.io/v1alpha1",
+        "hits": answer.hits.iter().map(hit).collect::<Vec<_>>(),
+        "facets": facets(&answer.facets),
+        "skipped": skipped(&answer.skipped),
+        "notices": answer.remarks,
+    });
+    if let (Some(body), Some(summary)) = (body.as_object_mut(), summary.as_object()) {
+        body.extend(summary.clone());
+    }
+    Ok(reply(StatusCode::OK, &body))
+}
+
+type Events = sse::Sse<sse::KeepAliveStream<futures::stream::BoxStream<'static, Result<sse::Event, Infallible>>>>;
+
+fn event(name: &str, data: &Value) -> Result<sse::Event, Infallible> {
+    Ok(sse::Event::default().event(name).data(data.to_string()))
+}
+
+fn sent(stream: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'static) -> Events {
+    sse::Sse::new(stream.boxed()).keep_alive(sse::KeepAlive::new().interval(Duration::from_secs(15)))
+}
+
+fn events(running: &Running, caller: &Caller, parameters: &Parameters) -> Result<Events, Failure> {
+    let (request, _) = question(caller, parameters)?;
+    let offset = request.offset;
+    let mut shown = 0;
+    let stream = running.index.search(request).map(move |piece| match piece {
+        Ok(SearchEvent::Remarks(remarks)) => event("notices", &json!(remarks)),
+        Ok(SearchEvent::Skipped(clusters)) => event("skipped", &skipped(&clusters)),
+        Ok(SearchEvent::Facets(counts)) => event("facets", &facets(&counts)),
+        Ok(SearchEvent::Hits(hits)) => {
+            shown += hits.len();
+            event("matches", &Value::Array(hits.iter().map(hit).collect()))
+        }
+        Ok(SearchEvent::Done(summary)) => event("done", &done(&summary, offset, shown)),
+        Err(error) => event("error", &json!({"message": error.to_string()})),
+    });
+    Ok(sent(stream))
+}
+
+/// The fleet's status now and whenever the cache has moved on.
+fn followed(running: &Running, reader: Reader) -> Events {
+    let (index, fleet) = (running.index.clone(), running.fleet.clone());
+    let stream = futures::stream::unfold((None, index, fleet, reader), |(last, index, fleet, reader)| async move {
+        if last.is_some() {
+            let mut seq = index.searchable();
+            tokio::time::sleep(STATUS_PERIOD).await;
+            // Ages move even when nothing else does.
+            let _ = tokio::time::timeout(STATUS_PERIOD * 2, seq.changed()).await;
+        }
+        let piece = match super::fleet_status::of(&index, &fleet, &reader).await {
+            Ok(status) => event("status", &status),
+            Err(error) => event("error", &json!({"message": error.to_string()})),
+        };
+        Some((piece, (Some(()), index, fleet, reader)))
+    });
+    sent(stream)
+}
+
+fn done(summary: &Summary, offset: usize, shown: usize) -> Value {
+    let mut value = json!({
+        "total": summary.total,
+        "totalRelation": if summary.incomplete { "gte" } else { "eq" },
+        "tookMs": (summary.took_ms * 10.0).round() / 10.0,
+        "seq": summary.seq,
+        "behind": summary.behind,
+        "didYouMean": summary.did_you_mean,
+    });
+    let next = offset + shown;
+    if shown > 0 && (next as u64) < summary.total && next < crowsnest_index::search::MAX_WINDOW {
+        value["cursor"] = next.to_string().into();
+    }
+    value
+}
+
+fn facets(counts: &[FacetCounts]) -> Value {
+    let of = |facet: &FacetCounts| {
+        let values = facet.values.iter().map(|(value, count)| json!({"value": value, "count": count}));
+        (facet.field.clone(), Value::Array(values.collect()))
+    };
+    Value::Object(counts.iter().map(of).collect())
+}
+
+fn skipped(clusters: &[crowsnest_index::search::Skipped]) -> Value {
+    let of = |skipped: &crowsnest_index::search::Skipped| {
+        let mut value = json!({"cluster": skipped.cluster, "reason": skipped.reason, "resources": skipped.resources, "missing": skipped.missing});
+        if let Some(age) = skipped.age_seconds {
+            value["ageSeconds"] = age.into();
+        }
+        value
+    };
+    Value::Array(clusters.iter().map(of).collect())
+}
+
+fn hit(hit: &Hit) -> Value {
+    let record = &hit.object.record;
+    let printed = &record.printed;
+    let mut value = json!({
+        "cluster": record.key.cluster(),
+        "apiVersion": record.key.resource().api_version(),
+        "kind": &*record.kind,
+        "resource": &*record.key.resource().resource,
+        "name": &*record.key.name,
+        "uid": record.uid,
+        "score": hit.score,
+        "matched": hit.reasons.iter().map(|r| json!({"field": r.field, "text": r.value})).collect::<Vec<_>>(),
+    });
+    let mut set = |name: &str, field: Value| {
+        if !field.is_null() && field != "" {
+            value[name] = field;
+        }
+    };
+    set("namespace", json!(&*record.key.namespace));
+    set("status", json!(printed.status));
+    set("restarts", json!(printed.restarts));
+    set("node", json!(printed.node));
+    if let (Some(ready), Some(desired)) = (printed.ready, printed.desired) {
+        set("ready", json!(format!("{ready}/{desired}")));
+    }
+    if !printed.images.is_empty() {
+        set("images", json!(printed.images));
+    }
+    set("created", time(record.created));
+    set("deleting", time(record.deleting));
+    value
+}
+
+fn time(seconds: Option<i64>) -> Value {
+    seconds.and_then(|s| jiff::Timestamp::from_second(s).ok()).map_or(Value::Null, |t| json!(t.to_string()))
+}

@@ -1,0 +1,101 @@
+//! Answers of this server: JSON bodies and Kubernetes `Status` failures, made in one place.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+
+/// The body type of every response here.
+pub(crate) type Body = axum::body::Body;
+
+/// A request that ends in a `Status`.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: StatusCode,
+    status: Value,
+}
+
+impl Failure {
+    pub(crate) fn new(code: StatusCode, reason: &str, message: impl Into<String>) -> Self {
+        let status = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message.into(), "reason": reason, "code": code.as_u16(),
+        });
+        Self { code, status }
+    }
+
+    pub(crate) fn with_details(mut self, group: &str, resource: &str, name: &str) -> Self {
+        self.status["details"] = serde_json::json!({"name": name, "group": group, "kind": resource});
+        self
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message)
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+    }
+
+    /// Something of ours broke; the text is the error's own.
+    pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", format!("Internal error occurred: {error}"))
+    }
+
+    /// The control plane could not be asked, or answered with a `Status` of its own, which is handed on.
+    pub(crate) fn upstream(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => {
+                let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                match serde_json::to_value(&*status) {
+                    Ok(mut value) => {
+                        value["kind"] = "Status".into();
+                        value["apiVersion"] = "v1".into();
+                        Self { code, status: value }
+                    }
+                    Err(error) => Self::internal(error),
+                }
+            }
+            other => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "ServiceUnavailable",
+                format!("the control plane can't be reached: {other}"),
+            ),
+        }
+    }
+
+    pub(crate) fn into_response(self) -> Response<Body> {
+        json(self.code, &self.status)
+    }
+}
+
+impl From<crowsnest_apiserver::status::ApiError> for Failure {
+    fn from(error: crowsnest_apiserver::status::ApiError) -> Self {
+        let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self { code, status: error.to_status() }
+    }
+}
+
+impl axum::response::IntoResponse for Failure {
+    fn into_response(self) -> Response<Body> {
+        Failure::into_response(self)
+    }
+}
+
+/// A JSON answer.
+pub(crate) fn json(code: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(value.to_string()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

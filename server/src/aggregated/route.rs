@@ -1,0 +1,187 @@
+//! Takes a request's path apart. Pure: what is asked, and the right it needs.
+
+use http::Method;
+
+use super::discovery;
+use super::identity::{Wanted, verb};
+use super::stored::StoredGroup;
+
+/// What a path asks for. Borrowed paths keep their percent-encoding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route<'a> {
+    /// `/apis`
+    Groups,
+    /// `/apis/<group>`
+    Group(&'a str),
+    /// `/apis/<group>/<version>`
+    Resources(&'a str),
+    /// Objects kept in the control plane; `tail` starts with `/`.
+    Stored {
+        group: &'static str,
+        tail: &'a str,
+    },
+    /// `clusters/<name>/proxy<path>`; `*` names every cluster.
+    ClusterProxy {
+        cluster: &'a str,
+        path: &'a str,
+    },
+    /// `search/cache<path>`
+    SearchCache {
+        path: &'a str,
+    },
+    /// `proxying/<any>/proxy<path>`
+    FleetProxy {
+        path: &'a str,
+    },
+    /// `search.crowsnest.io` resources: `query`, `suggest`, `status`
+    Search(&'a str),
+    /// `/openapi/v2`, `/openapi/v3…`
+    OpenApi(&'a str),
+    Health,
+    Unknown,
+}
+
+const CLUSTERS: &str = "cluster.karmada.io";
+const SEARCH: &str = "search.karmada.io";
+pub(crate) const QUERIES: &str = "search.crowsnest.io";
+
+impl<'a> Route<'a> {
+    pub(crate) fn parse(path: &'a str) -> Self {
+        match path {
+            "/apis" | "/apis/" => return Self::Groups,
+            "/healthz" | "/livez" | "/readyz" => return Self::Health,
+            _ => {}
+        }
+        if path.starts_with("/openapi/") {
+            return Self::OpenApi(path);
+        }
+        let Some(rest) = path.strip_prefix("/apis/") else { return Self::Unknown };
+        let (group, rest) = cut(rest);
+        if !discovery::groups().any(|g| g == group) {
+            return Self::Unknown;
+        }
+        let (version, tail) = cut(rest.trim_start_matches('/'));
+        match version {
+            "" => return Self::Group(group),
+            discovery::VERSION if tail.is_empty() || tail == "/" => return Self::Resources(group),
+            discovery::VERSION => {}
+            _ => return Self::Unknown,
+        }
+        match group {
+            CLUSTERS => Self::clusters(tail),
+            SEARCH => Self::search(tail),
+            _ => match cut(&tail[1..]) {
+                (resource, "") => Self::Search(resource),
+                _ => Self::Unknown,
+            },
+        }
+    }
+
+    fn clusters(tail: &'a str) -> Self {
+        let (resource, rest) = cut(&tail[1..]);
+        let (name, rest) = cut(rest.trim_start_matches('/'));
+        let (sub, path) = cut(rest.trim_start_matches('/'));
+        match (resource, name, sub, path) {
+            ("clusters", "", "", "") => Self::Stored { group: CLUSTERS, tail },
+            ("clusters", _, "" | "status", "") => Self::Stored { group: CLUSTERS, tail },
+            ("clusters", cluster, "proxy", path) if !cluster.is_empty() => Self::ClusterProxy { cluster, path },
+            _ => Self::Unknown,
+        }
+    }
+
+    fn search(tail: &'a str) -> Self {
+        let (resource, rest) = cut(&tail[1..]);
+        let (name, rest) = cut(rest.trim_start_matches('/'));
+        match (resource, name) {
+            ("resourceregistries", _) if matches!(rest, "" | "/status") => Self::Stored { group: SEARCH, tail },
+            ("search", "cache") => Self::SearchCache { path: rest },
+            ("proxying", name) if !name.is_empty() => match cut(rest.trim_start_matches('/')) {
+                ("proxy", path) => Self::FleetProxy { path },
+                _ => Self::Unknown,
+            },
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The right a caller needs, as kube-apiserver derives it from the same path.
+    pub(crate) fn wanted(&self, method: &Method, path: &str, query: &str) -> Wanted {
+        let lowered = method.as_str().to_ascii_lowercase();
+        let non_resource = || Wanted { verb: lowered.clone(), path: Some(path.to_owned()), ..Wanted::default() };
+        let Some(rest) = path.strip_prefix("/apis/") else { return non_resource() };
+        let mut parts = rest.split('/');
+        let (Some(group), Some(version), Some(resource)) = (parts.next(), parts.next(), parts.next()) else {
+            return non_resource();
+        };
+        if resource.is_empty() {
+            return non_resource();
+        }
+        let name = parts.next().unwrap_or_default();
+        let watch = name.is_empty() && query.split('&').any(|p| matches!(p, "watch=true" | "watch=1" | "watch"));
+        Wanted {
+            verb: verb(method, !name.is_empty(), watch).to_owned(),
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: resource.to_owned(),
+            subresource: parts.next().unwrap_or_default().to_owned(),
+            name: name.to_owned(),
+            path: None,
+        }
+    }
+}
+
+impl StoredGroup {
+    pub(crate) fn of(group: &'static str) -> Self {
+        Self { public: group }
+    }
+}
+
+/// The first segment, and the rest with its slash.
+fn cut(path: &str) -> (&str, &str) {
+    match path.find('/') {
+        Some(at) => path.split_at(at),
+        None => (path, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let c = "/apis/cluster.karmada.io/v1alpha1";
+        let s = "/apis/search.karmada.io/v1alpha1";
+        let cases = [
+            ("/apis".to_owned(), Route::Groups),
+            ("/apis/cluster.karmada.io".into(), Route::Group(CLUSTERS)),
+            (c.into(), Route::Resources(CLUSTERS)),
+            (format!("{c}/clusters"), Route::Stored { group: CLUSTERS, tail: "/clusters" }),
+            (format!("{c}/clusters/m1/status"), Route::Stored { group: CLUSTERS, tail: "/clusters/m1/status" }),
+            (format!("{c}/clusters/m1/proxy"), Route::ClusterProxy { cluster: "m1", path: "" }),
+            (format!("{c}/clusters/m1/proxy/api/v1/pods"), Route::ClusterProxy { cluster: "m1", path: "/api/v1/pods" }),
+            (format!("{c}/clusters/*/proxy/api"), Route::ClusterProxy { cluster: "*", path: "/api" }),
+            (format!("{c}/clusters/m1/other"), Route::Unknown),
+            (format!("{c}/nodes"), Route::Unknown),
+            (format!("{s}/resourceregistries/r"), Route::Stored { group: SEARCH, tail: "/resourceregistries/r" }),
+            (format!("{s}/search/cache/api/v1/pods"), Route::SearchCache { path: "/api/v1/pods" }),
+            (format!("{s}/proxying/karmada/proxy/api/v1/pods"), Route::FleetProxy { path: "/api/v1/pods" }),
+            ("/apis/search.crowsnest.io/v1alpha1/query".into(), Route::Search("query")),
+            ("/apis/other.io/v1".into(), Route::Unknown),
+            ("/version".into(), Route::Unknown),
+        ];
+        for (path, expected) in &cases {
+            assert_eq!(&Route::parse(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn rights_are_those_kube_apiserver_derives() {
+        let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/pods";
+        let wanted = Route::parse(path).wanted(&Method::GET, path, "watch=true");
+        assert_eq!((wanted.verb.as_str(), wanted.subresource.as_str(), wanted.name.as_str()), ("get", "proxy", "m1"));
+        let path = "/apis/cluster.karmada.io/v1alpha1/clusters";
+        let wanted = Route::parse(path).wanted(&Method::GET, path, "watch=true");
+        assert_eq!((wanted.verb.as_str(), wanted.resource.as_str()), ("watch", "clusters"));
+        assert_eq!(Route::parse("/apis").wanted(&Method::GET, "/apis", "").path.as_deref(), Some("/apis"));
+    }
+}

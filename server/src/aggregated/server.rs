@@ -1,0 +1,96 @@
+//! The server itself: state, middleware order, dispatch.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use axum::routing::any;
+use futures::FutureExt;
+use http::{HeaderValue, StatusCode};
+
+use super::discovery;
+use super::identity::{Caller, Delegated, PeerTrust};
+use super::reply::{Body, Failure, json};
+use super::route::Route;
+use super::stored::StoredGroup;
+use super::{fleetwide, openapi, query};
+use crate::roles::Roles;
+
+/// What requests need.
+#[derive(Clone)]
+pub(crate) struct Aggregated {
+    pub(crate) control_plane: kube::Client,
+    pub(crate) delegated: Delegated,
+    pub(crate) roles: Arc<Roles>,
+}
+
+/// The aggregated API server as one service.
+pub(crate) fn router(state: Aggregated) -> Router {
+    Router::new().fallback(any(serve)).layer(tower_http::catch_panic::CatchPanicLayer::new()).with_state(state)
+}
+
+async fn serve(State(state): State<Aggregated>, Extension(trust): Extension<PeerTrust>, request: Request) -> Response {
+    match handle(&state, trust, request).await {
+        Ok(response) => response,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+async fn handle(state: &Aggregated, trust: PeerTrust, request: Request) -> Result<Response, Failure> {
+    let path = request.uri().path().to_owned();
+    let route = Route::parse(&path);
+    if route == Route::Health {
+        return Ok(health(state));
+    }
+    let caller = state.delegated.authenticate(trust, request.headers()).await?;
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let discovery = matches!(route, Route::Groups | Route::Group(_) | Route::Resources(_) | Route::OpenApi(_));
+    if !discovery {
+        state.delegated.authorize(&caller, &route.wanted(request.method(), &path, &query)).await?;
+    }
+    dispatch(state, route, &caller, request).await
+}
+
+async fn dispatch(
+    state: &Aggregated,
+    route: Route<'_>,
+    caller: &Caller,
+    request: Request,
+) -> Result<Response, Failure> {
+    let found = |document: Option<serde_json::Value>| match document {
+        Some(document) => Ok(json(StatusCode::OK, &document)),
+        None => Err(Failure::not_found("the server could not find the requested resource")),
+    };
+    match route {
+        Route::Groups => found(Some(discovery::group_list())),
+        Route::Group(name) => found(discovery::group(name)),
+        Route::Resources(name) => found(discovery::resources(name)),
+        Route::OpenApi(path) => found(openapi::document(path)),
+        Route::Stored { group, tail } => {
+            StoredGroup::of(group).serve(&state.control_plane, tail, request).boxed().await
+        }
+        Route::ClusterProxy { cluster, path } => {
+            fleetwide::cluster_proxy(&state.roles, caller, cluster, path, request).boxed().await
+        }
+        Route::SearchCache { path } => fleetwide::search_cache(&state.roles, path, request).boxed().await,
+        Route::FleetProxy { path } => fleetwide::fleet_proxy(&state.roles, caller, path, request).boxed().await,
+        Route::Search(resource) => query::serve(&state.roles, caller, resource, request).boxed().await,
+        Route::Health => Ok(health(state)),
+        Route::Unknown => found(None),
+    }
+}
+
+/// 200 when every worker lives, else 503 naming those that don't.
+fn health(state: &Aggregated) -> Response {
+    let problems = state.roles.problems();
+    let (code, text) = if problems.is_empty() {
+        (StatusCode::OK, "ok".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n"))
+    };
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = code;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,284 @@
+//! Serves `cluster.karmada.io` clusters and `search.karmada.io` resource registries from the objects of the internal group
+//! `storage.crowsnest.io` in the control plane, so that truth stays in the control plane's own storage.
+//!
+//! A request is forwarded under the internal group and the answer is translated back: objects, lists, tables, watch events and
+//! Status texts. Validation and defaulting run as admission on the internal group (`webhook/`), on the whole object, whatever
+//! the verb; their denial is handed on in this group's own words.
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use kube::client::Body as KubeBody;
+use serde_json::Value;
+
+use super::reply::{Body, Failure, json};
+use super::table;
+
+/// The group that holds what the aggregated groups serve.
+pub(crate) const STORAGE_GROUP: &str = "storage.crowsnest.io";
+
+/// Bodies larger than kube-apiserver's own limit are refused.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// A public group whose resources are kept under [`STORAGE_GROUP`]; both in version `v1alpha1`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoredGroup {
+    pub(crate) public: &'static str,
+}
+
+impl StoredGroup {
+    /// Forwards `request` for `tail` (`/clusters/m1/status`, without a leading group) and translates the answer.
+    pub(crate) async fn serve(
+        self,
+        control_plane: &kube::Client,
+        tail: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Failure> {
+        let (parts, body) = request.into_parts();
+        let watch = parts.method == Method::GET && is_watch(parts.uri.query());
+        let table = match parts.method {
+            Method::GET => table::wanted(self.public, &parts.headers, parts.uri.query().unwrap_or_default())?,
+            _ => None,
+        };
+        let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+        let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
+        let mut forwarded = Request::builder().method(parts.method.clone()).uri(uri);
+        let bytes = collect(body).await?;
+        let (bytes, content_type) = self.outgoing(&parts.headers, bytes)?;
+        if let Some(headers) = forwarded.headers_mut() {
+            for name in [header::ACCEPT, header::USER_AGENT] {
+                if let Some(value) = parts.headers.get(&name) {
+                    headers.insert(name, value.clone());
+                }
+            }
+            if let Some(content_type) = content_type {
+                headers.insert(header::CONTENT_TYPE, content_type);
+            }
+            if table.is_some() {
+                headers.insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
+            }
+        }
+        let forwarded = forwarded.body(KubeBody::from(bytes)).map_err(Failure::internal)?;
+        let answer = control_plane.send(forwarded).await.map_err(Failure::upstream)?;
+        if watch && answer.status().is_success() {
+            return Ok(self.translate_watch(answer, table));
+        }
+        self.translate_whole(answer, table).await
+    }
+
+    /// Renames the group in a request body. JSON patches carry no apiVersion and pass unchanged.
+    fn outgoing(self, headers: &HeaderMap, bytes: Bytes) -> Result<(Vec<u8>, Option<http::HeaderValue>), Failure> {
+        let content_type = headers.get(header::CONTENT_TYPE).cloned();
+        let kind = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        if bytes.is_empty() || kind == "application/json-patch+json" {
+            return Ok((bytes.to_vec(), content_type));
+        }
+        let yaml = matches!(kind, "application/yaml" | "application/apply-patch+yaml");
+        let mut value: Value = if yaml {
+            let text =
+                std::str::from_utf8(&bytes).map_err(|e| Failure::bad_request(format!("the body is not UTF-8: {e}")))?;
+            serde_saphyr::from_str(text).map_err(|e| Failure::bad_request(format!("error decoding YAML: {e}")))?
+        } else if kind.starts_with("application/") && kind.ends_with("json") {
+            serde_json::from_slice(&bytes).map_err(|e| Failure::bad_request(format!("error decoding JSON: {e}")))?
+        } else {
+            // Protobuf and unknown types: the control plane answers 415 in its own words.
+            return Ok((bytes.to_vec(), content_type));
+        };
+        rename(&mut value, self.public, STORAGE_GROUP);
+        let text = serde_json::to_vec(&value).map_err(Failure::internal)?;
+        let sent_as = match kind {
+            "application/yaml" => "application/json",
+            // The kinds of these groups have no merge keys of their own: a strategic merge is a merge.
+            "application/strategic-merge-patch+json" => "application/merge-patch+json",
+            other => other,
+        };
+        Ok((text, Some(http::HeaderValue::from_str(sent_as).map_err(Failure::internal)?)))
+    }
+
+    async fn translate_whole(
+        self,
+        answer: Response<KubeBody>,
+        table: Option<table::Wanted>,
+    ) -> Result<Response<Body>, Failure> {
+        let (parts, body) = answer.into_parts();
+        let bytes = body.collect().await.map_err(Failure::upstream)?.to_bytes();
+        let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
+            return Ok(with_headers(Response::new(Body::from(bytes)), parts.status, &parts.headers));
+        };
+        self.incoming(&mut value);
+        if let (Some(table), true) = (table, parts.status.is_success()) {
+            value = table.whole(&value, jiff::Timestamp::now());
+        }
+        Ok(with_headers(json(parts.status, &value), parts.status, &parts.headers))
+    }
+
+    fn translate_watch(self, answer: Response<KubeBody>, table: Option<table::Wanted>) -> Response<Body> {
+        let (parts, body) = answer.into_parts();
+        let mut first = true;
+        let events = lines(body.into_data_stream().map_err(std::io::Error::other)).map(move |line| {
+            let line = line?;
+            let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { return Ok(line) };
+            if let Some(object) = event.get_mut("object") {
+                self.incoming(object);
+                if let (Some(table), true) = (&table, object["kind"] != "Status") {
+                    *object = table.event(object, std::mem::take(&mut first), jiff::Timestamp::now());
+                }
+            }
+            let mut text = serde_json::to_vec(&event).map_err(std::io::Error::other)?;
+            text.push(b'\n');
+            Ok::<_, std::io::Error>(Bytes::from(text))
+        });
+        with_headers(Response::new(Body::from_stream(events)), parts.status, &parts.headers)
+    }
+
+    /// Renames the group in an answer: an object, a list, a table or a Status.
+    pub(crate) fn incoming(self, value: &mut Value) {
+        if value.get("kind").and_then(Value::as_str) == Some("Status") {
+            self.status(value);
+            return;
+        }
+        rename(value, STORAGE_GROUP, self.public);
+        for list in ["items", "rows"] {
+            for item in value.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                let object = if list == "rows" { item.get_mut("object") } else { Some(item) };
+                if let Some(object) = object {
+                    rename(object, STORAGE_GROUP, self.public);
+                }
+            }
+        }
+    }
+
+    fn status(self, status: &mut Value) {
+        if let Some(message) = status.get("message").and_then(Value::as_str) {
+            let text = message.replace(STORAGE_GROUP, self.public);
+            // Our own admission speaks for this server, so its name is not part of the answer.
+            let text = match text.split_once(" denied the request: ") {
+                Some((webhook, rest)) if webhook.starts_with("admission webhook ") => rest.to_owned(),
+                _ => text,
+            };
+            status["message"] = text.into();
+        }
+        if status.pointer("/details/group").and_then(Value::as_str) == Some(STORAGE_GROUP) {
+            status["details"]["group"] = self.public.into();
+        }
+    }
+}
+
+/// Replaces the group of `apiVersion` in an object and in its managed fields.
+fn rename(object: &mut Value, from: &str, to: &str) {
+    let replace = |version: &mut Value| {
+        if let Some(rest) = version.as_str().and_then(|v| v.strip_prefix(from)).and_then(|r| r.strip_prefix('/')) {
+            *version = format!("{to}/{rest}").into();
+        }
+    };
+    if let Some(version) = object.get_mut("apiVersion") {
+        replace(version);
+    }
+    let managed = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+    for entry in managed.into_iter().flatten() {
+        if let Some(version) = entry.get_mut("apiVersion") {
+            replace(version);
+        }
+    }
+}
+
+fn is_watch(query: Option<&str>) -> bool {
+    query.unwrap_or_default().split('&').any(|p| matches!(p, "watch=true" | "watch=1" | "watch"))
+}
+
+pub(crate) async fn collect(body: Body) -> Result<Bytes, Failure> {
+    match http_body_util::Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {MAX_BODY}"),
+        )),
+        Err(error) => Err(Failure::bad_request(format!("error reading the body: {error}"))),
+    }
+}
+
+/// Splits a byte stream into its lines; a last line without an end is dropped (the stream was cut).
+fn lines(
+    stream: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
+) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
+    let state = (Box::pin(stream), BytesMut::new());
+    futures::stream::unfold(state, |(mut stream, mut buffer)| async move {
+        loop {
+            if let Some(end) = buffer.iter().position(|b| *b == b'\n') {
+                let line = buffer.split_to(end + 1).freeze();
+                return Some((Ok(line), (stream, buffer)));
+            }
+            match stream.next().await {
+                Some(Ok(chunk)) => buffer.extend_from_slice(&chunk),
+                Some(Err(error)) => return Some((Err(error), (stream, BytesMut::new()))),
+                None => return None,
+            }
+        }
+    })
+}
+
+fn with_headers(mut response: Response<Body>, status: StatusCode, from: &HeaderMap) -> Response<Body> {
+    *response.status_mut() = status;
+    const KEPT: [HeaderName; 3] = [header::CONTENT_TYPE, header::WARNING, header::RETRY_AFTER];
+    for name in KEPT {
+        response.headers_mut().remove(&name);
+        for value in from.get_all(&name) {
+            response.headers_mut().append(name.clone(), value.clone());
+        }
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io" };
+
+    #[test]
+    fn answers_speak_the_public_group() {
+        let cases = [
+            (
+                json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster",
+                       "metadata": {"managedFields": [{"apiVersion": "storage.crowsnest.io/v1alpha1"}]}}),
+                json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+                       "metadata": {"managedFields": [{"apiVersion": "cluster.karmada.io/v1alpha1"}]}}),
+            ),
+            (
+                json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "ClusterList",
+                       "items": [{"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}]}),
+                json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "ClusterList",
+                       "items": [{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}]}),
+            ),
+            (
+                json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
+                       "rows": [{"object": {"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}}]}),
+                json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
+                       "rows": [{"object": {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}}]}),
+            ),
+            (
+                json!({"kind": "Status", "message": "clusters.storage.crowsnest.io \"x\" not found", "details": {"group": "storage.crowsnest.io"}}),
+                json!({"kind": "Status", "message": "clusters.cluster.karmada.io \"x\" not found", "details": {"group": "cluster.karmada.io"}}),
+            ),
+            (
+                json!({"kind": "Status", "message": "admission webhook \"a.storage.crowsnest.io\" denied the request: Cluster.cluster.karmada.io \"x\" is invalid"}),
+                json!({"kind": "Status", "message": "Cluster.cluster.karmada.io \"x\" is invalid"}),
+            ),
+        ];
+        for (mut given, expected) in cases {
+            CLUSTERS.incoming(&mut given);
+            assert_eq!(given, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_cross_chunk_borders() {
+        let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"cut"].map(|c| Ok(Bytes::from_static(c.as_bytes())));
+        let got: Vec<Bytes> = lines(futures::stream::iter(chunks)).try_collect().await.unwrap();
+        assert_eq!(got, ["{\"a\":1}\n", "{\"b\":2}\n"]);
+    }
+}

@@ -1,0 +1,24 @@
+//! `crowsnest apiserver`: the embedded control plane alone, a plain Kubernetes API server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct ApiserverArgs {
+    /// Where everything is kept
+    #[arg(long, env = "CROWSNEST_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Address of the API
+    #[arg(long, default_value = "127.0.0.1:7443")]
+    pub(crate) listen: SocketAddr,
+    /// Throw away everything in the data directory first
+    #[arg(long)]
+    pub(crate) reset: bool,
+}
+
+pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
+    crate::up::run_apiserver(args).await
+}

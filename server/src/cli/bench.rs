@@ -1,0 +1,116 @@
+//! `crowsnest bench`: the figures of docs/BENCHMARKS.md, each printed as `name value unit`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    what: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// Start-up time, warm restart and idle memory of `crowsnest up` with empty members
+    Up {
+        /// Simulated members
+        #[arg(long, default_value_t = 3)]
+        members: usize,
+        /// Starts to measure; the median is printed
+        #[arg(long, default_value_t = 3)]
+        runs: usize,
+        /// Seconds of idling before memory is read
+        #[arg(long, default_value_t = 10)]
+        settle: u64,
+    },
+}
+
+pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    match args.what {
+        Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One started fleet; dropping it kills the process.
+struct Running {
+    child: Child,
+    ready: Duration,
+}
+
+async fn up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
+    let scratch = std::env::temp_dir().join(format!("crowsnest-bench-{}", std::process::id()));
+    let mut cold = Vec::new();
+    let mut warm = Vec::new();
+    let mut resident = Vec::new();
+    for run in 0..runs {
+        let dir = scratch.join(run.to_string());
+        let first = start(&dir, members).await?;
+        cold.push(first.ready.as_millis() as u64);
+        tokio::time::sleep(Duration::from_secs(settle)).await;
+        resident.push(resident_kib(&first.child)?);
+        stop(first).await?;
+        let second = start(&dir, members).await?;
+        warm.push(second.ready.as_millis() as u64);
+        stop(second).await?;
+    }
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "up/ready {} ms", median(&mut cold))?;
+    writeln!(out, "up/ready-again {} ms", median(&mut warm))?;
+    writeln!(out, "up/idle-rss {:.1} MB", median(&mut resident) as f64 / 1024.0)?;
+    Ok(())
+}
+
+async fn start(dir: &Path, members: usize) -> anyhow::Result<Running> {
+    let program: PathBuf = std::env::current_exe()?;
+    let began = Instant::now();
+    let mut child = Command::new(program)
+        .arg("up")
+        .arg("--data-dir")
+        .arg(dir)
+        .args(["--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--members", &members.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .spawn()?;
+    let out = child.stdout.take().context("the child has no output")?;
+    let mut lines = BufReader::new(out).lines();
+    // The banner comes when everything is ready; its first line is enough.
+    if lines.next_line().await?.is_none() {
+        bail!("crowsnest up ended before it was ready");
+    }
+    Ok(Running { child, ready: began.elapsed() })
+}
+
+async fn stop(mut running: Running) -> anyhow::Result<()> {
+    let pid = running.child.id().context("the fleet ended by itself")?;
+    let killed = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?;
+    if !killed.success() {
+        bail!("the fleet could not be told to stop");
+    }
+    let status = running.child.wait().await?;
+    if !status.success() {
+        bail!("the fleet stopped with {status}");
+    }
+    Ok(())
+}
+
+fn resident_kib(child: &Child) -> anyhow::Result<u64> {
+    let pid = child.id().context("the fleet ended by itself")?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+}
+
+fn median(values: &mut [u64]) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}

@@ -1,0 +1,69 @@
+//! The command line: what can be asked, and where each command lives. Data goes to standard output, everything else to standard
+//! error; exit codes are kubectl's (0 ok, 1 error) plus 3 for `--fail-on-empty` and 5 for a partial answer.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) mod apiserver;
+pub(crate) mod bench;
+pub(crate) mod connection;
+pub(crate) mod search;
+pub(crate) mod sim;
+pub(crate) mod up;
+
+/// Search and steer a fleet of Kubernetes clusters.
+#[derive(Debug, Parser)]
+#[command(
+    name = "crowsnest",
+    version,
+    about,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  crowsnest up                                  a whole fleet on this machine\n  crowsnest search 'kind:pod -status:Running'   pods of all clusters that do not run"
+)]
+pub(crate) struct Cli {
+    /// More log lines on standard error (-v info, -vv debug, -vvv trace)
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a control plane, members, the cache, all APIs and the UI on this machine
+    Up(up::UpArgs),
+    /// Start the embedded control plane alone: a plain Kubernetes API server
+    Apiserver(apiserver::ApiserverArgs),
+    /// Find objects and events in all clusters
+    Search(search::SearchArgs),
+    /// Break and mend simulated members of a running `crowsnest up`
+    Sim(sim::SimArgs),
+    /// Measure: each benchmark prints one line per figure
+    Bench(bench::BenchArgs),
+}
+
+impl Cli {
+    pub(crate) fn verbosity(&self) -> u8 {
+        self.verbose
+    }
+}
+
+/// Runs the command; the error's chain is printed by [`fail`].
+pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Up(args) => up::run(args).await,
+        Command::Apiserver(args) => apiserver::run(args).await,
+        Command::Search(args) => search::run(args).await,
+        Command::Sim(args) => sim::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
+    }
+}
+
+/// Prints an error as one line, its causes included, and gives exit code 1.
+pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
+    // `{:#}` joins the chain; a closed standard error changes nothing.
+    let _ = writeln!(std::io::stderr(), "error: {error:#}");
+    ExitCode::FAILURE
+}

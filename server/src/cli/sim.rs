@@ -1,0 +1,80 @@
+//! `crowsnest sim`: faults of the simulated members of a running `crowsnest up`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use crowsnest_embedded::load::Load;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest sim member1 stop 30\n  crowsnest sim member2 delay 500\n  crowsnest sim member1 load pods=1000,churn=5/s"
+)]
+pub(crate) struct SimArgs {
+    /// The member
+    member: String,
+    #[command(subcommand)]
+    fault: Fault,
+    /// Data directory of the running `crowsnest up`
+    #[arg(long, env = "CROWSNEST_DATA_DIR", global = true)]
+    data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Fault {
+    /// What the member holds and suffers from
+    State,
+    /// Unreachable for so many seconds
+    Stop { seconds: u64 },
+    /// Every request takes so many milliseconds longer; 0 for none
+    Delay { milliseconds: u64 },
+    /// Cut off open watches
+    DropWatches,
+    /// Lose a node
+    FailNode { node: String },
+    /// Bring a lost node back
+    RecoverNode { node: String },
+    /// Add synthetic workloads
+    Load { spec: Load },
+}
+
+impl Fault {
+    /// Path and body of its request; no body means GET.
+    fn request(&self) -> (String, Option<Value>) {
+        match self {
+            Fault::State => ("/sim/state".into(), None),
+            Fault::Stop { seconds } => ("/sim/stop".into(), Some(json!({"seconds": seconds}))),
+            Fault::Delay { milliseconds } => ("/sim/delay".into(), Some(json!({"milliseconds": milliseconds}))),
+            Fault::DropWatches => ("/sim/watches/drop".into(), Some(json!({}))),
+            Fault::FailNode { node } => (format!("/sim/nodes/{node}/fail"), Some(json!({}))),
+            Fault::RecoverNode { node } => (format!("/sim/nodes/{node}/recover"), Some(json!({}))),
+            Fault::Load { spec } => {
+                ("/sim/load".into(), Some(json!({"pods": spec.pods, "churn": spec.churn, "seed": spec.seed})))
+            }
+        }
+    }
+}
+
+pub(crate) async fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
+    let dir = args.data_dir.unwrap_or_else(crate::up::default_data_dir);
+    let path = dir.join("kubeconfigs").join(format!("{}.kubeconfig", args.member));
+    let file = Kubeconfig::read_from(&path).with_context(|| {
+        format!("{} is no member of the fleet in {} (is `crowsnest up` running?)", args.member, dir.display())
+    })?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let client = kube::Client::try_from(config)?;
+    let (path, body) = args.fault.request();
+    let request = match body {
+        None => http::Request::get(path).body(Vec::new())?,
+        Some(body) => http::Request::post(path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(serde_json::to_vec(&body)?)?,
+    };
+    let answer: Value = client.request(request).await.with_context(|| format!("asking {}", args.member))?;
+    writeln!(std::io::stdout(), "{answer:#}")?;
+    Ok(ExitCode::SUCCESS)
+}

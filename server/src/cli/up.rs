@@ -1,0 +1,115 @@
+//! `crowsnest up`: its flags, and nothing else; the work is in `crate::up`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use clap::Args;
+use crowsnest_api::names::ClusterName;
+use crowsnest_embedded::load::Load;
+
+/// Members to simulate: a count or names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Members(pub(crate) Vec<ClusterName>);
+
+/// More simulated members than a laptop carries is a slip of the keyboard.
+const MOST_MEMBERS: usize = 200;
+
+impl FromStr for Members {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names: Vec<String> = match text.parse::<usize>() {
+            Ok(count) => (1..=count.min(MOST_MEMBERS + 1)).map(|n| format!("member{n}")).collect(),
+            Err(_) => text.split(',').map(|n| n.trim().to_owned()).collect(),
+        };
+        if names.len() > MOST_MEMBERS {
+            return Err(format!("at most {MOST_MEMBERS} members can be simulated"));
+        }
+        let mut parsed: Vec<ClusterName> = Vec::with_capacity(names.len());
+        for name in names {
+            let name = ClusterName::from_str(&name).map_err(|e| e.to_string())?;
+            if parsed.contains(&name) {
+                return Err(format!("{name} is named twice"));
+            }
+            parsed.push(name);
+        }
+        Ok(Self(parsed))
+    }
+}
+
+/// A ready-made fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Profile {
+    /// Members m1, m2, m3 with the node shapes, gates and quick periods of the conformance suite
+    Conformance,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest up --members 5 --load pods=10000,churn=50/s\n  crowsnest up --kubeconfig ~/.kube/config --contexts prod,staging"
+)]
+pub(crate) struct UpArgs {
+    /// Where everything is kept [default: $XDG_DATA_HOME/crowsnest or ~/.local/share/crowsnest]
+    #[arg(long, env = "CROWSNEST_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Simulated members: how many, or their names (m1,m2,m3) [default: 3]
+    #[arg(long, value_name = "COUNT|NAMES", conflicts_with_all = ["no_members", "profile"])]
+    pub(crate) members: Option<Members>,
+    /// Simulate no members
+    #[arg(long)]
+    pub(crate) no_members: bool,
+    /// Address of the control plane's API
+    #[arg(long, default_value = "127.0.0.1:7443")]
+    pub(crate) listen: SocketAddr,
+    /// Address of the web UI; loopback only, it is plain HTTP
+    #[arg(long, default_value = "127.0.0.1:7080")]
+    pub(crate) ui_listen: SocketAddr,
+    /// Synthetic workloads in the members, such as pods=10000,churn=50/s
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) load: Option<Load>,
+    /// A ready-made fleet
+    #[arg(long, value_enum)]
+    pub(crate) profile: Option<Profile>,
+    /// Join real clusters from this kubeconfig instead of simulating members
+    #[arg(long, value_name = "FILE", requires = "contexts", conflicts_with_all = ["members", "profile", "load"])]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Contexts of --kubeconfig to join, by comma
+    #[arg(long, value_delimiter = ',', requires = "kubeconfig")]
+    pub(crate) contexts: Vec<String>,
+    /// Throw away everything in the data directory first
+    #[arg(long)]
+    pub(crate) reset: bool,
+}
+
+pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
+    crate::up::run(args).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_a_count_or_names() {
+        let cases = [
+            ("3", Ok(vec!["member1", "member2", "member3"])),
+            ("0", Ok(vec![])),
+            ("m1, m2", Ok(vec!["m1", "m2"])),
+            ("m1,m1", Err("m1 is named twice")),
+            ("999", Err("at most 200 members can be simulated")),
+        ];
+        for (text, expected) in cases {
+            let got = text.parse::<Members>();
+            match expected {
+                Ok(names) => {
+                    let got = got.unwrap();
+                    assert_eq!(got.0.iter().map(|n| n.as_str()).collect::<Vec<_>>(), names, "{text}");
+                }
+                Err(message) => assert_eq!(got.unwrap_err(), message, "{text}"),
+            }
+        }
+        assert!("Not_A_Name".parse::<Members>().is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! What Crowsnest needs in a control plane: namespaces, CRDs, RBAC, the aggregated APIs and the webhooks.
+//!
+//! Everything is applied server-side under one field manager, so that doing it twice writes nothing and what others added stays.
+
+use std::time::Duration;
+
+use http::{Request, header};
+use serde_json::{Value, json};
+
+const MANAGER: &str = "crowsnest";
+/// The namespace of our own objects, as in Karmada.
+pub(crate) const SYSTEM_NAMESPACE: &str = "karmada-system";
+const SERVICE: &str = "crowsnest";
+/// The name the aggregation layer expects in our certificate.
+pub(crate) const SERVICE_HOST: &str = "crowsnest.karmada-system.svc";
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InstallError {
+    #[error("applying {path}")]
+    Apply { path: String, source: kube::Error },
+    #[error("{0} can't be applied: it has no {1}")]
+    Manifest(String, &'static str),
+    #[error("encoding a manifest")]
+    Encode(#[from] serde_json::Error),
+    #[error("building a request")]
+    Request(#[from] http::Error),
+    #[error("waited {0:?} for {1}")]
+    Waited(Duration, String),
+}
+
+/// How the control plane reaches our servers.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoints {
+    /// DNS name or address, as an ExternalName.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// PEM of the authority that signed our serving certificate.
+    pub(crate) ca: String,
+}
+
+/// Applies `manifests` in order; CRDs are waited for before what needs them.
+pub(crate) async fn apply_all(client: &kube::Client, manifests: &[Value]) -> Result<(), InstallError> {
+    for manifest in manifests {
+        apply(client, manifest).await?;
+    }
+    for crd in manifests.iter().filter(|m| m["kind"] == "CustomResourceDefinition") {
+        established(client, crd).await?;
+    }
+    Ok(())
+}
+
+async fn apply(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
+    let path = path_of(manifest)?;
+    let request = Request::patch(format!("{path}?fieldManager={MANAGER}&force=true"))
+        .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
+        .header(header::ACCEPT, "application/json")
+        .body(serde_json::to_vec(manifest)?)?;
+    client.request::<Value>(request).await.map_err(|source| InstallError::Apply { path, source })?;
+    Ok(())
+}
+
+async fn established(client: &kube::Client, crd: &Value) -> Result<(), InstallError> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let path = path_of(crd)?;
+    let wait = async {
+        let mut pause = Duration::from_millis(5);
+        loop {
+            let request = Request::get(&path).body(Vec::new())?;
+            let current: Value =
+                client.request(request).await.map_err(|source| InstallError::Apply { path: path.clone(), source })?;
+            let conditions = current.pointer("/status/conditions").and_then(Value::as_array);
+            if conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True") {
+                return Ok(());
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.map_err(|_| InstallError::Waited(PATIENCE, path.clone()))?
+}
+
+/// The path of one of the kinds that are installed.
+fn path_of(manifest: &Value) -> Result<String, InstallError> {
+    let text = |pointer: &str, what| {
+        let found = manifest.pointer(pointer).and_then(Value::as_str);
+        found.ok_or_else(|| InstallError::Manifest(manifest["kind"].to_string(), what))
+    };
+    let (version, kind, name) =
+        (text("/apiVersion", "apiVersion")?, text("/kind", "kind")?, text("/metadata/name", "name")?);
+    let root = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
+    let namespace = match manifest.pointer("/metadata/namespace").and_then(Value::as_str) {
+        Some(namespace) => format!("/namespaces/{namespace}"),
+        None => String::new(),
+    };
+    // Every kind installed here has a regular plural.
+    Ok(format!("{root}{namespace}/{}s/{name}", kind.to_ascii_lowercase()))
+}
+
+/// Namespaces and cluster roles that Karmada's tools expect.
+pub(crate) fn foundations() -> Vec<Value> {
+    let mut manifests: Vec<Value> = [SYSTEM_NAMESPACE, "karmada-cluster"]
+        .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+        .into();
+    manifests.extend(aggregated_roles());
+    manifests.extend(role_and_binding(
+        "cluster-proxy-admin",
+        json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]}]),
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:admin"}),
+    ));
+    // Everyone may ask: each hit is checked against what the caller may read in that member.
+    manifests.extend(role_and_binding(
+        "crowsnest:search",
+        json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["query", "suggest", "status"], "verbs": ["list", "watch"]}]),
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
+    ));
+    manifests
+}
+
+fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {
+    [
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+               "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}, "subjects": [subject]}),
+    ]
+}
+
+/// `karmada-view` and `karmada-edit`, aggregated into the stock view and edit roles.
+fn aggregated_roles() -> [Value; 2] {
+    let kinds: [(&str, &[&str]); 5] = [
+        ("autoscaling.karmada.io", &["cronfederatedhpas", "federatedhpas"]),
+        ("multicluster.x-k8s.io", &["serviceexports", "serviceimports"]),
+        ("networking.karmada.io", &["multiclusteringresses", "multiclusterservices"]),
+        ("policy.karmada.io", &["overridepolicies", "propagationpolicies", "federatedresourcequotas"]),
+        ("work.karmada.io", &["resourcebindings", "works"]),
+    ];
+    let role = |name: &str, into: &str, verbs: &[&str]| {
+        let rules: Vec<Value> = kinds
+            .iter()
+            .map(|(group, resources)| {
+                let all: Vec<String> =
+                    resources.iter().flat_map(|r| [(*r).to_owned(), format!("{r}/status")]).collect();
+                json!({"apiGroups": [group], "resources": all, "verbs": verbs})
+            })
+            .collect();
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules,
+               "metadata": {"name": name, "labels": {format!("rbac.authorization.k8s.io/aggregate-to-{into}"): "true"}}})
+    };
+    let write = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    [role("karmada-view", "view", &["get", "list", "watch"]), role("karmada-edit", "edit", &write)]
+}
+
+/// The Service and the APIServices of the aggregated groups.
+pub(crate) fn aggregation(endpoints: &Endpoints) -> Vec<Value> {
+    use base64::Engine;
+    let bundle = base64::engine::general_purpose::STANDARD.encode(&endpoints.ca);
+    let mut manifests = vec![json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE},
+        "spec": {"type": "ExternalName", "externalName": endpoints.host},
+    })];
+    manifests.extend(crate::aggregated::discovery::groups().map(|group| {
+        json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": format!("v1alpha1.{group}")},
+            "spec": {"group": group, "version": "v1alpha1", "groupPriorityMinimum": 2000, "versionPriority": 10,
+                     "caBundle": bundle,
+                     "service": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE, "port": endpoints.port}},
+        })
+    }));
+    manifests
+}
+
+/// Waits until the control plane serves the aggregated groups through us.
+pub(crate) async fn aggregation_available(client: &kube::Client) -> Result<(), InstallError> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    for group in crate::aggregated::discovery::groups() {
+        let path = format!("/apis/{group}/v1alpha1");
+        let wait = async {
+            let mut pause = Duration::from_millis(5);
+            loop {
+                let request = Request::get(&path).body(Vec::new())?;
+                match client.request::<Value>(request).await {
+                    Ok(_) => return Ok::<(), InstallError>(()),
+                    Err(error) => tracing::debug!(%error, group, "not served yet"),
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_millis(250));
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.map_err(|_| InstallError::Waited(PATIENCE, path.clone()))??;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_manifest_has_a_path() {
+        let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
+        let paths: Vec<String> =
+            foundations().iter().chain(&aggregation(&endpoints)).map(|m| path_of(m).unwrap()).collect();
+        assert!(paths.contains(&"/api/v1/namespaces/karmada-system/services/crowsnest".to_owned()), "{paths:?}");
+        assert!(
+            paths.contains(&"/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cluster.karmada.io".to_owned()),
+            "{paths:?}"
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! The parts that run against a control plane: fleet, cache, controllers, proxy. Started together, stopped in order, asked for their
+//! health in one place.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use crowsnest_controllers::act;
+use crowsnest_fleet::{Fleet, FleetOptions};
+use crowsnest_index::{Index, IndexOptions};
+use crowsnest_proxy::Proxy;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What runs. Empty until [`Roles::start`]; requests that need a part before that are answered 503.
+#[derive(Default)]
+pub(crate) struct Roles {
+    running: OnceLock<Running>,
+}
+
+pub(crate) struct Running {
+    pub(crate) fleet: Fleet,
+    pub(crate) index: Index,
+    pub(crate) proxy: Proxy,
+    controllers: parking_lot::Mutex<Option<act::Manager>>,
+    controllers_health: tokio::sync::watch::Receiver<Result<(), String>>,
+    registries: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+/// How to start.
+pub(crate) struct RolesConfig {
+    pub(crate) cache_dir: PathBuf,
+    pub(crate) controllers: act::Config,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RolesError {
+    #[error("reading the fleet's clusters")]
+    Fleet(#[from] crowsnest_fleet::Error),
+    #[error("opening the cache")]
+    Index(#[from] crowsnest_index::Error),
+}
+
+impl Roles {
+    /// Starts everything against `control_plane`, which already serves the aggregated groups.
+    pub(crate) async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
+        let fleet = Fleet::start(control_plane, FleetOptions::default()).await?;
+        let index = Index::open(fleet.clone(), IndexOptions::new(config.cache_dir)).await?;
+        let stop = CancellationToken::new();
+        let controllers = act::Manager::start(fleet.clone(), config.controllers, stop.clone());
+        let running = Running {
+            proxy: Proxy::new(index.clone()),
+            controllers_health: controllers.health(),
+            controllers: parking_lot::Mutex::new(Some(controllers)),
+            registries: tokio::spawn(act::registries::run(fleet.clone(), index.clone(), stop.clone())),
+            fleet,
+            index,
+            stop,
+        };
+        // Started twice would be a slip of the caller; the first stays.
+        let _ = self.running.set(running);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self) -> Option<&Running> {
+        self.running.get()
+    }
+
+    /// What is wrong, a line each; empty when every worker lives.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let Some(running) = self.get() else { return vec!["starting".to_owned()] };
+        let mut problems = Vec::new();
+        let mut note = |part: &str, health: Result<(), String>| {
+            if let Err(problem) = health {
+                problems.push(format!("{part}: {problem}"));
+            }
+        };
+        note("fleet", running.fleet.ready());
+        note("cache", running.index.ready());
+        note("controllers", running.controllers_health.borrow().clone());
+        if running.registries.is_finished() && !running.stop.is_cancelled() {
+            problems.push("registries: the loop has died".to_owned());
+        }
+        problems
+    }
+
+    /// Writers before readers before connections.
+    pub(crate) async fn stop(&self) {
+        let Some(running) = self.get() else { return };
+        running.stop.cancel();
+        let controllers = running.controllers.lock().take();
+        if let Some(controllers) = controllers {
+            controllers.stop().await;
+        }
+        running.proxy.stop().await;
+        running.index.stop().await;
+        running.fleet.stop().await;
+    }
+}

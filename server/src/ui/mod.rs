@@ -1,0 +1,96 @@
+//! The web UI's server: the embedded pages, the session, and the way from the browser to the control plane.
+//!
+//! The browser never talks to anything else. A session is the user's own bearer token in an HttpOnly cookie; requests under
+//! `/api` and `/apis` are handed to the control plane with that token, so each is made with the user's own rights.
+
+mod pages;
+mod session;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{any, get};
+use http::{HeaderValue, StatusCode, header};
+use kube::client::Body as KubeBody;
+
+use crate::aggregated::reply::{Body, Failure};
+pub(crate) use session::Upstream;
+
+/// A request header that no form or image of another site can carry: with it the cookie is safe from cross-site requests.
+const CLIENT_HEADER: &str = "x-crowsnest-client";
+
+/// All routes of the UI.
+pub(crate) fn router(upstream: Upstream) -> Router {
+    Router::new()
+        .route("/ui/session", get(session::current).post(session::sign_in).delete(session::sign_out))
+        .route("/api", any(forward))
+        .route("/api/{*path}", any(forward))
+        .route("/apis", any(forward))
+        .route("/apis/{*path}", any(forward))
+        .route("/healthz", get(|| async { "ok" }))
+        .fallback(get(pages::page))
+        .layer(middleware::from_fn(guard))
+        .layer(tower_http::catch_panic::CatchPanicLayer::new())
+        .with_state(upstream)
+}
+
+/// Refuses cross-site requests and sets the security headers of every answer.
+async fn guard(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let data = path.starts_with("/api") || path.starts_with("/ui/");
+    let cross_site = request.headers().get("sec-fetch-site").is_some_and(|v| v != "same-origin" && v != "none");
+    if data && (cross_site || !request.headers().contains_key(CLIENT_HEADER)) {
+        let text =
+            format!("this address serves the web UI; requests need the header {CLIENT_HEADER} and the same origin");
+        return Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).into_response();
+    }
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'",
+        ),
+    );
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
+/// Hands a request to the control plane as the session's user; the answer streams.
+async fn forward(State(upstream): State<Upstream>, request: Request) -> Response {
+    match forward_inner(&upstream, request).await {
+        Ok(response) => response,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+async fn forward_inner(upstream: &Upstream, request: Request) -> Result<Response, Failure> {
+    let token = session::token(request.headers()).ok_or_else(Failure::unauthorized)?;
+    let client = upstream.as_user(&token).await?;
+    let (mut parts, body) = request.into_parts();
+    for name in [
+        header::COOKIE,
+        header::HOST,
+        header::CONNECTION,
+        header::AUTHORIZATION,
+        header::ORIGIN,
+        header::ACCEPT_ENCODING,
+    ] {
+        parts.headers.remove(name);
+    }
+    // Impersonation stays the control plane's decision, but a page has no use for it.
+    let impersonation: Vec<_> =
+        parts.headers.keys().filter(|n| n.as_str().starts_with("impersonate-")).cloned().collect();
+    for name in impersonation {
+        parts.headers.remove(name);
+    }
+    let body = crate::aggregated::stored::collect(body).await?;
+    let forwarded = http::Request::from_parts(parts, KubeBody::from(body.to_vec()));
+    let answer = client.send(forwarded).await.map_err(Failure::upstream)?;
+    let (mut parts, body) = answer.into_parts();
+    parts.headers.remove(header::CONNECTION);
+    parts.headers.remove(header::TRANSFER_ENCODING);
+    Ok(http::Response::from_parts(parts, Body::new(body)))
+}

@@ -1,0 +1,158 @@
+//! The embedded control plane of `up`, and our own servers behind it.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use base64::Engine;
+use crowsnest_apiserver::registry::strategy::UserInfo;
+use crowsnest_apiserver::storage::Durability;
+use crowsnest_apiserver::{ApiServer, Config, Data};
+use crowsnest_controllers::admission::{Gates, webhook_configurations};
+use crowsnest_embedded::controlplane::{self, Controllers};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::datadir::DataDir;
+use crate::aggregated::identity::Delegated;
+use crate::aggregated::server::{Aggregated, router};
+use crate::install::{self, Endpoints};
+use crate::roles::Roles;
+use crate::serving::{self, FrontProxy, Tls};
+use crate::webhook::{self, Webhooks};
+
+/// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
+const ADMIN: &str = "system:admin";
+const MASTERS: &str = "system:masters";
+
+pub(super) struct ControlPlane {
+    server: ApiServer,
+    url: String,
+    token: String,
+    serving: JoinHandle<crowsnest_apiserver::error::Result<()>>,
+    stop: CancellationToken,
+}
+
+impl ControlPlane {
+    pub(super) async fn start(dir: &DataDir, listener: TcpListener) -> anyhow::Result<Self> {
+        let token = admin_token(dir)?;
+        let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Process };
+        let mut config = Config::new("crowsnest", data);
+        config.tokens.insert(
+            token.clone(),
+            UserInfo {
+                name: ADMIN.into(),
+                groups: vec![MASTERS.into(), "system:authenticated".into()],
+                ..UserInfo::default()
+            },
+        );
+        let address = listener.local_addr()?;
+        config.names.push(address.ip().to_string());
+        let server = ApiServer::start(config).await.context("starting the control plane")?;
+        controlplane::start(&server, Controllers::default());
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn({
+            let (server, stop) = (server.clone(), stop.clone());
+            async move { server.serve(listener, stop).await }
+        });
+        Ok(Self { server, url: format!("https://{address}"), token, serving, stop })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The administrator's bearer token.
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Acts as the administrator, without a socket.
+    pub(super) fn client(&self) -> kube::Client {
+        self.server.admin()
+    }
+
+    pub(super) fn kubeconfig(&self) -> anyhow::Result<String> {
+        Ok(self.server.kubeconfig(ADMIN, &[MASTERS.to_owned()], &self.url)?)
+    }
+
+    /// Serves the aggregated APIs and webhooks and installs them in the control plane.
+    pub(super) async fn install(
+        &self,
+        roles: &Arc<Roles>,
+        conformance: bool,
+        servers: &TaskTracker,
+        serving: &CancellationToken,
+    ) -> anyhow::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the aggregation layer")?;
+        let port = listener.local_addr()?.port();
+        let client = self.client();
+        // The aggregation layer asks for the Service's name, webhooks for the address.
+        let names = ["localhost", "127.0.0.1", install::SERVICE_HOST].map(str::to_owned);
+        let own = self.server.authority().server(&names)?;
+        let tls = Tls::new(&own.certificate, &own.key, Some(front_proxy(&client).await?))?;
+        let state = Aggregated {
+            control_plane: client.clone(),
+            delegated: Delegated::new(client.clone()),
+            roles: Arc::clone(roles),
+        };
+        let webhooks = Webhooks {
+            control_plane: client.clone(),
+            gates: Gates { federated_quota_enforcement: conformance, multiple_pod_templates_scheduling: conformance },
+            allow_no_execute_taint_policy: conformance,
+            clusters_modelled: true,
+        };
+        let routes = axum::Router::new().nest("/webhooks", webhook::router(webhooks)).fallback_service(router(state));
+        servers.spawn(serving::serve(listener, Some(tls), routes, serving.clone()));
+
+        let ca = self.server.authority().certificate().to_owned();
+        let bundle = base64::engine::general_purpose::STANDARD.encode(&ca);
+        let hooks = format!("https://127.0.0.1:{port}/webhooks");
+        let conversion = crowsnest_api::crd::Webhook { url: hooks.clone(), ca_bundle: bundle.clone() };
+        let mut manifests: Vec<Value> = install::foundations();
+        manifests.extend(crowsnest_api::crd::crds(Some(&conversion)));
+        manifests.extend(webhook_configurations(&bundle, &hooks));
+        manifests.extend(webhook::stored_configurations(&bundle, &hooks));
+        manifests.extend(install::aggregation(&Endpoints { host: "localhost".into(), port, ca }));
+        install::apply_all(&client, &manifests).await?;
+        install::aggregation_available(&client).await?;
+        Ok(())
+    }
+
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        self.server.stop().await.context("closing the control plane's storage")?;
+        self.serving.await.context("the control plane's listener died")??;
+        Ok(())
+    }
+}
+
+/// Made once, kept beside the data it opens.
+fn admin_token(dir: &DataDir) -> anyhow::Result<String> {
+    const FILE: &str = "admin-token.json";
+    if let Some(token) = dir.read_state::<String>(FILE) {
+        return Ok(token);
+    }
+    let token = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
+    dir.write_state(FILE, &token)?;
+    Ok(token)
+}
+
+/// Whom the control plane's aggregation layer will present itself as.
+async fn front_proxy(client: &kube::Client) -> anyhow::Result<FrontProxy> {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    const NAME: &str = "extension-apiserver-authentication";
+    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(client.clone(), "kube-system");
+    let found = kube::runtime::wait::await_condition(maps, NAME, |map: Option<&ConfigMap>| map.is_some());
+    let map = tokio::time::timeout(std::time::Duration::from_secs(30), found)
+        .await
+        .with_context(|| format!("waiting for kube-system/{NAME}"))??
+        .with_context(|| format!("kube-system/{NAME} is gone"))?;
+    let data = map.data.unwrap_or_default();
+    let ca =
+        data.get("requestheader-client-ca-file").with_context(|| format!("{NAME} names no front-proxy authority"))?;
+    let names = data.get("requestheader-allowed-names").map(|text| serde_json::from_str(text)).transpose()?;
+    Ok(FrontProxy::new(ca, names.unwrap_or_default())?)
+}

@@ -1,0 +1,196 @@
+//! The data directory of `crowsnest up`: layout, version, lock and reset.
+//!
+//! Written by `up` alone; the lock keeps a second `up` away. Everything but `control-plane/` and `members/` can be deleted
+//! and comes back.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The layout this build writes. A higher number on disk is refused, a lower one would be migrated.
+pub(crate) const LAYOUT: u32 = 1;
+
+/// Why a data directory can't be used. Each prints as one line that names the mend.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DataDirError {
+    #[error("data directory {path} can't be written; choose another with --data-dir")]
+    Unwritable { path: PathBuf, source: io::Error },
+    #[error("data directory {path} is in use by another crowsnest; stop it or choose another with --data-dir")]
+    Locked { path: PathBuf },
+    #[error(
+        "data directory {path} was written by a newer crowsnest (layout {found}, this one knows {LAYOUT}); upgrade crowsnest, or start over with --reset"
+    )]
+    Newer { path: PathBuf, found: u32 },
+    #[error("{path} is no crowsnest data directory (it holds other files); choose an empty one with --data-dir")]
+    Foreign { path: PathBuf },
+    #[error("{path} can't be read as a layout file; start over with --reset")]
+    Damaged { path: PathBuf, source: serde_json::Error },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Layout {
+    layout: u32,
+    crowsnest: String,
+}
+
+/// A locked, versioned data directory. The lock is held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    root: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Creates or opens, locks, checks the version; with `reset` empties it first (after taking the lock).
+    pub(crate) fn open(root: &Path, reset: bool) -> Result<Self, DataDirError> {
+        let unwritable = |source| DataDirError::Unwritable { path: root.to_owned(), source };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(unwritable)?;
+        let lock_path = root.join("LOCK");
+        let layout_path = root.join("layout.json");
+        if !lock_path.exists() && !layout_path.exists() {
+            let mut entries = fs::read_dir(root).map_err(unwritable)?;
+            if entries.next().is_some() {
+                return Err(DataDirError::Foreign { path: root.to_owned() });
+            }
+        }
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&lock_path)
+            .map_err(unwritable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DataDirError::Locked { path: root.to_owned() }),
+            Err(TryLockError::Error(source)) => return Err(unwritable(source)),
+        }
+        if reset {
+            empty_but_lock(root).map_err(unwritable)?;
+        }
+        match fs::read(&layout_path) {
+            Ok(bytes) => {
+                let layout: Layout = serde_json::from_slice(&bytes)
+                    .map_err(|source| DataDirError::Damaged { path: layout_path.clone(), source })?;
+                if layout.layout > LAYOUT {
+                    return Err(DataDirError::Newer { path: root.to_owned(), found: layout.layout });
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let layout = Layout { layout: LAYOUT, crowsnest: env!("CARGO_PKG_VERSION").into() };
+                let text = serde_json::to_vec_pretty(&layout).map_err(|e| unwritable(io::Error::other(e)))?;
+                write_private(&layout_path, &text).map_err(unwritable)?;
+            }
+            Err(source) => return Err(unwritable(source)),
+        }
+        Ok(Self { root: root.to_owned(), _lock: lock })
+    }
+
+    /// `<root>/<name>`, made if absent, readable by the owner alone.
+    pub(crate) fn dir(&self, name: &str) -> Result<PathBuf, DataDirError> {
+        let path = self.root.join(name);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .map_err(|source| DataDirError::Unwritable { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Reads a small state file, `None` when absent or unreadable as `T` (it is then made anew).
+    pub(crate) fn read_state<T: serde::de::DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let bytes = fs::read(self.root.join(name)).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Replaces a small state file, readable by the owner alone.
+    pub(crate) fn write_state<T: Serialize>(&self, name: &str, state: &T) -> Result<(), DataDirError> {
+        let path = self.root.join(name);
+        let unwritable = |source| DataDirError::Unwritable { path: path.clone(), source };
+        let text = serde_json::to_vec_pretty(state).map_err(|e| unwritable(io::Error::other(e)))?;
+        write_private(&path, &text).map_err(unwritable)
+    }
+}
+
+/// `$XDG_DATA_HOME/crowsnest`, else `~/.local/share/crowsnest`, else `./crowsnest-data`.
+pub(crate) fn default_path(xdg_data_home: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
+    match (xdg_data_home, home) {
+        (Some(data), _) if data.is_absolute() => data.join("crowsnest"),
+        (_, Some(home)) => home.join(".local/share/crowsnest"),
+        (_, None) => PathBuf::from("crowsnest-data"),
+    }
+}
+
+/// Writes a whole file at once (rename), mode 0600: it may hold keys.
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)
+}
+
+fn empty_but_lock(root: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if entry.file_name() == "LOCK" {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_open_is_refused_until_the_first_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("data");
+        let first = DataDir::open(&root, false).unwrap();
+        assert!(matches!(DataDir::open(&root, false), Err(DataDirError::Locked { .. })));
+        drop(first);
+        DataDir::open(&root, false).unwrap();
+    }
+
+    #[test]
+    fn a_newer_layout_is_refused_and_reset_starts_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().to_owned();
+        drop(DataDir::open(&root, false).unwrap());
+        fs::write(root.join("layout.json"), r#"{"layout":99,"crowsnest":"9.0.0"}"#).unwrap();
+        fs::create_dir(root.join("members")).unwrap();
+        assert!(matches!(DataDir::open(&root, false), Err(DataDirError::Newer { found: 99, .. })));
+        drop(DataDir::open(&root, true).unwrap());
+        assert!(!root.join("members").exists());
+    }
+
+    #[test]
+    fn a_directory_with_other_files_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("thesis.tex"), "x").unwrap();
+        assert!(matches!(DataDir::open(dir.path(), true), Err(DataDirError::Foreign { .. })));
+        assert!(dir.path().join("thesis.tex").exists());
+    }
+
+    #[test]
+    fn a_path_below_a_file_is_unwritable() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "x").unwrap();
+        let error = DataDir::open(&dir.path().join("file/data"), false).unwrap_err();
+        assert!(error.to_string().contains("can't be written"), "{error}");
+    }
+}

@@ -1,0 +1,138 @@
+//! The members of `up`: simulated ones that it runs, or real ones that it joins.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use crowsnest_api::names::ClusterName;
+use crowsnest_apiserver::Data;
+use crowsnest_apiserver::storage::Durability;
+use crowsnest_embedded::load::Load;
+use crowsnest_embedded::member::shape::NodeShape;
+use crowsnest_embedded::member::{Member, MemberConfig, Profile as MemberProfile};
+use crowsnest_fleet::join::{JoinOptions, join};
+use futures::future::try_join_all;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::datadir::DataDir;
+use super::kubeconfigs::Kubeconfigs;
+use super::progress::Progress;
+use crate::cli::up::{Profile, UpArgs};
+
+/// Members simulated when nothing is said.
+const DEFAULT_COUNT: &str = "3";
+/// Ports are kept, so that kubeconfigs stay good over restarts.
+const PORTS: &str = "ports.json";
+
+pub(super) struct Members {
+    simulated: Vec<Arc<Member>>,
+    real: Option<(PathBuf, Vec<String>)>,
+}
+
+impl Members {
+    pub(super) async fn start(args: &UpArgs, dir: &DataDir) -> anyhow::Result<Self> {
+        if let Some(file) = &args.kubeconfig {
+            return Ok(Self { simulated: Vec::new(), real: Some((file.clone(), args.contexts.clone())) });
+        }
+        let conformance = args.profile == Some(Profile::Conformance);
+        let names: Vec<ClusterName> = match (&args.members, conformance) {
+            _ if args.no_members => Vec::new(),
+            (Some(members), _) => members.0.clone(),
+            (None, true) => parse("m1,m2,m3")?,
+            (None, false) => parse(DEFAULT_COUNT)?,
+        };
+        let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
+        let pods = args.load.as_ref().map_or(0, |load| load.pods.div_ceil(names.len().max(1)));
+        let starting =
+            names.iter().map(|name| start_one(name, dir, ports.get(name.as_str()).copied(), conformance, pods));
+        let simulated = try_join_all(starting).await?;
+        for member in &simulated {
+            ports.insert(member.name().to_owned(), member.address().port());
+        }
+        dir.write_state(PORTS, &ports)?;
+        Ok(Self { simulated, real: None })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.simulated.len() + self.real.as_ref().map_or(0, |(_, contexts)| contexts.len())
+    }
+
+    /// Registers every member with the control plane and writes its kubeconfig; the names.
+    pub(super) async fn join(
+        &self,
+        control_plane: &kube::Client,
+        files: &mut Kubeconfigs,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut configs: Vec<(ClusterName, kube::Config)> = Vec::new();
+        for member in &self.simulated {
+            let own = files.add(member.name(), &member.kubeconfig()?)?;
+            let config = kube::Config::from_custom_kubeconfig(own, &KubeConfigOptions::default()).await?;
+            configs.push((member.name().parse()?, config));
+        }
+        if let Some((file, contexts)) = &self.real {
+            let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
+            for context in contexts {
+                let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+                let config = kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &options)
+                    .await
+                    .with_context(|| format!("context {context} of {}", file.display()))?;
+                let name: ClusterName = context.parse().with_context(|| {
+                    format!("context {context} can't be a cluster's name; rename it with kubectl config rename-context")
+                })?;
+                configs.push((name, config));
+            }
+        }
+        let joining = configs.iter().map(|(name, config)| async move {
+            let options = JoinOptions { refresh: true, ..JoinOptions::new(name.clone()) };
+            join(control_plane, config, &options).await.with_context(|| format!("joining {name}"))
+        });
+        try_join_all(joining).await?;
+        Ok(configs.into_iter().map(|(name, _)| name.to_string()).collect())
+    }
+
+    /// Fills the members with synthetic workloads, evenly.
+    pub(super) async fn load(&self, load: Load, progress: &Progress) -> anyhow::Result<()> {
+        let count = self.simulated.len().max(1);
+        let each = |index: usize| Load {
+            pods: load.pods / count + usize::from(index < load.pods % count),
+            churn: load.churn / count as f64,
+            seed: load.seed + index as u64,
+        };
+        let filling = self.simulated.iter().enumerate().map(|(index, member)| member.start_load(each(index)));
+        try_join_all(filling).await.context("filling the members")?;
+        progress.done(&format!("{} synthetic pods", load.pods));
+        Ok(())
+    }
+
+    pub(super) async fn stop(&self) -> anyhow::Result<()> {
+        try_join_all(self.simulated.iter().map(|member| member.stop())).await.context("stopping a member")?;
+        Ok(())
+    }
+}
+
+fn parse(text: &str) -> anyhow::Result<Vec<ClusterName>> {
+    text.parse::<crate::cli::up::Members>().map(|m| m.0).map_err(anyhow::Error::msg)
+}
+
+async fn start_one(
+    name: &ClusterName,
+    dir: &DataDir,
+    port: Option<u16>,
+    conformance: bool,
+    pods: usize,
+) -> anyhow::Result<Arc<Member>> {
+    let path = dir.dir(&format!("members/{name}"))?;
+    let config = |port: u16| MemberConfig {
+        data: Data::Directory { path: path.clone(), durability: Durability::Process },
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        profile: if conformance { MemberProfile::Conformance } else { MemberProfile::Default },
+        node_shapes: if pods > 0 { vec![NodeShape::for_load(pods)] } else { Vec::new() },
+        ..MemberConfig::new(name.as_str())
+    };
+    // The port of last time may be taken by now; any other will do, the kubeconfig is written anew.
+    let free = |port: &u16| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let port = port.filter(free).unwrap_or(0);
+    Member::start(config(port)).await.with_context(|| format!("starting member {name}"))
+}

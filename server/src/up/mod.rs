@@ -1,0 +1,197 @@
+//! `crowsnest up`: a whole fleet in one process. Starts the parts in the order in which they need each other, tells so, waits for a
+//! signal, stops them in the opposite order.
+
+mod controlplane;
+pub(crate) mod datadir;
+mod kubeconfigs;
+mod members;
+mod progress;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use crowsnest_controllers::act;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cli::apiserver::ApiserverArgs;
+use crate::cli::up::{Profile, UpArgs};
+use crate::roles::{Roles, RolesConfig};
+use crate::{serving, ui};
+use controlplane::ControlPlane;
+use datadir::DataDir;
+use kubeconfigs::Kubeconfigs;
+use progress::Progress;
+
+/// Where `up` keeps everything unless told otherwise.
+pub(crate) fn default_data_dir() -> PathBuf {
+    datadir::default_path(std::env::var_os("XDG_DATA_HOME").map(Into::into), std::env::home_dir())
+}
+
+/// Runs until told to stop.
+pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
+    if !args.ui_listen.ip().is_loopback() {
+        bail!("--ui-listen {} is no loopback address; the UI's plain HTTP must not leave this machine", args.ui_listen);
+    }
+    let mut stop = Stop::new()?;
+    let progress = Progress::new();
+    let dir = open(args.data_dir.as_deref(), args.reset)?;
+    let api = bind(args.listen, "--listen").await?;
+    let ui = bind(args.ui_listen, "--ui-listen").await?;
+    progress.done(&format!("data directory {}", dir.root().display()));
+
+    tokio::select! {
+        biased;
+        () = stop.wait() => Ok(ExitCode::from(130)),
+        started = Fleet::start(&args, &dir, api, ui, &progress) => {
+            let fleet = started?;
+            fleet.banner(&mut std::io::stdout().lock())?;
+            progress.done("ready");
+            stop.wait().await;
+            progress.begin("stopping");
+            // A second signal ends the drain.
+            tokio::select! {
+                stopped = fleet.stop() => stopped?,
+                () = stop.wait() => bail!("stopped before everything was drained"),
+            }
+            progress.done("stopped");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// `crowsnest apiserver`: the control plane's API alone.
+pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
+    let mut stop = Stop::new()?;
+    let dir = open(args.data_dir.as_deref(), args.reset)?;
+    let listener = bind(args.listen, "--listen").await?;
+    let control_plane = ControlPlane::start(&dir, listener).await?;
+    let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
+    files.add("cp", &control_plane.kubeconfig()?)?;
+    let path = files.finish()?;
+    writeln!(std::io::stdout(), "export KUBECONFIG={}", path.display())?;
+    stop.wait().await;
+    control_plane.stop().await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// SIGINT and SIGTERM.
+struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+fn open(path: Option<&Path>, reset: bool) -> anyhow::Result<DataDir> {
+    let path = path.map_or_else(default_data_dir, Path::to_owned);
+    Ok(DataDir::open(&path, reset)?)
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(listener),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            bail!("{address} is taken by another program; stop it or choose another address with {flag}")
+        }
+        Err(error) => Err(error).with_context(|| format!("listening on {address} ({flag})")),
+    }
+}
+
+/// Everything that runs.
+struct Fleet {
+    control_plane: ControlPlane,
+    members: members::Members,
+    roles: Arc<Roles>,
+    servers: TaskTracker,
+    serving: CancellationToken,
+    ui: SocketAddr,
+    token: String,
+    kubeconfig: PathBuf,
+    names: Vec<String>,
+}
+
+impl Fleet {
+    async fn start(
+        args: &UpArgs,
+        dir: &DataDir,
+        api: TcpListener,
+        ui_listener: TcpListener,
+        progress: &Progress,
+    ) -> anyhow::Result<Self> {
+        let conformance = args.profile == Some(Profile::Conformance);
+        let ui_address = ui_listener.local_addr()?;
+        let control_plane = ControlPlane::start(dir, api).await?;
+        progress.done(&format!("control plane {}", control_plane.url()));
+
+        let servers = TaskTracker::new();
+        let serving = CancellationToken::new();
+        let roles = Arc::new(Roles::default());
+        let members = members::Members::start(args, dir).await?;
+        progress.done(&format!("{} members", members.len()));
+
+        // Written first, so that a start that hangs can be looked into with kubectl.
+        let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
+        let own = files.add("cp", &control_plane.kubeconfig()?)?;
+        control_plane.install(&roles, conformance, &servers, &serving).await?;
+        progress.done("aggregated APIs, webhooks");
+
+        let upstream = kube::Config::from_custom_kubeconfig(own, &kube::config::KubeConfigOptions::default()).await?;
+        let joined = members.join(&control_plane.client(), &mut files).await?;
+        let kubeconfig = files.finish()?;
+        progress.done("members joined");
+
+        let controllers = if conformance { act::Config::conformance() } else { act::Config::default() };
+        roles.start(control_plane.client(), RolesConfig { cache_dir: dir.dir("cache")?, controllers }).await?;
+        progress.done("cache, controllers");
+
+        servers.spawn(serving::serve(ui_listener, None, ui::router(ui::Upstream::new(upstream)), serving.clone()));
+        if let Some(load) = args.load.clone() {
+            members.load(load, progress).await?;
+        }
+        let token = control_plane.token().to_owned();
+        Ok(Self { control_plane, members, roles, servers, serving, ui: ui_address, token, kubeconfig, names: joined })
+    }
+
+    /// Five commands to try; the last line is a search.
+    fn banner(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let first = self.names.first().map_or("member1", String::as_str);
+        let server = self.control_plane.url();
+        writeln!(out, "UI     http://{}/#token={}", self.ui, self.token)?;
+        writeln!(out, "\nexport KUBECONFIG={}\n", self.kubeconfig.display())?;
+        writeln!(out, "Try")?;
+        writeln!(out, "  kubectl get clusters")?;
+        writeln!(out, "  kubectl create deployment web --image=nginx:1.27   # then write it a PropagationPolicy")?;
+        writeln!(out, "  kubectl --context {first} get pods -A")?;
+        writeln!(out, "  kubectl --server {server}/apis/cluster.karmada.io/v1alpha1/clusters/{first}/proxy get nodes")?;
+        writeln!(out, "  crowsnest search 'kind:node status:Ready'")?;
+        out.flush()
+    }
+
+    /// Entrances first, then what works, then what is worked on.
+    async fn stop(self) -> anyhow::Result<()> {
+        self.roles.stop().await;
+        self.serving.cancel();
+        self.servers.close();
+        self.servers.wait().await;
+        self.members.stop().await?;
+        self.control_plane.stop().await
+    }
+}

@@ -1,0 +1,40 @@
+//! What `crowsnest up` tells while it starts: one line per step, on standard error.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Instant;
+
+/// Prints steps as they finish. Colour only on a terminal that wants it.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    colour: bool,
+    started: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        let plain = std::env::var_os("NO_COLOR").is_some() || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+        Self { colour: io::stderr().is_terminal() && !plain, started: Instant::now() }
+    }
+
+    /// Tells that something started that may take a while.
+    pub(crate) fn begin(&self, what: &str) {
+        self.line(&format!("  … {what}"));
+    }
+
+    /// Tells that a step is done, with the time since the start.
+    pub(crate) fn done(&self, what: &str) {
+        let ms = self.started.elapsed().as_millis();
+        let tick = if self.colour { "\x1b[32m✓\x1b[0m" } else { "✓" };
+        self.line(&format!("  {tick} {what} ({ms} ms)"));
+    }
+
+    /// Milliseconds since the start.
+    pub(crate) fn elapsed_ms(&self) -> u128 {
+        self.started.elapsed().as_millis()
+    }
+
+    fn line(&self, text: &str) {
+        // A closed standard error must not stop the fleet.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+}
