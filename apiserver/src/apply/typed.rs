@@ -21,7 +21,7 @@ fn granular_map(schema: Option<&Schema>) -> bool {
     match schema {
         None => true,
         // Untyped parts of built-in kinds (RawExtension, JSON) are one value; of custom resources they are not.
-        Some(schema) => !schema.atomic && !(schema.ty == Type::Any && schema.name.is_some()),
+        Some(schema) => !schema.atomic && (schema.ty != Type::Any || schema.name.is_none()),
     }
 }
 

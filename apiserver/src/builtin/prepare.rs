@@ -85,13 +85,12 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             let before = items(old, "status.storedVersions").to_vec();
             stored_versions(new, before);
         }
-        ("PersistentVolume", "status") => {
+        ("PersistentVolume", "status")
             if at(old, "status.phase") != at(new, "status.phase")
-                && at(old, "status.lastPhaseTransitionTime") == at(new, "status.lastPhaseTransitionTime")
-            {
-                let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-                put(&mut new["status"], "lastPhaseTransitionTime", now);
-            }
+                && at(old, "status.lastPhaseTransitionTime") == at(new, "status.lastPhaseTransitionTime") =>
+        {
+            let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            put(&mut new["status"], "lastPhaseTransitionTime", now);
         }
         ("Secret", _) if unset(new, "type") => copy(old, new, "type"),
         _ => {}

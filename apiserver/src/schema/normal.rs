@@ -43,9 +43,8 @@ fn structure(schema: &Schema, fields: &mut Map<String, Value>) {
             }
             continue;
         };
-        match normal_field(field, go, fields.remove(&**name)) {
-            Some(value) => drop(fields.insert(name.to_string(), value)),
-            None => {}
+        if let Some(value) = normal_field(field, go, fields.remove(&**name)) {
+            fields.insert(name.to_string(), value);
         }
     }
 }

@@ -13,13 +13,15 @@ use super::{Field, GoField, ListType, Node, Omit, PatchStrategy, Schema, SchemaR
 
 static PACKED: &[u8] = include_bytes!("../../schemas/kubernetes.json.gz");
 
+/// Group, version, kind.
+type KindKey = (Box<str>, Box<str>, Box<str>);
+
 /// All definitions, by index and by name.
 #[derive(Debug, Default)]
 pub struct SchemaSet {
     nodes: Vec<SchemaRef>,
     by_name: BTreeMap<Box<str>, u16>,
-    /// (group, version, kind) → definition.
-    by_kind: BTreeMap<(Box<str>, Box<str>, Box<str>), u16>,
+    by_kind: BTreeMap<KindKey, u16>,
 }
 
 impl SchemaSet {

@@ -79,11 +79,9 @@ pub(super) fn secret(e: &mut Errors, object: &Value) {
                 e.invalid(format!("data[{name}]"), &json!("<secret contents redacted>"), why);
             }
         }
-        "kubernetes.io/basic-auth" => {
-            if !data.contains_key("username") && !data.contains_key("password") {
-                e.required("data[username]", "");
-                e.required("data[password]", "");
-            }
+        "kubernetes.io/basic-auth" if !data.contains_key("username") && !data.contains_key("password") => {
+            e.required("data[username]", "");
+            e.required("data[password]", "");
         }
         "kubernetes.io/ssh-auth" => needs("ssh-privatekey"),
         "kubernetes.io/tls" => {

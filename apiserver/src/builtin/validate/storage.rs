@@ -60,10 +60,8 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
         object::copy(before, &mut wanted, "volumeAttributesClassName");
     }
     let (was, wants) = (request(before), request(&wanted));
-    if bound || was == wants {
-        if set(before, "resources") {
-            object::copy(before, &mut wanted, "resources");
-        }
+    if (bound || was == wants) && set(before, "resources") {
+        object::copy(before, &mut wanted, "resources");
     }
     if &wanted != before {
         e.forbidden("spec", CLAIM_UPDATE);
