@@ -182,8 +182,8 @@ fn check_pod(range: &Value, pod: &Value) -> Vec<String> {
                     }
                     for container in containers("initContainers") {
                         for (name, amount) in of(container, kind) {
-                            let slot = sum.entry(name).or_insert_with(|| amount.clone());
-                            *slot = slot.clone().max(amount);
+                            let slot = sum.entry(name).or_insert_with(|| amount);
+                            *slot = (*slot).max(amount);
                         }
                     }
                     sum
@@ -210,9 +210,9 @@ fn check_claim(range: &Value, claim: &Value) -> Vec<String> {
 pub(super) fn add(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         match sum.get_mut(name) {
-            Some(total) => *total += amount.clone(),
+            Some(total) => *total += *amount,
             None => {
-                sum.insert(name.clone(), amount.clone());
+                sum.insert(name.clone(), *amount);
             }
         }
     }

@@ -67,7 +67,7 @@ impl Admission for ResourceQuota {
                 return Err(forbid(why));
             }
             let charge: Amounts =
-                wanted.iter().filter(|(n, _)| hard.contains_key(*n)).map(|(n, q)| (n.clone(), q.clone())).collect();
+                wanted.iter().filter(|(n, _)| hard.contains_key(*n)).map(|(n, q)| (n.clone(), *q)).collect();
             if !charge.is_empty() {
                 self.charge(&registry, a, quota, charge).await?;
             }
@@ -114,7 +114,7 @@ fn exceeded(quota: &Value, charge: &Amounts) -> Option<String> {
     let over: Vec<&String> = charge
         .iter()
         .filter(|(name, amount)| {
-            let total = used.get(*name).cloned().unwrap_or_else(zero) + (*amount).clone();
+            let total = used.get(*name).cloned().unwrap_or_else(zero) + *(*amount);
             hard.get(*name).is_some_and(|limit| total > *limit)
         })
         .map(|(name, _)| name)
@@ -241,13 +241,13 @@ fn pod_usage(pod: &Value) -> Amounts {
         }
         for container in containers("initContainers") {
             for (name, amount) in amounts(container.pointer(&format!("/resources/{kind}"))) {
-                let slot = sum.entry(name).or_insert_with(|| amount.clone());
-                *slot = slot.clone().max(amount);
+                let slot = sum.entry(name).or_insert_with(|| amount);
+                *slot = (*slot).max(amount);
             }
         }
         for (name, amount) in sum {
             if kind == "requests" && matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
-                used.insert(name.clone(), amount.clone());
+                used.insert(name.clone(), amount);
             }
             used.insert(format!("{kind}.{name}"), amount);
         }
@@ -269,12 +269,12 @@ fn service_usage(service: &Value, used: &mut Amounts) {
 fn claim_usage(claim: &Value, used: &mut Amounts) {
     let one = Quantity::new(1, Format::DecimalSI);
     let class = claim.pointer("/spec/storageClassName").and_then(Value::as_str).unwrap_or("");
-    used.insert("persistentvolumeclaims".into(), one.clone());
+    used.insert("persistentvolumeclaims".into(), one);
     let storage = amounts(claim.pointer("/spec/resources/requests")).remove("storage");
     if !class.is_empty() {
         used.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one);
         if let Some(storage) = &storage {
-            used.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), storage.clone());
+            used.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), *storage);
         }
     }
     used.extend(storage.map(|amount| ("requests.storage".to_owned(), amount)));

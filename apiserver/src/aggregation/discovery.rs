@@ -44,11 +44,12 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
 
 /// One `APIGroupDiscovery` per group: groups by priority, then name; versions by priority, then by the order of version names.
 pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a Remote, Value)>) -> Vec<Value> {
-    let mut by_group: BTreeMap<&str, Vec<(&Remote, Value)>> = BTreeMap::new();
+    type Versions<'a> = Vec<(&'a Remote, Value)>;
+    let mut by_group: BTreeMap<&str, Versions<'a>> = BTreeMap::new();
     for (remote, entry) in services {
         by_group.entry(&remote.group).or_default().push((remote, entry));
     }
-    let mut groups: Vec<(i64, &str, Vec<(&Remote, Value)>)> = by_group
+    let mut groups: Vec<(i64, &str, Versions<'a>)> = by_group
         .into_iter()
         .map(|(group, versions)| (versions.iter().map(|(r, _)| r.group_priority).max().unwrap_or(0), group, versions))
         .collect();

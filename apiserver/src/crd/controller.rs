@@ -119,11 +119,10 @@ impl Controller {
     async fn reconcile_group_of(&mut self, names: BTreeSet<String>) {
         let all = self.definitions();
         let groups: BTreeSet<&str> =
-            all.iter().map(|d| Definition(d)).filter(|d| names.contains(d.name())).map(Definition::group).collect();
+            all.iter().map(Definition).filter(|d| names.contains(d.name())).map(Definition::group).collect();
         let freed: BTreeSet<String> =
             names.iter().filter_map(|n| self.installed.get(n).map(|(group, _, _)| group.clone())).collect();
-        let touched =
-            all.iter().map(|d| Definition(d)).filter(|d| groups.contains(d.group()) || freed.contains(d.group()));
+        let touched = all.iter().map(Definition).filter(|d| groups.contains(d.group()) || freed.contains(d.group()));
         let mut order: Vec<String> = names.iter().cloned().collect();
         order.extend(touched.map(|d| d.name().to_owned()).filter(|n| !names.contains(n)));
         for name in order {
@@ -132,11 +131,11 @@ impl Controller {
     }
 
     async fn reconcile(&mut self, name: &str) {
-        if let Err(error) = self.try_reconcile(name).await {
-            if !error.is(Reason::NotFound) {
-                tracing::warn!(%error, definition = name, "definition not reconciled, will retry");
-                self.waiting.insert(name.to_owned());
-            }
+        if let Err(error) = self.try_reconcile(name).await
+            && !error.is(Reason::NotFound)
+        {
+            tracing::warn!(%error, definition = name, "definition not reconciled, will retry");
+            self.waiting.insert(name.to_owned());
         }
     }
 
