@@ -107,8 +107,11 @@ impl ApiServer {
             ),
             Data::Directory { path, durability } => {
                 let journal = SqliteJournal::open(path, *durability).await?;
-                let pki = path.join("pki");
-                (Box::new(journal), Authority::open(&pki, &config.name)?, TokenSigner::open(&pki, config.signing)?)
+                let (pki, name, signing) = (path.join("pki"), config.name.clone(), config.signing);
+                // Making keys takes a while the first time.
+                let keys = move || Ok::<_, Error>((Authority::open(&pki, &name)?, TokenSigner::open(&pki, signing)?));
+                let (authority, signer) = tokio::task::spawn_blocking(keys).await??;
+                (Box::new(journal), authority, signer)
             }
         };
         let store = Store::open(journal, config.history).await?;

@@ -111,10 +111,12 @@ pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Reques
 /// The user that `Impersonate-*` headers ask for, as given.
 fn impersonated(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let mut wanted = UserInfo::default();
-    wanted.name = headers.get(IMPERSONATE_USER).map(text).unwrap_or_default();
-    wanted.uid = headers.get(IMPERSONATE_UID).map(text).unwrap_or_default();
-    wanted.groups = headers.get_all(IMPERSONATE_GROUP).iter().map(text).collect();
+    let mut wanted = UserInfo {
+        name: headers.get(IMPERSONATE_USER).map(text).unwrap_or_default(),
+        uid: headers.get(IMPERSONATE_UID).map(text).unwrap_or_default(),
+        groups: headers.get_all(IMPERSONATE_GROUP).iter().map(text).collect(),
+        ..UserInfo::default()
+    };
     for (name, value) in headers {
         if let Some(key) = name.as_str().strip_prefix(IMPERSONATE_EXTRA) {
             let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();

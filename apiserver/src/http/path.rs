@@ -57,12 +57,12 @@ impl RequestInfo {
         if parts.len() > 1 && ["watch", "proxy"].contains(&parts[0]) {
             info.verb = parts.remove(0).to_owned();
         }
-        if parts[0] == "namespaces" {
-            if let Some(namespace) = parts.get(1) {
-                info.namespace = (*namespace).to_owned();
-                if parts.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&parts[2]) {
-                    parts.drain(..2);
-                }
+        if parts[0] == "namespaces"
+            && let Some(namespace) = parts.get(1)
+        {
+            info.namespace = (*namespace).to_owned();
+            if parts.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&parts[2]) {
+                parts.drain(..2);
             }
         }
         info.resource = parts[0].to_owned();

@@ -32,9 +32,12 @@ pub enum Change {
     Edit(Edit),
 }
 
+/// Changes an object in place, or says why it cannot.
+pub type EditFn = dyn Fn(&mut Value) -> ApiResult<()> + Send + Sync;
+
 /// A pure edit of the live object.
 #[derive(Clone)]
-pub struct Edit(pub Arc<dyn Fn(&mut Value) -> ApiResult<()> + Send + Sync>);
+pub struct Edit(pub Arc<EditFn>);
 
 impl std::fmt::Debug for Edit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

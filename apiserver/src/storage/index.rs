@@ -40,6 +40,9 @@ pub enum ChangeKind {
     Deleted,
 }
 
+/// (representation, the encoding while somebody holds it).
+type SharedEncoding = (Arc<str>, Weak<Vec<u8>>);
+
 /// One committed write. For `Deleted` the body is the last state and the revision that of the delete.
 #[derive(Debug)]
 pub struct Change {
@@ -51,7 +54,7 @@ pub struct Change {
     pub previous: Option<(Revision, Body)>,
     at: Instant,
     /// The encoding watchers share while any of them is sending it, per representation (requested API version).
-    shared: Mutex<Vec<(Arc<str>, Weak<Vec<u8>>)>>,
+    shared: Mutex<Vec<SharedEncoding>>,
 }
 
 impl Change {
