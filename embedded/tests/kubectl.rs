@@ -115,6 +115,37 @@ impl Kubectl {
         child.kill().await.unwrap();
     }
 
+    /// A terminal session, in the pseudo-terminal that script(1) makes.
+    async fn talks(&self) {
+        let line = format!("{} --kubeconfig {} exec -it web -- sh", self.binary.display(), self.kubeconfig.display());
+        let mut command = Command::new("script");
+        command
+            .args(["-qec", &line, "/dev/null"])
+            .env("HOME", &self.folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let Ok(mut child) = command.kill_on_drop(true).spawn() else { return };
+        let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut seen = String::new();
+        for (typed, expected) in [
+            ("", "web:/ # "),
+            ("cd /tmp; echo $((40+2))\r", "42\r\nweb:/tmp # "),
+            ("sleep 1000\r", "sleep 1000\r\n"),
+            ("\x03", "web:/tmp # "),
+        ] {
+            keys.write_all(typed.as_bytes()).await.unwrap();
+            seen.clear();
+            while !seen.ends_with(expected) {
+                let mut buffer = [0; 1024];
+                let read = screen.read(&mut buffer).await.unwrap();
+                assert!(read > 0, "{:?}: ended after {seen:?}", self.binary);
+                seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+            }
+        }
+        keys.write_all(b"exit 5\r").await.unwrap();
+        assert_eq!(child.wait().await.unwrap().code(), Some(5), "{:?}", self.binary);
+    }
+
     async fn copies_both_ways(&self) {
         let bytes: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
         std::fs::write(self.folder.join("sent"), &bytes).unwrap();
@@ -146,6 +177,7 @@ async fn every_kubectl_streams() {
         kubectl.expect(&["logs", "web", "--previous"], b"", 1, missing).await;
         kubectl.copies_both_ways().await;
         kubectl.forwards_ports().await;
+        kubectl.talks().await;
         for path in ["pods/web/proxy/x", "pods/web:80/proxy/x"] {
             let path = format!("/api/v1/namespaces/default/{path}");
             kubectl.expect(&["get", "--raw", &path], b"", 0, "request: GET /x").await;
