@@ -48,8 +48,9 @@ pub struct Scheduling {
     clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
     promises: Mutex<HashMap<(BindingKey, String), Promise>>,
     reports: Mutex<HashMap<BindingKey, Arc<Report>>>,
-    /// One decision at a time per namespace's affinity groups would be enough; decisions are short, so one at a time.
-    deciding: tokio::sync::Mutex<()>,
+    /// Bindings with affinity groups must see each other's results, so they are decided and written one at a time.
+    /// All others are independent; what they promise is noted at once.
+    grouped: tokio::sync::Mutex<()>,
 }
 
 impl Scheduling {
@@ -61,7 +62,7 @@ impl Scheduling {
             clusters: RwLock::default(),
             promises: Mutex::default(),
             reports: Mutex::default(),
-            deciding: tokio::sync::Mutex::new(()),
+            grouped: tokio::sync::Mutex::new(()),
         })
     }
 
@@ -182,7 +183,10 @@ impl Scheduling {
         if object::is_terminating(&binding) || !self.is_ours(&binding, &typed.spec) || typed.spec.placement.is_none() {
             return Ok(Outcome::Done);
         }
-        let _one_decides = self.deciding.lock().await;
+        let _one_at_a_time = match typed.spec.workload_affinity_groups {
+            Some(_) => Some(self.grouped.lock().await),
+            None => None,
+        };
         let (plan, report) = self.decide(&key, &view(&binding, &typed));
         let trigger = report.trigger;
         if trigger.is_some() {
