@@ -3,21 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::body::Body as AxumBody;
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_embedded::kubelet::Kubelet;
 use crowsnest_embedded::kubelet::connect::{self, RegistryRuntime};
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
-use crowsnest_proxy::{Body, Caller, Proxy};
+use crowsnest_proxy::{Body, BoxError, Caller, Proxy};
+use futures::{SinkExt, StreamExt};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_util::sync::CancellationToken;
 
 struct World {
@@ -358,5 +363,49 @@ async fn a_watch_goes_on_from_a_list_and_writes_find_their_cluster() {
         let seen = event(body).await;
         assert_eq!((&seen["type"], &seen["object"]["metadata"]["name"]), (&json!("DELETED"), &json!("only-m1")));
     }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exec_passes_through_to_the_member() {
+    let world = world().await;
+    let client = world.members["m1"].admin();
+    let spec = json!({"nodeName": "n", "containers": [{"name": "web", "image": "x"}]});
+    create(&client, "v1", "Pod", Some("default"), json!({"metadata": {"name": "web"}, "spec": spec})).await;
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client, "default");
+    let running = json!({"status": {"phase": "Running", "containerStatuses": [{
+        "name": "web", "image": "x", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+    }]}});
+    pods.patch_status("web", &Default::default(), &kube::api::Patch::Merge(&running)).await.unwrap();
+
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let proxy = world.proxy.clone();
+    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let proxy = proxy.clone();
+        Box::pin(async move {
+            let request = request.map(|body| body.map_err(|error| -> BoxError { error.into() }).boxed_unsync());
+            let path = request.uri().path().to_owned();
+            let response = proxy.cluster("m1", &admin(), &path, request).await;
+            Ok::<_, std::convert::Infallible>(response.map(AxumBody::new))
+        }) as futures::future::BoxFuture<'static, _>
+    });
+    tokio::spawn(
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(theirs), service).with_upgrades(),
+    );
+    let path = "ws://x/api/v1/namespaces/default/pods/web/exec?command=cat&stdin=true&stdout=true";
+    let mut handshake = path.into_client_request().unwrap();
+    handshake.headers_mut().insert("sec-websocket-protocol", "v5.channel.k8s.io".parse().unwrap());
+    let (mut socket, answer) = tokio_tungstenite::client_async(handshake, ours).await.unwrap();
+    assert_eq!(answer.headers()["sec-websocket-protocol"], "v5.channel.k8s.io");
+    socket.send(Message::binary(b"\0through".to_vec())).await.unwrap();
+    socket.send(Message::binary(b"\xff\0".to_vec())).await.unwrap();
+    let mut texts: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+    while let Some(Ok(message)) = socket.next().await {
+        if let Message::Binary(bytes) = message {
+            texts.entry(bytes[0]).or_default().extend_from_slice(&bytes[1..]);
+        }
+    }
+    assert_eq!(texts[&1], b"through");
+    assert!(String::from_utf8_lossy(&texts[&3]).contains("Success"));
     world.stop().await;
 }
