@@ -133,10 +133,29 @@ impl Scheduling {
             (None, Some(_)) => !change.initial,
             _ => false,
         };
+        if let [Some(old), Some(new)] = [&change.old, &change.new]
+            .map(|version| version.as_ref().and_then(|version| decode(version).ok()).map(ClusterFacts::new))
+            && new.gained_any(&old)
+        {
+            self.ask_gained(&old, &new);
+        }
         if relevant {
             let versions: Vec<Cluster> =
                 [&change.old, &change.new].into_iter().flatten().filter_map(|version| decode(version).ok()).collect();
             self.ask_affected(&versions);
+        }
+    }
+
+    /// A cluster that now serves a kind may take bindings of that kind it was refused before.
+    fn ask_gained(&self, old: &ClusterFacts, new: &ClusterFacts) {
+        let kinds = &self.context.kinds;
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            for binding in self.context.list(resource, None) {
+                let reference = object::at(&binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+                if new.gained(old, object::api_version(reference), object::kind(reference)) {
+                    self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+                }
+            }
         }
     }
 

@@ -60,6 +60,16 @@ impl ClusterFacts {
         self.cluster.metadata.deletion_timestamp.is_some()
     }
 
+    /// Whether the cluster serves a kind it was not known to serve before.
+    pub fn gained(&self, before: &ClusterFacts, api_version: &str, kind: &str) -> bool {
+        self.serves(api_version, kind) && !before.serves(api_version, kind)
+    }
+
+    /// Whether the cluster is known to serve anything it was not known to serve before.
+    pub fn gained_any(&self, before: &ClusterFacts) -> bool {
+        !self.kinds.is_subset(&before.kinds)
+    }
+
     /// Whether the cluster is known to serve a kind.
     pub fn serves(&self, api_version: &str, kind: &str) -> bool {
         self.kinds.contains(&(api_version.to_owned(), kind.to_owned()))
