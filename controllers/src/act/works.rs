@@ -151,8 +151,12 @@ impl Works {
         if !suspended {
             if is_ready(&member) {
                 let outcome = self.apply_all(&cluster, &key, &typed).await;
+                let unserved = outcome.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
                 let (condition, error) = applied(&typed, outcome);
-                conditions::set(&mut status.conditions, condition);
+                // A member that doesn't serve the kind has not been asked, so nothing is said about applying.
+                if !unserved {
+                    conditions::set(&mut status.conditions, condition);
+                }
                 result = error.map_or(Ok(()), Err);
             } else {
                 result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));
