@@ -172,14 +172,10 @@ impl Clusters {
         let Ok(member) = ClusterName::parse(&name) else { return Ok(Outcome::Done) };
         let status = self.collect(&member, &typed).await;
         if status != typed.status {
-            let patch = json!({"status": {
-                "kubernetesVersion": status.kubernetes_version,
-                "apiEnablements": status.api_enablements,
-                "conditions": status.conditions,
-                "nodeSummary": status.node_summary,
-                "resourceSummary": status.resource_summary,
-            }});
-            match context.merge_status(&context.kinds.cluster, &cluster, patch).await {
+            // Replaced, not merged: a resource nobody uses any more has to leave the summary.
+            let mut updated = cluster.as_ref().clone();
+            object::set(&mut updated, &["status"], json!(status));
+            match context.replace_status(&context.kinds.cluster, &updated).await {
                 Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
                 result => result?,
             };
