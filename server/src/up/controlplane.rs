@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use base64::Engine;
+use crowsnest_apiserver::authn::token::Algorithm;
 use crowsnest_apiserver::registry::strategy::UserInfo;
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
@@ -40,6 +41,8 @@ impl ControlPlane {
         let token = admin_token(dir)?;
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Process };
         let mut config = Config::new("crowsnest", data);
+        // As kube-apiserver signs by default; clients that check the algorithm expect it.
+        config.signing = Algorithm::Rs256;
         config.tokens.insert(
             token.clone(),
             UserInfo {
