@@ -2,6 +2,8 @@
 //!
 //! The test runs itself again as the process to be killed; that one writes config maps and tells each acknowledged one.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! What users see of the control plane's controllers: namespaces empty, garbage goes, tokens and certificates appear.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use crowsnest_apiserver::registry::strategy::UserInfo;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_embedded::controlplane::{self, Controllers};

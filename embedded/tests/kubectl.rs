@@ -3,6 +3,8 @@
 //! The binaries come from `tests/fetch-kubectl` (a folder of `kubectl-<version>`, named by `CROWSNEST_KUBECTL` or found in
 //! the user's cache); without them there is nothing to run.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;

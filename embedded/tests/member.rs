@@ -1,5 +1,7 @@
 //! Whole members in memory: what a user of the cluster sees.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;

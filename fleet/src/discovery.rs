@@ -47,7 +47,7 @@ impl ApiResources {
             let same = |other: &&ApiResource| {
                 other.gvr.group == resource.gvr.group && other.gvr.resource == resource.gvr.resource
             };
-            match chosen.iter().position(|other| same(other)) {
+            match chosen.iter().position(same) {
                 None => chosen.push(resource),
                 Some(at) if resource.preferred && !chosen[at].preferred => chosen[at] = resource,
                 Some(_) => {}

@@ -1,5 +1,7 @@
 //! The cache against real API servers: a control plane and two members, in this process.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_apiserver::registry::strategy::UserInfo;
 use crowsnest_apiserver::server::{ApiServer, Config, Data};

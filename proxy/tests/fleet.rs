@@ -1,5 +1,7 @@
 //! The proxy in front of real API servers: a control plane with two members, all in this process, over TLS.
 
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

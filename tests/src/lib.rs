@@ -39,13 +39,13 @@ pub fn binary() -> Result<PathBuf> {
 /// A kubectl of one generation (`1.20`, `1.32`, `1.36`), or any when `generation` is empty. `None` where there is none and
 /// this is not CI.
 pub fn kubectl(generation: &str) -> Result<Option<PathBuf>> {
-    let cached = env::var_os("CROWSNEST_KUBECTL_DIR")
+    let cached = env::var_os("CROWSNEST_KUBECTL")
         .map(PathBuf::from)
         .or_else(|| env::home_dir().map(|h| h.join(".cache/crowsnest/kubectl")));
     let wanted: &[&str] = if generation.is_empty() { &["1.32", "1.36", "1.20"] } else { &[generation] };
     let found = cached
         .into_iter()
-        .flat_map(|dir| wanted.iter().map(move |g| dir.join(g).join("kubectl")))
+        .flat_map(|dir| wanted.iter().map(move |g| dir.join(format!("kubectl-{g}"))))
         .find(|p| p.is_file());
     let found = found.or_else(|| (generation.is_empty()).then(|| on_path("kubectl")).flatten());
     missing(found, &format!("kubectl {generation}"), "tests/fetch-kubectl")
@@ -66,7 +66,11 @@ fn missing(found: Option<PathBuf>, what: &str, mend: &str) -> Result<Option<Path
         if in_ci() {
             bail!("{what} is missing: {mend}");
         }
-        eprintln!("skipped: {what} is missing here ({mend} brings it); CI runs this test");
+        // Standard error is where a test says that it did not look.
+        io::Write::write_fmt(
+            &mut io::stderr(),
+            format_args!("skipped: {what} is missing here ({mend} brings it); CI runs this test\n"),
+        )?;
     }
     Ok(found)
 }

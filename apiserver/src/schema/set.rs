@@ -86,20 +86,20 @@ impl SchemaSet {
 
     fn convert(&self, raw: &RawNode) -> Schema {
         let go: BTreeMap<&str, GoField> = raw.go.iter().zip(0..).map(|(field, order)| field.parse(order)).collect();
-        let field = |(name, node): (&Box<str>, &RawNode)| {
+        let field = |name: &str, node: &RawNode| {
             let field = Field {
                 node: self.child(node),
                 default: node.default.clone(),
                 patch_strategy: patch_strategy(node.patch_strategy.as_deref()),
                 patch_merge_key: node.patch_merge_key.clone(),
-                go: go.get(&**name).cloned(),
+                go: go.get(name).cloned(),
             };
-            (name.clone(), field)
+            (Box::from(name), field)
         };
         Schema {
             ty: raw.ty(),
             format: raw.format.clone(),
-            properties: raw.properties.iter().map(field).collect(),
+            properties: raw.properties.iter().map(|(name, node)| field(name, node)).collect(),
             required: raw.required.clone(),
             additional: raw.additional.as_ref().map(|node| self.child(node)),
             items: raw.items.as_ref().map(|node| self.child(node)),

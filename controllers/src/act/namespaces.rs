@@ -40,9 +40,9 @@ impl Namespaces {
             if changed != TemplateChange::None {
                 self.namespaces.add(object::name(change.object()).to_owned());
             }
-        } else if *gvr == kinds.cluster_override_policy.gvr && !change.initial {
-            self.full_pass();
-        } else if *gvr == kinds.cluster.gvr && change.old.is_none() && !change.initial {
+        } else if !change.initial
+            && (*gvr == kinds.cluster_override_policy.gvr || (*gvr == kinds.cluster.gvr && change.old.is_none()))
+        {
             self.full_pass();
         } else if *gvr == kinds.work.gvr && change.new.is_none() {
             let owners = object::at(change.object(), &["metadata", "ownerReferences"]).and_then(Value::as_array);

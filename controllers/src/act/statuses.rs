@@ -32,10 +32,10 @@ impl Statuses {
         if *gvr == kinds.work.gvr {
             let [old, new] = [&change.old, &change.new].map(|work| work.as_ref().and_then(|work| work.get("status")));
             let terminating = |work: &Option<Arc<Value>>| work.as_deref().is_some_and(object::is_terminating);
-            if old != new || terminating(&change.old) != terminating(&change.new) {
-                if let Some(key) = binding_of_work(change.object()) {
-                    self.bindings.add(key);
-                }
+            if (old != new || terminating(&change.old) != terminating(&change.new))
+                && let Some(key) = binding_of_work(change.object())
+            {
+                self.bindings.add(key);
             }
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
             let Some(new) = &change.new else { return };

@@ -76,7 +76,7 @@ pub fn taints(cluster: &Cluster) -> Vec<Taint> {
     let kept = |taint: &&Taint| !ours(taint) || wanted == Some(taint.key.as_str());
     let mut taints: Vec<Taint> = cluster.spec.taints.iter().filter(kept).cloned().collect();
     if let Some(key) = wanted
-        && !taints.iter().any(|taint| ours(taint))
+        && !taints.iter().any(ours)
     {
         taints.push(Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() });
     }

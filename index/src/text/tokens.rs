@@ -16,7 +16,7 @@ const MAX_CHUNK: usize = 128;
 const MAX_TAILS: usize = 10;
 
 pub(crate) fn register(manager: &TokenizerManager) {
-    manager.register(TEXT, TextAnalyzer::builder(ChunkTokenizer::default()).build());
+    manager.register(TEXT, TextAnalyzer::builder(ChunkTokenizer).build());
     manager.register(WHOLE, TextAnalyzer::builder(RawTokenizer::default()).filter(LowerCaser).build());
 }
 

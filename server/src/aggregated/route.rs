@@ -43,7 +43,6 @@ pub(crate) enum Route<'a> {
 
 const CLUSTERS: &str = "cluster.karmada.io";
 const SEARCH: &str = "search.karmada.io";
-pub(crate) const QUERIES: &str = "search.crowsnest.io";
 
 impl<'a> Route<'a> {
     pub(crate) fn parse(path: &'a str) -> Self {

@@ -28,11 +28,6 @@ impl Progress {
         self.line(&format!("  {tick} {what} ({ms} ms)"));
     }
 
-    /// Milliseconds since the start.
-    pub(crate) fn elapsed_ms(&self) -> u128 {
-        self.started.elapsed().as_millis()
-    }
-
     fn line(&self, text: &str) {
         // A closed standard error must not stop the fleet.
         let _ = writeln!(io::stderr(), "{text}");

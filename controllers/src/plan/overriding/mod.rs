@@ -89,8 +89,7 @@ pub fn apply(
     cluster_wide: &[OverridePolicy<'_>],
     namespaced: &[OverridePolicy<'_>],
 ) -> Result<Report, Failed> {
-    let mut report = Report::default();
-    report.cluster = apply_scope(manifest, cluster, cluster_wide, true)?;
+    let mut report = Report { cluster: apply_scope(manifest, cluster, cluster_wide, true)?, ..Report::default() };
     if !object::namespace(manifest).is_empty() {
         report.namespaced = apply_scope(manifest, cluster, namespaced, false)?;
     }

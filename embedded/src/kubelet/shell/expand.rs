@@ -130,7 +130,7 @@ impl Shell {
                 if operator == Otherwise::Prefix {
                     cuts.find(|at| matches(&pattern, &value[..*at])).map_or(value.clone(), |at| value[at..].to_owned())
                 } else {
-                    let cut = cuts.filter(|at| matches(&pattern, &value[*at..])).last();
+                    let cut = cuts.rfind(|at| matches(&pattern, &value[*at..]));
                     cut.map_or(value.clone(), |at| value[..at].to_owned())
                 }
             }

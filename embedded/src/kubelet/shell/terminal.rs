@@ -185,13 +185,11 @@ impl Keyboard {
                         self.interrupt.notify_waiters();
                     }
                     0x04 if line.is_empty() => lines = None,
-                    0x08 | 0x7f => {
-                        if line.pop().is_some() {
-                            while line.last().is_some_and(|b| b & 0xc0 == 0x80) {
-                                line.pop();
-                            }
-                            erase(&mut echo, 1);
+                    0x08 | 0x7f if line.pop().is_some() => {
+                        while line.last().is_some_and(|b| b & 0xc0 == 0x80) {
+                            line.pop();
                         }
+                        erase(&mut echo, 1);
                     }
                     0x15 => {
                         erase(&mut echo, line.len());

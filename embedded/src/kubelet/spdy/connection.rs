@@ -247,7 +247,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Driver<T> {
     }
 
     async fn syn_stream(&mut self, stream: u32, headers: Headers, fin: bool) -> Result<(), SpdyError> {
-        if stream % 2 == 0 || stream <= self.last_stream {
+        if stream.is_multiple_of(2) || stream <= self.last_stream {
             return Err(SpdyError::Protocol("stream ids of a client are odd and grow"));
         }
         self.last_stream = stream;

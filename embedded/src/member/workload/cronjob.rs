@@ -95,8 +95,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         again = Duration::try_from(next.duration_since(now)).ok();
         jobs = world.jobs.owned(cron.uid());
     }
-    let active: Vec<ObjectReference> =
-        jobs.iter().filter(|job| ended(job).is_none()).map(|job| reference(job)).collect();
+    let active: Vec<ObjectReference> = jobs.iter().filter(|job| ended(job).is_none()).map(reference).collect();
     let succeeded = jobs.iter().filter(|job| ended(job) == Some(true));
     let successful = succeeded.filter_map(|job| job.status.as_ref()?.completion_time.clone()).max_by_key(|time| time.0);
     let status = CronJobStatus {

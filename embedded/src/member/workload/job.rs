@@ -305,15 +305,14 @@ fn status(job: &Job, spec: &JobSpec, step: &Plan, pods: &[Arc<PodState>], now: T
             set("Failed", true, deadline.0, deadline.1);
         }
         None if suspended => set("Suspended", true, "JobSuspended", "Job suspended"),
-        None if old.start_time.is_some() || job.status.as_ref().is_some_and(|status| status.conditions.is_some()) => {
-            if job
+        None if (old.start_time.is_some() || job.status.as_ref().is_some_and(|status| status.conditions.is_some()))
+            && job
                 .status
                 .iter()
                 .flat_map(|status| status.conditions.iter().flatten())
-                .any(|known| known.type_ == "Suspended")
-            {
-                set("Suspended", false, "JobResumed", "Job resumed");
-            }
+                .any(|known| known.type_ == "Suspended") =>
+        {
+            set("Suspended", false, "JobResumed", "Job resumed");
         }
         None => {}
     }

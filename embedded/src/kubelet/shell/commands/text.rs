@@ -49,8 +49,8 @@ fn options(args: &[String], valued: &str) -> (Vec<(char, String)>, Vec<String>) 
             rest.push(arg.clone());
             continue;
         };
-        let mut letters = letters.char_indices();
-        while let Some((at, letter)) = letters.next() {
+        let letters = letters.char_indices();
+        for (at, letter) in letters {
             if valued.contains(letter) {
                 let attached = arg[1 + at + letter.len_utf8()..].to_owned();
                 found.push((
@@ -65,7 +65,7 @@ fn options(args: &[String], valued: &str) -> (Vec<(char, String)>, Vec<String>) 
     (found, rest)
 }
 
-fn value<'a>(options: &'a [(char, String)], letter: char) -> Option<&'a str> {
+fn value(options: &[(char, String)], letter: char) -> Option<&str> {
     options.iter().rev().find(|(l, _)| *l == letter).map(|(_, value)| value.as_str())
 }
 
