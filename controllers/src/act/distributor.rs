@@ -180,11 +180,16 @@ impl Distributor {
     async fn detach_all(&self, parent: &BindingKey, keep: &BTreeSet<String>) -> Result<(), Error> {
         let resource = &self.context.kinds.resource_binding;
         let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.0, &parent.1));
-        for binding in self.context.list(resource, Some(&parent.0)) {
-            let attached = object::label(&binding, &depended).is_some();
+        let bindings = self.context.list(resource, Some(&parent.0));
+        let parent_of = |namespace: &str, name: &str| {
+            let mut bindings = bindings.iter().map(Arc::as_ref);
+            bindings.find(|binding| object::namespace(binding) == namespace && object::name(binding) == name)
+        };
+        for binding in &bindings {
+            let attached = object::label(binding, &depended).is_some();
             if attached
-                && !keep.contains(object::name(&binding))
-                && let Some(updated) = dependencies::detach(&parent.0, &parent.1, &binding)
+                && !keep.contains(object::name(binding))
+                && let Some(updated) = dependencies::detach(&parent.0, &parent.1, binding, parent_of)
             {
                 self.context.replace(resource, &updated).await?;
             }

@@ -124,8 +124,14 @@ fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, per
 }
 
 /// The attached binding without this parent, or `None` when it isn't in there. The binding itself stays: without any
-/// parent it asks for no cluster, and its Works go.
-pub fn detach(parent_namespace: &str, parent_name: &str, existing: &Value) -> Option<Value> {
+/// parent it asks for no cluster, and its Works go. `parent_of` finds the bindings that still require it, by namespace
+/// and name; what the departed parent wished for goes with it.
+pub fn detach<'a>(
+    parent_namespace: &str,
+    parent_name: &str,
+    existing: &Value,
+    parent_of: impl Fn(&str, &str) -> Option<&'a Value>,
+) -> Option<Value> {
     let label = format!("{}{}", labels::DEPENDED_BY_PREFIX, binding_reference_key(parent_namespace, parent_name));
     let mut required = required_by(existing);
     let before = required.len();
@@ -135,12 +141,24 @@ pub fn detach(parent_namespace: &str, parent_name: &str, existing: &Value) -> Op
     }
     let mut updated = existing.clone();
     object::remove(&mut updated, &["metadata", "labels", &label]);
+    if object::at(existing, &["spec", "placement"]).is_none() {
+        let parents: Vec<&Value> =
+            required.iter().filter_map(|known| parent_of(&known.namespace, &known.name)).collect();
+        let strongest = |field: &str, stronger: Value| {
+            let wishes = || parents.iter().filter_map(|parent| object::at(parent, &["spec", field]));
+            wishes().find(|wish| **wish == stronger).or_else(|| wishes().next()).cloned()
+        };
+        for (field, stronger) in
+            [("conflictResolution", json!("Overwrite")), ("preserveResourcesOnDeletion", json!(true))]
+        {
+            match strongest(field, stronger) {
+                Some(wish) => object::set(&mut updated, &["spec", field], wish),
+                None => drop(object::remove(&mut updated, &["spec", field])),
+            }
+        }
+    }
     if required.is_empty() {
         object::remove(&mut updated, &["spec", "requiredBy"]);
-        if object::at(existing, &["spec", "placement"]).is_none() {
-            object::remove(&mut updated, &["spec", "conflictResolution"]);
-            object::remove(&mut updated, &["spec", "preserveResourcesOnDeletion"]);
-        }
     } else {
         object::set(&mut updated, &["spec", "requiredBy"], json!(required));
     }
