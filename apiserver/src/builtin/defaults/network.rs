@@ -6,6 +6,13 @@ use super::{default, each, inside, put, set, text, unset};
 use crate::builtin::object::{at, items};
 
 pub(super) fn service(object: &mut Value) {
+    if let Some(balancer) = inside(object, "status.loadBalancer") {
+        each(balancer, "ingress", |ingress| {
+            if set(ingress, "ip") && !set(ingress, "ipMode") {
+                put(ingress, "ipMode", "VIP");
+            }
+        });
+    }
     let Some(spec) = inside(object, "spec") else { return };
     default(spec, "sessionAffinity", "None");
     if text(spec, "sessionAffinity") == "None" {
