@@ -14,6 +14,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub enum Error {
     #[error("clusters.cluster.karmada.io {0:?} not found")]
     ClusterNotFound(String),
+    /// Karmada gives this one no reason.
+    #[error("API endpoint of cluster {0} should not be empty")]
+    NoEndpoint(ClusterName),
     #[error("cluster {cluster} cannot be asked as a user: {source}")]
     Impersonator { cluster: ClusterName, source: crowsnest_fleet::Error },
     #[error("cluster {cluster} has no usable connection: {source}")]
@@ -48,12 +51,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// HTTP status and `Status.reason`.
+    /// HTTP status and `Status.reason`; an empty reason is left out.
     pub fn reason(&self) -> (StatusCode, &'static str) {
         match self {
             Self::ClusterNotFound(_) | Self::UnknownResource | Self::NotFound { .. } => {
                 (StatusCode::NOT_FOUND, "NotFound")
             }
+            Self::NoEndpoint(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
             Self::Impersonator { .. } | Self::Connection { .. } | Self::Index(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
             }
@@ -71,8 +75,11 @@ impl Error {
         let (code, reason) = self.reason();
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.to_string(), "reason": reason, "code": code.as_u16(),
+            "message": self.to_string(), "code": code.as_u16(),
         });
+        if !reason.is_empty() {
+            status["reason"] = reason.into();
+        }
         let details = match self {
             Self::ClusterNotFound(name) => json!({"name": name, "group": "cluster.karmada.io", "kind": "clusters"}),
             Self::Impersonator { cluster, .. }

@@ -80,7 +80,7 @@ impl Proxy {
         self.carry(caller, path, request).await.unwrap_or_else(|error| error.into_response())
     }
 
-    /// `search/cache/{path}`: what the cache holds of all clusters, in the form of a native list or object.
+    /// `search/cache/{path}`: what the cache holds of all clusters, in the form of a native list.
     pub async fn search_cache(&self, path: &str, request: Request<Body>) -> Response<Body> {
         self.search(path, request).await.unwrap_or_else(|error| error.into_response())
     }

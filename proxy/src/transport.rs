@@ -53,8 +53,13 @@ impl Transport {
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         let cluster = member.name();
-        let connection =
-            member.connection().map_err(|source| Error::Connection { cluster: cluster.clone(), source })?.clone();
+        let unconnected = |source| match source {
+            crowsnest_fleet::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
+                Error::NoEndpoint(cluster.clone())
+            }
+            source => Error::Connection { cluster: cluster.clone(), source },
+        };
+        let connection = member.connection().map_err(unconnected)?.clone();
         let token =
             member.impersonator_token().map_err(|source| Error::Impersonator { cluster: cluster.clone(), source })?;
         caller

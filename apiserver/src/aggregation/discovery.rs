@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::service::Remote;
+use crate::http::delegate::RankedGroup;
 
 /// The entry of one version: resources with their subresources below them.
 pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
@@ -43,7 +44,7 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
 }
 
 /// One `APIGroupDiscovery` per group: groups by priority, then name; versions by priority, then by the order of version names.
-pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a Remote, Value)>) -> Vec<Value> {
+pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a Remote, Value)>) -> Vec<RankedGroup> {
     type Versions<'a> = Vec<(&'a Remote, Value)>;
     let mut by_group: BTreeMap<&str, Versions<'a>> = BTreeMap::new();
     for (remote, entry) in services {
@@ -56,14 +57,15 @@ pub(super) fn groups<'a>(services: impl Iterator<Item = (&'a Remote, Value)>) ->
     groups.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
     groups
         .into_iter()
-        .map(|(_, group, mut versions)| {
+        .map(|(priority, group, mut versions)| {
             versions.sort_by(|(a, _), (b, _)| {
                 b.version_priority
                     .cmp(&a.version_priority)
                     .then_with(|| crate::crd::versions::compare(&b.version, &a.version))
             });
             let versions: Vec<Value> = versions.into_iter().map(|(_, entry)| entry).collect();
-            json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions})
+            let group = json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions});
+            RankedGroup { priority, group }
         })
         .collect()
 }

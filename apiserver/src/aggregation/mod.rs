@@ -35,7 +35,7 @@ use crate::crd::controller::context;
 use crate::crd::definition;
 use crate::crd::names::Condition;
 use crate::error::Error;
-use crate::http::delegate::Delegate;
+use crate::http::delegate::{Delegate, RankedGroup};
 use crate::http::path::group_version;
 use crate::outbound::Outbound;
 use crate::registry::options::WriteOptions;
@@ -295,7 +295,7 @@ impl Delegate for Aggregator {
         }
     }
 
-    fn discovery(&self) -> Vec<Value> {
+    fn discovery(&self) -> Vec<RankedGroup> {
         discovery::groups(self.services.load().values().map(|known| {
             let stale = json!({"version": known.remote.version, "freshness": "Stale"});
             let entry = match (&known.discovered, known.available) {

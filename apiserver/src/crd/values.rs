@@ -85,7 +85,7 @@ fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Fin
     match value {
         Value::String(text) => check_string(schema, value, text, name, found),
         Value::Number(_) => check_number(schema, value, name, found),
-        Value::Array(items) => check_array(schema, value, items, name, depth, found),
+        Value::Array(items) => check_array(schema, items, name, depth, found),
         Value::Object(_) => check_object(schema, value, name, depth, found),
         _ => {}
     }
@@ -176,7 +176,7 @@ fn plain(number: &Value) -> String {
     }
 }
 
-fn check_array(schema: &Value, value: &Value, items: &[Value], name: &str, depth: usize, found: &mut Findings) {
+fn check_array(schema: &Value, items: &[Value], name: &str, depth: usize, found: &mut Findings) {
     if let Some(each) = keyword(schema, "items") {
         for (index, item) in items.iter().enumerate() {
             walk(each, item, &format!("{name}[{index}]"), depth + 1, found);
@@ -184,7 +184,7 @@ fn check_array(schema: &Value, value: &Value, items: &[Value], name: &str, depth
     }
     let count = items.len() as u64;
     if let Some(min) = keyword(schema, "minItems").and_then(Value::as_u64) {
-        found.check(count >= min, || invalid(name, value, format!("should have at least {min} items")));
+        found.check(count >= min, || invalid(name, &count.into(), format!("should have at least {min} items")));
     }
     if let Some(max) = keyword(schema, "maxItems").and_then(Value::as_u64) {
         found.check(count <= max, || too_many(name, count, max));
@@ -203,7 +203,7 @@ fn check_object(schema: &Value, value: &Value, name: &str, depth: usize, found: 
     let Value::Object(members) = value else { return };
     let count = members.len() as u64;
     if let Some(min) = keyword(schema, "minProperties").and_then(Value::as_u64) {
-        found.check(count >= min, || invalid(name, value, format!("should have at least {min} properties")));
+        found.check(count >= min, || invalid(name, &count.into(), format!("should have at least {min} properties")));
     }
     if let Some(max) = keyword(schema, "maxProperties").and_then(Value::as_u64) {
         found.check(count <= max, || too_many(name, count, max));

@@ -1,17 +1,18 @@
 //! Discovery documents from the catalog. Pure. The aggregated form is the source; the legacy forms are views of it.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::http::delegate::RankedGroup;
 use crate::registry::catalog::Served;
 use crate::registry::resource::{ResourceRef, Subresource};
 
-/// Built-in groups in the order kube-apiserver lists them; others follow by name.
+/// Built-in groups in the order kube-apiserver lists them.
 const ORDER: &[&str] = &[
     "apiregistration.k8s.io",
     "apps",
@@ -56,12 +57,22 @@ pub(crate) fn version_order(version: &str) -> (Reverse<(u8, u32, u32)>, String) 
     (Reverse(parsed().unwrap_or((0, 0, 0))), version.to_owned())
 }
 
-/// Every group but core as `APIGroupDiscovery`, in order.
-pub(super) fn groups(served: &Served) -> Vec<Value> {
-    let mut names: Vec<&str> = served.iter().map(|r| r.gvr.group.as_str()).filter(|g| !g.is_empty()).collect();
-    names.sort_by_key(|name| (ORDER.iter().position(|o| o == name).unwrap_or(ORDER.len()), *name));
-    names.dedup();
-    names.into_iter().map(|name| discovery(served, name)).collect()
+/// What the APIServices of groups from definitions ask for.
+const CUSTOM_PRIORITY: i64 = 1000;
+
+/// `groupPriorityMinimum` of a group this server serves: built-in ones stand above all that others may be given.
+fn priority(group: &str) -> i64 {
+    ORDER.iter().rev().zip(20_001..).find(|(name, _)| **name == group).map_or(CUSTOM_PRIORITY, |(_, priority)| priority)
+}
+
+/// Every group but core as `APIGroupDiscovery`, together with those served `elsewhere`: by priority, then name.
+pub(super) fn groups(served: &Served, elsewhere: Vec<RankedGroup>) -> Vec<Value> {
+    let names: BTreeSet<&str> = served.iter().map(|r| r.gvr.group.as_str()).filter(|g| !g.is_empty()).collect();
+    let own = names.into_iter().map(|name| RankedGroup { priority: priority(name), group: discovery(served, name) });
+    let mut all: Vec<RankedGroup> = own.chain(elsewhere).collect();
+    let name = |ranked: &RankedGroup| ranked.group["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    all.sort_by_cached_key(|ranked| (Reverse(ranked.priority), name(ranked)));
+    all.into_iter().map(|ranked| ranked.group).collect()
 }
 
 /// The core group as a list of one.

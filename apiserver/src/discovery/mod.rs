@@ -71,11 +71,8 @@ impl Discovery {
     }
 
     fn documents(&self, api: &Api) -> Vec<Value> {
-        let mut groups = documents::groups(&self.registry.catalog.served());
-        for delegate in api.delegates() {
-            groups.extend(delegate.discovery());
-        }
-        groups
+        let elsewhere = api.delegates().iter().flat_map(|delegate| delegate.discovery()).collect();
+        documents::groups(&self.registry.catalog.served(), elsewhere)
     }
 
     fn groups(&self, api: &Api, request: &Request<Body>, core: bool) -> Response {
@@ -98,7 +95,7 @@ impl Discovery {
         let served = self.registry.catalog.served();
         match documents::resources(&served, group, version) {
             Some(document) => respond::value(200, Encoding::Json, &document),
-            None if documents::groups(&served).iter().any(|g| g["metadata"]["name"] == group) || group.is_empty() => {
+            None if group.is_empty() || served.iter().any(|resource| resource.gvr.group == group) => {
                 respond::error(&unknown_path())
             }
             None => not_found(),

@@ -6,6 +6,15 @@ use serde_json::Value;
 
 use crate::registry::strategy::UserInfo;
 
+/// A group in merged discovery.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct RankedGroup {
+    /// `groupPriorityMinimum` of its APIService: clients resolve a bare resource name to the first group that has it.
+    pub priority: i64,
+    /// `APIGroupDiscovery` (`apidiscovery.k8s.io/v2`).
+    pub group: Value,
+}
+
 /// See the module. Requests arrive authenticated and authorised.
 #[async_trait]
 pub trait Delegate: Send + Sync {
@@ -15,6 +24,6 @@ pub trait Delegate: Send + Sync {
     /// Answers a request for a claimed group, upgrades included.
     async fn serve(&self, user: &UserInfo, request: http::Request<Body>) -> http::Response<Body>;
 
-    /// The claimed groups as `APIGroupDiscovery` objects (`apidiscovery.k8s.io/v2`), for merged discovery.
-    fn discovery(&self) -> Vec<Value>;
+    /// The claimed groups, for merged discovery.
+    fn discovery(&self) -> Vec<RankedGroup>;
 }

@@ -74,7 +74,7 @@ impl Clusters {
         }
         self.make_execution_namespace(&name, &cluster).await?;
         let typed: Cluster = decode(&cluster)?;
-        let taints = clusters::taints(&typed);
+        let taints = clusters::taints(&typed, now());
         let mut patch = json!({});
         if taints != typed.spec.taints {
             object::set(&mut patch, &["spec", "taints"], json!(taints));

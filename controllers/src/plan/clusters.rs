@@ -3,7 +3,7 @@
 use crowsnest_api::cluster::{ApiEnablement, ApiResource, Cluster};
 use crowsnest_api::constants::{condition as words, taint as keys};
 use k8s_openapi::api::core::v1::Taint;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::conditions::{self, condition};
@@ -62,8 +62,9 @@ pub fn with_thresholds(
     (if waits { shown.clone() } else { observed }, remembered)
 }
 
-/// Taints after the Ready condition has been looked at: not ready and unreachable clusters take nothing new.
-pub fn taints(cluster: &Cluster) -> Vec<Taint> {
+/// Taints after the Ready condition has been looked at: not ready and unreachable clusters take nothing new. A taint notes
+/// when it was added.
+pub fn taints(cluster: &Cluster, now: Timestamp) -> Vec<Taint> {
     let ready = conditions::find(&cluster.status.conditions, words::READY).map(|ready| ready.status.as_str());
     let wanted = match ready {
         Some("True") => None,
@@ -78,7 +79,8 @@ pub fn taints(cluster: &Cluster) -> Vec<Taint> {
     if let Some(key) = wanted
         && !taints.iter().any(ours)
     {
-        taints.push(Taint { key: key.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() });
+        let (effect, time_added) = ("NoSchedule".to_owned(), Some(Time(now)));
+        taints.push(Taint { key: key.to_owned(), effect, time_added, value: None });
     }
     taints
 }

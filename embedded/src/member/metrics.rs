@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_api::quantity::{Format, Quantity};
 use crowsnest_api::selector::Selector as Labels;
-use crowsnest_apiserver::http::delegate::Delegate;
+use crowsnest_apiserver::http::delegate::{Delegate, RankedGroup};
 use crowsnest_apiserver::registry::strategy::UserInfo;
 use crowsnest_apiserver::status::{ApiError, Reason};
 use http::{Method, Request, Response, StatusCode, header};
@@ -199,16 +199,17 @@ impl Delegate for Metrics {
         }
     }
 
-    fn discovery(&self) -> Vec<Value> {
+    fn discovery(&self) -> Vec<RankedGroup> {
         let resource = |name: &str, kind: &str, scope: &str| {
             json!({"resource": name, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
                 "singularResource": "", "verbs": ["get", "list"]})
         };
-        vec![json!({
+        let group = json!({
             "metadata": {"name": GROUP, "creationTimestamp": null},
             "versions": [{"version": VERSION, "freshness": "Current",
                 "resources": [resource("nodes", "NodeMetrics", "Cluster"), resource("pods", "PodMetrics", "Namespaced")]}],
-        })]
+        });
+        vec![RankedGroup { priority: 100, group }]
     }
 }
 

@@ -13,7 +13,7 @@ use crate::object::{Form, mark};
 use crate::{Body, BoxError, Error, Proxy, full};
 
 impl Proxy {
-    /// A list of what all clusters hold, or one object when just one cluster has the name.
+    /// A list of what all clusters hold, also for a name: each cluster may have an object of it.
     pub(crate) async fn search(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
         if request.method() != Method::GET {
             return Err(Error::MethodNotAllowed);
@@ -33,10 +33,7 @@ impl Proxy {
                     found.push(marked(&object).map_err(|error| Error::Body(error.into()))?);
                 }
             }
-            return Ok(json_response(match found.as_slice() {
-                [only] => full(only.clone()),
-                several => full([envelope(&head).as_bytes(), &several.join(&b","[..]), b"]}"].concat()),
-            }));
+            return Ok(json_response(full([envelope(&head).as_bytes(), &found.join(&b","[..]), b"]}"].concat())));
         }
         // The options are checked before anything else of the answer, and refused as text.
         let view = view.select(&query).map_err(|error| Error::BadOptions(error.to_string()))?;

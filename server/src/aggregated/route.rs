@@ -41,7 +41,7 @@ pub(crate) enum Route<'a> {
     Unknown,
 }
 
-const CLUSTERS: &str = "cluster.karmada.io";
+pub(super) const CLUSTERS: &str = "cluster.karmada.io";
 const SEARCH: &str = "search.karmada.io";
 
 impl<'a> Route<'a> {

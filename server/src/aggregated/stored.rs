@@ -42,29 +42,59 @@ impl StoredGroup {
             _ => None,
         };
         let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
-        let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
-        let mut forwarded = Request::builder().method(parts.method.clone()).uri(uri);
+        let uri = |tail: &str| format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
         let bytes = collect(body).await?;
-        let (bytes, content_type) = self.outgoing(&parts.headers, bytes)?;
-        if let Some(headers) = forwarded.headers_mut() {
-            for name in [header::ACCEPT, header::USER_AGENT] {
-                if let Some(value) = parts.headers.get(&name) {
-                    headers.insert(name, value.clone());
+        let (mut bytes, content_type) = self.outgoing(&parts.headers, bytes)?;
+        let send = async |uri: String, bytes: Vec<u8>| {
+            let mut forwarded = Request::builder().method(parts.method.clone()).uri(uri);
+            if let Some(headers) = forwarded.headers_mut() {
+                for name in [header::ACCEPT, header::USER_AGENT] {
+                    if let Some(value) = parts.headers.get(&name) {
+                        headers.insert(name, value.clone());
+                    }
+                }
+                if let Some(content_type) = &content_type {
+                    headers.insert(header::CONTENT_TYPE, content_type.clone());
+                }
+                if table.is_some() {
+                    headers.insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
                 }
             }
-            if let Some(content_type) = content_type {
-                headers.insert(header::CONTENT_TYPE, content_type);
+            let forwarded = forwarded.body(KubeBody::from(bytes)).map_err(Failure::internal)?;
+            control_plane.send(forwarded).await.map_err(Failure::upstream)
+        };
+        if let Some((main, mut sent)) = self.spec_in_status_write(&parts.method, tail, &query, &bytes) {
+            let answer = send(uri(main), bytes).await?;
+            if !answer.status().is_success() {
+                return self.translate_whole(answer, None).await;
             }
-            if table.is_some() {
-                headers.insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
-            }
+            follow(&mut sent, &answer.into_body().collect().await.map_err(Failure::upstream)?.to_bytes())?;
+            bytes = serde_json::to_vec(&sent).map_err(Failure::internal)?;
         }
-        let forwarded = forwarded.body(KubeBody::from(bytes)).map_err(Failure::internal)?;
-        let answer = control_plane.send(forwarded).await.map_err(Failure::upstream)?;
+        let answer = send(uri(tail), bytes).await?;
         if watch && answer.status().is_success() {
             return Ok(self.translate_watch(answer, table));
         }
         self.translate_whole(answer, table).await
+    }
+
+    /// Karmada's clusters take the spec of a body written to their status, too. When such a write has more than a status:
+    /// the path of the cluster itself, to be written first, and the body. A dry run shows the status only, since its first
+    /// half would leave nothing to go on from.
+    fn spec_in_status_write<'t>(
+        self,
+        method: &Method,
+        tail: &'t str,
+        query: &str,
+        bytes: &[u8],
+    ) -> Option<(&'t str, Value)> {
+        let main = tail.strip_suffix("/status").filter(|_| self.public == super::route::CLUSTERS)?;
+        if !matches!(*method, Method::PUT | Method::PATCH) || query.contains("dryRun=") {
+            return None;
+        }
+        let body: Value = serde_json::from_slice(bytes).ok()?;
+        let besides = |key: &String| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status");
+        body.as_object()?.keys().any(besides).then_some((main, body))
     }
 
     /// Renames the group in a request body. JSON patches carry no apiVersion and pass unchanged.
@@ -164,6 +194,17 @@ impl StoredGroup {
             status["details"]["group"] = self.public.into();
         }
     }
+}
+
+/// A body made for the object before `answer` is made to follow it, when it asks for a version at all.
+fn follow(body: &mut Value, answer: &[u8]) -> Result<(), Failure> {
+    let written: Value = serde_json::from_slice(answer).map_err(Failure::internal)?;
+    if let (Some(version), Some(now)) =
+        (body.pointer_mut("/metadata/resourceVersion"), written.pointer("/metadata/resourceVersion"))
+    {
+        *version = now.clone();
+    }
+    Ok(())
 }
 
 /// Replaces the group of `apiVersion` in an object and in its managed fields.
