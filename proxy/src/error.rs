@@ -29,7 +29,7 @@ pub enum Error {
     Index(#[from] crowsnest_index::Error),
     #[error("{0}")]
     BadRequest(String),
-    /// Answered as plain text, as Karmada's search handler does.
+    /// Answered with a bare 400, as Karmada's search handler does; a warning says why.
     #[error("{0}")]
     BadOptions(String),
     #[error("the server could not find the requested resource")]
@@ -103,13 +103,16 @@ impl Error {
     pub(crate) fn into_response(self) -> Response<Body> {
         let (code, _) = self.reason();
         tracing::debug!(error = %self, code = code.as_u16(), "request not carried");
-        let (text, kind) = match &self {
-            Self::BadOptions(message) => (message.clone(), "text/plain; charset=utf-8"),
-            _ => (self.status().to_string(), "application/json"),
+        let mut response = if let Self::BadOptions(why) = &self {
+            let mut response = Response::new(full(""));
+            response.headers_mut().insert(header::WARNING, crate::fleetwide::warning(why));
+            response
+        } else {
+            let mut response = Response::new(full(self.status().to_string()));
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
         };
-        let mut response = Response::new(full(text));
         *response.status_mut() = code;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         response
     }
 }

@@ -79,7 +79,7 @@ fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Fin
         found.check(allowed.contains(value), || {
             let listed: Vec<String> =
                 allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
-            FieldError::not_supported(name, value, &listed.iter().map(String::as_str).collect::<Vec<_>>())
+            FieldError::unsupported(name, value, &listed.iter().map(String::as_str).collect::<Vec<_>>())
         });
     }
     match value {
