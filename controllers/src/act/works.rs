@@ -274,11 +274,12 @@ impl Works {
     }
 
     /// Whether the member still has exactly what this manifest was last turned into. Fields a member fills in would
-    /// otherwise look like drift for ever.
+    /// otherwise look like drift for ever. An object without the mark of management is nobody's, even when we made it.
     fn is_as_left(&self, known: &MemberObject, work: &WorkKey, manifest: u64, observed: Option<&Value>) -> bool {
         let Some(observed) = observed else { return false };
         self.written.lock().get(known).is_some_and(|written| {
-            written.work == *work
+            managed::is_managed(observed)
+                && written.work == *work
                 && written.manifest == manifest
                 && written.version == object::resource_version(observed)
         })
