@@ -175,6 +175,12 @@ impl Strategy for CustomStrategy {
         defaulting::fill(&self.schema, object);
     }
 
+    /// Nulls are dropped on decoding only: one that a webhook wrote is of the wrong type.
+    fn default_admitted(&self, object: &mut Value) {
+        prune(&self.typed, object);
+        defaulting::fill(&self.schema, object);
+    }
+
     fn prepare_create(&self, _ctx: &RequestContext, object: &mut Value) {
         if self.has_status
             && let Some(members) = object.as_object_mut()

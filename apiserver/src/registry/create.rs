@@ -77,7 +77,7 @@ impl Registry {
         let attributes =
             Attributes { ctx, resource, operation: Operation::Create, name: &name, old: None, options: &options.raw };
         self.mutate(&attributes, Some(&mut object), warnings).await?;
-        resource.strategy.default(&mut object);
+        resource.strategy.default_admitted(&mut object);
         self.before_create(resource, ctx, &mut object, warnings)?;
         self.validate(&attributes, Some(&object), warnings).await?;
         if let Some(version) = Some(object.resource_version()).filter(|v| !v.is_empty()) {

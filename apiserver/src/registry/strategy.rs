@@ -48,6 +48,12 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     /// Fills defaults (idempotent). Runs on every decoded object: request bodies, patch results, and objects read from storage.
     fn default(&self, object: &mut Value);
 
+    /// Fills defaults again after admission changed a decoded object. What decoding would have dropped quietly stays for
+    /// validation to see.
+    fn default_admitted(&self, object: &mut Value) {
+        self.default(object);
+    }
+
     /// Normalises before a create: drops status when the kind has a status subresource, sets generation, secret `stringData`, …
     fn prepare_create(&self, ctx: &RequestContext, object: &mut Value);
 

@@ -189,7 +189,7 @@ impl Registry {
         let attributes =
             Attributes { ctx, resource, operation: Operation::Update, name, old: Some(&live), options: &options.raw };
         self.mutate(&attributes, Some(&mut new), warnings).await?;
-        resource.strategy.default(&mut new);
+        resource.strategy.default_admitted(&mut new);
         self.before_update(resource, ctx, &live, &mut new, warnings)?;
         self.validate(&attributes, Some(&new), warnings).await?;
         new.metadata_mut().insert("resourceVersion".into(), live.resource_version().into());

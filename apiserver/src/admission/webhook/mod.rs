@@ -245,7 +245,7 @@ impl Webhooks {
             let back = a.resource.strategy.convert(vec![patched], &a.resource.gvr.api_version()).await?;
             patched = back.into_iter().next().unwrap_or_default();
         }
-        a.resource.strategy.default(&mut patched);
+        a.resource.strategy.default_admitted(&mut patched);
         *object = patched;
         Ok(())
     }
