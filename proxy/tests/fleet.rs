@@ -313,7 +313,7 @@ async fn the_fleet_reads_like_one_cluster() {
         let proxy = world.proxy.clone();
         async move { read(proxy.search_cache(path, request(Method::GET, "", "", None)).await).await.1 }
     };
-    assert_eq!(search("/api/v1/namespaces/default/configmaps/only-m2").await["kind"], "ConfigMap");
+    assert_eq!(search("/api/v1/namespaces/default/configmaps/only-m2").await["items"][0]["kind"], "ConfigMap");
     assert_eq!(names(&search("/api/v1/namespaces/default/configmaps/both").await).len(), 2);
     assert_eq!(
         search("/api/v1/namespaces/default/secrets").await,
