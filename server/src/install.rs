@@ -170,26 +170,39 @@ pub(crate) fn aggregation(endpoints: &Endpoints) -> Vec<Value> {
     manifests
 }
 
-/// Waits until the control plane serves the aggregated groups through us.
+/// Waits until the control plane serves the aggregated groups through us and says so in its discovery: clients keep what
+/// discovery tells them for hours.
 pub(crate) async fn aggregation_available(client: &kube::Client) -> Result<(), InstallError> {
     const PATIENCE: Duration = Duration::from_secs(60);
-    for group in crate::aggregated::discovery::groups() {
-        let path = format!("/apis/{group}/v1alpha1");
-        let wait = async {
-            let mut pause = Duration::from_millis(5);
-            loop {
-                let request = Request::get(&path).body(Vec::new())?;
-                match client.request::<Value>(request).await {
-                    Ok(_) => return Ok::<(), InstallError>(()),
-                    Err(error) => tracing::debug!(%error, group, "not served yet"),
+    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let wait = async {
+        let mut pause = Duration::from_millis(5);
+        loop {
+            let request = Request::get("/apis").header(header::ACCEPT, AGGREGATED).body(Vec::new())?;
+            match client.request::<Value>(request).await {
+                Ok(found) if crate::aggregated::discovery::groups().all(|group| announced(&found, group)) => {
+                    return Ok::<(), InstallError>(());
                 }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_millis(250));
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "discovery is not whole yet"),
             }
-        };
-        tokio::time::timeout(PATIENCE, wait).await.map_err(|_| InstallError::Waited(PATIENCE, path.clone()))??;
-    }
-    Ok(())
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .map_err(|_| InstallError::Waited(PATIENCE, "the aggregated groups in discovery".to_owned()))?
+}
+
+/// The group is in an APIGroupDiscoveryList, with resources and not stale.
+fn announced(list: &Value, group: &str) -> bool {
+    let groups = list["items"].as_array();
+    let found = groups.into_iter().flatten().find(|g| g["metadata"]["name"] == group);
+    let versions = found.and_then(|g| g["versions"].as_array());
+    versions.into_iter().flatten().any(|version| {
+        version["freshness"] != "Stale" && version["resources"].as_array().is_some_and(|r| !r.is_empty())
+    })
 }
 
 #[cfg(test)]
