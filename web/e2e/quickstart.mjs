@@ -42,7 +42,7 @@ try {
 
   // The object: YAML, events, logs.
   await page.locator('.row:not(.head) a').first().click()
-  await page.locator('pre.yaml').getByText('containers').waitFor()
+  await page.locator('pre.yaml').getByText('containers', { exact: true }).waitFor()
   await page.getByRole('link', { name: 'Events' }).click()
   await page.getByRole('cell', { name: 'Scheduled', exact: true }).first().waitFor()
   await page.getByRole('link', { name: 'Logs' }).click()
