@@ -110,7 +110,7 @@ pub(crate) fn foundations() -> Vec<Value> {
     // Everyone may ask: each hit is checked against what the caller may read in that member.
     manifests.extend(role_and_binding(
         "crowsnest:search",
-        json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["query", "suggest", "status"], "verbs": ["list", "watch"]}]),
+        json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["query", "status"], "verbs": ["list", "watch"]}]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
     ));
     manifests

@@ -46,11 +46,7 @@ const GROUPS: &[(&str, &[Line])] = &[
     ),
     (
         "search.crowsnest.io",
-        &[
-            line("query", "query", "Query", &["list"]),
-            line("suggest", "suggest", "Suggest", &["list"]),
-            line("status", "status", "CacheStatus", &["list"]),
-        ],
+        &[line("query", "query", "Query", &["list"]), line("status", "status", "CacheStatus", &["list"])],
     ),
 ];
 

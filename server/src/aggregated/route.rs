@@ -33,7 +33,7 @@ pub(crate) enum Route<'a> {
     FleetProxy {
         path: &'a str,
     },
-    /// `search.crowsnest.io` resources: `query`, `suggest`, `status`
+    /// `search.crowsnest.io` resources: `query`, `status`
     Search(&'a str),
     /// `/openapi/v2`, `/openapi/v3…`
     OpenApi(&'a str),
