@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -43,6 +43,8 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
 struct Running {
     child: Child,
     ready: Duration,
+    /// Held so that the rest of the banner finds a reader.
+    _out: Lines<BufReader<ChildStdout>>,
 }
 
 async fn up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
@@ -87,7 +89,7 @@ async fn start(dir: &Path, members: usize) -> anyhow::Result<Running> {
     if lines.next_line().await?.is_none() {
         bail!("crowsnest up ended before it was ready");
     }
-    Ok(Running { child, ready: began.elapsed() })
+    Ok(Running { child, ready: began.elapsed(), _out: lines })
 }
 
 async fn stop(mut running: Running) -> anyhow::Result<()> {

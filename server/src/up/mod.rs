@@ -51,7 +51,10 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
         () = stop.wait() => Ok(ExitCode::from(130)),
         started = Fleet::start(&args, &dir, api, ui, &progress) => {
             let fleet = started?;
-            fleet.banner(&mut std::io::stdout().lock())?;
+            // A reader that has gone (`up | head`) is no reason to end the fleet.
+            if let Err(error) = fleet.banner(&mut std::io::stdout().lock()) {
+                tracing::warn!(%error, "the banner could not be written");
+            }
             progress.done("ready");
             stop.wait().await;
             progress.begin("stopping");
