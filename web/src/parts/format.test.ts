@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { age } from './format'
+import { age, colour } from './format'
 
 describe('age', () => {
   const cases: [number, string][] = [
@@ -15,4 +15,15 @@ describe('age', () => {
     [30 * 86400, '30d'],
   ]
   it.each(cases)('%d s', (seconds, expected) => expect(age(seconds)).toBe(expected))
+})
+
+describe('colour', () => {
+  const fleets = [
+    ['member1', 'member2', 'member3'],
+    ['prod', 'staging', 'dev'],
+    ['eu-west-1', 'eu-west-2', 'us-east-1'],
+  ]
+  it.each(fleets)('tells %s, %s and %s apart', (...names) => {
+    expect(new Set(names.map(colour)).size).toBe(names.length)
+  })
 })

@@ -18,9 +18,14 @@ export function since(time: string | undefined, now = Date.now()): string {
   return Number.isNaN(at) ? '' : age((now - at) / 1000)
 }
 
-/** A steady hue for a cluster's name, so that it is told apart everywhere. */
-export function hue(name: string): number {
+/** A steady colour for a cluster's name, the same on every page and for everybody. */
+export function colour(name: string): string {
   let hash = 2166136261
   for (const c of name) hash = Math.imul(hash ^ c.charCodeAt(0), 16777619)
-  return (hash >>> 0) % 360
+  // Names of a fleet often differ in their last letter only: spread that over all bits.
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35)
+  hash = (hash ^ (hash >>> 16)) >>> 0
+  const lightness = [0.5, 0.62, 0.74][(hash >>> 8) % 3]
+  return `oklch(${lightness} 0.15 ${(hash % 24) * 15})`
 }

@@ -1,6 +1,6 @@
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useVirtualizer } from '@tanstack/react-virtual'
-import { useRef } from 'react'
+import { useRef, useState } from 'react'
 import { has, toggle } from '../api/query'
 import type { Facets, Hit } from '../api/types'
 import { useSearch, type SearchState } from '../api/useSearch'
@@ -72,29 +72,45 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
   )
 }
 
+/** Values of a facet shown before the reader asks for all. */
+const FACET_VALUES = 8
+
 function FacetRail({ facets, q }: { facets: Facets; q: string }) {
-  const navigate = useNavigate()
   return (
     <aside aria-label="Facets">
       {Object.entries(facets)
         .filter(([, values]) => values.length > 0)
         .map(([field, values]) => (
-          <fieldset key={field}>
-            <legend>{field}</legend>
-            {values.map(({ value, count }) => (
-              <button
-                key={value}
-                type="button"
-                aria-pressed={has(q, field, value)}
-                title={`${field}:${value} (Alt-click leaves it out)`}
-                onClick={(event) => void navigate({ to: '/search', search: { q: toggle(q, field, value, event.altKey) } })}
-              >
-                <span>{value}</span> <b>{count.toLocaleString()}</b>
-              </button>
-            ))}
-          </fieldset>
+          <Facet key={field} field={field} values={values} q={q} />
         ))}
     </aside>
+  )
+}
+
+function Facet({ field, values, q }: { field: string; values: Facets[string]; q: string }) {
+  const navigate = useNavigate()
+  const [all, setAll] = useState(false)
+  const shown = values.filter(({ value }, at) => all || at < FACET_VALUES || has(q, field, value))
+  return (
+    <fieldset>
+      <legend>{field}</legend>
+      {shown.map(({ value, count }) => (
+        <button
+          key={value}
+          type="button"
+          aria-pressed={has(q, field, value)}
+          title={`${field}:${value} (Alt-click leaves it out)`}
+          onClick={(event) => void navigate({ to: '/search', search: { q: toggle(q, field, value, event.altKey) } })}
+        >
+          <span>{value}</span> <b>{count.toLocaleString()}</b>
+        </button>
+      ))}
+      {values.length > FACET_VALUES && (
+        <button type="button" className="more" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? 'Fewer' : `${values.length - shown.length} more`}
+        </button>
+      )}
+    </fieldset>
   )
 }
 
