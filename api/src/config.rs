@@ -178,6 +178,26 @@ shape! {
     }
 }
 
+impl CustomizationRules {
+    /// The scripts by the operation they serve. An empty script counts as none.
+    pub fn scripts(&self) -> [(InterpreterOperation, Option<&str>); 8] {
+        use InterpreterOperation as Operation;
+        fn script(rule: &Option<LuaRule>) -> Option<&str> {
+            rule.as_ref().map(|rule| rule.lua_script.as_str()).filter(|script| !script.is_empty())
+        }
+        [
+            (Operation::Retain, script(&self.retention)),
+            (Operation::InterpretReplica, script(&self.replica_resource)),
+            (Operation::InterpretComponent, script(&self.component_resource)),
+            (Operation::ReviseReplica, script(&self.replica_revision)),
+            (Operation::InterpretStatus, script(&self.status_reflection)),
+            (Operation::AggregateStatus, script(&self.status_aggregation)),
+            (Operation::InterpretHealth, script(&self.health_interpretation)),
+            (Operation::InterpretDependency, script(&self.dependency_interpretation)),
+        ]
+    }
+}
+
 /// A kind as written in exchanged messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GroupVersionKind {

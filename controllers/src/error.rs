@@ -2,6 +2,7 @@
 
 use crowsnest_api::names::ClusterName;
 
+use crate::interpreter::ScriptError;
 use crate::plan::overriding;
 
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,12 @@ pub enum Error {
     UnknownKind { cluster: ClusterName, api_version: String, kind: String },
     #[error(transparent)]
     Override(#[from] overriding::Failed),
+    #[error("ResourceInterpreterCustomization {customization}: {source}")]
+    Script {
+        customization: String,
+        #[source]
+        source: ScriptError,
+    },
     #[error("waiting: {0}")]
     Waiting(String),
     #[error("{0}")]

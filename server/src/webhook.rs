@@ -11,6 +11,7 @@ use axum::routing::post;
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_controllers::admission::{self, Gates, World};
+use crowsnest_controllers::interpreter::lua;
 use http::StatusCode;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
@@ -123,7 +124,7 @@ fn judge(
         allow_no_execute_taint_policy: webhooks.allow_no_execute_taint_policy,
         customizations,
         quotas,
-        compile_lua: &|_| Ok(()),
+        compile_lua: &|script| lua::compile(script).map_err(|problem| problem.to_string()),
     };
     admission::review(path, request, &world)
 }

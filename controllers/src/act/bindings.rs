@@ -16,7 +16,6 @@ use super::scheduling::BindingKey;
 use super::templates::template_of;
 use super::world::Change;
 use crate::Error;
-use crate::plan::interpreter::native;
 use crate::plan::object;
 use crate::plan::overriding::{self, OverridePolicy};
 use crate::plan::propagation::change::{self, Change as TemplateChange};
@@ -235,14 +234,11 @@ impl Bindings {
             "" => None,
             namespace => Some(Overrides::of(&self.context, Some(namespace))),
         };
-        let kind = native::find(object::api_version(template), object::kind(template));
         let mut failed = None;
         for target in &targets {
             let mut manifest = template.clone();
-            if spec.is_workload()
-                && let Some(kind) = kind
-            {
-                kind.revise_replicas(&mut manifest, target.replicas);
+            if spec.is_workload() {
+                self.context.interpreter.revise_replicas(&mut manifest, target.replicas)?;
             }
             if let Some(completions) = completions.get(&target.name) {
                 object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::names::ClusterName;
-use crowsnest_api::{cluster, policy, work};
+use crowsnest_api::{cluster, config, policy, work};
 use crowsnest_fleet::Fleet;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -15,6 +15,7 @@ use super::events::Events;
 use super::objects::{Objects, Resource, Target};
 use super::world::World;
 use crate::Error;
+use crate::interpreter::Interpreter;
 use crate::plan::object;
 
 /// The resources the loops know by name.
@@ -27,6 +28,7 @@ pub struct Kinds {
     pub cluster_propagation_policy: Resource,
     pub override_policy: Resource,
     pub cluster_override_policy: Resource,
+    pub interpreter_customization: Resource,
     pub namespace: Resource,
     pub node: Resource,
     pub pod: Resource,
@@ -47,6 +49,7 @@ impl Kinds {
             cluster_propagation_policy: Resource::of::<policy::ClusterPropagationPolicy>(),
             override_policy: Resource::of::<policy::OverridePolicy>(),
             cluster_override_policy: Resource::of::<policy::ClusterOverridePolicy>(),
+            interpreter_customization: Resource::of::<config::ResourceInterpreterCustomization>(),
             namespace: Resource::builtin("", "v1", "namespaces", "Namespace", false),
             node: Resource::builtin("", "v1", "nodes", "Node", false),
             pod: Resource::builtin("", "v1", "pods", "Pod", true),
@@ -57,7 +60,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 11] {
+    pub fn of_control_plane(&self) -> [&Resource; 12] {
         [
             &self.cluster,
             &self.work,
@@ -67,6 +70,7 @@ impl Kinds {
             &self.cluster_propagation_policy,
             &self.override_policy,
             &self.cluster_override_policy,
+            &self.interpreter_customization,
             &self.namespace,
             &self.cluster_role,
             &self.cluster_role_binding,
@@ -87,6 +91,7 @@ pub struct Context {
     pub world: World,
     pub catalog: Catalog,
     pub events: Events,
+    pub interpreter: Interpreter,
     pub kinds: Kinds,
     pub config: Config,
 }
@@ -118,6 +123,7 @@ impl Context {
             fleet,
             world,
             events,
+            interpreter: Interpreter::new(config.gates),
             kinds: Kinds::new(),
             config,
         })

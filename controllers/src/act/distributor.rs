@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crowsnest_api::constants::{annotation, finalizer, label};
+use crowsnest_api::constants::{annotation, event, finalizer, label};
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::ResourceBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::context::{Context, decode, new_id};
+use super::events::Severity;
 use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
@@ -20,7 +21,6 @@ use super::world::Change;
 use crate::Error;
 use crate::plan::dependencies::{self, AttachedPlan, Parent};
 use crate::plan::interpreter::dependencies::Dependency;
-use crate::plan::interpreter::native;
 use crate::plan::object;
 use crate::plan::propagation::change::{self, Change as TemplateChange};
 use crate::plan::selector::labels_match;
@@ -92,10 +92,15 @@ impl Distributor {
         let Some((_, template)) = template_of(context, &binding).await? else {
             return Err(Error::Waiting("the template does not exist".to_owned()));
         };
-        let hook =
-            native::find(object::api_version(&template), object::kind(&template)).and_then(|row| row.dependencies);
-        let Some(hook) = hook else { return Ok(Outcome::Done) };
-        let dependencies = hook(&template);
+        let dependencies = match context.interpreter.dependencies(&template) {
+            Ok(Some(dependencies)) => dependencies,
+            Ok(None) => return Ok(Outcome::Done),
+            Err(error) => {
+                let message = error.message();
+                context.events.note(&binding, Severity::Warning, event::GET_DEPENDENCIES_FAILED, message);
+                return Err(error);
+            }
+        };
         self.wanted.lock().insert(key.clone(), dependencies.clone());
         let binding = self.record(resource, &binding, &dependencies).await?;
         if typed.spec.clusters.is_empty() && !self.is_scheduled(&binding) {

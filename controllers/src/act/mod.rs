@@ -59,6 +59,8 @@ struct Loops {
     access: Arc<access::Access>,
     /// The control plane may serve something new.
     discover: Notify,
+    /// Everything may have to be looked at again.
+    pass: Notify,
 }
 
 /// The running controllers.
@@ -137,6 +139,7 @@ impl Loops {
             evictions: evictions::Evictions::new(Arc::clone(&context)),
             access: access::Access::new(Arc::clone(&context)),
             discover: Notify::new(),
+            pass: Notify::new(),
             capacity,
             context,
         }
@@ -163,6 +166,20 @@ impl Loops {
         }
         if change.resource.gvr == self.context.kinds.cluster.gvr {
             self.on_cluster(change);
+        } else if change.resource.gvr == self.context.kinds.interpreter_customization.gvr {
+            self.on_customization(change);
+        }
+    }
+
+    /// Scripts may change the meaning of any template, wherever it is on its way.
+    fn on_customization(&self, change: &Change) {
+        let name = object::name(change.object());
+        match change.new.as_deref().map(context::decode).transpose() {
+            Ok(customization) => self.context.interpreter.learn(name, customization.as_ref()),
+            Err(error) => tracing::warn!(name, %error, "customization cannot be read; the one before it stays"),
+        }
+        if !change.initial {
+            self.pass.notify_one();
         }
     }
 
@@ -213,8 +230,10 @@ impl Loops {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(self.context.config.periods.full_pass) => self.full_pass(),
+                () = tokio::time::sleep(self.context.config.periods.full_pass) => {}
+                () = self.pass.notified() => {}
             }
+            self.full_pass();
         }
     }
 

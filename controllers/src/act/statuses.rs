@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use crowsnest_api::constants::{condition, label};
+use crowsnest_api::constants::{condition, event, label};
 use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
 use serde_json::{Value, json};
 
 use super::bindings::{binding_of_work, cluster_of};
 use super::context::{Context, decode, now};
+use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
 use super::templates::template_of;
 use super::world::Change;
 use crate::Error;
-use crate::plan::interpreter::{native, status::MemberStatus};
 use crate::plan::{conditions, object, status};
 
 pub struct Statuses {
@@ -95,17 +95,21 @@ impl Statuses {
     /// Writes the template's status in the shape of its own kind.
     async fn aggregate(&self, binding: &Value, items: &[AggregatedStatusItem]) -> Result<(), Error> {
         let Some((resource, template)) = template_of(&self.context, binding).await? else { return Ok(()) };
-        let row = native::find(object::api_version(&template), object::kind(&template));
         let same = object::text(binding, &["spec", "resource", "uid"]) == object::uid(&template);
-        let Some(row) = row.filter(|_| same && !object::is_terminating(&template)) else { return Ok(()) };
-        let members: Vec<MemberStatus<'_>> = items
-            .iter()
-            .map(|item| MemberStatus {
-                cluster: &item.cluster_name,
-                status: item.status.as_ref().map(|status| &status.0),
-            })
-            .collect();
-        let Some(new) = row.aggregate(&template, &members, &now().to_string()) else { return Ok(()) };
+        if !same || object::is_terminating(&template) {
+            return Ok(());
+        }
+        let new = match self.context.interpreter.aggregate(&template, items, &now().to_string()) {
+            Ok(Some(new)) => new,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                for object in [binding, template.as_ref()] {
+                    let events = &self.context.events;
+                    events.note(object, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.message());
+                }
+                return Err(error);
+            }
+        };
         if object::semantically_equal(template.get("status").unwrap_or(&Value::Null), &new) {
             return Ok(());
         }

@@ -19,9 +19,8 @@ use super::objects::{Resource, Target};
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::interpreter::{native, replicas};
 use crate::plan::object;
-use crate::plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
+use crate::plan::propagation::binding::{self, BindingPlan, Intent};
 use crate::plan::propagation::change::{self, Change as TemplateChange};
 use crate::plan::propagation::{Choice, Policy, choose, claim};
 use crate::plan::selector::{best_precision, precision_of};
@@ -328,7 +327,7 @@ impl Templates {
         let intent = Intent {
             template,
             policy,
-            interpreted: self.interpret(template),
+            interpreted: self.context.interpreter.replicas(template)?,
             priority: self.priority(policy).await?,
             gates: self.context.config.gates,
             template_changed,
@@ -343,18 +342,6 @@ impl Templates {
                  garbage collected"
                     .to_owned(),
             )),
-        }
-    }
-
-    fn interpret(&self, template: &Value) -> Interpreted {
-        let kind = native::find(object::api_version(template), object::kind(template));
-        match kind.and_then(|kind| kind.replicas_of(template)) {
-            None => Interpreted::default(),
-            Some(count) => Interpreted {
-                replicas: count,
-                requirements: replicas::requirements(template, self.context.config.gates),
-                components: Vec::new(),
-            },
         }
     }
 

@@ -22,7 +22,6 @@ use super::objects::{Objects, Target};
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::interpreter::{native, status as reflection};
 use crate::plan::work::apply::{self, ApplyPlan};
 use crate::plan::work::managed;
 use crate::plan::{conditions, object, status};
@@ -162,9 +161,11 @@ impl Works {
                 result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));
             }
         }
-        if let Some(statuses) = self.reflect(&cluster, &typed).await? {
-            status.manifest_statuses = statuses;
-        }
+        let reflected = self.reflect(&cluster, &typed).await.map(|statuses| {
+            if let Some(statuses) = statuses {
+                status.manifest_statuses = statuses;
+            }
+        });
         let conflict_only = result.as_ref().is_err_and(Error::is_conflict);
         if status != typed.status && !conflict_only {
             let statuses = (!status.manifest_statuses.is_empty()).then_some(&status.manifest_statuses);
@@ -189,7 +190,7 @@ impl Works {
                 format!("Failed to sync work({namespace}/{name}) to cluster({cluster}), err: {}", error.message());
             self.context.events.note(&work, Severity::Warning, event::SYNC_FAILED, message);
         }
-        result.map(|()| Outcome::Done)
+        result.and(reflected).map(|()| Outcome::Done)
     }
 
     fn member(&self, cluster: &ClusterName) -> Result<Objects, Error> {
@@ -227,13 +228,8 @@ impl Works {
             if self.is_as_left(&known, key, fingerprint, observed.as_deref()) {
                 return Ok(());
             }
-            let kind = native::find(object::api_version(manifest), object::kind(manifest));
-            let retain = |desired: &mut Value, observed: &Value| {
-                if let Some(retain) = kind.and_then(|kind| kind.retain) {
-                    retain(desired, observed);
-                }
-            };
-            let written = match apply::plan(cluster.as_str(), manifest, observed.as_deref(), retain) {
+            let retain = |desired: &mut Value, observed: &Value| self.context.interpreter.retain(desired, observed);
+            let written = match apply::plan(cluster.as_str(), manifest, observed.as_deref(), retain)? {
                 ApplyPlan::Keep => Ok(observed.as_deref().cloned().unwrap_or_default()),
                 ApplyPlan::Create(object) => member.create(&resource, target.namespace, &object).await,
                 ApplyPlan::Update(object) => member.replace(target, &object).await,
@@ -307,10 +303,15 @@ impl Works {
                 }
             };
             let Some(observed) = observed.filter(|observed| managed::is_managed(observed)) else { continue };
-            let row = native::find(api_version, kind);
-            let reflected = row.map_or_else(|| reflection::reflect_whole(&observed), |row| row.reflect(&observed));
-            let healthy = row.and_then(|row| row.health).is_none_or(|healthy| healthy(&observed));
-            statuses.push(status::manifest_status(ordinal, manifest, reflected, Some(healthy)));
+            let interpreter = &self.context.interpreter;
+            let reflected = interpreter.reflect(&observed).inspect_err(|error| {
+                self.context.events.note(manifest, Severity::Warning, event::REFLECT_STATUS_FAILED, error.message());
+            })?;
+            // A script that cannot tell leaves the health unknown; the status is worth reporting all the same.
+            let healthy = interpreter.is_healthy(&observed).inspect_err(|error| {
+                self.context.events.note(manifest, Severity::Warning, event::INTERPRET_HEALTH_FAILED, error.message());
+            });
+            statuses.push(status::manifest_status(ordinal, manifest, reflected, healthy.ok()));
         }
         let nothing_yet = statuses.is_empty() && work.status.manifest_statuses.is_empty();
         Ok((!nothing_yet).then_some(statuses))
@@ -366,12 +367,8 @@ impl Works {
         }
         let mut given_up = manifest.clone();
         managed::disown(&mut given_up);
-        let retain = native::find(api_version, kind).and_then(|kind| kind.retain);
-        let plan = apply::plan(cluster.as_str(), &given_up, Some(&live), |desired, observed| {
-            if let Some(retain) = retain {
-                retain(desired, observed);
-            }
-        });
+        let retain = |desired: &mut Value, observed: &Value| self.context.interpreter.retain(desired, observed);
+        let plan = apply::plan(cluster.as_str(), &given_up, Some(&live), retain)?;
         if let ApplyPlan::Update(object) = plan {
             member.replace(target, &object).await?;
         }

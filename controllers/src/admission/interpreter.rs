@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::config::{
-    CustomizationRules, InterpreterOperation, LuaRule, ResourceInterpreterCustomization, ResourceInterpreterWebhook,
+    InterpreterOperation, ResourceInterpreterCustomization, ResourceInterpreterWebhook,
     ResourceInterpreterWebhookConfiguration, RuleWithOperations,
 };
 use crowsnest_api::field::FieldError;
@@ -204,40 +204,24 @@ pub(super) fn validate_customization(request: &Request, world: &World<'_>) -> Re
         if other.spec.target != new.spec.target {
             continue;
         }
-        let both = scripts(&new.spec.customizations).into_iter().zip(scripts(&other.spec.customizations));
+        let both = new.spec.customizations.scripts().into_iter().zip(other.spec.customizations.scripts());
         // Dependencies of several customizations are joined, so they never conflict.
         let conflict = both
-            .filter(|((operation, _), _)| *operation != "InterpretDependency")
+            .filter(|((operation, _), _)| *operation != InterpreterOperation::InterpretDependency)
             .find(|((_, new), (_, other))| new.is_some() && other.is_some());
         if let Some(((operation, _), _)) = conflict {
             return Err(Refusal::denied(format!(
-                "conflicting with InterpreterOperation({operation}) of existing ResourceInterpreterCustomization({})",
+                "conflicting with InterpreterOperation({}) of existing ResourceInterpreterCustomization({})",
+                operation.as_str(),
                 other.metadata.name.as_deref().unwrap_or_default()
             )));
         }
     }
-    for (operation, script) in scripts(&new.spec.customizations) {
+    for (operation, script) in new.spec.customizations.scripts() {
         if let Some(Err(problem)) = script.map(world.compile_lua) {
-            let message = format!("InterpreterOperation({operation}) Lua script error: {problem}");
+            let message = format!("InterpreterOperation({}) Lua script error: {problem}", operation.as_str());
             return Err(Refusal::denied(message));
         }
     }
     Ok(Outcome::Unchanged)
-}
-
-/// The scripts by the operation they serve. An empty script counts as none.
-fn scripts(rules: &CustomizationRules) -> [(&'static str, Option<&str>); 8] {
-    fn script(rule: &Option<LuaRule>) -> Option<&str> {
-        rule.as_ref().map(|rule| rule.lua_script.as_str()).filter(|script| !script.is_empty())
-    }
-    [
-        ("Retain", script(&rules.retention)),
-        ("InterpretReplica", script(&rules.replica_resource)),
-        ("InterpretComponent", script(&rules.component_resource)),
-        ("ReviseReplica", script(&rules.replica_revision)),
-        ("InterpretStatus", script(&rules.status_reflection)),
-        ("AggregateStatus", script(&rules.status_aggregation)),
-        ("InterpretHealth", script(&rules.health_interpretation)),
-        ("InterpretDependency", script(&rules.dependency_interpretation)),
-    ]
 }

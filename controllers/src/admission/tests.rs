@@ -2,6 +2,7 @@
 //! from `base`.
 
 use super::*;
+use crate::interpreter::lua;
 use crowsnest_api::field::invalid_status;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
@@ -28,7 +29,7 @@ struct Case {
 }
 
 fn compile(script: &str) -> Result<(), String> {
-    if script.contains("end") { Ok(()) } else { Err("'end' expected near <eof>".to_owned()) }
+    lua::compile(script).map_err(|problem| problem.to_string())
 }
 
 fn answer(case: &Case) -> Value {

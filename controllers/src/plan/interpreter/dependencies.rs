@@ -79,7 +79,7 @@ fn list<'a>(value: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value> 
     at(value, path).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn of_pod_spec(spec: Option<&Value>, namespace: &str) -> Vec<Dependency> {
+pub fn of_pod_spec(spec: Option<&Value>, namespace: &str) -> Vec<Dependency> {
     let Some(spec) = spec else { return Vec::new() };
     let mut names = References::default();
     for field in ["initContainers", "containers", "ephemeralContainers"] {

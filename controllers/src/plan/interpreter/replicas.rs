@@ -11,18 +11,28 @@ use crate::plan::object::{at, namespace, text};
 /// Requirements of the pod template of `template`, or of the Pod itself; `None` when it asks for nothing special.
 pub fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {
     let pod = at(template, &["spec", "template", "spec"]).or_else(|| template.get("spec"))?;
+    Some(for_quota(pod_requirements(pod)?, template, gates))
+}
+
+/// What a pod of this spec needs, whoever owns it.
+pub fn pod_requirements(pod: &Value) -> Option<ReplicaRequirements> {
     let node_claim = node_claim(pod);
     let resource_request = pod_request(pod, true).to_list();
     if node_claim.is_none() && resource_request.is_empty() {
         return None;
     }
-    let quota = |value: &str| if gates.resource_quota_estimate { value.to_owned() } else { String::new() };
-    Some(ReplicaRequirements {
-        node_claim,
-        resource_request,
-        namespace: quota(namespace(template)),
-        priority_class_name: quota(text(pod, &["priorityClassName"])),
-    })
+    let priority_class_name = text(pod, &["priorityClassName"]).to_owned();
+    Some(ReplicaRequirements { node_claim, resource_request, namespace: String::new(), priority_class_name })
+}
+
+/// Whose quota the pods count against, where quotas are looked at.
+pub fn for_quota(mut requirements: ReplicaRequirements, template: &Value, gates: Gates) -> ReplicaRequirements {
+    if gates.resource_quota_estimate {
+        requirements.namespace = namespace(template).to_owned();
+    } else {
+        requirements.priority_class_name.clear();
+    }
+    requirements
 }
 
 fn node_claim(pod: &Value) -> Option<NodeClaim> {

@@ -18,27 +18,27 @@ pub enum ApplyPlan {
 }
 
 /// Plans the write for a manifest; `retain` is the kind's own rule for fields the member decides.
-pub fn plan(
+pub fn plan<E>(
     cluster: &str,
     manifest: &Value,
     observed: Option<&Value>,
-    retain: impl Fn(&mut Value, &Value),
-) -> ApplyPlan {
-    let Some(observed) = observed else { return ApplyPlan::Create(manifest.clone()) };
+    retain: impl FnOnce(&mut Value, &Value) -> Result<(), E>,
+) -> Result<ApplyPlan, E> {
+    let Some(observed) = observed else { return Ok(ApplyPlan::Create(manifest.clone())) };
     if !may_update(manifest, observed) {
-        return ApplyPlan::Conflict(format!(
+        return Ok(ApplyPlan::Conflict(format!(
             "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {} strategy value is empty, \
              Karmada will not manage this resource",
             object::kind(manifest),
             object::namespace(manifest),
             object::name(manifest),
             super::construct::CONFLICT_RESOLUTION,
-        ));
+        )));
     }
     let mut desired = manifest.clone();
     keep_members_metadata(&mut desired, observed);
-    retain(&mut desired, observed);
-    if is_up_to_date(&desired, observed) { ApplyPlan::Keep } else { ApplyPlan::Update(desired) }
+    retain(&mut desired, observed)?;
+    Ok(if is_up_to_date(&desired, observed) { ApplyPlan::Keep } else { ApplyPlan::Update(desired) })
 }
 
 /// Ours already, or the manifest says to take it over.

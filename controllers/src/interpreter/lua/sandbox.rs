@@ -1,0 +1,90 @@
+//! A Lua machine for one call: no way out of it, little memory, little time.
+//!
+//! It has what Karmada's scripts may count on: the base, table, string and math libraries, the harmless part of `os`, and
+//! `require("kube")`. Scripts cannot leave anything behind for the next one, because there is no next one.
+
+use std::time::Instant;
+
+use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
+
+use super::{LONGEST_RUN, MOST_MEMORY, kube};
+
+/// Globals that reach code, files or metatables.
+const REMOVED: [&str; 16] = [
+    "collectgarbage",
+    "coroutine",
+    "dofile",
+    "gcinfo",
+    "getfenv",
+    "getmetatable",
+    "load",
+    "loadfile",
+    "loadstring",
+    "module",
+    "newproxy",
+    "rawequal",
+    "rawget",
+    "rawset",
+    "setfenv",
+    "setmetatable",
+];
+
+/// What `os` keeps: the rest touches the process or its files.
+const OS: [&str; 4] = ["clock", "date", "difftime", "time"];
+
+const INSTRUCTIONS_PER_LOOK: u32 = 1000;
+const TOO_LATE: &str = "context deadline exceeded";
+
+/// A `pcall` that caught the end of the time passes it on, else a script could go on for ever.
+const CAREFUL_CALLS: &str = r#"
+local is_late, reason, pcall, xpcall, error = ...
+local function pass(...)
+  if is_late() then error(reason, 0) end
+  return ...
+end
+function _G.pcall(...) return pass(pcall(...)) end
+function _G.xpcall(...) return pass(xpcall(...)) end
+"#;
+
+pub(super) fn machine() -> mlua::Result<Lua> {
+    // Without its jit library LuaJIT interprets, and only then are hooks called everywhere.
+    let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
+    let lua = Lua::new_with(libraries, LuaOptions::default())?;
+    let globals = lua.globals();
+    for name in REMOVED {
+        globals.raw_remove(name)?;
+    }
+    globals.get::<Table>("string")?.raw_remove("dump")?;
+    let (all, kept): (Table, Table) = (globals.get("os")?, lua.create_table()?);
+    for name in OS {
+        kept.raw_set(name, all.get::<Function>(name)?)?;
+    }
+    globals.raw_set("os", kept)?;
+    // Scripts print for their author's terminal; there is none here.
+    globals.raw_set("print", lua.create_function(|_, ()| Ok(()))?)?;
+    let library = kube::library(&lua)?;
+    let require = lua.create_function(move |_, name: String| match name.as_str() {
+        "kube" => Ok(library.clone()),
+        other => Err(mlua::Error::runtime(format!("module {other} not found"))),
+    })?;
+    globals.raw_set("require", require)?;
+    limit(&lua)?;
+    Ok(lua)
+}
+
+fn limit(lua: &Lua) -> mlua::Result<()> {
+    let end = Instant::now() + LONGEST_RUN;
+    let globals = lua.globals();
+    let is_late = lua.create_function(move |_, ()| Ok(Instant::now() >= end))?;
+    let [pcall, xpcall, error] = ["pcall", "xpcall", "error"].map(|name| globals.get::<Function>(name));
+    lua.load(CAREFUL_CALLS).set_name("=pcall").call::<()>((is_late, TOO_LATE, pcall?, xpcall?, error?))?;
+    lua.set_global_hook(
+        HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK),
+        move |_, _| match Instant::now() < end {
+            true => Ok(VmState::Continue),
+            false => Err(mlua::Error::runtime(TOO_LATE)),
+        },
+    )?;
+    lua.set_memory_limit(MOST_MEMORY)?;
+    Ok(())
+}

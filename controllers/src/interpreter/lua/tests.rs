@@ -1,0 +1,162 @@
+//! What scripts may do, what they get back, and what becomes of the ones that misbehave.
+
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn compiles_or_says_where_not() {
+    compile("function Retain(desired, observed) goto done ::done:: return desired end").expect("valid");
+    // Nothing of it runs.
+    compile("error('run') while true do end").expect("valid");
+    let refused = compile("function Retain(desired\n end").expect_err("invalid").to_string();
+    assert_eq!(refused, "<string>:2: ')' expected near 'end'");
+    let long = format!("-- {}", "x".repeat(LONGEST_SCRIPT));
+    assert_eq!(
+        compile(&long).expect_err("long").to_string(),
+        "the script has 1048579 bytes, more than the 1048576 allowed"
+    );
+    compile("\u{1b}LJ\u{2}\n").expect_err("precompiled code");
+}
+
+#[test]
+fn counts_replicas_and_their_needs() {
+    let script = "local kube = require('kube')
+        function GetReplicas(obj) return obj.spec.count, kube.accuratePodRequirements(obj.spec.template) end";
+    let pod = json!({"nodeSelector": {"a": "b"}, "containers": [{"resources": {"requests": {"cpu": "100m"}}}]});
+    let object = json!({"spec": {"count": 6, "template": {"spec": pod}}});
+    let (count, needed) = replicas(script, &object).expect("an answer");
+    assert_eq!(
+        (count, json!(needed)),
+        (6, json!({"nodeClaim": {"nodeSelector": {"a": "b"}}, "resourceRequest": {"cpu": "100m"}}))
+    );
+    let bare = "function GetReplicas(obj) return 3 end";
+    assert_eq!(replicas(bare, &object).expect("an answer"), (3, None));
+    let empty = "function GetReplicas(obj) return 3, {nodeClaim = {}, resourceRequest = {cpu = '1'}} end";
+    let (_, needed) = replicas(empty, &object).expect("an answer");
+    assert_eq!(json!(needed), json!({"resourceRequest": {"cpu": "1"}}));
+}
+
+#[test]
+fn empty_tables_mean_what_stood_there() {
+    let desired = json!({"metadata": {"annotations": {}}, "spec": {"args": [], "volumes": [{"emptyDir": {}}], "n": 1}});
+    let observed = json!({"spec": {"local": "kept", "node": {}, "share": 0.5}});
+    let script = "function Retain(desired, observed)
+        desired.spec['local'] = observed.spec['local']
+        desired.spec.node = observed.spec.node
+        desired.spec.share = observed.spec.share
+        desired.spec.empty = {}
+        desired.spec.n = desired.spec.n * 4 / 2
+        return desired
+    end";
+    let expected = json!({"metadata": {"annotations": {}}, "spec": {"args": [], "volumes": [{"emptyDir": {}}], "n": 2,
+        "local": "kept", "node": {}, "share": 0.5}});
+    assert_eq!(retain(script, &desired, &observed).expect("an object"), expected);
+}
+
+#[test]
+fn adds_statuses_and_lists_needs() {
+    let items: Vec<AggregatedStatusItem> = serde_json::from_value(json!([
+        {"clusterName": "m1", "status": {"ready": 2}}, {"clusterName": "m2", "status": {"ready": 1}},
+        {"clusterName": "m3"},
+    ]))
+    .expect("items");
+    let script = "function AggregateStatus(obj, items)
+        local ready = 0
+        for _, item in ipairs(items) do if item.status ~= nil then ready = ready + item.status.ready end end
+        obj.status = {ready = ready}
+        return obj
+    end";
+    let aggregated = aggregate(script, &json!({"kind": "Gadget"}), &items).expect("an object");
+    assert_eq!(aggregated, json!({"kind": "Gadget", "status": {"ready": 3}}));
+
+    let pod = json!({"spec": {"template": {"spec": {"containers": [{"envFrom": [{"secretRef": {"name": "s"}}]}]}}}});
+    let script = "function GetDependencies(obj) return require('kube').getPodDependencies(obj.spec.template, '') end";
+    let needed = dependencies(script, &pod).expect("a list");
+    assert_eq!(json!(needed), json!([{"apiVersion": "v1", "kind": "Secret", "namespace": "default", "name": "s"}]));
+    assert_eq!(dependencies("function GetDependencies() return {} end", &pod).expect("a list"), []);
+    let parts = "function GetComponents(obj) return {{name = 'head', replicas = 1, replicaRequirements = {}}} end";
+    assert_eq!(json!(components(parts, &pod).expect("a list")), json!([{"name": "head", "replicas": 1}]));
+    assert!(health("function InterpretHealth(obj) return obj.spec ~= nil end", &pod).expect("an answer"));
+    let script = "function ReflectStatus(obj) return {phase = obj.status.phase, load = obj.status.load} end";
+    let member = json!({"status": {"phase": "Up", "load": {}, "more": 1}});
+    assert_eq!(reflect(script, &member).expect("a status"), json!({"phase": "Up", "load": {}}));
+    assert_eq!(
+        revise("function ReviseReplica(obj, n) obj.n = n return obj end", &json!({}), 4).expect("an object"),
+        json!({"n": 4})
+    );
+}
+
+#[rstest]
+#[case::sums("kube.resourceAdd('1Gi', '512Mi', 1)", json!("1610612737"))]
+#[case::amount("kube.getResourceQuantity('1500m')", json!(1.5))]
+#[case::whole("kube.getResourceQuantity(2)", json!(2))]
+#[case::numbers("{6 / 2, 7 / 2, -1, 2 ^ 40}", json!([3, 3.5, -1, 1_099_511_627_776_i64]))]
+#[case::time("type(os.time()) .. type(os.date())", json!("numberstring"))]
+#[case::libraries("unpack({string.upper('a')}) .. #table.concat({'x'}) .. math.max(1, 2)", json!("A12"))]
+#[case::nothing_dangerous("{tostring(io), tostring(load), tostring(os.execute), tostring(debug), tostring(string.dump)}",
+    json!(["nil", "nil", "nil", "nil", "nil"]))]
+fn evaluates(#[case] expression: &str, #[case] expected: Json) {
+    let script = format!("local kube = require('kube') function ReflectStatus() return {{v = {expression}}} end");
+    assert_eq!(reflect(&script, &json!({})).expect("a status"), json!({"v": expected}));
+}
+
+#[rstest]
+#[case::absent("function Other() end", "not found function ReflectStatus")]
+#[case::wrong_type("function ReflectStatus() return 1 end", "expect the returned status type is table but got number")]
+#[case::raised(
+    "function ReflectStatus(obj) return obj.a.b end",
+    "<string>:1: attempt to index field 'a' (a nil value)"
+)]
+#[case::sparse("function ReflectStatus() return {[1] = 1, [5] = 2} end", "cannot encode sparse array")]
+#[case::mixed("function ReflectStatus() return {1, a = 2} end", "cannot encode mixed or invalid key types")]
+#[case::nested(
+    "function ReflectStatus() local t = {} t.t = t return t end",
+    "cannot encode recursively nested tables to JSON"
+)]
+#[case::no_number("function ReflectStatus() return {a = 0 / 0} end", "cannot encode NaN to JSON")]
+#[case::module("require('socket')", "module socket not found")]
+#[case::quantity(
+    "function ReflectStatus() return {require('kube').getResourceQuantity('-1')} end",
+    "quantity -1 is not a positive number"
+)]
+fn refuses(#[case] script: &str, #[case] expected: &str) {
+    assert_eq!(reflect(script, &json!({})).expect_err("no status").to_string(), expected);
+}
+
+#[rstest]
+#[case::endless("function ReflectStatus() while true do end end")]
+#[case::endless_on_load("while true do end")]
+#[case::endless_and_stubborn(
+    "local function again() while true do end end
+     function ReflectStatus() while true do pcall(again) xpcall(again, print) end end"
+)]
+#[case::endless_recursion_of_calls(
+    "local function again() pcall(again) while true do pcall(again) end end
+     function ReflectStatus() again() end"
+)]
+fn ends_in_time(#[case] script: &str) {
+    let start = Instant::now();
+    let refused = reflect(script, &json!({})).expect_err("no status").to_string();
+    assert!(refused.contains("context deadline exceeded"), "{refused}");
+    assert!(start.elapsed() < Duration::from_secs(10), "took {:?}", start.elapsed());
+}
+
+#[test]
+fn stays_within_its_memory() {
+    let script =
+        "function ReflectStatus() local t = {} while true do t[#t + 1] = string.rep('x', 1000000) .. #t end end";
+    assert_eq!(reflect(script, &json!({})).expect_err("no status").to_string(), "not enough memory");
+}
+
+#[test]
+fn leaves_nothing_behind() {
+    let script = "seen = (seen or 0) + 1 string.seen = (string.seen or 0) + 1
+        function ReflectStatus() return {seen, string.seen} end";
+    for _ in 0..2 {
+        assert_eq!(reflect(script, &json!({})).expect("a status"), json!([1, 1]));
+    }
+}

@@ -1,0 +1,196 @@
+//! What a kind means to the loops: its users' scripts first, then the rules of `plan` for built-in kinds.
+//!
+//! The customizations are the control plane's ResourceInterpreterCustomizations, told by `act` as they change. Of several
+//! for one kind the first by name that has a script for an operation is asked. A call is pure: the same script, the
+//! same objects, the same answer.
+
+pub mod lua;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_api::config::{InterpreterOperation as Operation, ResourceInterpreterCustomization};
+use crowsnest_api::work::AggregatedStatusItem;
+use parking_lot::RwLock;
+use serde_json::Value;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+pub use lua::ScriptError;
+
+use crate::Error;
+use crate::plan::gates::Gates;
+use crate::plan::interpreter::dependencies::Dependency;
+use crate::plan::interpreter::native::{self, NativeKind};
+use crate::plan::interpreter::replicas;
+use crate::plan::interpreter::status::{MemberStatus, reflect_whole};
+use crate::plan::object;
+use crate::plan::propagation::binding::Interpreted;
+
+/// The scripts of one customization.
+struct Customization {
+    api_version: String,
+    kind: String,
+    scripts: Vec<(Operation, Arc<str>)>,
+}
+
+/// A script and the customization it is of.
+struct Script {
+    customization: String,
+    text: Arc<str>,
+}
+
+impl Script {
+    /// Runs it without keeping the runtime's other tasks waiting.
+    fn ask<T>(&self, call: impl FnOnce(&str) -> Result<T, ScriptError>) -> Result<T, Error> {
+        let threaded = Handle::try_current().is_ok_and(|now| now.runtime_flavor() == RuntimeFlavor::MultiThread);
+        let answer = match threaded {
+            true => tokio::task::block_in_place(|| call(&self.text)),
+            false => call(&self.text),
+        };
+        answer.map_err(|source| Error::Script { customization: self.customization.clone(), source })
+    }
+}
+
+/// Answers what the loops ask about objects of any kind.
+pub struct Interpreter {
+    gates: Gates,
+    customizations: RwLock<BTreeMap<String, Customization>>,
+}
+
+fn native_of(object: &Value) -> Option<&'static NativeKind> {
+    native::find(object::api_version(object), object::kind(object))
+}
+
+impl Interpreter {
+    pub fn new(gates: Gates) -> Self {
+        Interpreter { gates, customizations: RwLock::default() }
+    }
+
+    /// A customization came, changed, or went (`None`).
+    pub fn learn(&self, name: &str, customization: Option<&ResourceInterpreterCustomization>) {
+        let Some(customization) = customization else {
+            self.customizations.write().remove(name);
+            return;
+        };
+        let spec = &customization.spec;
+        let scripts = spec.customizations.scripts().into_iter();
+        let known = Customization {
+            api_version: spec.target.api_version.clone(),
+            kind: spec.target.kind.clone(),
+            scripts: scripts.filter_map(|(operation, script)| Some((operation, Arc::from(script?)))).collect(),
+        };
+        self.customizations.write().insert(name.to_owned(), known);
+    }
+
+    /// The scripts for an operation on objects of this kind, in order.
+    fn scripts(&self, object: &Value, operation: &Operation) -> Vec<Script> {
+        let (api_version, kind) = (object::api_version(object), object::kind(object));
+        let known = self.customizations.read();
+        let of_kind = known.iter().filter(|(_, known)| known.kind == kind && known.api_version == api_version);
+        let script = |(name, known): (&String, &Customization)| {
+            let (_, text) = known.scripts.iter().find(|(of, _)| of == operation)?;
+            Some(Script { customization: name.clone(), text: Arc::clone(text) })
+        };
+        of_kind.filter_map(script).collect()
+    }
+
+    fn script(&self, object: &Value, operation: Operation) -> Option<Script> {
+        self.scripts(object, &operation).into_iter().next()
+    }
+
+    /// The template's replicas and what they need; nothing for kinds that have none.
+    pub fn replicas(&self, template: &Value) -> Result<Interpreted, Error> {
+        if self.gates.multiple_pod_templates_scheduling
+            && let Some(script) = self.script(template, Operation::InterpretComponent)
+        {
+            let components = script.ask(|text| lua::components(text, template))?;
+            return Ok(Interpreted { components, ..Interpreted::default() });
+        }
+        if let Some(script) = self.script(template, Operation::InterpretReplica) {
+            let (replicas, requirements) = script.ask(|text| lua::replicas(text, template))?;
+            let requirements = requirements.map(|needed| replicas::for_quota(needed, template, self.gates));
+            return Ok(Interpreted { replicas, requirements, components: Vec::new() });
+        }
+        Ok(match native_of(template).and_then(|kind| kind.replicas_of(template)) {
+            None => Interpreted::default(),
+            Some(replicas) => Interpreted {
+                replicas,
+                requirements: replicas::requirements(template, self.gates),
+                components: Vec::new(),
+            },
+        })
+    }
+
+    /// Gives a member's copy its share of the replicas.
+    pub fn revise_replicas(&self, manifest: &mut Value, replicas: i32) -> Result<(), Error> {
+        if let Some(script) = self.script(manifest, Operation::ReviseReplica) {
+            *manifest = script.ask(|text| lua::revise(text, manifest, replicas))?;
+        } else if let Some(kind) = native_of(manifest) {
+            kind.revise_replicas(manifest, replicas);
+        }
+        Ok(())
+    }
+
+    /// Takes over what the member decides.
+    pub fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        if let Some(script) = self.script(desired, Operation::Retain) {
+            *desired = script.ask(|text| lua::retain(text, desired, observed))?;
+        } else if let Some(retain) = native_of(desired).and_then(|kind| kind.retain) {
+            retain(desired, observed);
+        }
+        Ok(())
+    }
+
+    /// The status to report of a member's object, or `None` while there is nothing to report.
+    pub fn reflect(&self, member: &Value) -> Result<Option<Value>, Error> {
+        if let Some(script) = self.script(member, Operation::InterpretStatus) {
+            return script.ask(|text| lua::reflect(text, member)).map(Some);
+        }
+        Ok(native_of(member).map_or_else(|| reflect_whole(member), |kind| kind.reflect(member)))
+    }
+
+    /// Whether a member's object is well. Kinds without a rule always are.
+    pub fn is_healthy(&self, member: &Value) -> Result<bool, Error> {
+        if let Some(script) = self.script(member, Operation::InterpretHealth) {
+            return script.ask(|text| lua::health(text, member));
+        }
+        Ok(native_of(member).and_then(|kind| kind.health).is_none_or(|healthy| healthy(member)))
+    }
+
+    /// The template's status from its members' ones; `None` for kinds whose template status is left alone.
+    pub fn aggregate(
+        &self,
+        template: &Value,
+        items: &[AggregatedStatusItem],
+        now: &str,
+    ) -> Result<Option<Value>, Error> {
+        if let Some(script) = self.script(template, Operation::AggregateStatus) {
+            let mut aggregated = script.ask(|text| lua::aggregate(text, template, items))?;
+            return Ok(aggregated.get_mut("status").map(Value::take));
+        }
+        let Some(kind) = native_of(template) else { return Ok(None) };
+        let members: Vec<MemberStatus<'_>> = items
+            .iter()
+            .map(|item| MemberStatus {
+                cluster: &item.cluster_name,
+                status: item.status.as_ref().map(|status| &status.0),
+            })
+            .collect();
+        Ok(kind.aggregate(template, &members, now))
+    }
+
+    /// What has to go where the template goes; `None` for kinds nobody has a rule for.
+    pub fn dependencies(&self, template: &Value) -> Result<Option<Vec<Dependency>>, Error> {
+        let scripts = self.scripts(template, &Operation::InterpretDependency);
+        if scripts.is_empty() {
+            return Ok(native_of(template).and_then(|kind| kind.dependencies).map(|needed| needed(template)));
+        }
+        let mut needed = Vec::new();
+        for script in &scripts {
+            needed.extend(script.ask(|text| lua::dependencies(text, template))?);
+        }
+        Ok(Some(needed))
+    }
+}
