@@ -107,6 +107,25 @@ impl FieldError {
         Self::new(FieldErrorKind::NotSupported, field, Some(printed(value)), detail)
     }
 
+    /// The same, printed sorted.
+    pub fn not_supported_sorted<V: Serialize + ?Sized>(
+        field: impl Into<String>,
+        value: &V,
+        supported: &[&str],
+    ) -> Self {
+        let mut sorted = supported.to_vec();
+        sorted.sort_unstable();
+        Self::not_supported(field, value, &sorted)
+    }
+
+    pub fn not_found<V: Serialize + ?Sized>(field: impl Into<String>, value: &V) -> Self {
+        Self::new(FieldErrorKind::NotFound, field, Some(printed(value)), "")
+    }
+
+    pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
+        Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {max_bytes} bytes"))
+    }
+
     /// Everything but the field: the message of the cause.
     pub fn body(&self) -> String {
         let mut body = self.kind.title().to_owned();

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crowsnest_api::field::{FieldError, aggregate};
 use serde::{Deserialize, Serialize};
 
 /// `metav1.StatusReason` with its HTTP code.
@@ -161,20 +162,7 @@ impl ApiError {
 
     /// 422 with one cause per field error. `kind` is the CamelCase kind.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
-        let message = match errors.as_slice() {
-            [] => String::from("<nil>"),
-            [one] => one.to_string(),
-            many => {
-                // utilerrors.Aggregate prints each distinct message once.
-                let mut seen: Vec<String> = Vec::new();
-                for text in many.iter().map(ToString::to_string) {
-                    if !seen.contains(&text) {
-                        seen.push(text);
-                    }
-                }
-                if seen.len() == 1 { seen.remove(0) } else { format!("[{}]", seen.join(", ")) }
-            }
-        };
+        let message = if errors.is_empty() { "<nil>".to_owned() } else { aggregate(&errors) };
         let causes = errors
             .iter()
             .map(|e| Cause { reason: e.kind.cause().into(), message: e.body(), field: e.field.clone() })
@@ -209,141 +197,4 @@ impl ApiError {
 /// `resource.group`, or only the resource for the core group.
 pub fn qualified(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
-}
-
-/// `field.ErrorType`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldErrorKind {
-    NotFound,
-    Required,
-    Duplicate,
-    Invalid,
-    NotSupported,
-    Forbidden,
-    TooLong,
-    TooMany,
-    Internal,
-    TypeInvalid,
-}
-
-impl FieldErrorKind {
-    fn title(self) -> &'static str {
-        match self {
-            Self::NotFound => "Not found",
-            Self::Required => "Required value",
-            Self::Duplicate => "Duplicate value",
-            Self::Invalid | Self::TypeInvalid => "Invalid value",
-            Self::NotSupported => "Unsupported value",
-            Self::Forbidden => "Forbidden",
-            Self::TooLong => "Too long",
-            Self::TooMany => "Too many",
-            Self::Internal => "Internal error",
-        }
-    }
-
-    fn cause(self) -> &'static str {
-        match self {
-            Self::NotFound => "FieldValueNotFound",
-            Self::Required => "FieldValueRequired",
-            Self::Duplicate => "FieldValueDuplicate",
-            Self::Invalid => "FieldValueInvalid",
-            Self::NotSupported => "FieldValueNotSupported",
-            Self::Forbidden => "FieldValueForbidden",
-            Self::TooLong => "FieldValueTooLong",
-            Self::TooMany => "FieldValueTooMany",
-            Self::Internal => "InternalError",
-            Self::TypeInvalid => "FieldValueTypeInvalid",
-        }
-    }
-}
-
-/// `field.Error`: one thing wrong with one field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldError {
-    pub kind: FieldErrorKind,
-    /// A path as Kubernetes prints it: `spec.containers[0].name`, `metadata.labels[a/b]`.
-    pub field: String,
-    /// The bad value as Go prints it (`"text"`, `3`, `{"a":1}`); `None` for kinds that print none.
-    pub value: Option<String>,
-    pub detail: String,
-}
-
-impl FieldError {
-    pub fn new(
-        kind: FieldErrorKind,
-        field: impl Into<String>,
-        value: Option<String>,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self { kind, field: field.into(), value, detail: detail.into() }
-    }
-
-    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(FieldErrorKind::Required, field, None, detail)
-    }
-
-    pub fn invalid(field: impl Into<String>, value: &serde_json::Value, detail: impl Into<String>) -> Self {
-        Self::new(FieldErrorKind::Invalid, field, Some(print(value)), detail)
-    }
-
-    pub fn duplicate(field: impl Into<String>, value: &serde_json::Value) -> Self {
-        Self::new(FieldErrorKind::Duplicate, field, Some(print(value)), "")
-    }
-
-    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(FieldErrorKind::Forbidden, field, None, detail)
-    }
-
-    /// `supported` is printed sorted, each value quoted.
-    pub fn not_supported(field: impl Into<String>, value: &serde_json::Value, supported: &[&str]) -> Self {
-        let mut sorted = supported.to_vec();
-        sorted.sort_unstable();
-        let list: Vec<String> = sorted.iter().map(|s| format!("{s:?}")).collect();
-        let detail = if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
-        Self::new(FieldErrorKind::NotSupported, field, Some(print(value)), detail)
-    }
-
-    /// The same with the values in the given order.
-    pub fn unsupported(field: impl Into<String>, value: &serde_json::Value, supported: &[&str]) -> Self {
-        let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-        Self::new(
-            FieldErrorKind::NotSupported,
-            field,
-            Some(print(value)),
-            format!("supported values: {}", list.join(", ")),
-        )
-    }
-
-    pub fn not_found(field: impl Into<String>, value: &serde_json::Value) -> Self {
-        Self::new(FieldErrorKind::NotFound, field, Some(print(value)), "")
-    }
-
-    pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
-        Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {max_bytes} bytes"))
-    }
-
-    /// Everything but the field: the cause's message.
-    pub fn body(&self) -> String {
-        let mut text = self.kind.title().to_owned();
-        if let Some(value) = &self.value {
-            text.push_str(": ");
-            text.push_str(value);
-        }
-        if !self.detail.is_empty() {
-            text.push_str(": ");
-            text.push_str(&self.detail);
-        }
-        text
-    }
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.body())
-    }
-}
-
-/// A value as `field.Error` prints it: strings quoted, the rest as JSON.
-pub fn print(value: &serde_json::Value) -> String {
-    value.to_string()
 }

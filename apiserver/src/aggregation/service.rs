@@ -1,6 +1,7 @@
 //! The APIService kind: what it says, its defaults and validation.
 
 use base64::Engine;
+use crowsnest_api::field::FieldError;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::registry::resource::ResourceInfo;
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::registry::validation::{dns1035_label, dns1123_subdomain};
 use crate::schema::{SchemaRef, prune, set::SchemaSet};
-use crate::status::{ApiResult, FieldError};
+use crate::status::ApiResult;
 
 pub const GROUP: &str = "apiregistration.k8s.io";
 pub const PLURAL: &str = "apiservices";

@@ -1,5 +1,6 @@
 //! Tokens of service accounts: TokenRequest, the checks on use (bound objects included), and legacy token Secrets.
 
+use crowsnest_api::field::FieldError;
 use serde_json::{Value, json};
 
 use crate::authn::token::{ISSUER, TokenSigner};
@@ -7,7 +8,7 @@ use crate::registry::Registry;
 use crate::registry::object::{Object, time};
 use crate::registry::resource::Gvr;
 use crate::registry::strategy::{RequestContext, UserInfo};
-use crate::status::{ApiError, ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult};
 use crate::storage::{ObjectKey, ResourceKey};
 
 /// Issuer of tokens kept in Secrets.

@@ -1,5 +1,6 @@
 //! The virtual resources of `authorization.k8s.io` and `authentication.k8s.io`: created to be answered, never stored.
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
 use crate::authn::Authenticator;
@@ -9,7 +10,7 @@ use crate::authz::{Authorizer, MASTERS};
 use crate::registry::object::{Object, time};
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::{RequestContext, UserInfo};
-use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
+use crate::status::{ApiError, ApiResult};
 
 impl Authorizer {
     /// The answered review, or `None` when the resource is not a review.

@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
+use crowsnest_api::field::FieldError;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::object::{at, each, inside, items, put, set, text, unset};
 use crate::registry::strategy::{Allocators, RequestContext};
-use crate::status::FieldError;
 
 /// 10.96.0.0/16, as kubeadm chooses; what is below the first handed out is for addresses asked for by name.
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);

@@ -1,5 +1,6 @@
 //! The strategy of every built-in kind: the rules they share, dispatching to the modules that hold a kind's own.
 
+use crowsnest_api::field::FieldError;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use super::{convert, defaults, prepare, select, validate};
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::schema::decode::decode_value;
 use crate::schema::{SchemaRef, normalise, set::SchemaSet};
-use crate::status::{ApiResult, FieldError};
+use crate::status::ApiResult;
 
 /// Behaviour of one built-in (group, version, resource).
 #[derive(Debug)]

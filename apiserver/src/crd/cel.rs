@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crowsnest_api::field::{FieldError, FieldErrorKind, printed};
 use kube::core::cel::KubeCelExt;
 use kube::core::cel::cel::objects::{Key, Map};
 use kube::core::cel::cel::{Context, ExecutionError, Program, Value as Cel};
 use serde_json::Value;
 
-use crate::status::{FieldError, FieldErrorKind, print};
 use crate::table::jsonpath::JsonPath;
 
 /// Longest text a `messageExpression` may give.
@@ -230,7 +230,7 @@ impl Rule {
         let field = if name.is_empty() { field.trim_start_matches('.').to_owned() } else { field };
         let field = if field.is_empty() { "<nil>".to_owned() } else { field };
         // Whole objects and lists are not repeated in the message.
-        let shown = (!value.is_object() && !value.is_array()).then(|| print(value));
+        let shown = (!value.is_object() && !value.is_array()).then(|| printed(value));
         match self.reason.as_str() {
             "FieldValueForbidden" => FieldError::forbidden(field, detail),
             "FieldValueRequired" => FieldError::required(field, detail),

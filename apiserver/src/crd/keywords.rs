@@ -1,10 +1,10 @@
 //! The keywords of a schema that the API restricts: unsupported ones, list and map types, CEL rules.
 
+use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
 use super::cel_types;
 use super::structural::{Place, children, get, is, non_empty, word};
-use crate::status::FieldError;
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 const REASONS: &[&str] = &["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
@@ -68,7 +68,7 @@ fn unsupported(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let detail = "type cannot be set to null, use nullable as an alternative";
         errors.push(FieldError::forbidden(format!("{path}.type"), detail));
     } else if !kind.is_empty() && !TYPES.contains(&kind) {
-        errors.push(FieldError::not_supported(format!("{path}.type"), &Value::from(kind), TYPES));
+        errors.push(FieldError::not_supported_sorted(format!("{path}.type"), &Value::from(kind), TYPES));
     }
     if schema.get("items").is_some_and(Value::is_array) {
         let detail = "items must be a schema object and not an array";
@@ -97,11 +97,11 @@ fn collections(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     if let Some(map_type) = map_type.filter(|m| *m != "atomic" && *m != "granular") {
         let field = format!("{path}.x-kubernetes-map-type");
-        errors.push(FieldError::not_supported(field, map_type, &["atomic", "granular"]));
+        errors.push(FieldError::not_supported_sorted(field, map_type, &["atomic", "granular"]));
     }
     let list_path = format!("{path}.x-kubernetes-list-type");
     if let Some(list_type) = list_type.filter(|l| *l != "atomic" && *l != "set" && *l != "map") {
-        errors.push(FieldError::not_supported(list_path.as_str(), list_type, &["atomic", "map", "set"]));
+        errors.push(FieldError::not_supported_sorted(list_path.as_str(), list_type, &["atomic", "map", "set"]));
     }
     if non_empty(schema, "x-kubernetes-list-map-keys") {
         let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
@@ -221,7 +221,7 @@ fn rules(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldErro
             errors.push(FieldError::required(format!("{at}.message"), detail));
         }
         if let Some(reason) = get(rule, "reason").filter(|r| !REASONS.iter().any(|known| *r == known)) {
-            errors.push(FieldError::not_supported(format!("{at}.reason"), reason, REASONS));
+            errors.push(FieldError::not_supported_sorted(format!("{at}.reason"), reason, REASONS));
         }
         field_path(schema, rule, &at, errors);
         if source.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crowsnest_api::field::FieldError;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::registry::validation::dns1123_subdomain;
 use crate::schema::{SchemaRef, prune, set::SchemaSet};
-use crate::status::{ApiResult, FieldError};
+use crate::status::ApiResult;
 use crate::table::{CustomPrinter, Printer};
 
 /// In the order kube-apiserver lists them for custom resources.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use super::{defaulting, values};
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::registry::validation::dns1123_subdomain;
 use crate::schema::{Schema, SchemaRef, prune};
-use crate::status::{ApiResult, FieldError, FieldErrorKind};
+use crate::status::ApiResult;
 use crate::storage::Revision;
 
 /// One version of one custom resource, compiled from its definition.

@@ -1,10 +1,10 @@
 //! What a schema must keep to: the structural rules and its defaults; `keywords` checks the rest.
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use super::{defaulting, keywords, values};
 use crate::schema::Schema;
-use crate::status::{FieldError, FieldErrorKind};
 
 const METADATA: &[&str] = &["apiVersion", "kind", "metadata"];
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use super::definition::{Definition, Version, flag, list, text, texts};
 use super::structural;
 use crate::registry::validation::{dns1035_label, dns1123_subdomain};
-use crate::status::{FieldError, FieldErrorKind};
 use crate::table::jsonpath::JsonPath;
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -83,7 +83,9 @@ fn spec(view: Definition<'_>) -> Vec<FieldError> {
     match text(view.0, "/spec/scope") {
         "" => errors.push(FieldError::required("spec.scope", "")),
         "Cluster" | "Namespaced" => {}
-        other => errors.push(FieldError::not_supported("spec.scope", &Value::from(other), &["Cluster", "Namespaced"])),
+        other => {
+            errors.push(FieldError::not_supported_sorted("spec.scope", &Value::from(other), &["Cluster", "Namespaced"]))
+        }
     }
     for (index, version) in view.versions().enumerate() {
         if version.schema().is_none() {
@@ -390,7 +392,7 @@ fn conversion(view: Definition<'_>, errors: &mut Vec<FieldError>) {
         }
         other => {
             let field = "spec.conversion.strategy";
-            errors.push(FieldError::not_supported(field, &Value::from(other), &["None", "Webhook"]));
+            errors.push(FieldError::not_supported_sorted(field, &Value::from(other), &["None", "Webhook"]));
         }
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! The object was decoded, pruned and defaulted before. Names in messages are dotted paths (`spec.list[0].k in body …`).
 
+use crowsnest_api::field::{FieldError, FieldErrorKind, printed};
 use regex::Regex;
 use serde_json::Value;
 
 use super::formats;
-use crate::status::{FieldError, FieldErrorKind, print};
 
 /// Deeper objects than this are not walked further; the decoder refuses them long before.
 const MAX_DEPTH: usize = 200;
@@ -64,7 +64,7 @@ fn wrong_type(name: &str, expected: &str, value: &Value) -> FieldError {
 }
 
 fn invalid(name: &str, value: &Value, detail: String) -> FieldError {
-    FieldError::new(FieldErrorKind::Invalid, name, Some(print(value)), format!("{name} in body {detail}"))
+    FieldError::new(FieldErrorKind::Invalid, name, Some(printed(value)), format!("{name} in body {detail}"))
 }
 
 fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Findings) {
@@ -79,7 +79,7 @@ fn walk(schema: &Value, value: &Value, name: &str, depth: usize, found: &mut Fin
         found.check(allowed.contains(value), || {
             let listed: Vec<String> =
                 allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
-            FieldError::unsupported(name, value, &listed.iter().map(String::as_str).collect::<Vec<_>>())
+            FieldError::not_supported(name, value, &listed.iter().map(String::as_str).collect::<Vec<_>>())
         });
     }
     match value {
@@ -109,7 +109,7 @@ fn check_string(schema: &Value, value: &Value, text: &str, name: &str, found: &m
     if let Some(format) = keyword(schema, "format").and_then(Value::as_str) {
         found.check(formats::fits(format, text), || {
             let detail = format!("{name} in body must be of type {format}: {text:?}");
-            FieldError::new(FieldErrorKind::TypeInvalid, name, Some(print(value)), detail)
+            FieldError::new(FieldErrorKind::TypeInvalid, name, Some(printed(value)), detail)
         });
     }
 }
@@ -161,7 +161,7 @@ fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings)
             FieldError::new(
                 FieldErrorKind::Invalid,
                 name,
-                Some(print(value)),
+                Some(printed(value)),
                 format!("Checked value must be of type {format} with format {format} in body"),
             )
         });

@@ -105,7 +105,7 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     let name = if call.info.subresource == "binding" { call.info.name.clone() } else { binding.name().to_owned() };
     let target = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
     if target.is_empty() {
-        let error = crate::status::FieldError::required("target.name", "");
+        let error = crowsnest_api::field::FieldError::required("target.name", "");
         return Err(ApiError::invalid("", "Binding", &name, vec![error]));
     }
     let annotations = binding["metadata"]["annotations"].clone();

@@ -2,10 +2,11 @@
 //!
 //! Pure. Called by `registry/` inside the write; server-side apply is in `apply/`.
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::schema::Schema;
-use crate::status::{ApiError, ApiResult, Details, FieldError, FieldErrorKind, Reason};
+use crate::status::{ApiError, ApiResult, Details, Reason};
 
 mod json;
 mod strategic;

@@ -263,7 +263,11 @@ pub(crate) fn write_error(resource: &ResourceRef, name: &str, error: Error) -> A
 }
 
 /// `kind.group` as it appears in messages about invalid objects.
-pub(crate) fn invalid(resource: &ResourceRef, name: &str, errors: Vec<crate::status::FieldError>) -> ApiResult<()> {
+pub(crate) fn invalid(
+    resource: &ResourceRef,
+    name: &str,
+    errors: Vec<crowsnest_api::field::FieldError>,
+) -> ApiResult<()> {
     invalid_kind(resource, &resource.kind, name, errors)
 }
 
@@ -271,7 +275,7 @@ pub(crate) fn invalid(resource: &ResourceRef, name: &str, errors: Vec<crate::sta
 pub(crate) fn invalid_object(
     resource: &ResourceRef,
     object: &Value,
-    errors: Vec<crate::status::FieldError>,
+    errors: Vec<crowsnest_api::field::FieldError>,
 ) -> ApiResult<()> {
     let kind = object["kind"].as_str().filter(|kind| !kind.is_empty()).unwrap_or(&resource.kind);
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
@@ -282,7 +286,7 @@ fn invalid_kind(
     resource: &ResourceRef,
     kind: &str,
     name: &str,
-    errors: Vec<crate::status::FieldError>,
+    errors: Vec<crowsnest_api::field::FieldError>,
 ) -> ApiResult<()> {
     if errors.is_empty() {
         return Ok(());

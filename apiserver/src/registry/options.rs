@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crowsnest_api::field::FieldError;
 use serde_json::{Value, json};
 
 use crate::registry::selector::{FieldSelector, LabelSelector};
-use crate::status::{ApiError, ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult};
 
 /// Query parameters in order.
 #[derive(Debug, Clone, Default)]
@@ -93,7 +94,7 @@ impl WriteOptions {
             Some("Strict") => field_validation = FieldValidation::Strict,
             Some(other) => {
                 let supported = ["", "Ignore", "Strict", "Warn"];
-                errors.push(FieldError::not_supported("fieldValidation", &json!(other), &supported));
+                errors.push(FieldError::not_supported_sorted("fieldValidation", &json!(other), &supported));
             }
         }
         if !errors.is_empty() {
@@ -125,7 +126,7 @@ fn check_dry_run(values: &[String]) -> Option<FieldError> {
     if values.iter().all(|v| v == "All") {
         return None;
     }
-    Some(FieldError::not_supported("dryRun", &json!(values), &["All"]))
+    Some(FieldError::not_supported_sorted("dryRun", &json!(values), &["All"]))
 }
 
 /// Options of get and list; `watch` of a collection shares them.
@@ -175,7 +176,7 @@ impl ListOptions {
                     errors.push(FieldError::forbidden(MATCH, text));
                 }
                 if !matching.is_empty() && matching != "NotOlderThan" {
-                    errors.push(FieldError::not_supported(MATCH, &json!(matching), &["NotOlderThan"]));
+                    errors.push(FieldError::not_supported_sorted(MATCH, &json!(matching), &["NotOlderThan"]));
                 }
             } else if !matching.is_empty() {
                 let text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
@@ -197,7 +198,7 @@ impl ListOptions {
                     .push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
             }
             if !["Exact", "NotOlderThan"].contains(&matching) {
-                let mut error = FieldError::not_supported(MATCH, &json!(matching), &[]);
+                let mut error = FieldError::not_supported_sorted(MATCH, &json!(matching), &[]);
                 error.detail = "supported values: \"Exact\", \"NotOlderThan\", \"\"".into();
                 errors.push(error);
             }
@@ -259,7 +260,7 @@ impl DeleteOptions {
             Some("Background") => Some(Propagation::Background),
             Some("Foreground") => Some(Propagation::Foreground),
             Some(other) => {
-                let mut error = FieldError::not_supported("propagationPolicy", &json!(other), &[]);
+                let mut error = FieldError::not_supported_sorted("propagationPolicy", &json!(other), &[]);
                 error.detail = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"".into();
                 errors.push(error);
                 None

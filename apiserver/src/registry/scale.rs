@@ -1,11 +1,12 @@
 //! The scale subresource: a `Scale` read from and written through its parent. Pure.
 
+use crowsnest_api::field::FieldError;
 use serde_json::{Map, Value, json};
 
 use crate::registry::object::Object;
 use crate::registry::resource::{ResourceRef, ScalePaths};
 use crate::registry::selector::LabelSelector;
-use crate::status::{ApiError, ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult};
 
 fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.trim_start_matches('.').split('.').try_fold(object, |value, key| value.get(key))

@@ -7,10 +7,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
 use crate::schema::SchemaRef;
-use crate::status::{ApiResult, FieldError};
+use crate::status::ApiResult;
 
 /// Who asks: `authentication.k8s.io` `UserInfo`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
@@ -14,7 +15,7 @@ use crate::registry::patch::Patch;
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
 use crate::registry::{MODIFIED, Registry, invalid, scale, storage_error, table, unexpected, validation, write_error};
-use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
+use crate::status::{ApiError, ApiResult};
 use crate::storage::{Expect, Record, Write};
 
 /// Tries of a patch that others keep overtaking.

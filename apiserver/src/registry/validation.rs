@@ -4,10 +4,9 @@
 
 use std::sync::LazyLock;
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use regex::Regex;
 use serde_json::{Map, Value, json};
-
-use crate::status::{FieldError, FieldErrorKind};
 
 const DNS1123_LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const DNS1123_SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";

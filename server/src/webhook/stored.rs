@@ -2,8 +2,9 @@
 //! ResourceRegistries, refused in the words of the public groups.
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::field::FieldError;
 use crowsnest_api::search::ResourceRegistry;
-use crowsnest_apiserver::status::{ApiError, FieldError as StatusFieldError, FieldErrorKind as Kind};
+use crowsnest_apiserver::status::ApiError;
 use crowsnest_controllers::admission::{cluster, registry};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::DeserializeOwned;
@@ -62,7 +63,7 @@ fn admit_cluster(object: &Value, modelled: bool, now: jiff::Timestamp) -> Result
     cluster::prepare(&mut typed, modelled);
     cluster::prepare_status(&mut typed.status);
     cluster::canonicalize(&mut typed, &Time(now));
-    invalid("clusters", &typed.metadata.name, &cluster::validate(&typed))?;
+    invalid("clusters", &typed.metadata.name, cluster::validate(&typed))?;
     let (spec, status) = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
     let mut admitted = object.clone();
     admitted["spec"] = spec.map_err(ApiError::internal)?;
@@ -74,7 +75,7 @@ fn admit_cluster(object: &Value, modelled: bool, now: jiff::Timestamp) -> Result
 
 fn admit_registry(object: &Value) -> Result<Value, ApiError> {
     let typed: ResourceRegistry = decode(object, "ResourceRegistry")?;
-    invalid("resourceregistries", &typed.metadata.name, &registry::validate(&typed))?;
+    invalid("resourceregistries", &typed.metadata.name, registry::validate(&typed))?;
     Ok(object.clone())
 }
 
@@ -82,27 +83,10 @@ fn decode<T: DeserializeOwned>(object: &Value, kind: &str) -> Result<T, ApiError
     T::deserialize(object).map_err(|error| ApiError::bad_request(format!("the {kind} can't be read: {error}")))
 }
 
-fn invalid(resource: &str, name: &Option<String>, errors: &[crowsnest_api::field::FieldError]) -> Result<(), ApiError> {
+fn invalid(resource: &str, name: &Option<String>, errors: Vec<FieldError>) -> Result<(), ApiError> {
     if errors.is_empty() {
         return Ok(());
     }
     let (_, group, kind) = PUBLIC.iter().find(|(r, _, _)| *r == resource).copied().unwrap_or(PUBLIC[0]);
-    Err(ApiError::invalid(group, kind, name.as_deref().unwrap_or_default(), errors.iter().map(translate).collect()))
-}
-
-fn translate(error: &crowsnest_api::field::FieldError) -> StatusFieldError {
-    use crowsnest_api::field::FieldErrorKind as Word;
-    let kind = match error.kind {
-        Word::NotFound => Kind::NotFound,
-        Word::Required => Kind::Required,
-        Word::Duplicate => Kind::Duplicate,
-        Word::Invalid => Kind::Invalid,
-        Word::TypeInvalid => Kind::TypeInvalid,
-        Word::NotSupported => Kind::NotSupported,
-        Word::Forbidden => Kind::Forbidden,
-        Word::TooLong => Kind::TooLong,
-        Word::TooMany => Kind::TooMany,
-        Word::Internal => Kind::Internal,
-    };
-    StatusFieldError::new(kind, error.field.clone(), error.value.clone(), error.detail.clone())
+    Err(ApiError::invalid(group, kind, name.as_deref().unwrap_or_default(), errors))
 }

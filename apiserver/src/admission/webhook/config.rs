@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crowsnest_api::field::FieldError;
 use kube::core::cel::cel::Program;
 use serde_json::Value;
 
 use crate::outbound::Target;
 use crate::registry::selector::LabelSelector;
-use crate::status::FieldError;
 
 /// What one `rules` entry covers.
 #[derive(Debug, Clone, PartialEq, Eq)]

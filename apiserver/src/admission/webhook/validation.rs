@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use kube::core::cel::cel::Program;
 use serde_json::Value;
 
 use super::config::webhook_client_config;
 use crate::registry::validation::{dns1035_label, dns1123_subdomain, qualified_name};
-use crate::status::{FieldError, FieldErrorKind};
 
 const MAX_CONDITIONS: usize = 64;
 
@@ -50,7 +50,7 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     let mut choice = |key: &str, supported: &[&str]| {
         if let Some(value) = webhook.get(key).filter(|v| !v.is_null() && !supported.iter().any(|s| *v == s)) {
-            errors.push(FieldError::not_supported(format!("{path}.{key}"), value, supported));
+            errors.push(FieldError::not_supported_sorted(format!("{path}.{key}"), value, supported));
         }
     };
     choice("failurePolicy", &["Fail", "Ignore"]);
@@ -61,7 +61,7 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
         Some(value) if *value != "None" && *value != "NoneOnDryRun" => {
             let field = format!("{path}.sideEffects");
-            errors.push(FieldError::not_supported(field, value, &["None", "NoneOnDryRun"]));
+            errors.push(FieldError::not_supported_sorted(field, value, &["None", "NoneOnDryRun"]));
         }
         Some(_) => {}
     }
@@ -74,7 +74,11 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     let reinvocation = webhook.get("reinvocationPolicy").filter(|v| !v.is_null());
     if let Some(value) = reinvocation.filter(|v| **v != "Never" && **v != "IfNeeded") {
-        errors.push(FieldError::not_supported(format!("{path}.reinvocationPolicy"), value, &["IfNeeded", "Never"]));
+        errors.push(FieldError::not_supported_sorted(
+            format!("{path}.reinvocationPolicy"),
+            value,
+            &["IfNeeded", "Never"],
+        ));
     }
     errors.extend(webhook_client_config(&webhook["clientConfig"], &format!("{path}.clientConfig")));
     conditions(webhook, &format!("{path}.matchConditions"), errors);
@@ -95,7 +99,7 @@ fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
         for (index, value) in all.iter().enumerate() {
             if key == "operations" && !OPERATIONS.contains(&value.as_str()) {
                 let at = format!("{field}[{index}]");
-                errors.push(FieldError::not_supported(at, &Value::from(value.as_str()), OPERATIONS));
+                errors.push(FieldError::not_supported_sorted(at, &Value::from(value.as_str()), OPERATIONS));
             }
             if key == "apiVersions" && value.is_empty() {
                 errors.push(FieldError::required(format!("{field}[{index}]"), ""));
@@ -108,7 +112,7 @@ fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     resources(rule, &format!("{path}.resources"), errors);
     let scope = rule.get("scope").filter(|s| !s.is_null());
     if let Some(scope) = scope.filter(|s| !["*", "Cluster", "Namespaced"].iter().any(|known| *s == known)) {
-        errors.push(FieldError::not_supported(format!("{path}.scope"), scope, &["*", "Cluster", "Namespaced"]));
+        errors.push(FieldError::not_supported_sorted(format!("{path}.scope"), scope, &["*", "Cluster", "Namespaced"]));
     }
 }
 

@@ -1,7 +1,8 @@
 //! Config maps and secrets.
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
+
 use super::{Errors, Value, at, fields, json, text};
-use crate::status::{FieldError, FieldErrorKind};
 
 const MAX_SIZE: usize = 1024 * 1024;
 const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";

@@ -1,9 +1,9 @@
 //! Values as Go prints them in messages: struct fields in their order of declaration.
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::schema::{Schema, set::SchemaSet};
-use crate::status::{FieldError, FieldErrorKind};
 
 /// An `Invalid` error whose value is a struct of the named definition.
 pub(super) fn invalid(field: &str, value: &Value, definition: &str, detail: &str) -> FieldError {
@@ -14,11 +14,11 @@ pub(super) fn invalid(field: &str, value: &Value, definition: &str, detail: &str
 pub(super) fn text_of(value: &Value, definition: &str) -> String {
     let schema = SchemaSet::builtin().definition(definition);
     let mut text = String::new();
-    print(schema.as_deref(), value, &mut text);
+    printed(schema.as_deref(), value, &mut text);
     text
 }
 
-fn print(schema: Option<&Schema>, value: &Value, out: &mut String) {
+fn printed(schema: Option<&Schema>, value: &Value, out: &mut String) {
     match value {
         Value::Object(fields) => {
             let mut keys: Vec<&String> = fields.keys().collect();
@@ -32,7 +32,7 @@ fn print(schema: Option<&Schema>, value: &Value, out: &mut String) {
                     out.push(',');
                 }
                 out.push_str(&format!("{key:?}:"));
-                print(schema.and_then(|schema| schema.child(key)), &fields[key], out);
+                printed(schema.and_then(|schema| schema.child(key)), &fields[key], out);
             }
             out.push('}');
         }
@@ -42,7 +42,7 @@ fn print(schema: Option<&Schema>, value: &Value, out: &mut String) {
                 if index > 0 {
                     out.push(',');
                 }
-                print(schema.and_then(|schema| schema.items.as_deref()), item, out);
+                printed(schema.and_then(|schema| schema.items.as_deref()), item, out);
             }
             out.push(']');
         }

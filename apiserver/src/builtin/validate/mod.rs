@@ -1,5 +1,6 @@
 //! Validation of the built-in kinds, in kube-apiserver's order and words. Generic metadata is checked by `registry/`.
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
 use super::object::{at, fields, flag, items, number, set, text, unset};
@@ -7,7 +8,6 @@ use crate::registry::strategy::RequestContext;
 use crate::registry::validation::{
     dns1035_label, dns1123_label, dns1123_subdomain, label_value, labels, path_segment, qualified_name,
 };
-use crate::status::{FieldError, FieldErrorKind};
 
 mod batch;
 mod cluster;
@@ -52,7 +52,7 @@ impl Errors {
     }
 
     fn unsupported(&mut self, field: impl Into<String>, value: &Value, supported: &[&str]) {
-        self.push(FieldError::unsupported(field, value, supported));
+        self.push(FieldError::not_supported(field, value, supported));
     }
 
     /// One error for each text of a name check.
