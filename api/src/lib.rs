@@ -21,11 +21,13 @@ mod object;
 pub mod policy;
 pub mod print;
 pub mod quantity;
+pub mod rbac;
 pub mod remedy;
 pub mod search;
 pub mod selector;
 pub mod storage;
 pub mod taints;
+pub mod user;
 pub mod work;
 
 pub use object::{Kind, Scope};

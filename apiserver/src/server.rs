@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
+use crowsnest_api::user::UserInfo;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -25,7 +26,6 @@ use crate::registry::Registry;
 use crate::registry::catalog::Catalog;
 use crate::registry::lifecycle::NamespaceLifecycle;
 use crate::registry::resource::{Gvr, ResourceInfo};
-use crate::registry::strategy::UserInfo;
 use crate::storage::{Durability, Journal, Limits, MemoryJournal, SqliteJournal, Store};
 
 /// Where a server keeps its objects and keys.
@@ -220,7 +220,7 @@ impl ApiServer {
 
     /// A kube client that may do everything.
     pub fn admin(&self) -> kube::Client {
-        let groups = vec![crate::authz::MASTERS.to_owned()];
+        let groups = vec![crowsnest_api::user::MASTERS.to_owned()];
         self.client(UserInfo { name: "system:admin".into(), groups, ..UserInfo::default() })
     }
 

@@ -9,8 +9,9 @@ use crate::record::CollectionKey;
 use crate::store::codec::Codec;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Batch, Progress, Step, Store};
-use crate::{Caller, Error, Index, IndexOptions, ListQuery, SearchRequest};
+use crate::{Error, Index, IndexOptions, ListQuery, SearchRequest};
 use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::Fleet;
 use futures::TryStreamExt;
 use serde::Serialize;
@@ -249,7 +250,7 @@ async fn searches(index: &Index, times: usize) -> Result<Vec<f64>, Error> {
     let mut took = Vec::with_capacity(times);
     for nth in 0..times {
         let request =
-            SearchRequest { limit: Some(20), ..SearchRequest::new(queries[nth % queries.len()], Caller::system()) };
+            SearchRequest { limit: Some(20), ..SearchRequest::new(queries[nth % queries.len()], UserInfo::system()) };
         let started = Instant::now();
         index.search_all(request).await?;
         took.push(ms(started.elapsed()));

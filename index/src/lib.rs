@@ -26,6 +26,5 @@ pub use error::{Error, Gone};
 pub use index::{Index, ListQuery, Page};
 pub use options::IndexOptions;
 pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq};
-pub use rights::Caller;
 pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Skipped, Summary};
 pub use tail::Follower;

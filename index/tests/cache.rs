@@ -3,12 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_apiserver::registry::strategy::UserInfo;
+use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::server::{ApiServer, Config, Data};
 use crowsnest_fleet::{Fleet, FleetOptions, JoinOptions, join};
 use crowsnest_index::{
-    Answer, Caller, Change, CollectionKey, Follower, Happened, Index, IndexOptions, ListQuery, RecordKey,
-    SearchRequest, Seq,
+    Answer, Change, CollectionKey, Follower, Happened, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Seq,
 };
 use futures::TryStreamExt;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
@@ -157,7 +156,7 @@ async fn searchable(index: &Index, seq: Seq) {
     within("the text index", reached.wait_for(|at| *at >= seq)).await.unwrap();
 }
 
-async fn ask(index: &Index, query: &str, caller: Caller) -> Answer {
+async fn ask(index: &Index, query: &str, caller: UserInfo) -> Answer {
     index.search_all(SearchRequest::new(query, caller)).await.unwrap()
 }
 
@@ -205,7 +204,7 @@ impl World {
         }
         let mut version = index.states_version();
         within("every first list", async {
-            while !ask(&index, "", Caller::system()).await.skipped.is_empty() {
+            while !ask(&index, "", UserInfo::system()).await.skipped.is_empty() {
                 version.changed().await.unwrap();
             }
         })
@@ -256,14 +255,14 @@ async fn what_members_hold_is_listed_watched_and_found() {
     let body: Value = index.get(&key("member2", "ops", "late-config")).await.unwrap().unwrap().parse().unwrap();
     assert_eq!((&body["kind"], &body["metadata"]["managedFields"]), (&json!("ConfigMap"), &Value::Null));
     searchable(index, seq).await;
-    assert_eq!(names(&ask(index, "brand-new", Caller::system()).await), ["member2/ops/late-config"]);
-    let nginx = ask(index, "kind:cm nginx:1.27 region:eu-*", Caller::system()).await;
+    assert_eq!(names(&ask(index, "brand-new", UserInfo::system()).await), ["member2/ops/late-config"]);
+    let nginx = ask(index, "kind:cm nginx:1.27 region:eu-*", UserInfo::system()).await;
     assert_eq!(names(&nginx), ["member1/ops/runbook", "member2/ops/runbook"]);
     assert_eq!(nginx.facets.iter().find(|facet| facet.field == "cluster").unwrap().values.len(), 2);
     assert!(nginx.skipped.is_empty(), "{:?}", nginx.skipped);
-    assert_eq!(ask(index, "late-confgi", Caller::system()).await.summary.unwrap().did_you_mean, ["late-config"]);
+    assert_eq!(ask(index, "late-confgi", UserInfo::system()).await.summary.unwrap().did_you_mean, ["late-config"]);
     // The control plane is one more place.
-    assert!(!ask(index, "kind:cluster cluster:@control-plane name:member1", Caller::system()).await.hits.is_empty());
+    assert!(!ask(index, "kind:cluster cluster:@control-plane name:member1", UserInfo::system()).await.hits.is_empty());
 
     // Deletions, too.
     let gone = config_map("ops", "late-config", "");
@@ -275,7 +274,7 @@ async fn what_members_hold_is_listed_watched_and_found() {
     .await;
     assert!(index.get(&key("member2", "ops", "late-config")).await.unwrap().is_none());
     searchable(index, seq).await;
-    assert!(ask(index, "brand-new", Caller::system()).await.hits.is_empty());
+    assert!(ask(index, "brand-new", UserInfo::system()).await.hits.is_empty());
     world.stop().await;
 }
 
@@ -299,7 +298,7 @@ async fn callers_see_what_each_member_lets_them() {
     })
     .await;
     searchable(&world.index, seq).await;
-    let ann = Caller::new("ann", ["staff"]);
+    let ann = UserInfo::new("ann", ["staff"]);
     let answer = within("ann's rights", async {
         loop {
             let answer = ask(&world.index, "kind:configmap", ann.clone()).await;
@@ -314,7 +313,7 @@ async fn callers_see_what_each_member_lets_them() {
     let counted: u64 = answer.facets[0].values.iter().map(|(_, count)| count).sum();
     assert_eq!((answer.summary.unwrap().total, counted), (answer.hits.len() as u64, answer.hits.len() as u64));
     assert!(ask(&world.index, "app-3", ann).await.hits.is_empty());
-    assert!(ask(&world.index, "kind:configmap", Caller::new("eve", ["staff"])).await.hits.is_empty());
+    assert!(ask(&world.index, "kind:configmap", UserInfo::new("eve", ["staff"])).await.hits.is_empty());
     world.stop().await;
 }
 
@@ -330,7 +329,7 @@ async fn a_broken_member_harms_only_itself_and_a_restart_resumes() {
         .await
         .unwrap();
     assert_eq!(world.list(ListQuery::new(name("member2"), config_maps())).await, before, "its records stay");
-    let answer = ask(&world.index, "kind:configmap runbook", Caller::system()).await;
+    let answer = ask(&world.index, "kind:configmap runbook", UserInfo::system()).await;
     assert_eq!(names(&answer).len(), 2);
     assert_eq!(answer.skipped.iter().map(|skipped| skipped.cluster.as_str()).collect::<Vec<_>>(), ["member2"]);
     assert!(!answer.skipped[0].missing && answer.skipped[0].age_seconds.is_some(), "{:?}", answer.skipped);

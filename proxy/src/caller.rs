@@ -1,40 +1,32 @@
 //! Who asks, and the headers that make a member see it.
 
-use std::collections::BTreeMap;
-
+use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use http::header::{AUTHORIZATION, InvalidHeaderValue};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The authenticated user of a request (`authentication.k8s.io` `UserInfo`).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Caller {
-    pub name: String,
-    pub uid: String,
-    pub groups: Vec<String>,
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
 /// Every API server adds these itself.
-const OWN_GROUPS: &[&str] = &["system:authenticated", "system:unauthenticated"];
+const OWN_GROUPS: [&str; 2] = [AUTHENTICATED, UNAUTHENTICATED];
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
-impl Caller {
-    /// Replaces the identity that `headers` carry by this caller, vouched for by `token` (none: whoever the connection
-    /// is). Karmada's rules: user and groups only, UID and extra are not forwarded.
-    pub(crate) fn impersonate(&self, headers: &mut HeaderMap, token: Option<&str>) -> Result<(), InvalidHeaderValue> {
-        strip_identity(headers);
-        if let Some(token) = token {
-            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
-        headers.insert(IMPERSONATE_USER, HeaderValue::from_bytes(self.name.as_bytes())?);
-        for group in self.groups.iter().filter(|group| !OWN_GROUPS.contains(&group.as_str())) {
-            headers.append(IMPERSONATE_GROUP, HeaderValue::from_bytes(group.as_bytes())?);
-        }
-        Ok(())
+/// Replaces the identity that `headers` carry by this caller, vouched for by `token` (none: whoever the connection is).
+/// Karmada's rules: user and groups only, UID and extra are not forwarded.
+pub(crate) fn impersonate(
+    caller: &UserInfo,
+    headers: &mut HeaderMap,
+    token: Option<&str>,
+) -> Result<(), InvalidHeaderValue> {
+    strip_identity(headers);
+    if let Some(token) = token {
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}"))?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
     }
+    headers.insert(IMPERSONATE_USER, HeaderValue::from_bytes(caller.name.as_bytes())?);
+    for group in caller.groups.iter().filter(|group| !OWN_GROUPS.contains(&group.as_str())) {
+        headers.append(IMPERSONATE_GROUP, HeaderValue::from_bytes(group.as_bytes())?);
+    }
+    Ok(())
 }
 
 /// Removes everything a client could claim to be somebody with.
@@ -54,11 +46,11 @@ mod tests {
 
     #[test]
     fn only_user_and_real_groups_are_forwarded_and_claims_are_dropped() {
-        let caller = Caller {
+        let caller = UserInfo {
             name: "alice".into(),
             uid: "7".into(),
             groups: ["dev", "system:authenticated", "ops"].map(str::to_owned).into(),
-            extra: BTreeMap::from([("scope".to_owned(), vec!["all".to_owned()])]),
+            extra: std::collections::BTreeMap::from([("scope".to_owned(), vec!["all".to_owned()])]),
         };
         let mut headers = HeaderMap::new();
         for (name, value) in [
@@ -70,7 +62,7 @@ mod tests {
         ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        caller.impersonate(&mut headers, Some("token")).unwrap();
+        impersonate(&caller, &mut headers, Some("token")).unwrap();
         let mut seen: Vec<_> = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
         seen.sort();
         assert_eq!(
@@ -83,6 +75,7 @@ mod tests {
                 "impersonate-user: alice"
             ]
         );
-        assert!(Caller { name: "a\nb".into(), ..Caller::default() }.impersonate(&mut headers, None).is_err());
+        let forged = UserInfo { name: "a\nb".into(), ..UserInfo::default() };
+        assert!(impersonate(&forged, &mut headers, None).is_err());
     }
 }

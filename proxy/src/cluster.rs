@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use crate::caller::impersonate;
 use crate::transport::strip_hop_headers;
 use crate::{Body, BoxError, Caller, Error, Proxy};
 
@@ -51,7 +52,7 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let ours = take_upgrade(&mut request);
         let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot send on: {error}"));
-        caller.impersonate(request.headers_mut(), None).map_err(|error| bad(&error))?;
+        impersonate(caller, request.headers_mut(), None).map_err(|error| bad(&error))?;
         strip_hop_headers(request.headers_mut());
         let slash = if path.starts_with('/') { "" } else { "/" };
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();

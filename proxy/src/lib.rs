@@ -17,7 +17,8 @@ mod object;
 mod table;
 mod transport;
 
-pub use caller::Caller;
+/// Who asks.
+pub use crowsnest_api::user::UserInfo as Caller;
 pub use error::{BoxError, Error};
 
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 
+use crate::caller::impersonate;
 use crate::{Body, Caller, Error};
 
 /// Idle connections kept to one member, and for how long.
@@ -62,8 +63,7 @@ impl Transport {
         let connection = member.connection().map_err(unconnected)?.clone();
         let token =
             member.impersonator_token().map_err(|source| Error::Impersonator { cluster: cluster.clone(), source })?;
-        caller
-            .impersonate(request.headers_mut(), Some(token.reveal()))
+        impersonate(caller, request.headers_mut(), Some(token.reveal()))
             .map_err(|error| Error::BadRequest(format!("user or group name: {error}")))?;
         let target = target(&connection, path, request.uri().query())
             .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;

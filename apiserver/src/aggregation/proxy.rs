@@ -1,6 +1,7 @@
 //! Carrying requests to an extension API server as the calling user.
 
 use axum::body::Body;
+use crowsnest_api::user::UserInfo;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
@@ -8,7 +9,6 @@ use tokio_util::task::TaskTracker;
 
 use super::service::Remote;
 use crate::outbound::Outbound;
-use crate::registry::strategy::UserInfo;
 
 /// Who the server itself is to extension servers.
 const SELF: &str = "system:kube-aggregator";

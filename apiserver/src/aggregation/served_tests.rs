@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::body::Body;
+use crowsnest_api::user::UserInfo;
 use serde_json::{Value, json};
 
 use crate::outbound::InProcess;
-use crate::registry::strategy::UserInfo;
 use crate::{ApiServer, Config, Data};
 
 /// Lists its one resource, and otherwise tells who asked for what.

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use crowsnest_api::user::UserInfo;
 use http::HeaderMap;
 use rstest::rstest;
 use serde_json::json;
@@ -7,7 +8,6 @@ use serde_json::json;
 use super::service::Remote;
 use super::{discovery, local, proxy};
 use crate::http::path::group_version;
-use crate::registry::strategy::UserInfo;
 
 #[test]
 fn identity_replaces_what_the_client_claims() {

@@ -1,8 +1,7 @@
 //! Users of client certificates: common name and organisations.
 
+use crowsnest_api::user::UserInfo;
 use x509_parser::prelude::{FromDer, X509Certificate};
-
-use crate::registry::strategy::UserInfo;
 
 /// The client certificate of a connection, already verified against the server's authority.
 #[derive(Debug, Clone)]

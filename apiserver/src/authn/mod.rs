@@ -12,11 +12,11 @@ pub mod token;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crowsnest_api::user::{ANONYMOUS, UserInfo};
 use http::header::AUTHORIZATION;
 use http::{Extensions, HeaderMap};
 
 use crate::registry::Registry;
-use crate::registry::strategy::UserInfo;
 use crate::status::{ApiError, ApiResult, Reason};
 
 pub use authority::{Authority, Credentials};
@@ -156,12 +156,8 @@ fn remote_user(headers: &HeaderMap) -> Option<UserInfo> {
     Some(user)
 }
 
-fn authenticated(mut user: UserInfo) -> UserInfo {
-    const GROUP: &str = "system:authenticated";
-    if user.name != "system:anonymous" && !user.groups.iter().any(|g| g == GROUP) {
-        user.groups.push(GROUP.into());
-    }
-    user
+fn authenticated(user: UserInfo) -> UserInfo {
+    if user.name == ANONYMOUS { user } else { user.completed() }
 }
 
 pub(crate) fn unauthorized() -> ApiError {

@@ -1,13 +1,14 @@
 //! Tokens of service accounts: TokenRequest, the checks on use (bound objects included), and legacy token Secrets.
 
 use crowsnest_api::field::FieldError;
+use crowsnest_api::user::UserInfo;
 use serde_json::{Value, json};
 
 use crate::authn::token::{ISSUER, TokenSigner};
 use crate::registry::Registry;
 use crate::registry::object::{Object, time};
 use crate::registry::resource::Gvr;
-use crate::registry::strategy::{RequestContext, UserInfo};
+use crate::registry::strategy::RequestContext;
 use crate::status::{ApiError, ApiResult};
 use crate::storage::{ObjectKey, ResourceKey};
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use crowsnest_api::user::UserInfo;
 use serde_json::{Value, json};
 
 use crate::authz::GROUP;
 use crate::authz::default_roles::default_objects;
 use crate::registry::options::WriteOptions;
 use crate::registry::resource::Gvr;
-use crate::registry::strategy::{RequestContext, UserInfo};
+use crate::registry::strategy::RequestContext;
 use crate::registry::{Change, Edit, Registry};
 use crate::status::{ApiResult, Reason};
 

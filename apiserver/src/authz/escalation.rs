@@ -1,16 +1,14 @@
 //! Nobody may grant more than they have: checks on writes of roles and bindings, and the rules an aggregated ClusterRole collects.
 //! Wording as kube-apiserver's RBAC policy-based escalation checks.
 
+use crowsnest_api::rbac::{PolicyRule, Rbac};
+use crowsnest_api::user::UserInfo;
 use serde_json::Value;
-
-use super::rbac::Rbac;
-use super::rules::PolicyRule;
-use crate::registry::strategy::UserInfo;
 
 /// Refuses (with the reason) when `wanted` holds rights that `user` does not have in `namespace`. The callers have already asked
 /// whether the user holds the verb `escalate` (roles) or `bind` (bindings), which lifts the check.
 pub fn confirm(rbac: &Rbac, user: &UserInfo, namespace: &str, wanted: &[PolicyRule]) -> Result<(), String> {
-    if user.groups.iter().any(|g| g == "system:masters") {
+    if user.is_master() {
         return Ok(());
     }
     let (have, unresolved) = rbac.rules_for(user, namespace);
@@ -108,10 +106,12 @@ mod tests {
 
     #[test]
     fn granting_more_than_one_has_is_refused_with_the_rest() {
-        let role =
-            json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
-        let binding = json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [{"kind": "User", "name": "alice"}]});
-        let rbac = Rbac::new([&role], [], [&binding], []);
+        let role = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
+        let binding =
+            json!({"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [{"kind": "User", "name": "alice"}]});
+        let mut rbac = Rbac::default();
+        rbac.put_role("", "r", serde_json::from_value(role).unwrap());
+        rbac.put_binding("", "b", serde_json::from_value(binding).unwrap());
         let alice = UserInfo { name: "alice".into(), groups: vec!["dev".into()], ..UserInfo::default() };
         let wanted = |verbs: &[&str]| {
             vec![PolicyRule {

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crowsnest_api::rbac::{Action, PolicyRule, RoleRef};
 use serde_json::Value;
 
 use crate::admission::{Admission, Attributes, Operation};
-use crate::authz::rbac::RoleRef;
-use crate::authz::rules::{Action, PolicyRule};
 use crate::authz::{Authorizer, GROUP, escalation};
 use crate::registry::object::Object;
 use crate::status::{ApiError, ApiResult};

@@ -8,27 +8,23 @@ pub mod bootstrap;
 pub mod default_roles;
 pub mod escalation;
 mod guard;
-pub mod rbac;
 mod review;
-pub mod rules;
 
 use std::sync::Arc;
 
+use crowsnest_api::rbac::{Action, Decision, Rbac, Role, RoleBinding};
+use crowsnest_api::user::UserInfo;
 use parking_lot::RwLock;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::http::path::RequestInfo;
 use crate::registry::Registry;
-use crate::registry::strategy::UserInfo;
 use crate::status::{ApiError, ApiResult, Reason};
 use crate::storage::{ResourceKey, Revision};
 
 pub use guard::EscalationGuard;
-use rbac::{Decision, Rbac};
-use rules::Action;
 
-/// Members of this group may do everything.
-pub const MASTERS: &str = "system:masters";
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
 
@@ -69,8 +65,7 @@ impl Authorizer {
                 return snapshot.1.clone();
             }
         }
-        let [cluster_roles, roles, cluster_bindings, bindings] = tables.each_ref().map(|table| self.objects(table));
-        let rbac = Arc::new(Rbac::new(&cluster_roles, &roles, &cluster_bindings, &bindings));
+        let rbac = Arc::new(compile(tables.each_ref().map(|table| self.objects(table))));
         *self.snapshot.write() = (current, rbac.clone());
         rbac
     }
@@ -82,7 +77,7 @@ impl Authorizer {
     }
 
     pub fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
-        if user.groups.iter().any(|g| g == MASTERS) {
+        if user.is_master() {
             return Decision::Allowed { reason: String::new() };
         }
         self.rbac().authorize(user, action)
@@ -99,6 +94,30 @@ impl Authorizer {
             Decision::NoOpinion { reason } => Err(forbidden(&user.name, action, &reason)),
         }
     }
+}
+
+/// From the objects of [`TABLES`], in that order. One that can't be read grants nothing.
+fn compile([cluster_roles, roles, cluster_bindings, bindings]: [Vec<Value>; 4]) -> Rbac {
+    fn at<'a>(object: &'a Value, field: &str) -> &'a str {
+        object["metadata"][field].as_str().unwrap_or_default()
+    }
+    let unread = |object: &Value, error: serde_json::Error| {
+        tracing::warn!(kind = %object["kind"], name = at(object, "name"), %error, "cannot be read and grants nothing");
+    };
+    let mut rbac = Rbac::default();
+    for object in cluster_roles.iter().chain(&roles) {
+        match Role::deserialize(object) {
+            Ok(role) => rbac.put_role(at(object, "namespace"), at(object, "name"), role),
+            Err(error) => unread(object, error),
+        }
+    }
+    for object in cluster_bindings.iter().chain(&bindings) {
+        match RoleBinding::deserialize(object) {
+            Ok(binding) => rbac.put_binding(at(object, "namespace"), at(object, "name"), binding),
+            Err(error) => unread(object, error),
+        }
+    }
+    rbac
 }
 
 fn forbidden(user: &str, action: &Action, reason: &str) -> ApiError {

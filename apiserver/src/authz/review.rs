@@ -1,15 +1,15 @@
 //! The virtual resources of `authorization.k8s.io` and `authentication.k8s.io`: created to be answered, never stored.
 
 use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_api::rbac::{Action, Decision, PolicyRule};
+use crowsnest_api::user::UserInfo;
 use serde_json::{Value, json};
 
 use crate::authn::Authenticator;
-use crate::authz::rbac::Decision;
-use crate::authz::rules::{Action, PolicyRule};
-use crate::authz::{Authorizer, MASTERS};
+use crate::authz::Authorizer;
 use crate::registry::object::{Object, time};
 use crate::registry::resource::ResourceRef;
-use crate::registry::strategy::{RequestContext, UserInfo};
+use crate::registry::strategy::RequestContext;
 use crate::status::{ApiError, ApiResult};
 
 impl Authorizer {
@@ -102,7 +102,7 @@ impl Authorizer {
             return Err(ApiError::bad_request("no namespace on request"));
         }
         let (mut rules, unresolved) = self.rbac().rules_for(user, namespace);
-        if user.groups.iter().any(|g| g == MASTERS) {
+        if user.is_master() {
             let all = || vec!["*".to_owned()];
             let urls = PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() };
             rules.insert(0, PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() });

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_api::user::UserInfo;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,7 @@ use crate::admission::WebhookClient;
 use crate::error::Error;
 use crate::registry::options::{DeleteOptions, WriteOptions};
 use crate::registry::resource::{Gvr, ResourceInfo, ResourceRef};
-use crate::registry::strategy::{RequestContext, UserInfo};
+use crate::registry::strategy::RequestContext;
 use crate::registry::{Change, Edit, Registry};
 use crate::status::{ApiResult, Reason};
 use crate::storage::ResourceKey;

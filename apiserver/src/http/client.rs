@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
+use crowsnest_api::user::UserInfo;
 use futures::future::BoxFuture;
 use http::header::UPGRADE;
 use http::{Request, Response};
@@ -16,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
 use crate::authn::InProcess;
-use crate::registry::strategy::UserInfo;
 
 /// Bytes buffered each way of an in-memory connection.
 const PIPE: usize = 64 * 1024;

@@ -2,9 +2,8 @@
 
 use async_trait::async_trait;
 use axum::body::Body;
+use crowsnest_api::user::UserInfo;
 use serde_json::Value;
-
-use crate::registry::strategy::UserInfo;
 
 /// A group in merged discovery.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use crowsnest_api::user::UserInfo;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use crate::http::{Api, Response, body, layers, negotiate, path, respond, subreso
 use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
 use crate::registry::patch::Patch;
 use crate::registry::resource::ResourceRef;
-use crate::registry::strategy::{RequestContext, UserInfo};
+use crate::registry::strategy::RequestContext;
 use crate::registry::{Change, Deleted, unknown_method, unknown_path};
 use crate::status::{ApiError, ApiResult, Reason};
 use crate::table::ListMeta;

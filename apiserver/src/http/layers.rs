@@ -7,16 +7,16 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
+use crowsnest_api::rbac::Action;
+use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use tower_http::compression::Predicate;
 
 use crate::authz;
-use crate::authz::rules::Action;
 use crate::http::path::RequestInfo;
 use crate::http::{Api, Response, respond};
 use crate::registry::options::Query;
-use crate::registry::strategy::UserInfo;
 use crate::status::{ApiError, Details, Reason};
 
 /// Longest time of an ordinary request.
@@ -177,12 +177,8 @@ fn complete(mut user: UserInfo) -> UserInfo {
     {
         user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
-    let implied = if user.name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
-    let either = |group: &String| group == "system:authenticated" || group == "system:unauthenticated";
-    if !user.groups.iter().any(either) {
-        user.groups.push(implied.into());
-    }
-    user
+    let either = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.groups.iter().any(either) { user } else { user.completed() }
 }
 
 /// Bounds concurrent requests; those that last are exempt.

@@ -8,19 +8,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crowsnest_api::field::FieldError;
+use crowsnest_api::user::UserInfo;
 use serde_json::Value;
 
 use crate::schema::SchemaRef;
 use crate::status::ApiResult;
-
-/// Who asks: `authentication.k8s.io` `UserInfo`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UserInfo {
-    pub name: String,
-    pub uid: String,
-    pub groups: Vec<String>,
-    pub extra: std::collections::BTreeMap<String, Vec<String>>,
-}
 
 /// What a strategy may know of the request it serves.
 #[derive(Debug, Clone)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::admission::webhook::client::WebhookClient;
 use crowsnest_apiserver::crd::controller::Controller;
 use crowsnest_apiserver::outbound::{ClusterServices, Outbound};
-use crowsnest_apiserver::registry::strategy::UserInfo;
 use crowsnest_apiserver::{ApiServer, Config as ServerConfig, Data};
 use crowsnest_controllers::act::objects::{Objects, Resource, Target};
 use crowsnest_controllers::act::{Config, Manager};

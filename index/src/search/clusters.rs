@@ -1,9 +1,10 @@
 //! What a search must say about the clusters: their facts for planning, and which of them the answer misses.
 
 use super::plan::ClusterFacts;
-use crate::rights::{Caller, rbac_resources};
+use crate::rights::rbac_resources;
 use crate::{CollectionKey, CollectionState, Index};
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::user::UserInfo;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -50,7 +51,7 @@ pub(super) fn facts(index: &Index) -> Vec<ClusterFacts> {
 }
 
 /// One line for each cluster that an answer misses something of.
-pub(super) fn skipped(index: &Index, caller: &Caller) -> Vec<Skipped> {
+pub(super) fn skipped(index: &Index, caller: &UserInfo) -> Vec<Skipped> {
     let states = by_cluster(index);
     let now = crate::index::now_ms();
     let mut skipped = Vec::new();

@@ -4,9 +4,10 @@
 //! per distinct (cluster, resource, namespace) of a segment, not per document.
 
 use super::SortBy;
-use crate::rights::{CallerRights, Verdict};
+use crate::rights::CallerRights;
 use crate::text::columns::{Facet, Number, SCOPE_SEPARATOR};
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::rbac::Readable;
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
@@ -252,9 +253,9 @@ fn decide(rights: &mut CallerRights, scope: &str) -> Decided {
         return Decided::No;
     };
     match rights.verdict(&cluster, group, resource, namespace) {
-        Verdict::All => Decided::Yes,
-        Verdict::Nothing => Decided::No,
-        Verdict::Named(names) => Decided::Named(Arc::new(names)),
+        Readable::All => Decided::Yes,
+        Readable::Nothing => Decided::No,
+        Readable::Named(names) => Decided::Named(Arc::new(names)),
     }
 }
 

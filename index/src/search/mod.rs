@@ -17,11 +17,11 @@ pub use clusters::Skipped;
 pub use evaluate::Reason;
 
 use crate::query::{Limits, Notice, Query, parse};
-use crate::rights::Caller;
 use crate::text::TextIndex;
 use crate::text::columns::{Facet, Number};
 use crate::text::document::Document;
 use crate::{Error, Index, Object, Seq};
+use crowsnest_api::user::UserInfo;
 use evaluate::Evaluated;
 use futures::Stream;
 use futures::stream::try_unfold;
@@ -46,7 +46,7 @@ const FACET_VALUES: usize = 30;
 #[derive(Debug, Clone)]
 pub struct SearchRequest {
     pub query: String,
-    pub caller: Caller,
+    pub caller: UserInfo,
     /// Hits wanted; the query's own `limit:` wins.
     pub limit: Option<usize>,
     /// Hits to skip.
@@ -56,7 +56,7 @@ pub struct SearchRequest {
 }
 
 impl SearchRequest {
-    pub fn new(query: impl Into<String>, caller: Caller) -> Self {
+    pub fn new(query: impl Into<String>, caller: UserInfo) -> Self {
         Self {
             query: query.into(),
             caller,

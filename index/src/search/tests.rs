@@ -6,10 +6,11 @@ use super::plan::{ClusterFacts, World, plan};
 use super::{SortBy, run};
 use crate::fixtures::stored;
 use crate::query::{Limits, parse};
-use crate::rights::{Caller, Rights};
+use crate::rights::Rights;
 use crate::text::TextIndex;
 use crate::text::columns::Facet;
 use crate::text::document::Document;
+use crowsnest_api::user::UserInfo;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -77,7 +78,7 @@ impl Corpus {
         let planned = plan(&parsed.filter, &world());
         let rights = Arc::new(Rights::default());
         let gather = Gather {
-            rights: Arc::new(Mutex::new(rights.of(&Caller::system()))),
+            rights: Arc::new(Mutex::new(rights.of(&UserInfo::system()))),
             sort,
             descending,
             keep: 100,

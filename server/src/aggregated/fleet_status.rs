@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::Fleet;
-use crowsnest_index::rights::Caller as Reader;
 use crowsnest_index::search::SearchRequest;
 use crowsnest_index::{Error, Index};
 use serde_json::{Value, json};
@@ -24,11 +24,11 @@ const COUNTS: &[(&str, &str)] = &[
     ("bindings", "kind:resourcebinding,clusterresourcebinding"),
 ];
 
-pub(super) async fn fleet_status(running: &Running, reader: &Reader) -> Result<Value, Failure> {
+pub(super) async fn fleet_status(running: &Running, reader: &UserInfo) -> Result<Value, Failure> {
     of(&running.index, &running.fleet, reader).await.map_err(Failure::internal)
 }
 
-pub(super) async fn of(index: &Index, fleet: &Fleet, reader: &Reader) -> Result<Value, Error> {
+pub(super) async fn of(index: &Index, fleet: &Fleet, reader: &UserInfo) -> Result<Value, Error> {
     let objects = per_cluster(index, reader, "").await?.1;
     let mut pods = BTreeMap::new();
     let mut counts = Vec::new();
@@ -78,7 +78,7 @@ pub(super) async fn of(index: &Index, fleet: &Fleet, reader: &Reader) -> Result<
 }
 
 /// Objects in all, and by cluster.
-async fn per_cluster(index: &Index, reader: &Reader, query: &str) -> Result<(u64, BTreeMap<String, u64>), Error> {
+async fn per_cluster(index: &Index, reader: &UserInfo, query: &str) -> Result<(u64, BTreeMap<String, u64>), Error> {
     let mut request = SearchRequest::new(query, reader.clone());
     request.limit = Some(0);
     request.facets = vec![crowsnest_index::text::columns::Facet::Cluster];

@@ -2,10 +2,10 @@
 
 use axum::extract::Request;
 use axum::response::Response;
+use crowsnest_api::user::UserInfo;
 use http::StatusCode;
 use http_body_util::BodyExt;
 
-use super::identity::Caller;
 use super::reply::{Body, Failure};
 use crate::roles::{Roles, Running};
 
@@ -23,21 +23,16 @@ fn incoming(response: http::Response<crowsnest_proxy::Body>) -> Response {
     response.map(Body::new)
 }
 
-fn as_proxy_caller(caller: &Caller) -> crowsnest_proxy::Caller {
-    let Caller { name, uid, groups, extra } = caller.clone();
-    crowsnest_proxy::Caller { name, uid, groups, extra }
-}
-
 pub(super) async fn cluster_proxy(
     roles: &Roles,
-    caller: &Caller,
+    caller: &UserInfo,
     cluster: &str,
     path: &str,
     request: Request,
 ) -> Result<Response, Failure> {
     let cluster = percent_encoding::percent_decode_str(cluster).decode_utf8_lossy();
     let proxy = &running(roles)?.proxy;
-    Ok(incoming(proxy.cluster(&cluster, &as_proxy_caller(caller), path, outgoing(request)).await))
+    Ok(incoming(proxy.cluster(&cluster, caller, path, outgoing(request)).await))
 }
 
 pub(super) async fn search_cache(roles: &Roles, path: &str, request: Request) -> Result<Response, Failure> {
@@ -46,9 +41,9 @@ pub(super) async fn search_cache(roles: &Roles, path: &str, request: Request) ->
 
 pub(super) async fn fleet_proxy(
     roles: &Roles,
-    caller: &Caller,
+    caller: &UserInfo,
     path: &str,
     request: Request,
 ) -> Result<Response, Failure> {
-    Ok(incoming(running(roles)?.proxy.fleet_wide(&as_proxy_caller(caller), path, outgoing(request)).await))
+    Ok(incoming(running(roles)?.proxy.fleet_wide(caller, path, outgoing(request)).await))
 }

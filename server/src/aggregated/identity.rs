@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crowsnest_api::user::UserInfo;
 use http::{HeaderMap, Method, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
@@ -14,15 +15,6 @@ use kube::api::{Api, PostParams};
 use moka::future::Cache;
 
 use super::reply::Failure;
-
-/// The authenticated caller.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Caller {
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) groups: Vec<String>,
-    pub(crate) extra: BTreeMap<String, Vec<String>>,
-}
 
 /// How the TLS layer saw the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +40,8 @@ pub(crate) struct Wanted {
 #[derive(Clone)]
 pub(crate) struct Delegated {
     control_plane: kube::Client,
-    tokens: Cache<String, Option<Caller>>,
-    verdicts: Cache<(Caller, Wanted), Result<(), String>>,
+    tokens: Cache<String, Option<UserInfo>>,
+    verdicts: Cache<(UserInfo, Wanted), Result<(), String>>,
 }
 
 impl Delegated {
@@ -62,7 +54,7 @@ impl Delegated {
     }
 
     /// The caller, or 401.
-    pub(crate) async fn authenticate(&self, trust: PeerTrust, headers: &HeaderMap) -> Result<Caller, Failure> {
+    pub(crate) async fn authenticate(&self, trust: PeerTrust, headers: &HeaderMap) -> Result<UserInfo, Failure> {
         if trust.front_proxy
             && let Some(caller) = front_proxy_caller(headers)
         {
@@ -83,7 +75,7 @@ impl Delegated {
         caller.ok_or_else(Failure::unauthorized)
     }
 
-    async fn review_token(&self, token: &str) -> Result<Option<Caller>, Failure> {
+    async fn review_token(&self, token: &str) -> Result<Option<UserInfo>, Failure> {
         let review = TokenReview {
             spec: TokenReviewSpec { token: token.to_owned(), audiences: None },
             ..TokenReview::default()
@@ -95,7 +87,7 @@ impl Delegated {
             return Ok(None);
         }
         let user = status.user.unwrap_or_default();
-        Ok(Some(Caller {
+        Ok(Some(UserInfo {
             name: user.username.unwrap_or_default(),
             uid: user.uid.unwrap_or_default(),
             groups: user.groups.unwrap_or_default(),
@@ -104,8 +96,8 @@ impl Delegated {
     }
 
     /// Refuses with kube-apiserver's wording when RBAC in the control plane does not allow it.
-    pub(crate) async fn authorize(&self, caller: &Caller, wanted: &Wanted) -> Result<(), Failure> {
-        if caller.groups.iter().any(|g| g == "system:masters") {
+    pub(crate) async fn authorize(&self, caller: &UserInfo, wanted: &Wanted) -> Result<(), Failure> {
+        if caller.is_master() {
             return Ok(());
         }
         let key = (caller.clone(), wanted.clone());
@@ -120,7 +112,7 @@ impl Delegated {
         verdict.map_err(|reason| forbidden(caller, wanted, &reason))
     }
 
-    async fn review_access(&self, caller: &Caller, wanted: &Wanted) -> Result<Result<(), String>, Failure> {
+    async fn review_access(&self, caller: &UserInfo, wanted: &Wanted) -> Result<Result<(), String>, Failure> {
         let mut spec = SubjectAccessReviewSpec {
             user: Some(caller.name.clone()),
             uid: Some(caller.uid.clone()).filter(|u| !u.is_empty()),
@@ -154,10 +146,10 @@ impl Delegated {
     }
 }
 
-fn front_proxy_caller(headers: &HeaderMap) -> Option<Caller> {
+fn front_proxy_caller(headers: &HeaderMap) -> Option<UserInfo> {
     let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
     let name = headers.get("x-remote-user").and_then(text)?;
-    let mut caller = Caller {
+    let mut caller = UserInfo {
         name,
         uid: headers.get("x-remote-uid").and_then(text).unwrap_or_default(),
         groups: headers.get_all("x-remote-group").iter().filter_map(text).collect(),
@@ -172,11 +164,11 @@ fn front_proxy_caller(headers: &HeaderMap) -> Option<Caller> {
     Some(caller)
 }
 
-fn anonymous() -> Caller {
-    Caller { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()], ..Caller::default() }
+fn anonymous() -> UserInfo {
+    UserInfo { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()], ..UserInfo::default() }
 }
 
-fn forbidden(caller: &Caller, wanted: &Wanted, reason: &str) -> Failure {
+fn forbidden(caller: &UserInfo, wanted: &Wanted, reason: &str) -> Failure {
     let tail = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     if let Some(path) = &wanted.path {
         let text = format!("forbidden: User \"{}\" cannot {} path \"{path}\"{tail}", caller.name, wanted.verb);

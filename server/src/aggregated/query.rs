@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response, sse};
-use crowsnest_index::rights::Caller as Reader;
+use crowsnest_api::user::UserInfo;
 use crowsnest_index::search::{FacetCounts, Hit, SearchEvent, SearchRequest, Summary};
 use futures::{Stream, StreamExt};
 use http::{Method, StatusCode, header};
@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use super::fleet_status::fleet_status;
 use super::fleetwide::running;
-use super::identity::Caller;
 use super::reply::{Failure, json as reply};
 use crate::roles::{Roles, Running};
 
@@ -26,7 +25,7 @@ const STATUS_PERIOD: Duration = Duration::from_secs(2);
 
 pub(super) async fn serve(
     roles: &Roles,
-    caller: &Caller,
+    caller: &UserInfo,
     resource: &str,
     request: Request,
 ) -> Result<Response, Failure> {
@@ -39,8 +38,8 @@ pub(super) async fn serve(
     match resource {
         "query" if streamed => Ok(events(running, caller, &parameters)?.into_response()),
         "query" => whole(running, caller, &parameters).await,
-        "status" if streamed || parameters.flag("watch") => Ok(followed(running, reader(caller)).into_response()),
-        "status" => Ok(reply(StatusCode::OK, &fleet_status(running, &reader(caller)).await?)),
+        "status" if streamed || parameters.flag("watch") => Ok(followed(running, caller.clone()).into_response()),
+        "status" => Ok(reply(StatusCode::OK, &fleet_status(running, &caller.clone()).await?)),
         other => Err(Failure::not_found(format!("search.crowsnest.io has no resource {other:?}"))),
     }
 }
@@ -81,20 +80,16 @@ impl Parameters {
     }
 }
 
-pub(super) fn reader(caller: &Caller) -> Reader {
-    Reader { name: caller.name.clone(), groups: caller.groups.clone() }
-}
-
 /// The question, with the page it asks for. A cursor is the number of hits before it.
-fn question(caller: &Caller, parameters: &Parameters) -> Result<(SearchRequest, usize), Failure> {
+fn question(caller: &UserInfo, parameters: &Parameters) -> Result<(SearchRequest, usize), Failure> {
     let limit = parameters.number("limit")?.unwrap_or(PAGE).min(LARGEST_PAGE);
-    let mut request = SearchRequest::new(parameters.get("q").unwrap_or_default(), reader(caller));
+    let mut request = SearchRequest::new(parameters.get("q").unwrap_or_default(), caller.clone());
     request.limit = Some(limit);
     request.offset = parameters.number("cursor")?.unwrap_or(0);
     Ok((request, limit))
 }
 
-async fn whole(running: &Running, caller: &Caller, parameters: &Parameters) -> Result<Response, Failure> {
+async fn whole(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
     let (request, _) = question(caller, parameters)?;
     let offset = request.offset;
     let answer = running.index.search_all(request).await.map_err(Failure::internal)?;
@@ -122,7 +117,7 @@ fn sent(stream: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'sta
     sse::Sse::new(stream.boxed()).keep_alive(sse::KeepAlive::new().interval(Duration::from_secs(15)))
 }
 
-fn events(running: &Running, caller: &Caller, parameters: &Parameters) -> Result<Events, Failure> {
+fn events(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
     let (request, _) = question(caller, parameters)?;
     let offset = request.offset;
     let mut shown = 0;
@@ -141,7 +136,7 @@ fn events(running: &Running, caller: &Caller, parameters: &Parameters) -> Result
 }
 
 /// The fleet's status now and whenever the cache has moved on.
-fn followed(running: &Running, reader: Reader) -> Events {
+fn followed(running: &Running, reader: UserInfo) -> Events {
     let (index, fleet) = (running.index.clone(), running.fleet.clone());
     let stream = futures::stream::unfold((None, index, fleet, reader), |(last, index, fleet, reader)| async move {
         if last.is_some() {

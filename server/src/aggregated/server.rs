@@ -6,11 +6,12 @@ use axum::Router;
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use axum::routing::any;
+use crowsnest_api::user::UserInfo;
 use futures::FutureExt;
 use http::{HeaderValue, StatusCode};
 
 use super::discovery;
-use super::identity::{Caller, Delegated, PeerTrust};
+use super::identity::{Delegated, PeerTrust};
 use super::reply::{Body, Failure, json};
 use super::route::Route;
 use super::stored::StoredGroup;
@@ -55,7 +56,7 @@ async fn handle(state: &Aggregated, trust: PeerTrust, request: Request) -> Resul
 async fn dispatch(
     state: &Aggregated,
     route: Route<'_>,
-    caller: &Caller,
+    caller: &UserInfo,
     request: Request,
 ) -> Result<Response, Failure> {
     let found = |document: Option<serde_json::Value>| match document {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use base64::Engine;
+use crowsnest_api::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::authn::token::Algorithm;
-use crowsnest_apiserver::registry::strategy::UserInfo;
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_controllers::admission::{Gates, webhook_configurations};
@@ -26,7 +26,6 @@ use crate::webhook::{self, Webhooks};
 
 /// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
 const ADMIN: &str = "system:admin";
-const MASTERS: &str = "system:masters";
 
 pub(super) struct ControlPlane {
     server: ApiServer,

@@ -62,6 +62,13 @@ impl PolicyRule {
         }
     }
 
+    /// Whether objects of the resource can be seen with this rule, by name or all of them.
+    pub(super) fn reads(&self, group: &str, resource: &str) -> bool {
+        ["get", "list"].iter().any(|verb| holds(&self.verbs, verb))
+            && holds(&self.api_groups, group)
+            && self.has_resource(resource, "")
+    }
+
     fn has_resource(&self, resource: &str, subresource: &str) -> bool {
         self.resources.iter().any(|rule| {
             if rule == ALL {

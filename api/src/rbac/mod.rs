@@ -1,32 +1,34 @@
-//! The RBAC authorizer: an immutable snapshot of roles and bindings that decides and says why.
+//! Kubernetes' RBAC: which bindings name a user, what their roles allow, and why.
 //!
-//! Written anew by whoever watches the four RBAC kinds; read by the authorisation layer, access reviews and escalation checks.
-//! Decisions and their reasons follow kube-apiserver's RBAC authorizer.
+//! Pure. A front end keeps an [`Rbac`] per cluster and tells it of the four RBAC kinds' objects; the API server asks it
+//! about requests, the cache about what a caller may read in a member. Decisions and their reasons follow
+//! kube-apiserver's RBAC authorizer.
 
-use std::collections::HashMap;
+mod reading;
+mod rules;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::rules::{Action, PolicyRule};
-use crate::registry::strategy::UserInfo;
+pub use reading::{Grant, Readable};
+pub use rules::{Action, PolicyRule};
 
-/// A snapshot of one cluster's RBAC objects.
+use crate::user::UserInfo;
+
+/// The roles and bindings of one cluster.
 #[derive(Debug, Default)]
 pub struct Rbac {
-    cluster_roles: HashMap<String, Arc<[PolicyRule]>>,
-    /// By namespace and name.
+    /// By namespace and name; the namespace of ClusterRoles is empty.
     roles: HashMap<(String, String), Arc<[PolicyRule]>>,
-    cluster_bindings: Vec<Binding>,
-    bindings: HashMap<String, Vec<Binding>>,
+    /// By namespace (empty for ClusterRoleBindings) and name: the order in which kube-apiserver walks them, which decides
+    /// the reason that is given.
+    bindings: BTreeMap<String, BTreeMap<String, Binding>>,
 }
 
 #[derive(Debug, Clone)]
 struct Binding {
-    name: String,
-    /// Empty for ClusterRoleBindings.
-    namespace: String,
     role: RoleRef,
     subjects: Vec<Subject>,
 }
@@ -46,6 +48,30 @@ struct Subject {
     namespace: String,
 }
 
+/// A Role or ClusterRole as stored.
+#[derive(Debug, Deserialize)]
+pub struct Role {
+    #[serde(default)]
+    rules: Option<Vec<PolicyRule>>,
+}
+
+/// A RoleBinding or ClusterRoleBinding as stored.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleBinding {
+    #[serde(default)]
+    role_ref: RoleRef,
+    #[serde(default)]
+    subjects: Option<Vec<Subject>>,
+}
+
+/// Where a binding is.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
 /// What RBAC says of an action. There is no deny: what no rule allows is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
@@ -59,44 +85,39 @@ pub enum Decision {
 }
 
 impl Rbac {
-    /// Builds the snapshot from whole objects. Objects that can't be read grant nothing.
-    pub fn new<'a>(
-        cluster_roles: impl IntoIterator<Item = &'a Value>,
-        roles: impl IntoIterator<Item = &'a Value>,
-        cluster_role_bindings: impl IntoIterator<Item = &'a Value>,
-        role_bindings: impl IntoIterator<Item = &'a Value>,
-    ) -> Self {
-        let mut rbac = Self::default();
-        for role in cluster_roles {
-            rbac.cluster_roles.insert(text(role, "/metadata/name"), rules(role));
+    /// Takes in a role; the namespace of a ClusterRole is empty.
+    pub fn put_role(&mut self, namespace: &str, name: &str, role: Role) {
+        let rules = role.rules.unwrap_or_default().into();
+        self.roles.insert((namespace.to_owned(), name.to_owned()), rules);
+    }
+
+    pub fn remove_role(&mut self, namespace: &str, name: &str) {
+        self.roles.remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    /// Takes in a binding; the namespace of a ClusterRoleBinding is empty.
+    pub fn put_binding(&mut self, namespace: &str, name: &str, binding: RoleBinding) {
+        let binding = Binding { role: binding.role_ref, subjects: binding.subjects.unwrap_or_default() };
+        self.bindings.entry(namespace.to_owned()).or_default().insert(name.to_owned(), binding);
+    }
+
+    pub fn remove_binding(&mut self, namespace: &str, name: &str) {
+        if let Some(bindings) = self.bindings.get_mut(namespace) {
+            bindings.remove(name);
         }
-        for role in roles {
-            rbac.roles.insert((text(role, "/metadata/namespace"), text(role, "/metadata/name")), rules(role));
-        }
-        rbac.cluster_bindings = cluster_role_bindings.into_iter().map(binding).collect();
-        // kube-apiserver walks bindings in storage order, which decides the reason that is printed.
-        rbac.cluster_bindings.sort_by(|a, b| a.name.cmp(&b.name));
-        for object in role_bindings {
-            let binding = binding(object);
-            rbac.bindings.entry(binding.namespace.clone()).or_default().push(binding);
-        }
-        for bindings in rbac.bindings.values_mut() {
-            bindings.sort_by(|a, b| a.name.cmp(&b.name));
-        }
-        rbac
     }
 
     /// Decides one action.
     pub fn authorize(&self, user: &UserInfo, action: &Action) -> Decision {
         let mut missing = Vec::new();
         let mut allowed = None;
-        self.visit(user, namespace_of(action), &mut |binding, subject, rules| match rules {
+        self.visit(user, namespace_of(action), &mut |at, binding, subject, rules| match rules {
             Err(problem) => {
                 missing.push(problem);
                 true
             }
             Ok(rules) if rules.iter().any(|rule| rule.allows(action)) => {
-                allowed = Some(reason(binding, subject));
+                allowed = Some(reason(at, binding, subject));
                 false
             }
             Ok(_) => true,
@@ -112,7 +133,7 @@ impl Rbac {
     pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
         let mut found = Vec::new();
         let mut missing = Vec::new();
-        self.visit(user, namespace, &mut |_, _, rules| {
+        self.visit(user, namespace, &mut |_, _, _, rules| {
             match rules {
                 Ok(rules) => found.extend(rules.iter().cloned()),
                 Err(problem) => missing.push(problem),
@@ -124,10 +145,8 @@ impl Rbac {
 
     /// The rules of the role a binding in `namespace` refers to.
     pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, String> {
-        let found = match role.kind.as_str() {
-            "ClusterRole" => self.cluster_roles.get(&role.name),
-            _ => self.roles.get(&(namespace.to_owned(), role.name.clone())),
-        };
+        let namespace = if role.kind == "ClusterRole" { "" } else { namespace };
+        let found = self.roles.get(&(namespace.to_owned(), role.name.clone()));
         found.ok_or_else(|| match role.kind.as_str() {
             "ClusterRole" => format!("clusterrole.rbac.authorization.k8s.io {:?} not found", role.name),
             _ => format!("role.rbac.authorization.k8s.io {:?} not found", role.name),
@@ -139,14 +158,16 @@ impl Rbac {
         &self,
         user: &UserInfo,
         namespace: &str,
-        see: &mut dyn FnMut(&Binding, &Subject, Result<&[PolicyRule], String>) -> bool,
+        see: &mut dyn FnMut(At<'_>, &Binding, &Subject, Result<&Arc<[PolicyRule]>, String>) -> bool,
     ) {
-        let local = self.bindings.get(namespace).filter(|_| !namespace.is_empty());
-        for binding in self.cluster_bindings.iter().chain(local.into_iter().flatten()) {
-            let Some(subject) = binding.subjects.iter().find(|s| s.is(user, &binding.namespace)) else { continue };
-            let rules = self.role_rules(&binding.role, &binding.namespace).map(AsRef::as_ref);
-            if !see(binding, subject, rules) {
-                return;
+        let scopes = if namespace.is_empty() { &[""][..] } else { &["", namespace] };
+        for scope in scopes {
+            for (name, binding) in self.bindings.get(*scope).into_iter().flatten() {
+                let Some(subject) = binding.subjects.iter().find(|s| s.is(user, scope)) else { continue };
+                let at = At { namespace: scope, name };
+                if !see(at, binding, subject, self.role_rules(&binding.role, scope)) {
+                    return;
+                }
             }
         }
     }
@@ -174,10 +195,10 @@ impl Subject {
     }
 }
 
-fn reason(binding: &Binding, subject: &Subject) -> String {
-    let (kind, name) = match binding.namespace.as_str() {
-        "" => ("ClusterRoleBinding", binding.name.clone()),
-        namespace => ("RoleBinding", format!("{}/{namespace}", binding.name)),
+fn reason(at: At<'_>, binding: &Binding, subject: &Subject) -> String {
+    let (kind, name) = match at.namespace {
+        "" => ("ClusterRoleBinding", at.name.to_owned()),
+        namespace => ("RoleBinding", format!("{}/{namespace}", at.name)),
     };
     let role = &binding.role;
     format!("RBAC: allowed by {kind} {name:?} of {} {:?} to {}", role.kind, role.name, subject.describe())
@@ -197,39 +218,29 @@ fn namespace_of(action: &Action) -> &str {
     }
 }
 
-fn text(object: &Value, pointer: &str) -> String {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn rules(role: &Value) -> Arc<[PolicyRule]> {
-    let rules = role.get("rules").and_then(Value::as_array);
-    rules.into_iter().flatten().filter_map(|rule| PolicyRule::deserialize(rule).ok()).collect()
-}
-
-fn binding(object: &Value) -> Binding {
-    let subjects = object.get("subjects").and_then(Value::as_array);
-    Binding {
-        name: text(object, "/metadata/name"),
-        namespace: text(object, "/metadata/namespace"),
-        role: object.get("roleRef").and_then(|r| RoleRef::deserialize(r).ok()).unwrap_or_default(),
-        subjects: subjects.into_iter().flatten().filter_map(|s| Subject::deserialize(s).ok()).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
     fn snapshot() -> Rbac {
-        let all =
-            json!({"metadata": {"name": "all"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
-        let read = json!({"metadata": {"name": "read", "namespace": "a"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]});
-        let masters = json!({"metadata": {"name": "masters"}, "roleRef": {"kind": "ClusterRole", "name": "all"}, "subjects": [{"kind": "Group", "name": "system:masters"}]});
-        let bound = json!({"metadata": {"name": "b", "namespace": "a"}, "roleRef": {"kind": "Role", "name": "read"},
-            "subjects": [{"kind": "User", "name": "alice"}, {"kind": "ServiceAccount", "name": "sa", "namespace": "a"}]});
-        let dangling = json!({"metadata": {"name": "d", "namespace": "a"}, "roleRef": {"kind": "Role", "name": "gone"}, "subjects": [{"kind": "User", "name": "bob"}]});
-        Rbac::new([&all], [&read], [&masters], [&bound, &dangling])
+        let mut rbac = Rbac::default();
+        let mut role = |namespace, name, rules| {
+            let role = serde_json::from_value(json!({"rules": rules})).expect("a role");
+            rbac.put_role(namespace, name, role);
+        };
+        role("", "all", json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]));
+        role("a", "read", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]));
+        let mut bind = |namespace, name, kind, role, subjects| {
+            let binding = json!({"roleRef": {"kind": kind, "name": role}, "subjects": subjects});
+            rbac.put_binding(namespace, name, serde_json::from_value(binding).expect("a binding"));
+        };
+        bind("", "masters", "ClusterRole", "all", json!([{"kind": "Group", "name": "system:masters"}]));
+        let subjects =
+            json!([{"kind": "User", "name": "alice"}, {"kind": "ServiceAccount", "name": "sa", "namespace": "a"}]);
+        bind("a", "b", "Role", "read", subjects);
+        bind("a", "d", "Role", "gone", json!([{"kind": "User", "name": "bob"}]));
+        rbac
     }
 
     fn get(namespace: &str) -> Action {

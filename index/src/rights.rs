@@ -3,16 +3,13 @@
 //! Written by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose rules
 //! are not all in the cache shows nothing to anybody but cluster administrators' group `system:masters`.
 
-mod rules;
-
-pub use rules::{Caller, Verdict};
-
 use crate::collect::Shared;
 use crate::record::Happened;
 use crate::{CollectionKey, Error, ListQuery, Object, Record};
 use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::rbac::{Grant, Rbac, Readable};
+use crowsnest_api::user::UserInfo;
 use parking_lot::RwLock;
-use rules::{Binding, ClusterRules, Grant, Role};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +25,7 @@ pub fn rbac_resources() -> [Gvr; 4] {
 /// The rules of all clusters.
 #[derive(Default)]
 pub struct Rights {
-    clusters: RwLock<BTreeMap<ClusterName, ClusterRules>>,
+    clusters: RwLock<BTreeMap<ClusterName, Rbac>>,
 }
 
 impl std::fmt::Debug for Rights {
@@ -38,36 +35,38 @@ impl std::fmt::Debug for Rights {
 }
 
 impl Rights {
-    /// What one caller may read, evaluated cluster by cluster on demand.
-    pub fn of(self: &Arc<Self>, caller: &Caller) -> CallerRights {
-        CallerRights { rights: Arc::clone(self), caller: caller.clone(), grants: HashMap::new() }
+    /// What one caller may read, evaluated cluster by cluster on demand. Members add the groups of everybody themselves.
+    pub fn of(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
+        CallerRights { rights: Arc::clone(self), caller: caller.clone().completed(), grants: HashMap::new() }
     }
 
     /// Takes one RBAC object in, or out.
     pub fn apply(&self, record: &Record, body: &[u8], happened: Happened) {
         let resource = &*record.key.resource().resource;
         let namespace = &*record.key.namespace;
-        let key = (namespace.to_owned(), record.key.name.to_string());
+        let name = &*record.key.name;
         let mut clusters = self.clusters.write();
-        let rules = clusters.entry(record.key.cluster().clone()).or_default();
+        let rbac = clusters.entry(record.key.cluster().clone()).or_default();
         let gone = happened == Happened::Deleted;
+        let unread =
+            |error| tracing::warn!(namespace, name, %error, "a {resource} object cannot be read and grants nothing");
         match resource {
-            "roles" | "clusterroles" if gone => drop(rules.roles.remove(&key)),
-            "rolebindings" | "clusterrolebindings" if gone => drop(rules.bindings.remove(&key)),
-            "roles" | "clusterroles" => match serde_json::from_slice::<Role>(body) {
-                Ok(role) => drop(rules.roles.insert(key, Arc::new(role.rules.unwrap_or_default()))),
-                Err(error) => tracing::warn!(?key, %error, "a role cannot be read and grants nothing"),
+            "roles" | "clusterroles" if gone => rbac.remove_role(namespace, name),
+            "rolebindings" | "clusterrolebindings" if gone => rbac.remove_binding(namespace, name),
+            "roles" | "clusterroles" => match serde_json::from_slice(body) {
+                Ok(role) => rbac.put_role(namespace, name, role),
+                Err(error) => unread(error),
             },
-            "rolebindings" | "clusterrolebindings" => match serde_json::from_slice::<Binding>(body) {
-                Ok(binding) => drop(rules.bindings.insert(key, binding)),
-                Err(error) => tracing::warn!(?key, %error, "a role binding cannot be read and grants nothing"),
+            "rolebindings" | "clusterrolebindings" => match serde_json::from_slice(body) {
+                Ok(binding) => rbac.put_binding(namespace, name, binding),
+                Err(error) => unread(error),
             },
             _ => {}
         }
     }
 
-    fn grants(&self, cluster: &ClusterName, caller: &Caller) -> Vec<Grant> {
-        self.clusters.read().get(cluster).map(|rules| rules.grants(caller)).unwrap_or_default()
+    fn grants(&self, cluster: &ClusterName, caller: &UserInfo) -> Vec<Grant> {
+        self.clusters.read().get(cluster).map(|rbac| rbac.grants(caller)).unwrap_or_default()
     }
 
     fn clear(&self) {
@@ -79,7 +78,7 @@ impl Rights {
 #[derive(Debug)]
 pub struct CallerRights {
     rights: Arc<Rights>,
-    caller: Caller,
+    caller: UserInfo,
     grants: HashMap<ClusterName, Vec<Grant>>,
 }
 
@@ -90,16 +89,16 @@ impl CallerRights {
     }
 
     /// Whether objects of a resource in a namespace (empty for cluster-scoped ones) may be read.
-    pub fn verdict(&mut self, cluster: &ClusterName, group: &str, resource: &str, namespace: &str) -> Verdict {
+    pub fn verdict(&mut self, cluster: &ClusterName, group: &str, resource: &str, namespace: &str) -> Readable {
         if self.caller.is_master() {
-            return Verdict::All;
+            return Readable::All;
         }
         if !self.grants.contains_key(cluster) {
             let grants = self.rights.grants(cluster, &self.caller);
             self.grants.insert(cluster.clone(), grants);
         }
         let grants = self.grants.get(cluster).map(Vec::as_slice).unwrap_or_default();
-        rules::verdict(grants, group, resource, namespace)
+        Readable::of(grants, group, resource, namespace)
     }
 }
 

@@ -1,0 +1,123 @@
+//! What a user may read of a cluster: the rules they have, and which objects of a resource those show.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{PolicyRule, Rbac};
+use crate::user::UserInfo;
+
+/// Rules a user has, everywhere or in a namespace.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    namespace: Option<String>,
+    rules: Arc<[PolicyRule]>,
+}
+
+/// What may be read of a resource in a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readable {
+    All,
+    /// Only these names.
+    Named(BTreeSet<String>),
+    Nothing,
+}
+
+impl Rbac {
+    /// Everything a user has been granted. Roles that do not exist grant nothing.
+    pub fn grants(&self, user: &UserInfo) -> Vec<Grant> {
+        let mut grants = Vec::new();
+        for (namespace, bindings) in &self.bindings {
+            for binding in bindings.values() {
+                if !binding.subjects.iter().any(|subject| subject.is(user, namespace)) {
+                    continue;
+                }
+                if let Ok(rules) = self.role_rules(&binding.role, namespace) {
+                    let namespace = (!namespace.is_empty()).then(|| namespace.clone());
+                    grants.push(Grant { namespace, rules: Arc::clone(rules) });
+                }
+            }
+        }
+        grants
+    }
+}
+
+impl Readable {
+    /// By the grants of a user. `list` shows everything; `get` without names does, too, one by one; with names only
+    /// those. The namespace of cluster-scoped objects is empty.
+    pub fn of(grants: &[Grant], group: &str, resource: &str, namespace: &str) -> Self {
+        let mut named = BTreeSet::new();
+        for grant in grants {
+            // A RoleBinding's rules hold in its namespace only, and never for cluster-scoped objects.
+            if grant.namespace.as_deref().is_some_and(|own| own != namespace) {
+                continue;
+            }
+            for rule in grant.rules.iter().filter(|rule| rule.reads(group, resource)) {
+                if rule.resource_names.is_empty() {
+                    return Self::All;
+                }
+                named.extend(rule.resource_names.iter().cloned());
+            }
+        }
+        if named.is_empty() { Self::Nothing } else { Self::Named(named) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn rules() -> Rbac {
+        let mut rbac = Rbac::default();
+        let mut role = |namespace, name, rules| {
+            rbac.put_role(namespace, name, serde_json::from_value(json!({"rules": rules})).expect("a role"));
+        };
+        let view = json!([{"verbs": ["get", "list"], "apiGroups": ["", "apps"], "resources": ["pods", "deployments"]}]);
+        role("", "view", view);
+        role("", "admin", json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]));
+        let one = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["app"]}]);
+        role("shop", "one", one);
+        role("shop", "writer", json!([{"verbs": ["create"], "apiGroups": [""], "resources": ["secrets"]}]));
+        role("shop", "logs", json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["services/proxy"]}]));
+        let mut bind = |namespace, name, kind, role, subjects| {
+            let binding = json!({"roleRef": {"kind": kind, "name": role}, "subjects": subjects});
+            rbac.put_binding(namespace, name, serde_json::from_value(binding).expect("a binding"));
+        };
+        let ann = json!([{"kind": "User", "name": "ann"}]);
+        bind("shop", "ann-views", "ClusterRole", "view", ann.clone());
+        bind("shop", "ann-one", "Role", "one", ann.clone());
+        bind("shop", "ann-writes", "Role", "writer", ann.clone());
+        bind("shop", "ann-logs", "Role", "logs", ann.clone());
+        bind("ops", "robot", "ClusterRole", "view", json!([{"kind": "ServiceAccount", "name": "robot"}]));
+        bind("", "admins", "ClusterRole", "admin", json!([{"kind": "Group", "name": "admins"}]));
+        bind("", "dangling", "ClusterRole", "gone", ann);
+        bind("open", "all", "ClusterRole", "view", json!([{"kind": "Group", "name": "system:authenticated"}]));
+        rbac
+    }
+
+    #[rstest]
+    #[case::in_her_namespace("ann", "", "", "pods", "shop", Readable::All)]
+    #[case::elsewhere("ann", "", "", "pods", "ops", Readable::Nothing)]
+    #[case::cluster_scoped("ann", "", "", "nodes", "", Readable::Nothing)]
+    #[case::named("ann", "", "", "configmaps", "shop", Readable::Named(BTreeSet::from(["app".to_owned()])))]
+    #[case::write_only("ann", "", "", "secrets", "shop", Readable::Nothing)]
+    #[case::subresource_only("ann", "", "", "services", "shop", Readable::Nothing)]
+    #[case::other_group("ann", "", "batch", "pods", "shop", Readable::Nothing)]
+    #[case::by_group("bob", "admins", "batch", "jobs", "ops", Readable::All)]
+    #[case::service_account("system:serviceaccount:ops:robot", "", "", "pods", "ops", Readable::All)]
+    #[case::namesake("system:serviceaccount:shop:robot", "", "", "pods", "ops", Readable::Nothing)]
+    #[case::everybody("eve", "", "", "pods", "open", Readable::All)]
+    #[case::nobody("system:anonymous", "", "", "pods", "open", Readable::Nothing)]
+    fn readers_see_what_their_bindings_say(
+        #[case] user: &str,
+        #[case] group: &str,
+        #[case] api_group: &str,
+        #[case] resource: &str,
+        #[case] namespace: &str,
+        #[case] expected: Readable,
+    ) {
+        let grants = rules().grants(&UserInfo::new(user, [group]).completed());
+        assert_eq!(Readable::of(&grants, api_group, resource, namespace), expected);
+    }
+}
