@@ -1,26 +1,15 @@
 //! The STATUS word of a pod: the most telling container state wins over the phase. Rules as kubectl shows them.
 
-use super::view::{ContainerState, ContainerStatus, Pod, ResourceSpec};
+use super::view::{Condition, Container, ContainerState, ContainerStatus, Pod, ResourceSpec};
 use super::{Cell, Printed};
 
 pub(super) fn print(pod: Pod<'_>) -> Printed {
-    let (init_restarts, initializing) = init_status(&pod);
-    let mut words = Words::default();
-    let status = match &initializing {
-        Some(status) => status.clone(),
-        None => main_status(&pod, &mut words),
-    };
-    let restarts = if initializing.is_some() { init_restarts } else { words.restarts + sidecar_restarts(&pod) };
-    let status = overriding_status(&pod).unwrap_or(status);
-    let sidecars = pod.spec.init_containers.iter().filter(|c| c.restart_policy.as_deref() == Some("Always")).count();
-    let desired = (pod.spec.containers.len() + sidecars) as i64;
-    let ready = words.ready + ready_sidecars(&pod);
-
+    let Row { status, ready, containers, restarts, last_restart } = Row::of(&pod);
     let mut printed = Printed {
         phase: pod.status.phase.as_deref().map(str::to_owned),
         conditions: pod.status.conditions.iter().map(|c| (c.type_.to_string(), c.status.to_string())).collect(),
         ready: Some(ready),
-        desired: Some(desired),
+        desired: Some(containers),
         restarts: Some(restarts),
         node: pod.spec.node_name.as_deref().filter(|node| !node.is_empty()).map(str::to_owned),
         message: pod.status.message.as_deref().map(str::to_owned),
@@ -36,106 +25,139 @@ pub(super) fn print(pod: Pod<'_>) -> Printed {
     printed.uses = pod.spec.uses();
     printed.fields = fields(&pod);
     let or_none = |text: Option<&str>| Cell::text(text.filter(|text| !text.is_empty()).unwrap_or("<none>"));
-    let restarted = last_restart(&pod).filter(|_| restarts > 0);
+    let restarted = last_restart.filter(|_| restarts != 0);
     printed.cells = vec![
         Cell::text(pod.metadata.name.as_ref()),
-        Cell::text(format!("{ready}/{desired}")),
+        Cell::text(format!("{ready}/{containers}")),
         Cell::text(status.clone()),
         restarted.map_or_else(|| Cell::text(restarts.to_string()), |ago| Cell::Ago { count: restarts, ago }),
         Cell::since(pod.metadata.created()),
         or_none(printed.ips.first().map(String::as_str)),
         or_none(pod.spec.node_name.as_deref()),
         or_none(pod.status.nominated_node_name.as_deref()),
-        Cell::text("<none>"),
+        readiness_gates(&pod),
     ];
-    printed.status = Some(status);
+    printed.status = (!status.is_empty()).then_some(status);
     printed
 }
 
-#[derive(Default)]
-struct Words {
+fn condition_is(pod: &Pod<'_>, kind: &str) -> bool {
+    pod.status.conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
+}
+
+fn readiness_gates(pod: &Pod<'_>) -> Cell {
+    let gates = &pod.spec.readiness_gates;
+    if gates.is_empty() {
+        return Cell::text("<none>");
+    }
+    let passed = gates.iter().filter(|gate| condition_is(pod, &gate.condition_type)).count();
+    Cell::text(format!("{passed}/{}", gates.len()))
+}
+
+/// The computed part of a pod's row.
+struct Row {
+    /// `Running`, `CrashLoopBackOff`, `Init:1/2`, `Terminating`, …
+    status: String,
     ready: i64,
+    containers: i64,
     restarts: i64,
+    /// When a container last ended before being restarted, Unix seconds.
+    last_restart: Option<i64>,
 }
 
-fn sidecar_restarts(pod: &Pod<'_>) -> i64 {
-    let sidecar = |status: &&ContainerStatus<'_>| pod.spec.is_sidecar(&status.name);
-    pod.status.init_container_statuses.iter().filter(sidecar).map(|status| status.restart_count).sum()
+#[derive(Default)]
+struct Restarts {
+    count: i64,
+    last: Option<i64>,
 }
 
-fn ready_sidecars(pod: &Pod<'_>) -> i64 {
-    let ready = |status: &&ContainerStatus<'_>| pod.spec.is_sidecar(&status.name) && status.ready;
-    pod.status.init_container_statuses.iter().filter(ready).count() as i64
+impl Restarts {
+    fn add(&mut self, status: &ContainerStatus<'_>) {
+        self.count += status.restart_count;
+        let ended = status.last_state.terminated.as_ref().and_then(|end| end.finished_at.as_deref());
+        self.last = self.last.max(ended.and_then(super::unix_seconds));
+    }
 }
 
-/// (restarts, status while init containers are at work).
-fn init_status(pod: &Pod<'_>) -> (i64, Option<String>) {
+fn waiting_for<'s>(state: &'s ContainerState<'_>) -> Option<&'s str> {
+    state.waiting.as_ref()?.reason.as_deref().filter(|reason| !reason.is_empty())
+}
+
+/// Why the pod is still initialising; `None` when every init container is through (or a running sidecar).
+fn initialising(pod: &Pod<'_>, ready: &mut i64, all: &mut Restarts, sidecars: &mut Restarts) -> Option<String> {
     let total = pod.spec.init_containers.len();
-    let mut restarts = 0;
     for (nth, status) in pod.status.init_container_statuses.iter().enumerate() {
-        restarts += status.restart_count;
         let sidecar = pod.spec.is_sidecar(&status.name);
-        match &status.state {
-            ContainerState { terminated: Some(end), .. } if end.exit_code == 0 => continue,
-            _ if sidecar && status.started == Some(true) => continue,
-            ContainerState { terminated: Some(end), .. } => {
-                return (restarts, Some(format!("Init:{}", end.word())));
-            }
-            ContainerState { waiting: Some(wait), .. }
-                if wait.reason.as_deref().is_some_and(|r| !r.is_empty() && r != "PodInitializing") =>
-            {
-                return (restarts, Some(format!("Init:{}", wait.reason.as_deref().unwrap_or_default())));
-            }
-            _ => return (restarts, Some(format!("Init:{nth}/{total}"))),
+        all.add(status);
+        if sidecar {
+            sidecars.add(status);
         }
+        let terminated = status.state.terminated.as_ref();
+        if terminated.is_some_and(|end| end.exit_code == 0) {
+            continue;
+        }
+        if sidecar && status.started == Some(true) {
+            *ready += i64::from(status.ready);
+            continue;
+        }
+        let waiting = waiting_for(&status.state).filter(|reason| *reason != "PodInitializing");
+        return Some(match (terminated, waiting) {
+            (Some(end), _) => format!("Init:{}", end.word()),
+            (None, Some(reason)) => format!("Init:{reason}"),
+            (None, None) => format!("Init:{nth}/{total}"),
+        });
     }
-    (restarts, None)
+    None
 }
 
-fn main_status(pod: &Pod<'_>, words: &mut Words) -> String {
-    let mut status = match pod.status.reason.as_deref() {
-        Some(reason) if !reason.is_empty() => reason.to_owned(),
-        _ => pod.status.phase.as_deref().unwrap_or("Unknown").to_owned(),
-    };
-    let gated = pod
-        .status
-        .conditions
-        .iter()
-        .any(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("SchedulingGated"));
-    if gated {
-        status = "SchedulingGated".to_owned();
+impl Row {
+    /// As kubectl does: init containers first, then the last container with something to say, then deletion.
+    fn of(pod: &Pod<'_>) -> Self {
+        let phase = pod.status.phase.as_deref().unwrap_or_default();
+        let own_reason = pod.status.reason.as_deref().filter(|reason| !reason.is_empty());
+        let mut status = own_reason.unwrap_or(phase).to_owned();
+        let gated = |c: &Condition<'_>| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("SchedulingGated");
+        if pod.status.conditions.iter().any(gated) {
+            status = "SchedulingGated".to_owned();
+        }
+        let (mut ready, mut restarts, mut sidecars) = (0, Restarts::default(), Restarts::default());
+        let initialising = initialising(pod, &mut ready, &mut restarts, &mut sidecars);
+        let busy = initialising.is_some();
+        status = initialising.unwrap_or(status);
+        if !busy || condition_is(pod, "Initialized") {
+            restarts = sidecars;
+            status = main_status(pod, status, &mut ready, &mut restarts);
+        }
+        if pod.metadata.deletion_timestamp.is_some() {
+            if own_reason == Some("NodeLost") {
+                status = "Unknown".to_owned();
+            } else if !matches!(phase, "Succeeded" | "Failed") {
+                status = "Terminating".to_owned();
+            }
+        }
+        let always = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
+        let containers = pod.spec.containers.len() + pod.spec.init_containers.iter().filter(always).count();
+        Row { status, ready, containers: containers as i64, restarts: restarts.count, last_restart: restarts.last }
     }
+}
+
+fn main_status(pod: &Pod<'_>, mut status: String, ready: &mut i64, restarts: &mut Restarts) -> String {
     let mut running = false;
     for container in pod.status.container_statuses.iter().rev() {
-        words.restarts += container.restart_count;
-        match &container.state {
-            ContainerState { waiting: Some(wait), .. } if wait.reason.as_deref().is_some_and(|r| !r.is_empty()) => {
-                status = wait.reason.as_deref().unwrap_or_default().to_owned();
-            }
-            ContainerState { terminated: Some(end), .. } => status = end.word(),
-            ContainerState { running: Some(_), .. } if container.ready => {
-                running = true;
-                words.ready += 1;
-            }
-            _ => {}
+        restarts.add(container);
+        if let Some(reason) = waiting_for(&container.state) {
+            status = reason.to_owned();
+        } else if let Some(end) = &container.state.terminated {
+            status = end.word();
+        } else if container.ready && container.state.running.is_some() {
+            running = true;
+            *ready += 1;
         }
     }
     if status == "Completed" && running {
-        let is_ready = pod.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
-        status = if is_ready { "Running" } else { "NotReady" }.to_owned();
+        status = if condition_is(pod, "Ready") { "Running" } else { "NotReady" }.to_owned();
     }
     status
-}
-
-/// Deletion hides everything else.
-fn overriding_status(pod: &Pod<'_>) -> Option<String> {
-    pod.metadata.deletion_timestamp.as_ref()?;
-    let ended = matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    match pod.status.reason.as_deref() {
-        Some("NodeLost") => Some("Unknown".to_owned()),
-        _ if ended => None,
-        _ => Some("Terminating".to_owned()),
-    }
 }
 
 fn reasons_and_codes(pod: &Pod<'_>, printed: &mut Printed) {
@@ -193,11 +215,6 @@ fn requests(pod: &Pod<'_>, printed: &mut Printed) {
     printed.memory_limit = sum(|resources| resources.limits.memory_bytes());
 }
 
-fn last_restart(pod: &Pod<'_>) -> Option<i64> {
-    let ends = pod.status.container_statuses.iter().filter_map(|status| status.last_state.terminated.as_ref());
-    ends.filter_map(|end| end.finished_at.as_deref().and_then(super::unix_seconds)).max()
-}
-
 fn fields(pod: &Pod<'_>) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     let mut add =
@@ -211,4 +228,39 @@ fn fields(pod: &Pod<'_>) -> Vec<(String, String)> {
     add("status.podIP", pod.status.pod_ip.as_deref());
     add("status.nominatedNodeName", pod.status.nominated_node_name.as_deref());
     fields
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::pending(json!({"status": {"phase": "Pending"}}), "Pending", 0, 0)]
+    #[case::evicted(json!({"status": {"phase": "Failed", "reason": "Evicted"}}), "Evicted", 0, 0)]
+    #[case::gated(json!({"status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}), "SchedulingGated", 0, 0)]
+    #[case::crash_loop(json!({"status": {"phase": "Running", "containerStatuses": [
+    {"name": "a", "ready": true, "restartCount": 1, "state": {"running": {}}},
+    {"name": "b", "ready": false, "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}}), "CrashLoopBackOff", 1, 5)]
+    #[case::exit_code(json!({"status": {"phase": "Failed", "containerStatuses": [{"name": "a", "restartCount": 0, "state": {"terminated": {"exitCode": 3}}}]}}), "ExitCode:3", 0, 0)]
+    #[case::signal(json!({"status": {"phase": "Failed", "containerStatuses": [{"name": "a", "restartCount": 0, "state": {"terminated": {"exitCode": 137, "signal": 9}}}]}}), "Signal:9", 0, 0)]
+    #[case::init_progress(json!({"spec": {"initContainers": [{"name": "i"}, {"name": "j"}]}, "status": {"phase": "Pending", "initContainerStatuses": [
+    {"name": "i", "state": {"terminated": {"exitCode": 0}}}, {"name": "j", "state": {"running": {}}}]}}), "Init:1/2", 0, 0)]
+    #[case::init_error(json!({"spec": {"initContainers": [{"name": "i"}]}, "status": {"phase": "Pending", "initContainerStatuses": [
+    {"name": "i", "restartCount": 2, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]}}), "Init:Error", 0, 2)]
+    #[case::sidecar(json!({"spec": {"initContainers": [{"name": "i", "restartPolicy": "Always"}], "containers": [{"name": "a"}]}, "status": {"phase": "Running",
+    "initContainerStatuses": [{"name": "i", "started": true, "ready": true, "restartCount": 2, "state": {"running": {}}}],
+    "containerStatuses": [{"name": "a", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}), "Running", 2, 2)]
+    #[case::completed_but_running(json!({"status": {"phase": "Running", "containerStatuses": [
+    {"name": "a", "restartCount": 0, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
+    {"name": "b", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}), "NotReady", 1, 0)]
+    #[case::terminating(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running"}}), "Terminating", 0, 0)]
+    #[case::lost(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running", "reason": "NodeLost"}}), "Unknown", 0, 0)]
+    fn rows_say_what_kubectl_says(#[case] pod: Value, #[case] status: &str, #[case] ready: i64, #[case] restarts: i64) {
+        let row = Row::of(&Pod::deserialize(&pod).expect("a pod"));
+        assert_eq!((row.status.as_str(), row.ready, row.restarts), (status, ready, restarts));
+    }
 }

@@ -83,12 +83,14 @@ views! {
         ephemeral_containers: Vec<Container<'a>>,
         volumes: Vec<Volume<'a>>,
         node_name: Text<'a>,
+        readiness_gates: Vec<ReadinessGate<'a>>,
         restart_policy: Text<'a>,
         scheduler_name: Text<'a>,
         service_account_name: Text<'a>,
         host_network: bool,
         image_pull_secrets: Vec<NameRef<'a>>,
     }
+    ReadinessGate { condition_type: Str<'a> }
     Container {
         name: Str<'a>,
         image: Text<'a>,

@@ -1,9 +1,10 @@
 //! Columns of nodes, classes, certificates, admission configuration, flow control, devices and API registration.
 
+use crowsnest_api::print::human_duration;
 use serde_json::{Value, json};
 
 use super::read::{self, NONE, flag, int, list, size, text};
-use super::{AGE, Column, Doc, KindPrinter, NAME, Now, age, printer};
+use super::{AGE, Column, Doc, KindPrinter, NAME, Now, printer};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";
@@ -70,7 +71,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Condition", Doc::Field("api.certificates.v1.CertificateSigningRequestStatus", "conditions")),
         ],
         |o, now| {
-            let duration = read::maybe_int(o, "/spec/expirationSeconds").map_or(NONE.to_owned(), age::human_duration);
+            let duration = read::maybe_int(o, "/spec/expirationSeconds").map_or(NONE.to_owned(), human_duration);
             vec![
                 read::name(o),
                 read::age(o, now),

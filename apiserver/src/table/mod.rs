@@ -25,7 +25,6 @@ use serde_json::{Value, json};
 
 pub use custom::CustomPrinter;
 pub use docs::published;
-pub use pod::{PodSummary, summarise as pod_summary};
 pub use render::{IncludeObject, ListMeta, partial_object_metadata, partial_object_metadata_list, table};
 
 /// The moment ages are counted from.

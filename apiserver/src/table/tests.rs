@@ -3,32 +3,10 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::jsonpath::{self, JsonPath};
-use super::{IncludeObject, ListMeta, Printer, age, pod_summary, table};
+use super::{IncludeObject, ListMeta, Printer, table};
 
 fn now() -> jiff::Timestamp {
     "2024-06-01T12:00:00Z".parse().unwrap()
-}
-
-#[rstest]
-#[case(0, "0s")]
-#[case(-1, "0s")]
-#[case(-2, "<invalid>")]
-#[case(119, "119s")]
-#[case(120, "2m")]
-#[case(125, "2m5s")]
-#[case(600, "10m")]
-#[case(3 * 3600 - 1, "179m")]
-#[case(3 * 3600, "3h")]
-#[case(3 * 3600 + 61, "3h1m")]
-#[case(47 * 3600, "47h")]
-#[case(48 * 3600, "2d")]
-#[case(49 * 3600, "2d1h")]
-#[case(8 * 86400, "8d")]
-#[case(729 * 86400, "729d")]
-#[case(731 * 86400, "2y1d")]
-#[case(8 * 365 * 86400, "8y")]
-fn durations(#[case] seconds: i64, #[case] printed: &str) {
-    assert_eq!(age::human_duration(seconds), printed);
 }
 
 #[rstest]
@@ -76,32 +54,6 @@ proptest! {
             prop_assert_eq!(again, Ok(path));
         }
     }
-}
-
-#[rstest]
-#[case::pending(json!({"status": {"phase": "Pending"}}), "Pending", 0, 0)]
-#[case::evicted(json!({"status": {"phase": "Failed", "reason": "Evicted"}}), "Evicted", 0, 0)]
-#[case::gated(json!({"status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}), "SchedulingGated", 0, 0)]
-#[case::crash_loop(json!({"status": {"phase": "Running", "containerStatuses": [
-    {"name": "a", "ready": true, "restartCount": 1, "state": {"running": {}}},
-    {"name": "b", "ready": false, "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}}), "CrashLoopBackOff", 1, 5)]
-#[case::exit_code(json!({"status": {"phase": "Failed", "containerStatuses": [{"name": "a", "restartCount": 0, "state": {"terminated": {"exitCode": 3}}}]}}), "ExitCode:3", 0, 0)]
-#[case::signal(json!({"status": {"phase": "Failed", "containerStatuses": [{"name": "a", "restartCount": 0, "state": {"terminated": {"exitCode": 137, "signal": 9}}}]}}), "Signal:9", 0, 0)]
-#[case::init_progress(json!({"spec": {"initContainers": [{"name": "i"}, {"name": "j"}]}, "status": {"phase": "Pending", "initContainerStatuses": [
-    {"name": "i", "state": {"terminated": {"exitCode": 0}}}, {"name": "j", "state": {"running": {}}}]}}), "Init:1/2", 0, 0)]
-#[case::init_error(json!({"spec": {"initContainers": [{"name": "i"}]}, "status": {"phase": "Pending", "initContainerStatuses": [
-    {"name": "i", "restartCount": 2, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]}}), "Init:Error", 0, 2)]
-#[case::sidecar(json!({"spec": {"initContainers": [{"name": "i", "restartPolicy": "Always"}], "containers": [{"name": "a"}]}, "status": {"phase": "Running",
-    "initContainerStatuses": [{"name": "i", "started": true, "ready": true, "restartCount": 2, "state": {"running": {}}}],
-    "containerStatuses": [{"name": "a", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}), "Running", 2, 2)]
-#[case::completed_but_running(json!({"status": {"phase": "Running", "containerStatuses": [
-    {"name": "a", "restartCount": 0, "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
-    {"name": "b", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}), "NotReady", 1, 0)]
-#[case::terminating(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running"}}), "Terminating", 0, 0)]
-#[case::lost(json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:00Z"}, "status": {"phase": "Running", "reason": "NodeLost"}}), "Unknown", 0, 0)]
-fn pod_status(#[case] pod: Value, #[case] status: &str, #[case] ready: usize, #[case] restarts: i64) {
-    let summary = pod_summary(&pod);
-    assert_eq!((summary.status.as_str(), summary.ready, summary.restarts), (status, ready, restarts));
 }
 
 /// Cells of one object per kind, as a user of `kubectl get -o wide` reads them.

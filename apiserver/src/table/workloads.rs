@@ -1,5 +1,6 @@
 //! Columns of pods and of the kinds that make them.
 
+use crowsnest_api::print::human_duration;
 use serde_json::{Value, json};
 
 use super::read::{self, int, list, maybe_int, size, text};
@@ -301,7 +302,7 @@ fn job(o: &Value, now: Now) -> Vec<Value> {
     };
     let start: Option<jiff::Timestamp> = text(o, "/status/startTime").parse().ok();
     let end = text(o, "/status/completionTime").parse().unwrap_or(now);
-    let duration = start.map_or(String::new(), |start| age::human_duration(age::seconds_between(start, end)));
+    let duration = start.map_or(String::new(), |start| human_duration(age::seconds_between(start, end)));
     let is = |kind: &str| read::condition(o, kind) == "True";
     let status = if is("Complete") {
         "Complete"
