@@ -7,6 +7,7 @@
 pub(crate) mod discovery;
 mod fleet_status;
 mod fleetwide;
+mod forward;
 pub(crate) mod identity;
 mod openapi;
 mod query;

@@ -12,11 +12,14 @@ use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
 use serde_json::Value;
 
+use super::forward::Forward;
 use super::reply::{Body, Failure, json};
 use super::table;
 
 /// The group that holds what the aggregated groups serve.
 pub(crate) const STORAGE_GROUP: &str = "storage.crowsnest.io";
+
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 /// Bodies larger than kube-apiserver's own limit are refused.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -42,36 +45,25 @@ impl StoredGroup {
             _ => None,
         };
         let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
-        let uri = |tail: &str| format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
-        let bytes = collect(body).await?;
-        let (mut bytes, content_type) = self.outgoing(&parts.headers, bytes)?;
-        let send = async |uri: String, bytes: Vec<u8>| {
-            let mut forwarded = Request::builder().method(parts.method.clone()).uri(uri);
-            if let Some(headers) = forwarded.headers_mut() {
-                for name in [header::ACCEPT, header::USER_AGENT] {
-                    if let Some(value) = parts.headers.get(&name) {
-                        headers.insert(name, value.clone());
-                    }
-                }
-                if let Some(content_type) = &content_type {
-                    headers.insert(header::CONTENT_TYPE, content_type.clone());
-                }
-                if table.is_some() {
-                    headers.insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
-                }
-            }
-            let forwarded = forwarded.body(KubeBody::from(bytes)).map_err(Failure::internal)?;
-            control_plane.send(forwarded).await.map_err(Failure::upstream)
+        let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
+        let forward = Forward {
+            control_plane,
+            method: parts.method,
+            strategic: content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
+            content_type,
+            headers: &parts.headers,
+            query,
+            plain: table.is_some(),
         };
-        if let Some((main, mut sent)) = self.spec_in_status_write(&parts.method, tail, &query, &bytes) {
-            let answer = send(uri(main), bytes).await?;
+        if let Some((main, mut sent)) = self.spec_in_status_write(&forward.method, tail, &forward.query, &bytes) {
+            let answer = forward.send(main, &bytes).await?;
             if !answer.status().is_success() {
                 return self.translate_whole(answer, None).await;
             }
             follow(&mut sent, &answer.into_body().collect().await.map_err(Failure::upstream)?.to_bytes())?;
             bytes = serde_json::to_vec(&sent).map_err(Failure::internal)?;
         }
-        let answer = send(uri(tail), bytes).await?;
+        let answer = forward.send(tail, &bytes).await?;
         if watch && answer.status().is_success() {
             return Ok(self.translate_watch(answer, table));
         }
@@ -97,13 +89,19 @@ impl StoredGroup {
         body.as_object()?.keys().any(besides).then_some((main, body))
     }
 
-    /// Renames the group in a request body. JSON patches carry no apiVersion and pass unchanged.
+    /// Renames the group in a request body.
     fn outgoing(self, headers: &HeaderMap, bytes: Bytes) -> Result<(Vec<u8>, Option<http::HeaderValue>), Failure> {
         let content_type = headers.get(header::CONTENT_TYPE).cloned();
         let kind = content_type.as_ref().and_then(|v| v.to_str().ok()).unwrap_or("application/json");
         let kind = kind.split(';').next().unwrap_or_default().trim();
-        if bytes.is_empty() || kind == "application/json-patch+json" {
-            return Ok((bytes.to_vec(), content_type));
+        if bytes.is_empty() {
+            return Ok((Vec::new(), content_type));
+        }
+        if kind == "application/json-patch+json" {
+            // What is no patch is refused by the control plane in its own words.
+            let Ok(mut patch) = serde_json::from_slice(&bytes) else { return Ok((bytes.to_vec(), content_type)) };
+            rename_operands(&mut patch, self.public, STORAGE_GROUP);
+            return Ok((serde_json::to_vec(&patch).map_err(Failure::internal)?, content_type));
         }
         let yaml = matches!(kind, "application/yaml" | "application/apply-patch+yaml");
         let mut value: Value = if yaml {
@@ -118,12 +116,7 @@ impl StoredGroup {
         };
         rename(&mut value, self.public, STORAGE_GROUP);
         let text = serde_json::to_vec(&value).map_err(Failure::internal)?;
-        let sent_as = match kind {
-            "application/yaml" => "application/json",
-            // The kinds of these groups have no merge keys of their own: a strategic merge is a merge.
-            "application/strategic-merge-patch+json" => "application/merge-patch+json",
-            other => other,
-        };
+        let sent_as = if kind == "application/yaml" { "application/json" } else { kind };
         Ok((text, Some(http::HeaderValue::from_str(sent_as).map_err(Failure::internal)?)))
     }
 
@@ -207,20 +200,33 @@ fn follow(body: &mut Value, answer: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
+fn rename_version(version: &mut Value, from: &str, to: &str) {
+    if let Some(rest) = version.as_str().and_then(|v| v.strip_prefix(from)).and_then(|r| r.strip_prefix('/')) {
+        *version = format!("{to}/{rest}").into();
+    }
+}
+
 /// Replaces the group of `apiVersion` in an object and in its managed fields.
 fn rename(object: &mut Value, from: &str, to: &str) {
-    let replace = |version: &mut Value| {
-        if let Some(rest) = version.as_str().and_then(|v| v.strip_prefix(from)).and_then(|r| r.strip_prefix('/')) {
-            *version = format!("{to}/{rest}").into();
-        }
-    };
     if let Some(version) = object.get_mut("apiVersion") {
-        replace(version);
+        rename_version(version, from, to);
     }
     let managed = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
     for entry in managed.into_iter().flatten() {
         if let Some(version) = entry.get_mut("apiVersion") {
-            replace(version);
+            rename_version(version, from, to);
+        }
+    }
+}
+
+/// The same in what the operations of a JSON patch compare or set.
+fn rename_operands(patch: &mut Value, from: &str, to: &str) {
+    for operation in patch.as_array_mut().into_iter().flatten() {
+        let path = operation.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match (path.as_str(), operation.get_mut("value")) {
+            ("", Some(object)) => rename(object, from, to),
+            ("/apiVersion", Some(version)) => rename_version(version, from, to),
+            _ => {}
         }
     }
 }
@@ -274,52 +280,4 @@ fn with_headers(mut response: Response<Body>, status: StatusCode, from: &HeaderM
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io" };
-
-    #[test]
-    fn answers_speak_the_public_group() {
-        let cases = [
-            (
-                json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster",
-                       "metadata": {"managedFields": [{"apiVersion": "storage.crowsnest.io/v1alpha1"}]}}),
-                json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
-                       "metadata": {"managedFields": [{"apiVersion": "cluster.karmada.io/v1alpha1"}]}}),
-            ),
-            (
-                json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "ClusterList",
-                       "items": [{"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}]}),
-                json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "ClusterList",
-                       "items": [{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}]}),
-            ),
-            (
-                json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
-                       "rows": [{"object": {"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}}]}),
-                json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
-                       "rows": [{"object": {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}}]}),
-            ),
-            (
-                json!({"kind": "Status", "message": "clusters.storage.crowsnest.io \"x\" not found", "details": {"group": "storage.crowsnest.io"}}),
-                json!({"kind": "Status", "message": "clusters.cluster.karmada.io \"x\" not found", "details": {"group": "cluster.karmada.io"}}),
-            ),
-            (
-                json!({"kind": "Status", "message": "admission webhook \"a.storage.crowsnest.io\" denied the request: Cluster.cluster.karmada.io \"x\" is invalid"}),
-                json!({"kind": "Status", "message": "Cluster.cluster.karmada.io \"x\" is invalid"}),
-            ),
-        ];
-        for (mut given, expected) in cases {
-            CLUSTERS.incoming(&mut given);
-            assert_eq!(given, expected);
-        }
-    }
-
-    #[tokio::test]
-    async fn lines_cross_chunk_borders() {
-        let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"cut"].map(|c| Ok(Bytes::from_static(c.as_bytes())));
-        let got: Vec<Bytes> = lines(futures::stream::iter(chunks)).try_collect().await.unwrap();
-        assert_eq!(got, ["{\"a\":1}\n", "{\"b\":2}\n"]);
-    }
-}
+mod tests;

@@ -1,0 +1,96 @@
+//! One request of a client, sent on to the control plane under the internal group.
+//!
+//! The control plane keeps these objects as custom resources, for which an API server knows no strategic merge patch. That
+//! patch is applied here, as an API server does it for the built-in kinds: read, merge by the keys of `metadata`, write
+//! back, and again when somebody else wrote in between.
+
+use std::sync::LazyLock;
+
+use crowsnest_apiserver::patch::{parse_merge_patch, strategic_merge};
+use crowsnest_apiserver::schema::{Schema, SchemaRef};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use kube::client::Body as KubeBody;
+use serde_json::{Value, json};
+
+use super::reply::Failure;
+use super::stored::STORAGE_GROUP;
+
+/// As often as an API server tries.
+const PATCH_ATTEMPTS: usize = 5;
+
+/// The kinds' own lists have no merge keys, those of `metadata` have.
+static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+    Schema::for_custom_resource(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))
+});
+
+pub(super) struct Forward<'r> {
+    pub(super) control_plane: &'r kube::Client,
+    pub(super) method: Method,
+    /// Those of the client's request.
+    pub(super) headers: &'r HeaderMap,
+    /// With its question mark, or empty.
+    pub(super) query: String,
+    pub(super) content_type: Option<HeaderValue>,
+    /// Whole objects are wanted, whatever the client accepts.
+    pub(super) plain: bool,
+    pub(super) strategic: bool,
+}
+
+impl Forward<'_> {
+    /// Sends `body` to `tail` (`/clusters/m1/status`).
+    pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
+        if self.strategic {
+            return self.merge(tail, &parse_merge_patch(body)?).await;
+        }
+        self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
+    }
+
+    async fn request(
+        &self,
+        method: &Method,
+        tail: &str,
+        query: &str,
+        content_type: Option<&HeaderValue>,
+        body: Vec<u8>,
+    ) -> Result<Response<KubeBody>, Failure> {
+        let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Some(headers) = request.headers_mut() {
+            for name in [header::ACCEPT, header::USER_AGENT] {
+                if let Some(value) = self.headers.get(&name) {
+                    headers.insert(name, value.clone());
+                }
+            }
+            if let Some(content_type) = content_type {
+                headers.insert(header::CONTENT_TYPE, content_type.clone());
+            }
+            if self.plain {
+                headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+            }
+        }
+        let request = request.body(KubeBody::from(body)).map_err(Failure::internal)?;
+        self.control_plane.send(request).await.map_err(Failure::upstream)
+    }
+
+    async fn merge(&self, tail: &str, patch: &Value) -> Result<Response<KubeBody>, Failure> {
+        let json = HeaderValue::from_static("application/json");
+        // Whoever names a version wants the conflict.
+        let attempts = if patch.pointer("/metadata/resourceVersion").is_some() { 1 } else { PATCH_ATTEMPTS };
+        let mut attempt = 1;
+        loop {
+            let live = self.request(&Method::GET, tail, "", None, Vec::new()).await?;
+            if !live.status().is_success() {
+                return Ok(live);
+            }
+            let live = live.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
+            let live: Value = serde_json::from_slice(&live).map_err(Failure::internal)?;
+            let merged = serde_json::to_vec(&strategic_merge(&SCHEMA, &live, patch)?).map_err(Failure::internal)?;
+            let answer = self.request(&Method::PUT, tail, &self.query, Some(&json), merged).await?;
+            if answer.status() != StatusCode::CONFLICT || attempt == attempts {
+                return Ok(answer);
+            }
+            attempt += 1;
+        }
+    }
+}

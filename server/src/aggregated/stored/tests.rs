@@ -1,0 +1,209 @@
+//! Translation of bodies, and patches of every kind against a real API server.
+
+use super::*;
+use crowsnest_apiserver::admission::webhook::client::WebhookClient;
+use crowsnest_apiserver::crd::controller::Controller;
+use crowsnest_apiserver::outbound::{ClusterServices, Outbound};
+use crowsnest_apiserver::{ApiServer, Config, Data};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io" };
+
+#[test]
+fn answers_speak_the_public_group() {
+    let cases = [
+        (
+            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster",
+                   "metadata": {"managedFields": [{"apiVersion": "storage.crowsnest.io/v1alpha1"}]}}),
+            json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+                   "metadata": {"managedFields": [{"apiVersion": "cluster.karmada.io/v1alpha1"}]}}),
+        ),
+        (
+            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "ClusterList",
+                   "items": [{"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}]}),
+            json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "ClusterList",
+                   "items": [{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}]}),
+        ),
+        (
+            json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
+                   "rows": [{"object": {"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster"}}]}),
+            json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table",
+                   "rows": [{"object": {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}}]}),
+        ),
+        (
+            json!({"kind": "Status", "message": "clusters.storage.crowsnest.io \"x\" not found", "details": {"group": "storage.crowsnest.io"}}),
+            json!({"kind": "Status", "message": "clusters.cluster.karmada.io \"x\" not found", "details": {"group": "cluster.karmada.io"}}),
+        ),
+        (
+            json!({"kind": "Status", "message": "admission webhook \"a.storage.crowsnest.io\" denied the request: Cluster.cluster.karmada.io \"x\" is invalid"}),
+            json!({"kind": "Status", "message": "Cluster.cluster.karmada.io \"x\" is invalid"}),
+        ),
+    ];
+    for (mut given, expected) in cases {
+        CLUSTERS.incoming(&mut given);
+        assert_eq!(given, expected);
+    }
+}
+
+#[tokio::test]
+async fn lines_cross_chunk_borders() {
+    let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"cut"].map(|c| Ok(Bytes::from_static(c.as_bytes())));
+    let got: Vec<Bytes> = lines(futures::stream::iter(chunks)).try_collect().await.unwrap();
+    assert_eq!(got, ["{\"a\":1}\n", "{\"b\":2}\n"]);
+}
+
+/// A control plane that has the internal group.
+async fn control_plane() -> ApiServer {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let registry = Arc::clone(server.registry());
+    let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
+    let controller = Controller::start(registry, Arc::new(WebhookClient::new(outbound))).await.unwrap();
+    server.spawn(controller.run(server.stopped()));
+    let mut definitions = crowsnest_api::crd::crds(None);
+    definitions.retain(|definition| definition["spec"]["group"] == STORAGE_GROUP);
+    assert_eq!(definitions.len(), 2);
+    for definition in definitions {
+        let request = Request::post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+            .header("content-type", "application/json")
+            .body(definition.to_string().into_bytes());
+        server.admin().request::<Value>(request.unwrap()).await.unwrap();
+    }
+    server
+}
+
+async fn call(server: &ApiServer, method: &str, tail: &str, kind: &str, body: &Value) -> (u16, Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("/apis/cluster.karmada.io/v1alpha1{tail}"))
+        .header("content-type", kind)
+        .body(Body::from(body.to_string()));
+    let answer = match CLUSTERS.serve(&server.admin(), tail.split('?').next().unwrap(), request.unwrap()).await {
+        Ok(answer) => answer,
+        Err(failure) => failure.into_response(),
+    };
+    let code = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&body).unwrap())
+}
+
+async fn with_cluster() -> ApiServer {
+    let server = control_plane().await;
+    let owner = |uid: &str, name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
+    let cluster = json!({
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "m1", "labels": {"a": "1"}, "finalizers": ["x.io/one"],
+            "ownerReferences": [owner("1", "one")]},
+        "spec": {"syncMode": "Push", "region": "east", "zones": ["e1", "e2"], "taints": [{"key": "a", "effect": "NoSchedule"}]},
+    });
+    let served = async {
+        loop {
+            let (code, answer) = call(&server, "POST", "/clusters", "application/json", &cluster).await;
+            if code != 404 {
+                return (code, answer);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let (code, created) = tokio::time::timeout(Duration::from_secs(30), served).await.expect("the group is served");
+    assert_eq!(code, 201, "{created}");
+    server
+}
+
+#[tokio::test]
+async fn a_strategic_patch_merges_what_belongs_to_several() {
+    let server = with_cluster().await;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "two", "uid": "2"});
+    let patch = json!({
+        "metadata": {"labels": {"a": null, "b": "2"}, "finalizers": ["x.io/two"], "ownerReferences": [owner]},
+        "spec": {"region": "west", "zones": ["w1"], "taints": []},
+    });
+    let (code, patched) = call(&server, "PATCH", "/clusters/m1", STRATEGIC, &patch).await;
+    assert_eq!(code, 200, "{patched}");
+    assert_eq!(patched["apiVersion"], "cluster.karmada.io/v1alpha1");
+    let metadata = &patched["metadata"];
+    assert_eq!(metadata["labels"], json!({"b": "2"}));
+    let all = |list: &Value, read: fn(&Value) -> &Value| -> std::collections::BTreeSet<String> {
+        list.as_array().unwrap().iter().map(|item| read(item).as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(all(&metadata["finalizers"], |item| item), ["x.io/one", "x.io/two"].map(str::to_owned).into());
+    assert_eq!(all(&metadata["ownerReferences"], |owner| &owner["uid"]), ["1", "2"].map(str::to_owned).into());
+    // The kind's own lists have no merge keys.
+    assert_eq!(patched["spec"], json!({"syncMode": "Push", "region": "west", "zones": ["w1"], "taints": []}));
+
+    let remove = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x.io/one"],
+        "ownerReferences": [{"uid": "1", "$patch": "delete"}]}});
+    let (_, patched) = call(&server, "PATCH", "/clusters/m1", STRATEGIC, &remove).await;
+    assert_eq!(patched["metadata"]["finalizers"], json!(["x.io/two"]));
+    assert_eq!(patched["metadata"]["ownerReferences"][0]["uid"], "2");
+
+    let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"c": "3"}}});
+    let (code, refused) = call(&server, "PATCH", "/clusters/m1", STRATEGIC, &stale).await;
+    assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")));
+    let (code, refused) = call(&server, "PATCH", "/clusters/none", STRATEGIC, &json!({})).await;
+    assert_eq!((code, &refused["message"]), (404, &json!("clusters.cluster.karmada.io \"none\" not found")));
+    let (code, _) = call(&server, "PATCH", "/clusters/m1", STRATEGIC, &json!(["no", "object"])).await;
+    assert_eq!(code, 400);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn strategic_patches_at_the_same_time_all_count() {
+    let server = with_cluster().await;
+    let patches: Vec<Value> = (0..4).map(|n| json!({"metadata": {"finalizers": [format!("x.io/n{n}")]}})).collect();
+    let answers =
+        futures::future::join_all(patches.iter().map(|patch| call(&server, "PATCH", "/clusters/m1", STRATEGIC, patch)));
+    for (code, answer) in answers.await {
+        assert_eq!(code, 200, "{answer}");
+    }
+    let (_, cluster) = call(&server, "GET", "/clusters/m1", "application/json", &Value::Null).await;
+    assert_eq!(cluster["metadata"]["finalizers"].as_array().unwrap().len(), 5);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn merge_json_and_apply_patches_keep_their_meaning() {
+    let server = with_cluster().await;
+    let merge = json!({"metadata": {"finalizers": ["x.io/two"]}, "spec": {"region": null}});
+    let (code, patched) = call(&server, "PATCH", "/clusters/m1", "application/merge-patch+json", &merge).await;
+    assert_eq!((code, &patched["metadata"]["finalizers"]), (200, &json!(["x.io/two"])));
+    assert_eq!(patched["spec"].get("region"), None);
+
+    let json_patch = json!([
+        {"op": "test", "path": "/apiVersion", "value": "cluster.karmada.io/v1alpha1"},
+        {"op": "add", "path": "/spec/zones/-", "value": "e3"},
+        {"op": "remove", "path": "/metadata/labels/a"},
+    ]);
+    let (code, patched) = call(&server, "PATCH", "/clusters/m1", "application/json-patch+json", &json_patch).await;
+    assert_eq!(code, 200, "{patched}");
+    assert_eq!(patched["spec"]["zones"], json!(["e1", "e2", "e3"]));
+    let wrong = json!([{"op": "test", "path": "/spec/zones/0", "value": "elsewhere"}]);
+    let (code, _) = call(&server, "PATCH", "/clusters/m1", "application/json-patch+json", &wrong).await;
+    assert_eq!(code, 422);
+
+    let applied = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
+        "spec": {"provider": "alpha"}});
+    let tail = "/clusters/m1?fieldManager=me";
+    let (code, patched) = call(&server, "PATCH", tail, "application/apply-patch+yaml", &applied).await;
+    assert_eq!(code, 200, "{patched}");
+    assert_eq!(patched["spec"]["provider"], "alpha");
+    assert_eq!(patched["metadata"]["finalizers"], json!(["x.io/two"]));
+    let managers = patched["metadata"]["managedFields"].as_array().unwrap();
+    let mine = managers.iter().find(|entry| entry["manager"] == "me").unwrap();
+    assert_eq!((&mine["operation"], &mine["apiVersion"]), (&json!("Apply"), &json!("cluster.karmada.io/v1alpha1")));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_strategic_patch_of_the_status_takes_the_spec_along() {
+    let server = with_cluster().await;
+    let status = json!({"status": {"kubernetesVersion": "v1.36.0"}});
+    let (code, patched) = call(&server, "PATCH", "/clusters/m1/status", STRATEGIC, &status).await;
+    assert_eq!((code, &patched["status"]), (200, &status["status"]));
+    let both = json!({"spec": {"region": "north"}, "status": {"apiEnablements": []}});
+    let (_, patched) = call(&server, "PATCH", "/clusters/m1/status", STRATEGIC, &both).await;
+    assert_eq!(patched["spec"]["region"], "north");
+    assert_eq!(patched["status"]["kubernetesVersion"], "v1.36.0");
+    server.stop().await.unwrap();
+}
