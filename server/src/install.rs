@@ -2,9 +2,19 @@
 //!
 //! Everything is applied server-side under one field manager, so that doing it twice writes nothing and what others added stays.
 
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::StreamExt;
 use http::{Request, header};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::runtime::wait::{self, conditions};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 const MANAGER: &str = "crowsnest";
@@ -13,6 +23,9 @@ pub(crate) const SYSTEM_NAMESPACE: &str = "karmada-system";
 const SERVICE: &str = "crowsnest";
 /// The name the aggregation layer expects in our certificate.
 pub(crate) const SERVICE_HOST: &str = "crowsnest.karmada-system.svc";
+
+/// How long the control plane may take to serve what it was given.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstallError {
@@ -43,10 +56,44 @@ pub(crate) async fn apply_all(client: &kube::Client, manifests: &[Value]) -> Res
     for manifest in manifests {
         apply(client, manifest).await?;
     }
-    for crd in manifests.iter().filter(|m| m["kind"] == "CustomResourceDefinition") {
-        established(client, crd).await?;
+    let definitions = manifests.iter().filter(|m| m["kind"] == "CustomResourceDefinition");
+    until_each(
+        Api::<CustomResourceDefinition>::all(client.clone()),
+        definitions.filter_map(|m| m["metadata"]["name"].as_str()).collect(),
+        conditions::is_crd_established(),
+    )
+    .await
+}
+
+/// Follows a collection until each of the objects named satisfies `holds`.
+async fn until_each<K>(
+    api: Api<K>,
+    mut waiting: BTreeSet<&str>,
+    holds: impl wait::Condition<K>,
+) -> Result<(), InstallError>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let following = async {
+        let mut seen = pin!(watcher(api, watcher::Config::default()).default_backoff().touched_objects());
+        while !waiting.is_empty() {
+            match seen.next().await {
+                Some(Ok(object)) if holds.matches_object(Some(&object)) => {
+                    waiting.remove(object.name_any().as_str());
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => tracing::debug!(%error, "following {} goes on", K::plural(&())),
+                None => break,
+            }
+        }
+    };
+    let ended = tokio::time::timeout(PATIENCE, following).await;
+    match (ended, waiting.first()) {
+        (Ok(()), None) => Ok(()),
+        (_, missing) => {
+            Err(InstallError::Waited(PATIENCE, format!("{} {}", K::plural(&()), missing.unwrap_or(&"nothing"))))
+        }
     }
-    Ok(())
 }
 
 async fn apply(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
@@ -57,26 +104,6 @@ async fn apply(client: &kube::Client, manifest: &Value) -> Result<(), InstallErr
         .body(serde_json::to_vec(manifest)?)?;
     client.request::<Value>(request).await.map_err(|source| InstallError::Apply { path, source })?;
     Ok(())
-}
-
-async fn established(client: &kube::Client, crd: &Value) -> Result<(), InstallError> {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let path = path_of(crd)?;
-    let wait = async {
-        let mut pause = Duration::from_millis(5);
-        loop {
-            let request = Request::get(&path).body(Vec::new())?;
-            let current: Value =
-                client.request(request).await.map_err(|source| InstallError::Apply { path: path.clone(), source })?;
-            let conditions = current.pointer("/status/conditions").and_then(Value::as_array);
-            if conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True") {
-                return Ok(());
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(500));
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.map_err(|_| InstallError::Waited(PATIENCE, path.clone()))?
 }
 
 /// The path of one of the kinds that are installed.
@@ -173,9 +200,12 @@ pub(crate) fn aggregation(endpoints: &Endpoints) -> Vec<Value> {
 /// Waits until the control plane serves the aggregated groups through us and says so in its discovery: clients keep what
 /// discovery tells them for hours.
 pub(crate) async fn aggregation_available(client: &kube::Client) -> Result<(), InstallError> {
-    const PATIENCE: Duration = Duration::from_secs(60);
     const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let wait = async {
+    let names: Vec<String> = crate::aggregated::discovery::groups().map(|group| format!("v1alpha1.{group}")).collect();
+    let services = Api::<APIService>::all(client.clone());
+    until_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
+    // Discovery follows an available service by itself, and cannot be watched.
+    let announcement = async {
         let mut pause = Duration::from_millis(5);
         loop {
             let request = Request::get("/apis").header(header::ACCEPT, AGGREGATED).body(Vec::new())?;
@@ -190,9 +220,14 @@ pub(crate) async fn aggregation_available(client: &kube::Client) -> Result<(), I
             pause = (pause * 2).min(Duration::from_millis(100));
         }
     };
-    tokio::time::timeout(PATIENCE, wait)
+    tokio::time::timeout(PATIENCE, announcement)
         .await
         .map_err(|_| InstallError::Waited(PATIENCE, "the aggregated groups in discovery".to_owned()))?
+}
+
+fn is_available(service: Option<&APIService>) -> bool {
+    let conditions = service.and_then(|service| service.status.as_ref()?.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Available" && condition.status == "True")
 }
 
 /// The group is in an APIGroupDiscoveryList, with resources and not stale.
