@@ -11,6 +11,8 @@ use crowsnest_proxy::Proxy;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::aggregated::fleet_status::Statuses;
+
 /// What runs. Empty until [`Roles::start`]; requests that need a part before that are answered 503.
 #[derive(Default)]
 pub(crate) struct Roles {
@@ -24,6 +26,7 @@ pub(crate) struct Running {
     controllers: parking_lot::Mutex<Option<act::Manager>>,
     controllers_health: tokio::sync::watch::Receiver<Result<(), String>>,
     registries: JoinHandle<()>,
+    pub(crate) statuses: Statuses,
     stop: CancellationToken,
 }
 
@@ -39,6 +42,8 @@ pub(crate) enum RolesError {
     Fleet(#[from] crowsnest_fleet::Error),
     #[error("opening the cache")]
     Index(#[from] crowsnest_index::Error),
+    #[error("the parts run already")]
+    Running,
 }
 
 impl Roles {
@@ -53,12 +58,15 @@ impl Roles {
             controllers_health: controllers.health(),
             controllers: parking_lot::Mutex::new(Some(controllers)),
             registries: tokio::spawn(act::registries::run(fleet.clone(), index.clone(), stop.clone())),
+            statuses: Statuses::default(),
             fleet,
             index,
             stop,
         };
-        // Started twice would be a slip of the caller; the first stays.
-        let _ = self.running.set(running);
+        if let Err(second) = self.running.set(running) {
+            second.stop().await;
+            return Err(RolesError::Running);
+        }
         Ok(())
     }
 
@@ -84,16 +92,24 @@ impl Roles {
         problems
     }
 
-    /// Writers before readers before connections.
     pub(crate) async fn stop(&self) {
-        let Some(running) = self.get() else { return };
-        running.stop.cancel();
-        let controllers = running.controllers.lock().take();
+        if let Some(running) = self.get() {
+            running.stop().await;
+        }
+    }
+}
+
+impl Running {
+    /// Writers before readers before connections.
+    async fn stop(&self) {
+        self.stop.cancel();
+        let controllers = self.controllers.lock().take();
         if let Some(controllers) = controllers {
             controllers.stop().await;
         }
-        running.proxy.stop().await;
-        running.index.stop().await;
-        running.fleet.stop().await;
+        self.statuses.stop().await;
+        self.proxy.stop().await;
+        self.index.stop().await;
+        self.fleet.stop().await;
     }
 }

@@ -1,15 +1,30 @@
 //! The fleet at a glance: what the overview of the UI shows. Counts are searches, so they hold what the caller may read.
+//!
+//! Those who follow it and have the same rights share one computation; it counts again when the cache has moved on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::Fleet;
 use crowsnest_index::search::SearchRequest;
 use crowsnest_index::{Error, Index};
+use futures::stream::BoxStream;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::reply::Failure;
+use super::shared::Shared;
 use crate::roles::Running;
+
+/// Two looks of those who follow.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Ages move even when nothing else does.
+const LONGEST_PERIOD: Duration = Duration::from_secs(6);
+
+/// Followed statuses, by whose rights they show; an error is shown, too.
+pub(crate) type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
 
 /// What is counted: label and query. Each is a link to its objects.
 const COUNTS: &[(&str, &str)] = &[
@@ -24,21 +39,79 @@ const COUNTS: &[(&str, &str)] = &[
     ("bindings", "kind:resourcebinding,clusterresourcebinding"),
 ];
 
-pub(super) async fn fleet_status(running: &Running, reader: &UserInfo) -> Result<Value, Failure> {
-    of(&running.index, &running.fleet, reader).await.map_err(Failure::internal)
+pub(super) async fn now(running: &Running, reader: &UserInfo) -> Result<Value, Failure> {
+    let counts = Counts::of(&running.index, reader).await.map_err(Failure::internal)?;
+    Ok(shown(&running.index, &running.fleet, &counts))
 }
 
-pub(super) async fn of(index: &Index, fleet: &Fleet, reader: &UserInfo) -> Result<Value, Error> {
-    let objects = per_cluster(index, reader, "").await?.1;
-    let mut pods = BTreeMap::new();
-    let mut counts = Vec::new();
-    for (label, query) in COUNTS {
-        let (total, clusters) = per_cluster(index, reader, query).await?;
-        if *query == "kind:pod" {
-            pods = clusters;
-        }
-        counts.push(json!({"label": label, "query": query, "count": total}));
+/// The fleet's status now and whenever something has changed.
+pub(super) fn follow(running: &Running, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
+    let (index, fleet, reader) = (running.index.clone(), running.fleet.clone(), rights_of(reader));
+    running.statuses.follow(reader.clone(), move |sender| keep_counting(index, fleet, reader, sender))
+}
+
+/// What decides over rights: neither ids nor the order of groups.
+fn rights_of(reader: &UserInfo) -> UserInfo {
+    if reader.is_master() {
+        return UserInfo::system();
     }
+    let mut groups = reader.groups.clone();
+    groups.sort_unstable();
+    groups.dedup();
+    UserInfo::new(reader.name.clone(), groups)
+}
+
+async fn keep_counting(
+    index: Index,
+    fleet: Fleet,
+    reader: UserInfo,
+    sender: watch::Sender<Option<Result<Arc<Value>, String>>>,
+) {
+    let mut searchable = index.searchable();
+    let mut counted: Option<Counts> = None;
+    loop {
+        let counts = match counted.take() {
+            Some(counts) => Ok(counts),
+            None => Counts::of(&index, &reader).await,
+        };
+        let status = match counts {
+            Ok(counts) => Ok(Arc::new(shown(&index, &fleet, counted.insert(counts)))),
+            Err(error) => Err(error.to_string()),
+        };
+        sender.send_replace(Some(status));
+        tokio::time::sleep(PERIOD).await;
+        match tokio::time::timeout(LONGEST_PERIOD - PERIOD, searchable.changed()).await {
+            Ok(Ok(())) => counted = None,
+            // The cache has stopped.
+            Ok(Err(_)) => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// What one reader may see, counted.
+struct Counts {
+    objects: BTreeMap<String, u64>,
+    pods: BTreeMap<String, u64>,
+    links: Vec<Value>,
+}
+
+impl Counts {
+    async fn of(index: &Index, reader: &UserInfo) -> Result<Self, Error> {
+        let (_, objects) = per_cluster(index, reader, "").await?;
+        let mut counts = Counts { objects, pods: BTreeMap::new(), links: Vec::new() };
+        for (label, query) in COUNTS {
+            let (total, clusters) = per_cluster(index, reader, query).await?;
+            if *query == "kind:pod" {
+                counts.pods = clusters;
+            }
+            counts.links.push(json!({"label": label, "query": query, "count": total}));
+        }
+        Ok(counts)
+    }
+}
+
+fn shown(index: &Index, fleet: &Fleet, counts: &Counts) -> Value {
     let heard = heard(index);
     let now = jiff::Timestamp::now().as_millisecond();
     let clusters: Vec<Value> = fleet
@@ -57,8 +130,8 @@ pub(super) async fn of(index: &Index, fleet: &Fleet, reader: &UserInfo) -> Resul
                 "provider": spec.provider,
                 "region": spec.region,
                 "zones": spec.zones,
-                "objects": objects.get(name).copied().unwrap_or(0),
-                "pods": pods.get(name).copied().unwrap_or(0),
+                "objects": counts.objects.get(name).copied().unwrap_or(0),
+                "pods": counts.pods.get(name).copied().unwrap_or(0),
             });
             if let Some(ready) = ready.filter(|c| c.status != "True") {
                 value["message"] = json!(ready.message);
@@ -72,9 +145,10 @@ pub(super) async fn of(index: &Index, fleet: &Fleet, reader: &UserInfo) -> Resul
             value
         })
         .collect();
-    Ok(
-        json!({"kind": "FleetStatus", "apiVersion": "search.crowsnest.io/v1alpha1", "clusters": clusters, "counts": counts, "seq": index.seq()}),
-    )
+    json!({
+        "kind": "FleetStatus", "apiVersion": "search.crowsnest.io/v1alpha1",
+        "clusters": clusters, "counts": counts.links, "seq": index.seq(),
+    })
 }
 
 /// Objects in all, and by cluster.

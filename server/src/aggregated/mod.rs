@@ -5,7 +5,7 @@
 //! and map its result.
 
 pub(crate) mod discovery;
-mod fleet_status;
+pub(crate) mod fleet_status;
 mod fleetwide;
 mod forward;
 pub(crate) mod identity;
@@ -14,5 +14,6 @@ mod query;
 pub(crate) mod reply;
 mod route;
 pub(crate) mod server;
+pub(crate) mod shared;
 pub(crate) mod stored;
 mod table;

@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt};
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::fleet_status::fleet_status;
+use super::fleet_status;
 use super::fleetwide::running;
 use super::reply::{Failure, json as reply};
 use crate::roles::{Roles, Running};
@@ -20,8 +20,6 @@ use crate::roles::{Roles, Running};
 /// Hits of one page when nothing is said, and at most.
 const PAGE: usize = 50;
 const LARGEST_PAGE: usize = 5_000;
-/// Two looks at the fleet's counts for one watcher.
-const STATUS_PERIOD: Duration = Duration::from_secs(2);
 
 pub(super) async fn serve(
     roles: &Roles,
@@ -38,8 +36,8 @@ pub(super) async fn serve(
     match resource {
         "query" if streamed => Ok(events(running, caller, &parameters)?.into_response()),
         "query" => whole(running, caller, &parameters).await,
-        "status" if streamed || parameters.flag("watch") => Ok(followed(running, caller.clone()).into_response()),
-        "status" => Ok(reply(StatusCode::OK, &fleet_status(running, &caller.clone()).await?)),
+        "status" if streamed || parameters.flag("watch") => Ok(followed(running, caller).into_response()),
+        "status" => Ok(reply(StatusCode::OK, &fleet_status::now(running, caller).await?)),
         other => Err(Failure::not_found(format!("search.crowsnest.io has no resource {other:?}"))),
     }
 }
@@ -136,22 +134,11 @@ fn events(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Resu
 }
 
 /// The fleet's status now and whenever the cache has moved on.
-fn followed(running: &Running, reader: UserInfo) -> Events {
-    let (index, fleet) = (running.index.clone(), running.fleet.clone());
-    let stream = futures::stream::unfold((None, index, fleet, reader), |(last, index, fleet, reader)| async move {
-        if last.is_some() {
-            let mut seq = index.searchable();
-            tokio::time::sleep(STATUS_PERIOD).await;
-            // Ages move even when nothing else does.
-            let _ = tokio::time::timeout(STATUS_PERIOD * 2, seq.changed()).await;
-        }
-        let piece = match super::fleet_status::of(&index, &fleet, &reader).await {
-            Ok(status) => event("status", &status),
-            Err(error) => event("error", &json!({"message": error.to_string()})),
-        };
-        Some((piece, (Some(()), index, fleet, reader)))
-    });
-    sent(stream)
+fn followed(running: &Running, reader: &UserInfo) -> Events {
+    sent(fleet_status::follow(running, reader).map(|status| match status {
+        Ok(status) => event("status", &status),
+        Err(message) => event("error", &json!({"message": message})),
+    }))
 }
 
 fn done(summary: &Summary, offset: usize, shown: usize) -> Value {
