@@ -13,6 +13,10 @@ mod index;
 pub mod ingest;
 pub mod metrics;
 pub mod options;
+#[cfg(test)]
+#[path = "../tests/support/postgres.rs"]
+#[expect(clippy::unwrap_used, clippy::print_stderr, reason = "in a test a panic is the report")]
+mod postgres_server;
 pub mod query;
 pub mod record;
 pub mod rights;
@@ -24,7 +28,7 @@ pub mod writer;
 
 pub use error::{Error, Gone};
 pub use index::{Index, ListQuery, Page};
-pub use options::IndexOptions;
+pub use options::{DatabaseUrl, IndexOptions, PostgresOptions, StoreOptions};
 pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq};
 pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Skipped, Summary};
 pub use tail::Follower;

@@ -3,11 +3,54 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Where records are kept.
+#[derive(Debug, Clone, Default)]
+pub enum StoreOptions {
+    /// A file in the data directory: one process.
+    #[default]
+    Sqlite,
+    /// A database that replicas share.
+    Postgres(PostgresOptions),
+}
+
+/// How to reach Postgres.
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    pub url: DatabaseUrl,
+    /// Connections for reading; a few more are used for writing, listening and the lease.
+    pub connections: u32,
+    /// Name of this replica, unique among those that run: by default the host's name and a random part.
+    pub replica: Option<String>,
+}
+
+impl PostgresOptions {
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: DatabaseUrl(url.into()), connections: 8, replica: None }
+    }
+}
+
+/// `postgres://user:password@host/database`; never printed.
+#[derive(Clone)]
+pub struct DatabaseUrl(String);
+
+impl DatabaseUrl {
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DatabaseUrl(…)")
+    }
+}
+
 /// Configuration of the cache.
 #[derive(Debug, Clone)]
 pub struct IndexOptions {
-    /// Holds the database and the text index. Deleting it loses nothing: it refills.
+    /// Holds the database, where that is a file, and the text index. Deleting it loses nothing: it refills.
     pub data_dir: PathBuf,
+    pub store: StoreOptions,
     /// Declare an interest in everything each member lists, so that search finds it.
     pub collect_everything: bool,
     /// The same for the control plane.
@@ -45,6 +88,7 @@ impl IndexOptions {
         let excluded = ["leases.coordination.k8s.io", "events.events.k8s.io", "componentstatuses"];
         Self {
             data_dir: data_dir.into(),
+            store: StoreOptions::default(),
             collect_everything: true,
             collect_control_plane: true,
             excluded: excluded.map(str::to_owned).to_vec(),

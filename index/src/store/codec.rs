@@ -77,6 +77,16 @@ impl Codec {
         self.samples.lock().remove(kind);
     }
 
+    /// Whether bodies packed with this dictionary can be unpacked; 0 is none.
+    pub fn knows(&self, id: u32) -> bool {
+        id == 0 || self.dictionaries.read().by_id.contains_key(&id)
+    }
+
+    /// The highest number installed.
+    pub fn newest(&self) -> u32 {
+        self.dictionaries.read().by_id.keys().copied().max().unwrap_or_default()
+    }
+
     /// Packs a body of a kind (`group/Kind`). The second answer is a training set, once, when this body completed it.
     pub fn pack(&self, kind: &str, body: &[u8]) -> Result<(Packed, Option<TrainingSet>), Error> {
         let (dictionary, settled) = {

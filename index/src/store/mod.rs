@@ -1,9 +1,14 @@
 //! The durable half of the cache: records, tombstones and positions, changed together in one transaction (invariant I3).
 //!
-//! Written by the one writer task; read by lists, the text index and whoever asks. One trait, so that the same behaviour
-//! suite runs on every backend.
+//! Written by the one writer task; read by lists, the text index and whoever asks. One trait and one behaviour suite for
+//! both backends, [`sqlite`] and [`postgres`]; what they share besides is here: which rows a batch changes (`decide`), how
+//! a record lies in a row (`rows`), how rows become objects again (`catalog`, `reading`).
 
+mod catalog;
 pub mod codec;
+mod decide;
+pub mod postgres;
+mod reading;
 mod rows;
 pub mod sqlite;
 #[cfg(test)]

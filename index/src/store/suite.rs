@@ -1,35 +1,64 @@
 //! What every backend must do, whatever it is made of.
 
 use super::codec::Codec;
+use super::postgres::PostgresStore;
 use super::sqlite::SqliteStore;
 use super::{Batch, Packed, Progress, Replayed, Scan, Step, Store};
 use crate::fixtures::{cluster, draft, resource_of};
+use crate::postgres_server::Database;
 use crate::record::{CollectionKey, Happened, RecordKey, Seq};
-use crate::{Error, IndexOptions};
+use crate::{Error, IndexOptions, PostgresOptions};
+use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Every case runs on each of them.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Sqlite,
+    Postgres,
+}
+
+enum Home {
+    Sqlite(tempfile::TempDir),
+    Postgres(Database),
+}
+
 struct Backend {
     store: Arc<dyn Store>,
     codec: Arc<Codec>,
-    directory: tempfile::TempDir,
+    home: Home,
 }
 
 impl Backend {
-    async fn sqlite() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+    /// None where the backend's server is not installed.
+    async fn of(kind: Kind) -> Option<Self> {
+        let home = match kind {
+            Kind::Sqlite => Home::Sqlite(tempfile::tempdir().unwrap()),
+            Kind::Postgres => Home::Postgres(Database::fresh().await?),
+        };
+        Some(Self::at(home).await.unwrap())
+    }
+
+    async fn at(home: Home) -> Result<Self, Error> {
         let codec = Arc::new(Codec::default());
-        let store = SqliteStore::open(&IndexOptions::new(directory.path()), Arc::clone(&codec)).await.unwrap();
-        Self { store: Arc::new(store), codec, directory }
+        let store: Arc<dyn Store> = match &home {
+            Home::Sqlite(directory) => {
+                Arc::new(SqliteStore::open(&IndexOptions::new(directory.path()), Arc::clone(&codec)).await?)
+            }
+            Home::Postgres(database) => {
+                let options = PostgresOptions::new(database.url());
+                Arc::new(PostgresStore::open(&options, "suite", Arc::clone(&codec)).await?)
+            }
+        };
+        Ok(Self { store, codec, home })
     }
 
     async fn reopened(self) -> Self {
         drop(self.store);
-        let codec = Arc::new(Codec::default());
-        let store = SqliteStore::open(&IndexOptions::new(self.directory.path()), Arc::clone(&codec)).await.unwrap();
-        Self { store: Arc::new(store), codec, directory: self.directory }
+        Self::at(self.home).await.unwrap()
     }
 
     fn put(&self, object: &Value) -> Step {
@@ -88,9 +117,10 @@ fn key(namespace: &str, name: &str) -> RecordKey {
     RecordKey { collection: pods(), namespace: namespace.into(), name: name.into() }
 }
 
+#[rstest]
 #[tokio::test]
-async fn changes_are_told_once_and_survive() {
-    let backend = Backend::sqlite().await;
+async fn changes_are_told_once_and_survive(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
     let first =
         backend.apply(vec![backend.put(&pod("x", "a", "1", "10")), backend.put(&pod("x", "b", "2", "11"))], "11").await;
     assert_eq!(first, [(1, Happened::Added, "a".into()), (2, Happened::Added, "b".into())]);
@@ -121,9 +151,10 @@ async fn changes_are_told_once_and_survive() {
     assert!(backend.store.get(&key("x", "nobody")).await.unwrap().is_none());
 }
 
+#[rstest]
 #[tokio::test]
-async fn lists_go_in_key_order_and_resume() {
-    let backend = Backend::sqlite().await;
+async fn lists_go_in_key_order_and_resume(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
     let mut steps = Vec::new();
     for (namespace, name) in [("y", "a"), ("x", "c"), ("x", "a"), ("z", "e"), ("x", "b"), ("y", "d")] {
         steps.push(backend.put(&pod(namespace, name, &format!("{namespace}{name}"), "1")));
@@ -138,9 +169,10 @@ async fn lists_go_in_key_order_and_resume() {
     }
 }
 
+#[rstest]
 #[tokio::test]
-async fn a_follower_that_was_away_is_told_what_it_missed() {
-    let backend = Backend::sqlite().await;
+async fn a_follower_that_was_away_is_told_what_it_missed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
     let steps = (0..10).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
     backend.apply(vec![Backend::delete("x", "p3", "2"), backend.put(&pod("x", "p4", "u4", "3"))], "3").await;
@@ -163,9 +195,10 @@ async fn a_follower_that_was_away_is_told_what_it_missed() {
     assert_eq!(backend.store.pruned().await.unwrap(), Seq(11));
 }
 
+#[rstest]
 #[tokio::test]
-async fn a_dropped_collection_leaves_as_deletions() {
-    let backend = Backend::sqlite().await;
+async fn a_dropped_collection_leaves_as_deletions(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
     let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
     let first = backend.store.drop_collection(&pods(), 3, 2000).await.unwrap();
@@ -178,20 +211,27 @@ async fn a_dropped_collection_leaves_as_deletions() {
     assert_eq!(backend.apply(vec![backend.put(&pod("x", "p0", "u0", "1"))], "9").await.len(), 1);
 }
 
+#[rstest]
 #[tokio::test]
-async fn a_newer_database_is_refused_in_one_line() {
-    let backend = Backend::sqlite().await;
-    let path = backend.directory.path().join("cache.sqlite");
-    drop(backend.store);
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let (home, store) = (backend.home, backend.store);
+    drop(store);
     use sqlx::Connection;
-    let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
-    sqlx::raw_sql("PRAGMA user_version = 999").execute(&mut connection).await.unwrap();
-    let refused = SqliteStore::open(&IndexOptions::new(backend.directory.path()), Arc::new(Codec::default())).await;
-    let text = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    match &home {
+        Home::Sqlite(directory) => {
+            let path = directory.path().join("cache.sqlite");
+            let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+            let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+            sqlx::raw_sql("PRAGMA user_version = 999").execute(&mut connection).await.unwrap();
+        }
+        Home::Postgres(database) => {
+            let mut connection = database.connect().await;
+            sqlx::raw_sql("UPDATE crowsnest_cache.format SET version = 999").execute(&mut connection).await.unwrap();
+        }
+    }
+    let refused = Backend::at(home).await.err();
+    let text = refused.as_ref().map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains("written by a newer version (format 999") && !text.contains('\n'), "{text}");
-    assert!(matches!(
-        SqliteStore::open(&IndexOptions::new(backend.directory.path()), Arc::default()).await,
-        Err(Error::StoreFormat(_))
-    ));
+    assert!(matches!(refused, Some(Error::StoreFormat(_))));
 }

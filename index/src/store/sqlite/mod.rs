@@ -3,46 +3,35 @@
 mod migrations;
 mod write;
 
+use super::catalog::Catalog;
 use super::codec::Codec;
-use super::rows::Row;
+use super::decide::{Clock, Decided, Target, runs};
+use super::reading::{Bodies, Reach};
+use super::rows::{COLUMNS, OBJECT_COLUMNS};
 use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq};
 use crate::{Error, IndexOptions};
 use async_trait::async_trait;
-use bytes::Bytes;
 use crowsnest_api::names::{ClusterName, Gvr};
-use parking_lot::RwLock;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
 use sqlx::{AssertSqlSafe, Connection, Row as _, SqlitePool};
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
-use write::{Clock, runs, save_latest, save_progress};
+use write::{save_latest, save_progress};
 
-/// Rows looked at by one call of [`Store::records`].
-const SCAN_ROWS: i64 = 1000;
-const COLUMNS: &str = "id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, \
-    namespace, name";
 /// The SQLite backend.
 pub struct SqliteStore {
     writer: Mutex<Writer>,
     readers: SqlitePool,
-    codec: Arc<Codec>,
-    names: RwLock<Names>,
+    catalog: Catalog,
 }
 
 struct Writer {
     connection: SqliteConnection,
     latest: u64,
-}
-
-#[derive(Default)]
-struct Names {
-    ids: HashMap<CollectionKey, i64>,
-    by_id: HashMap<i64, (CollectionKey, Arc<str>)>,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -77,7 +66,7 @@ impl SqliteStore {
             .await
             .map_err(unusable)?;
         let store =
-            Self { writer: Mutex::new(Writer { connection, latest: 0 }), readers, codec, names: RwLock::default() };
+            Self { writer: Mutex::new(Writer { connection, latest: 0 }), readers, catalog: Catalog::new(codec) };
         store.load().await?;
         Ok(store)
     }
@@ -92,7 +81,7 @@ impl SqliteStore {
         {
             let id: u32 = row.try_get(0).map_err(fail)?;
             let (kind, dictionary): (String, Vec<u8>) = (row.try_get(1).map_err(fail)?, row.try_get(2).map_err(fail)?);
-            self.codec.install(id, &kind, &dictionary);
+            self.catalog.codec.install(id, &kind, &dictionary);
         }
         let newest = "SELECT max(coalesce((SELECT max(seq) FROM records), 0), \
             coalesce((SELECT max(seq) FROM tombstones), 0), \
@@ -101,7 +90,7 @@ impl SqliteStore {
         writer.latest = row.try_get::<i64, _>(0).map_err(fail)? as u64;
         drop(writer);
         for stored in self.read_collections().await? {
-            self.names.write().insert(stored.0, &stored.1.key, stored.1.state.kind);
+            self.catalog.insert(stored.0, &stored.1.key, stored.1.state.kind);
         }
         Ok(())
     }
@@ -129,55 +118,13 @@ impl SqliteStore {
         Ok(found)
     }
 
-    fn id_of(&self, key: &CollectionKey) -> Option<i64> {
-        self.names.read().ids.get(key).copied()
-    }
-
-    fn record_of(&self, row: &SqliteRow, collection: i64) -> Result<Record, Error> {
-        let fail = |e| Error::store("has a row of another shape", e);
-        let (key, kind) = self.names.read().by_id.get(&collection).cloned().ok_or(Error::Stopped)?;
-        let namespace: &str = row.try_get(10).map_err(fail)?;
-        let name: &str = row.try_get(11).map_err(fail)?;
-        let key = RecordKey { collection: key, namespace: namespace.into(), name: name.into() };
-        decode_row(row).map_err(fail)?.decode(key, kind)
-    }
-
-    async fn objects(&self, sql: &'static str, parameter: String) -> Result<Vec<Object>, Error> {
+    async fn objects(&self, sql: AssertSqlSafe<String>, parameter: String) -> Result<Vec<Object>, Error> {
         let fail = |e| Error::store("cannot read objects", e);
         let rows = sqlx::query(sql).bind(parameter).fetch_all(&self.readers).await.map_err(fail)?;
-        rows.iter().map(|row| self.object_of(row)).collect()
-    }
-
-    /// Of a row with collection, dictionary and body behind the record's columns.
-    fn object_of(&self, row: &SqliteRow) -> Result<Object, Error> {
-        let fail = |e| Error::store("has a row of another shape", e);
-        let record = self.record_of(row, row.try_get(12).map_err(fail)?)?;
-        let body: &[u8] = row.try_get(14).map_err(fail)?;
-        let body = self.codec.unpack(body, row.try_get(13).map_err(fail)?)?;
-        Ok(Object { record: Arc::new(record), body })
+        rows.iter().map(|row| self.catalog.object_of(row)).collect()
     }
 }
 
-impl Names {
-    fn insert(&mut self, id: i64, key: &CollectionKey, kind: Arc<str>) {
-        self.ids.insert(key.clone(), id);
-        self.by_id.insert(id, (key.clone(), kind));
-    }
-}
-fn decode_row(row: &SqliteRow) -> Result<Row, sqlx::Error> {
-    Ok(Row {
-        id: row.try_get::<i64, _>(0)? as u64,
-        seq: row.try_get::<i64, _>(1)? as u64,
-        uid: row.try_get(2)?,
-        resource_version: row.try_get(3)?,
-        generation: row.try_get(4)?,
-        created: row.try_get(5)?,
-        deleting: row.try_get(6)?,
-        changed_at: row.try_get(7)?,
-        labels: row.try_get(8)?,
-        header: row.try_get(9)?,
-    })
-}
 #[async_trait]
 impl Store for SqliteStore {
     async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error> {
@@ -186,36 +133,31 @@ impl Store for SqliteStore {
         let mut clock = Clock { seq: writer.latest, now_ms };
         let mut transaction = writer.connection.begin().await.map_err(fail)?;
         let mut changes = Vec::new();
-        let mut named: Vec<(i64, CollectionKey, Arc<str>)> = Vec::new();
+        let mut named: Vec<Target> = Vec::new();
         for batch in batches {
-            let id = match named.iter().find(|(_, key, _)| *key == batch.collection) {
-                Some((id, ..)) => *id,
+            let id = match named.iter().find(|target| target.key == batch.collection) {
+                Some(target) => target.id,
                 None => self.ensure_collection(&mut transaction, batch).await?,
             };
-            let told = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));
-            let known = || self.names.read().by_id.get(&id).map(|(_, kind)| Arc::clone(kind));
-            let seen = || named.iter().rev().find(|(other, ..)| *other == id).map(|(.., kind)| Arc::clone(kind));
-            let kind = told.or_else(seen).or_else(known).unwrap_or_default();
-            let collection = (id, batch.collection.clone(), kind);
-            for run in runs(&batch.steps) {
-                self.apply_run(&mut transaction, &collection, &run, &mut clock, &mut changes).await?;
+            let target = self.catalog.target(id, batch, &named);
+            for run in runs(&batch.steps, |step| step.key()) {
+                changes.extend(self.apply_run(&mut transaction, &target, &run, &mut clock).await?);
             }
             save_progress(&mut transaction, id, &batch.progress, now_ms).await?;
-            named.push(collection);
+            named.push(target);
         }
         if clock.seq != 0 {
             save_latest(&mut transaction, clock.seq).await?;
         }
         transaction.commit().await.map_err(fail)?;
         writer.latest = clock.seq;
-        let mut names = self.names.write();
-        named.into_iter().for_each(|(id, key, kind)| names.insert(id, &key, kind));
+        named.into_iter().for_each(|target| self.catalog.insert(target.id, &target.key, target.kind));
         Ok(changes)
     }
 
     async fn drop_collection(&self, key: &CollectionKey, limit: usize, now_ms: i64) -> Result<Vec<Change>, Error> {
         let fail = |e| Error::store("cannot drop a collection", e);
-        let Some(id) = self.id_of(key) else { return Ok(Vec::new()) };
+        let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let mut writer = self.writer.lock().await;
         let mut clock = Clock { seq: writer.latest, now_ms };
         let mut transaction = writer.connection.begin().await.map_err(fail)?;
@@ -227,11 +169,11 @@ impl Store for SqliteStore {
             .map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = ? LIMIT ?"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
-        let mut changes = Vec::with_capacity(rows.len());
+        let mut decided = Decided::default();
         for row in rows {
-            let record = self.record_of(&row, id)?;
-            changes.push(self.delete(&mut transaction, id, record, None, &mut clock).await?);
+            decided.bury(id, self.catalog.record_of(&row, id)?, None, &mut clock);
         }
+        let changes = self.obey(&mut transaction, decided, now_ms).await?;
         let empty = changes.is_empty();
         if empty {
             // Its tombstones stay until they are pruned: the text index may still have to read them.
@@ -245,20 +187,19 @@ impl Store for SqliteStore {
         transaction.commit().await.map_err(fail)?;
         writer.latest = clock.seq;
         if empty {
-            let mut names = self.names.write();
-            names.ids.remove(key);
-            names.by_id.remove(&id);
+            self.catalog.remove(id, key);
         }
         Ok(changes)
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
-        let Some(id) = self.id_of(&key.collection) else { return Ok(None) };
+        let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(None) };
         let fail = |e| Error::store("cannot read an object", e);
-        let sql = "SELECT id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, \
-            namespace, name, collection, dictionary, body FROM records WHERE collection = ? AND namespace = ? AND name = ?";
+        let sql = AssertSqlSafe(format!(
+            "SELECT {OBJECT_COLUMNS} FROM records WHERE collection = ? AND namespace = ? AND name = ?"
+        ));
         let row = sqlx::query(sql).bind(id).bind(&*key.namespace).bind(&*key.name).fetch_optional(&self.readers).await;
-        row.map_err(fail)?.map(|row| self.object_of(&row)).transpose()
+        row.map_err(fail)?.map(|row| self.catalog.object_of(&row)).transpose()
     }
 
     async fn records(
@@ -268,55 +209,11 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
         let fail = |e| Error::store("cannot list records", e);
-        let Some(id) = self.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
-        let (namespace, name) = scan.after.clone().unwrap_or_default();
-        let after_name = format!(
-            "SELECT {COLUMNS} FROM records WHERE collection = ?1 AND namespace = ?2 AND name > ?3 \
-            ORDER BY name LIMIT ?4"
-        );
-        let after_both = format!(
-            "SELECT {COLUMNS} FROM records WHERE collection = ?1 AND (namespace, name) > (?2, ?3) \
-            ORDER BY namespace, name LIMIT ?4"
-        );
-        // Nothing filters out much less than a page, so ask for no more than is wanted when nothing is filtered.
-        let rows_wanted = (limit as i64 + 1).clamp(2, SCAN_ROWS);
-        // One namespace at a time: the next one that was asked for.
-        let single = match &scan.namespaces {
-            None => None,
-            Some(names) => match names.range(namespace.clone()..).next() {
-                None => return Ok((Vec::new(), None)),
-                Some(next) => Some(next.clone()),
-            },
-        };
-        let query = match &single {
-            None => sqlx::query(AssertSqlSafe(after_both)).bind(id).bind(namespace).bind(name),
-            Some(next) => {
-                let name = if *next == namespace { name } else { String::new() };
-                sqlx::query(AssertSqlSafe(after_name)).bind(id).bind(next.clone()).bind(name)
-            }
-        };
-        let rows = query.bind(rows_wanted).fetch_all(&self.readers).await.map_err(fail)?;
-        let full = rows.len() as i64 == rows_wanted;
-        let mut found = Vec::new();
-        let mut at = None;
-        for row in &rows {
-            if found.len() == limit {
-                return Ok((found, at));
-            }
-            let record = self.record_of(row, id)?;
-            at = Some((record.key.namespace.to_string(), record.key.name.to_string()));
-            if keep(&record) {
-                found.push(record);
-            }
-        }
-        if full {
-            return Ok((found, at));
-        }
-        let following = single.and_then(|current| {
-            let rest = scan.namespaces.as_ref()?;
-            rest.range((std::ops::Bound::Excluded(current), std::ops::Bound::Unbounded)).next().cloned()
-        });
-        Ok((found, following.map(|namespace| (namespace, String::new()))))
+        let Some(id) = self.catalog.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
+        let Some(reach) = Reach::of(scan, limit) else { return Ok((Vec::new(), None)) };
+        let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
+        let rows = query.bind(reach.rows).fetch_all(&self.readers).await.map_err(fail)?;
+        reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
     }
 
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
@@ -324,73 +221,33 @@ impl Store for SqliteStore {
         let ids = json_ids(records.iter().map(|record| record.id));
         let sql = "SELECT id, seq, dictionary, body FROM records WHERE id IN (SELECT value FROM json_each(?))";
         let rows = sqlx::query(sql).bind(ids).fetch_all(&self.readers).await.map_err(fail)?;
-        let mut bodies: HashMap<u64, Bytes> = HashMap::with_capacity(rows.len());
-        let mut changed = Vec::new();
-        let seqs: HashMap<u64, Seq> = records.iter().map(|record| (record.id, record.seq)).collect();
-        for row in rows {
-            let id = row.try_get::<i64, _>(0).map_err(fail)? as u64;
-            if seqs.get(&id).is_some_and(|seq| seq.0 as i64 != row.try_get::<i64, _>(1).unwrap_or_default()) {
-                changed.push(id);
-                continue;
-            }
-            let body: &[u8] = row.try_get(3).map_err(fail)?;
-            bodies.insert(id, self.codec.unpack(body, row.try_get(2).map_err(fail)?)?);
-        }
-        // Changed between the two reads: record and body must belong together, so take both again.
-        let mut fresh: HashMap<u64, Object> = HashMap::new();
-        if !changed.is_empty() {
-            fresh.extend(self.by_ids(&changed).await?.into_iter().map(|object| (object.record.id, object)));
-        }
-        let object = |record: Record| match bodies.remove(&record.id) {
-            Some(body) => Some(Object { record: Arc::new(record), body }),
-            None => fresh.remove(&record.id),
-        };
-        Ok(records.into_iter().filter_map(object).collect())
+        let bodies = Bodies::of(&self.catalog, &records, &rows)?;
+        let fresh = if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed).await? };
+        Ok(bodies.join(records, fresh))
     }
 
     async fn by_ids(&self, ids: &[u64]) -> Result<Vec<Object>, Error> {
-        let sql = "SELECT id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, \
-            namespace, name, collection, dictionary, body FROM records WHERE id IN (SELECT value FROM json_each(?))";
+        let sql =
+            AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE id IN (SELECT value FROM json_each(?))"));
         self.objects(sql, json_ids(ids.iter().copied())).await
     }
 
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
         let fail = |e| Error::store("cannot replay changes", e);
-        let sql = "SELECT id, seq, uid, resource_version, generation, created, deleting, changed_at, labels, header, \
-            namespace, name, collection, dictionary, body FROM records WHERE seq > ? ORDER BY seq LIMIT ?";
-        let rows =
-            sqlx::query(sql).bind(since.0 as i64).bind(limit as i64).fetch_all(&self.readers).await.map_err(fail)?;
+        // One transaction, so that both halves are read at one moment.
+        let mut reading = self.readers.begin().await.map_err(fail)?;
+        let sql = AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE seq > ? ORDER BY seq LIMIT ?"));
+        let (since, rows) = (since.0 as i64, limit as i64);
+        let records = sqlx::query(sql).bind(since).bind(rows).fetch_all(&mut *reading).await.map_err(fail)?;
         let deleted = "SELECT id, seq FROM tombstones WHERE seq > ? ORDER BY seq LIMIT ?";
-        let deleted = sqlx::query(deleted)
-            .bind(since.0 as i64)
-            .bind(limit as i64)
-            .fetch_all(&self.readers)
-            .await
-            .map_err(fail)?;
-        // A full half may hide later changes: nothing beyond the shorter half's end may be told yet.
-        let end_of = |rows: &[SqliteRow]| -> Result<u64, Error> {
-            match rows.last() {
-                Some(row) if rows.len() == limit => Ok(row.try_get::<i64, _>(1).map_err(fail)? as u64),
-                _ => Ok(u64::MAX),
-            }
-        };
-        let end = end_of(&rows)?.min(end_of(&deleted)?);
-        let mut replayed: BTreeMap<u64, Replayed> = BTreeMap::new();
-        for row in &rows {
-            let object = self.object_of(row)?;
-            replayed.insert(object.record.seq.0, Replayed::Put(object));
-        }
-        for row in &deleted {
-            let id = row.try_get::<i64, _>(0).map_err(fail)? as u64;
-            let seq = row.try_get::<i64, _>(1).map_err(fail)? as u64;
-            replayed.insert(seq, Replayed::Deleted { id, seq: Seq(seq) });
-        }
-        Ok(replayed.into_iter().take_while(|(seq, _)| *seq <= end).map(|(_, change)| change).collect())
+        let deleted = sqlx::query(deleted).bind(since).bind(rows).fetch_all(&mut *reading).await.map_err(fail)?;
+        reading.commit().await.map_err(fail)?;
+        self.catalog.replayed(&records, &deleted, limit)
     }
 
     async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String, String)>, Error> {
         let fail = |e| Error::store("cannot list keys", e);
-        let Some(id) = self.id_of(key) else { return Ok(Vec::new()) };
+        let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let sql = "SELECT namespace, name, uid FROM records WHERE collection = ? ORDER BY namespace, name";
         let rows = sqlx::query(sql).bind(id).fetch_all(&self.readers).await.map_err(fail)?;
         let key = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
@@ -429,7 +286,7 @@ impl Store for SqliteStore {
             .execute(&mut writer.connection)
             .await
             .map_err(|e| Error::store("cannot keep a dictionary", e))?;
-        self.codec.install(done.last_insert_rowid() as u32, kind, dictionary);
+        self.catalog.codec.install(done.last_insert_rowid() as u32, kind, dictionary);
         Ok(())
     }
 

@@ -1,0 +1,74 @@
+//! What a SQL backend needs to turn rows back into objects: the names of collections and the packing.
+//!
+//! Filled by the backend as it meets collections and dictionaries; read by every query.
+
+use super::Batch;
+use super::codec::Codec;
+use super::decide::Target;
+use super::rows::{Columns, record_in};
+use crate::Error;
+use crate::record::{CollectionKey, Object, Record};
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Collections by name and number, and the codec.
+pub(super) struct Catalog {
+    pub codec: Arc<Codec>,
+    names: RwLock<Names>,
+}
+
+#[derive(Default)]
+struct Names {
+    ids: HashMap<CollectionKey, i64>,
+    by_id: HashMap<i64, (CollectionKey, Arc<str>)>,
+}
+
+impl Catalog {
+    pub fn new(codec: Arc<Codec>) -> Self {
+        Self { codec, names: RwLock::default() }
+    }
+
+    pub fn id_of(&self, key: &CollectionKey) -> Option<i64> {
+        self.names.read().ids.get(key).copied()
+    }
+
+    pub fn name_of(&self, id: i64) -> Option<(CollectionKey, Arc<str>)> {
+        self.names.read().by_id.get(&id).cloned()
+    }
+
+    pub fn insert(&self, id: i64, key: &CollectionKey, kind: Arc<str>) {
+        let mut names = self.names.write();
+        names.ids.insert(key.clone(), id);
+        names.by_id.insert(id, (key.clone(), kind));
+    }
+
+    pub fn remove(&self, id: i64, key: &CollectionKey) {
+        let mut names = self.names.write();
+        names.ids.remove(key);
+        names.by_id.remove(&id);
+    }
+
+    /// Where a batch goes, with the kind it tells, or the batches before it in the same transaction, or the catalog.
+    pub fn target(&self, id: i64, batch: &Batch, before: &[Target]) -> Target {
+        let told = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));
+        let seen = || before.iter().rev().find(|target| target.id == id).map(|target| Arc::clone(&target.kind));
+        let known = || self.name_of(id).map(|(_, kind)| kind);
+        let kind = told.or_else(seen).or_else(known).unwrap_or_default();
+        Target { id, key: batch.collection.clone(), kind }
+    }
+
+    /// Of a row that begins with [`super::rows::COLUMNS`].
+    pub fn record_of(&self, from: &impl Columns, collection: i64) -> Result<Record, Error> {
+        let (key, kind) = self.name_of(collection).ok_or(Error::Stopped)?;
+        record_in(from, &Target { id: collection, key, kind })
+    }
+
+    /// Of a row that begins with [`super::rows::OBJECT_COLUMNS`].
+    pub fn object_of(&self, from: &impl Columns) -> Result<Object, Error> {
+        let fail = |e| Error::store("has a row of another shape", e);
+        let record = self.record_of(from, from.number(12).map_err(fail)?)?;
+        let body = self.codec.unpack(from.bytes(14).map_err(fail)?, from.number(13).map_err(fail)? as u32)?;
+        Ok(Object { record: Arc::new(record), body })
+    }
+}

@@ -1,0 +1,151 @@
+//! What a batch changes, decided from what is there: pure, the same for every backend.
+//!
+//! The backend reads what the keys of a run hold, asks for the decision, and obeys: burials first, then puts.
+
+use super::{Packed, Step, rows};
+use crate::ingest::Draft;
+use crate::record::{Change, CollectionKey, Happened, Object, Record, RecordKey, Seq};
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Gives seqs; the time is the transaction's.
+pub(super) struct Clock {
+    pub seq: u64,
+    pub now_ms: i64,
+}
+
+impl Clock {
+    fn next(&mut self) -> Seq {
+        self.seq += 1;
+        Seq(self.seq)
+    }
+}
+
+/// The collection a step belongs to.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub id: i64,
+    pub key: CollectionKey,
+    pub kind: Arc<str>,
+}
+
+/// A record to write, new or over the previous one of the same id.
+pub(super) struct Put<'s> {
+    pub collection: i64,
+    pub id: u64,
+    pub seq: Seq,
+    pub draft: &'s Draft,
+    pub packed: &'s Packed,
+    pub previous: Option<Arc<Record>>,
+}
+
+/// A record to delete, and to keep as it was last.
+pub(super) struct Burial<'s> {
+    pub collection: i64,
+    pub seq: Seq,
+    /// resourceVersion of the deletion, if the member told one.
+    pub version: Option<&'s str>,
+    pub old: Arc<Record>,
+    change: usize,
+}
+
+/// All of one run.
+#[derive(Default)]
+pub(super) struct Decided<'s> {
+    pub puts: Vec<Put<'s>>,
+    pub burials: Vec<Burial<'s>>,
+    changes: Vec<Change>,
+}
+
+impl<'s> Decided<'s> {
+    /// Takes in one step; every key comes once.
+    pub fn step(&mut self, target: &Target, step: &'s Step, previous: Option<Record>, clock: &mut Clock) {
+        match step {
+            Step::Put(draft, packed) => {
+                let same = |old: &Record| old.uid == draft.uid && old.resource_version == draft.resource_version;
+                if previous.as_ref().is_some_and(same) {
+                    return;
+                }
+                // Another uid is another object under the same name: the old one is gone first.
+                let previous = match previous {
+                    Some(old) if old.uid != draft.uid => {
+                        self.bury(target.id, old, None, clock);
+                        None
+                    }
+                    other => other.map(Arc::new),
+                };
+                let seq = clock.next();
+                let id = previous.as_ref().map_or(seq.0, |old| old.id);
+                let key = RecordKey {
+                    collection: target.key.clone(),
+                    namespace: draft.namespace.as_str().into(),
+                    name: draft.name.as_str().into(),
+                };
+                let record = rows::record(draft, key, Arc::clone(&target.kind), id, seq, clock.now_ms);
+                self.changes.push(Change {
+                    seq,
+                    happened: if previous.is_some() { Happened::Modified } else { Happened::Added },
+                    object: Object { record: Arc::new(record), body: draft.body.clone() },
+                    previous: previous.clone(),
+                });
+                self.puts.push(Put { collection: target.id, id, seq, draft, packed, previous });
+            }
+            Step::Delete { resource_version, .. } => {
+                if let Some(old) = previous {
+                    let version = Some(resource_version.as_str()).filter(|version| !version.is_empty());
+                    self.bury(target.id, old, version, clock);
+                }
+            }
+        }
+    }
+
+    pub fn bury(&mut self, collection: i64, old: Record, version: Option<&'s str>, clock: &mut Clock) {
+        let (old, seq) = (Arc::new(old), clock.next());
+        self.burials.push(Burial { collection, seq, version, old: Arc::clone(&old), change: self.changes.len() });
+        // The body comes when the record is taken out: see `buried`.
+        self.changes.push(deletion(old, seq, version, clock.now_ms, Bytes::new()));
+    }
+
+    /// The body the nth burial found.
+    pub fn buried(&mut self, nth: usize, body: Bytes) {
+        if let Some(change) = self.burials.get(nth).and_then(|burial| self.changes.get_mut(burial.change)) {
+            change.object.body = body;
+        }
+    }
+
+    /// What readers are told, in order of seq.
+    pub fn into_changes(self) -> Vec<Change> {
+        self.changes
+    }
+}
+
+/// The deletion of a record, as readers are told.
+pub(super) fn deletion(old: Arc<Record>, seq: Seq, version: Option<&str>, now_ms: i64, body: Bytes) -> Change {
+    let mut record = (*old).clone();
+    record.seq = seq;
+    record.changed_at = now_ms;
+    if let Some(version) = version {
+        record.resource_version = version.to_owned();
+    }
+    Change { seq, happened: Happened::Deleted, object: Object { record: Arc::new(record), body }, previous: Some(old) }
+}
+
+/// Splits into runs in which all keys are different, in order.
+pub(super) fn runs<T, K: Eq + Hash>(items: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
+    let mut runs: Vec<Vec<T>> = Vec::new();
+    let mut seen = HashSet::new();
+    for item in items {
+        let key = key(&item);
+        if runs.is_empty() || seen.contains(&key) {
+            runs.push(Vec::new());
+            seen.clear();
+        }
+        seen.insert(key);
+        if let Some(run) = runs.last_mut() {
+            run.push(item);
+        }
+    }
+    runs
+}

@@ -1,0 +1,414 @@
+//! Postgres: one database that replicas share.
+//!
+//! **Order.** Readers follow `seq > n`, so seqs must become visible in the order they were given. Every transaction that
+//! writes locks the one row of `counter` first, takes its seqs from it and holds it to the commit: seqs are given in
+//! commit order and have no gaps. Writers therefore take turns; a turn is a batch of up to thousands of changes in a
+//! handful of statements, so this costs little. Claims on clusters move under the same lock, which makes the check of a
+//! claim in a writing transaction exact.
+//!
+//! **Changes.** `versions` keeps what records were before; together with `records` it is the whole change log (see
+//! the migration): [`PostgresStore::changes`] tells a follower each change with what the object was before, exactly as
+//! [`Store::apply`] told the writer. Once per transaction the newest seq is sent as a notification.
+//!
+//! **Bounds.** Every statement has a deadline here and in the server, so that neither a silent network nor a stopped
+//! replica holds the others up: the server ends a transaction that stands idle.
+
+mod log;
+mod migrations;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use super::catalog::Catalog;
+use super::codec::Codec;
+use super::reading::{Bodies, Reach};
+use super::rows::{Columns, OBJECT_COLUMNS};
+use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
+use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq};
+use crate::{Error, PostgresOptions};
+use async_trait::async_trait;
+use crowsnest_api::names::{ClusterName, Gvr};
+pub use log::Log;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Connection, Postgres, Row};
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// Holds all tables of the cache.
+const SCHEMA: &str = "crowsnest_cache";
+/// Each writing transaction sends its newest seq here.
+const CHANNEL: &str = "crowsnest_cache";
+/// Longest wait for an answer to a read, and for a connection.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest writing transaction.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The Postgres backend.
+pub struct PostgresStore {
+    writer: Mutex<Option<PgConnection>>,
+    readers: PgPool,
+    connect: PgConnectOptions,
+    catalog: Catalog,
+    replica: String,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").field("replica", &self.replica).finish_non_exhaustive()
+    }
+}
+
+/// An answer that did not come in time.
+fn late() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
+}
+
+impl PostgresStore {
+    /// Connects and brings the schema up to date. `replica` names this process among those that share the database.
+    pub async fn open(options: &PostgresOptions, replica: &str, codec: Arc<Codec>) -> Result<Self, Error> {
+        let url = options.url.reveal();
+        if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+            let text = "the address of the cache's database has to begin with postgres://";
+            return Err(Error::StoreFormat(text.to_owned()));
+        }
+        let connect = PgConnectOptions::from_str(url)
+            .map_err(|e| Error::store("has an address that cannot be read (postgres://user@host/database)", e))?
+            .application_name(&application(replica))
+            .statement_cache_capacity(64)
+            .options([
+                ("search_path", SCHEMA),
+                // Every query here is by key. Right after a large list the statistics still say the tables are empty, and
+                // plans made from them read whole tables.
+                ("enable_seqscan", "off"),
+                ("enable_hashjoin", "off"),
+                ("enable_mergejoin", "off"),
+                ("lock_timeout", "10s"),
+                ("statement_timeout", "30s"),
+                // A stopped replica must not keep its locks.
+                ("idle_in_transaction_session_timeout", "3s"),
+                ("tcp_keepalives_idle", "5"),
+                ("tcp_keepalives_interval", "2"),
+                ("tcp_keepalives_count", "3"),
+                ("tcp_user_timeout", "10000"),
+                ("client_min_messages", "warning"),
+            ]);
+        let database = database_name(&connect);
+        let unusable = |e| Error::store(format!("{database} cannot be opened"), e);
+        let opening = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(&connect));
+        let mut writer = opening.await.unwrap_or_else(|_| Err(late())).map_err(unusable)?;
+        migrations::migrate(&mut writer, &database, migrations::NEWEST).await?;
+        let readers = PgPoolOptions::new()
+            .max_connections(options.connections.max(1))
+            .acquire_timeout(CONNECT_TIMEOUT)
+            .connect_lazy_with(connect.clone());
+        let (catalog, replica) = (Catalog::new(codec), replica.to_owned());
+        let store = Self { writer: Mutex::new(Some(writer)), readers, connect, catalog, replica };
+        store.load_dictionaries(0).await?;
+        store.read_collections().await?;
+        Ok(store)
+    }
+
+    /// Rows of one query. A connection whose answer is late is thrown away: nobody knows what it would say next.
+    async fn rows(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
+        let fail = |e| Error::store(what, e);
+        let mut connection = self.readers.acquire().await.map_err(fail)?;
+        match tokio::time::timeout(READ_TIMEOUT, query.fetch_all(&mut *connection)).await {
+            Ok(rows) => rows.map_err(fail),
+            Err(_) => {
+                drop(connection.detach());
+                Err(fail(late()))
+            }
+        }
+    }
+
+    async fn one(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Option<PgRow>, Error> {
+        Ok(self.rows(what, query).await?.into_iter().next())
+    }
+
+    /// The writing connection, opened anew after an error.
+    async fn connected<'w>(&self, writer: &'w mut Option<PgConnection>) -> Result<&'w mut PgConnection, Error> {
+        let fail = |e| Error::store("cannot be reached", e);
+        if writer.is_none() {
+            let opening = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(&self.connect));
+            *writer = Some(opening.await.unwrap_or_else(|_| Err(late())).map_err(fail)?);
+        }
+        writer.as_mut().ok_or(Error::Stopped)
+    }
+
+    async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
+        let what = "cannot list its collections";
+        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
+            heard_at, trouble, gone FROM collections";
+        let mut found = Vec::new();
+        for row in self.rows(what, sqlx::query(sql)).await? {
+            let (id, gone, stored) = match stored_collection(&row).map_err(|e| Error::store(what, e))? {
+                Some(stored) => stored,
+                None => continue,
+            };
+            self.catalog.insert(id, &stored.key, Arc::clone(&stored.state.kind));
+            if !gone {
+                found.push(stored);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes in dictionaries other replicas have trained.
+    async fn load_dictionaries(&self, after: i64) -> Result<(), Error> {
+        let what = "cannot read its dictionaries";
+        let fail = |e| Error::store(what, e);
+        let sql = "SELECT id, kind, dictionary FROM dictionaries WHERE id > $1 ORDER BY id";
+        for row in self.rows(what, sqlx::query(sql).bind(after)).await? {
+            let dictionary = row.bytes(2).map_err(fail)?;
+            self.catalog.codec.install(row.number(0).map_err(fail)? as u32, row.text(1).map_err(fail)?, dictionary);
+        }
+        Ok(())
+    }
+
+    /// Learns the collections and dictionaries that rows beginning with [`OBJECT_COLUMNS`] name, where other replicas
+    /// made them.
+    async fn learn(&self, rows: &[PgRow]) -> Result<(), Error> {
+        let fail = |e| Error::store("has a row of another shape", e);
+        let mut collections = BTreeSet::new();
+        let mut dictionaries = BTreeSet::new();
+        for row in rows {
+            collections.insert(row.number(12).map_err(fail)?);
+            dictionaries.insert(row.number(13).map_err(fail)? as u32);
+        }
+        let nameless = |id: &i64| self.catalog.name_of(*id).is_none_or(|(_, kind)| kind.is_empty());
+        if collections.iter().any(nameless) {
+            self.read_collections().await?;
+        }
+        if dictionaries.iter().any(|id| !self.catalog.codec.knows(*id)) {
+            self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        }
+        Ok(())
+    }
+
+    async fn objects(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Object>, Error> {
+        let rows = self.rows(what, query).await?;
+        self.learn(&rows).await?;
+        rows.iter().map(|row| self.catalog.object_of(row)).collect()
+    }
+
+    /// The collection's number, asking the database where another replica may have made it.
+    async fn id_of(&self, key: &CollectionKey) -> Result<Option<i64>, Error> {
+        if let Some(id) = self.catalog.id_of(key) {
+            return Ok(Some(id));
+        }
+        let what = "cannot look up a collection";
+        let sql =
+            "SELECT id, kind FROM collections WHERE cluster = $1 AND \"group\" = $2 AND version = $3 AND resource = $4";
+        let CollectionKey { cluster, resource } = key;
+        let query = sqlx::query(sql).bind(cluster.as_str()).bind(&*resource.group);
+        let query = query.bind(&*resource.version).bind(&*resource.resource);
+        let Some(row) = self.one(what, query).await? else { return Ok(None) };
+        let fail = |e| Error::store(what, e);
+        let id = row.number(0).map_err(fail)?;
+        self.catalog.insert(id, key, row.text(1).map_err(fail)?.into());
+        Ok(Some(id))
+    }
+
+    async fn fact(&self, name: &str) -> Result<Option<String>, Error> {
+        let what = "cannot read what it knows of itself";
+        let row = self.one(what, sqlx::query("SELECT value FROM facts WHERE name = $1").bind(name)).await?;
+        row.map(|row| row.try_get(0)).transpose().map_err(|e| Error::store(what, e))
+    }
+}
+
+/// How a replica's connections are named in the database.
+fn application(replica: &str) -> String {
+    format!("crowsnest {replica}")
+}
+
+/// For messages: never the password.
+fn database_name(connect: &PgConnectOptions) -> String {
+    let database = connect.get_database().unwrap_or_else(|| connect.get_username());
+    match connect.get_socket() {
+        Some(socket) => format!("{database} at {}", socket.display()),
+        None => format!("{database} at {}:{}", connect.get_host(), connect.get_port()),
+    }
+}
+
+/// (id, gone, collection); None where the cluster's name is none.
+fn stored_collection(row: &PgRow) -> Result<Option<(i64, bool, StoredCollection)>, sqlx::Error> {
+    let Ok(cluster) = ClusterName::parse(row.text(1)?) else { return Ok(None) };
+    let state = CollectionState {
+        resource_version: row.text(8)?.to_owned(),
+        complete: row.try_get(9)?,
+        kind: row.text(5)?.into(),
+        namespaced: row.try_get(6)?,
+        heard_at: row.number(10)?,
+        trouble: row.try_get(11)?,
+    };
+    let key = CollectionKey::new(cluster, Gvr::new(row.text(2)?, row.text(3)?, row.text(4)?));
+    let stored = StoredCollection { key, state, scope: row.text(7)?.to_owned() };
+    Ok(Some((row.number(0)?, row.try_get(12)?, stored)))
+}
+
+fn numbers(ids: &[u64]) -> Vec<i64> {
+    ids.iter().map(|id| *id as i64).collect()
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error> {
+        let mut writer = self.writer.lock().await;
+        let connection = self.connected(&mut writer).await?;
+        let work = tokio::time::timeout(WRITE_TIMEOUT, self.apply_on(connection, batches, now_ms));
+        let done = work.await.unwrap_or_else(|_| Err(Error::store("cannot write", late())));
+        if done.is_err() {
+            *writer = None;
+        }
+        done
+    }
+
+    async fn drop_collection(&self, key: &CollectionKey, limit: usize, now_ms: i64) -> Result<Vec<Change>, Error> {
+        let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
+        let mut writer = self.writer.lock().await;
+        let connection = self.connected(&mut writer).await?;
+        let work = tokio::time::timeout(WRITE_TIMEOUT, self.drop_on(connection, (id, key), limit, now_ms));
+        let done = work.await.unwrap_or_else(|_| Err(Error::store("cannot drop a collection", late())));
+        if done.is_err() {
+            *writer = None;
+        }
+        done
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
+        let Some(id) = self.id_of(&key.collection).await? else { return Ok(None) };
+        let sql =
+            format!("SELECT {OBJECT_COLUMNS} FROM records WHERE collection = $1 AND namespace = $2 AND name = $3");
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(&*key.namespace).bind(&*key.name);
+        Ok(self.objects("cannot read an object", query).await?.pop())
+    }
+
+    async fn records(
+        &self,
+        scan: &Scan,
+        keep: &Keep<'_>,
+        limit: usize,
+    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
+        let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
+        let Some(reach) = Reach::of(scan, limit) else { return Ok((Vec::new(), None)) };
+        let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
+        let rows = self.rows("cannot list records", query.bind(reach.rows)).await?;
+        if self.catalog.name_of(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
+            self.read_collections().await?;
+        }
+        reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+    }
+
+    async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
+        let ids: Vec<i64> = records.iter().map(|record| record.id as i64).collect();
+        let what = "cannot read bodies";
+        let sql = "SELECT id, seq, dictionary, body FROM records WHERE id = ANY($1)";
+        let rows = self.rows(what, sqlx::query(sql).bind(ids)).await?;
+        let dictionaries: Vec<i64> =
+            rows.iter().map(|row| row.number(2)).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))?;
+        if dictionaries.iter().any(|id| !self.catalog.codec.knows(*id as u32)) {
+            self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        }
+        let bodies = Bodies::of(&self.catalog, &records, &rows)?;
+        let fresh = if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed).await? };
+        Ok(bodies.join(records, fresh))
+    }
+
+    async fn by_ids(&self, ids: &[u64]) -> Result<Vec<Object>, Error> {
+        let sql = AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE id = ANY($1)"));
+        self.objects("cannot read objects", sqlx::query(sql).bind(numbers(ids))).await
+    }
+
+    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
+        // One statement, so that both halves are read at one moment.
+        let half = limit as i64;
+        let sql = AssertSqlSafe(format!(
+            "(SELECT {OBJECT_COLUMNS}, false FROM records WHERE seq > $1 ORDER BY seq LIMIT $2) UNION ALL \
+             (SELECT id, ended, '', '', 0, NULL, NULL, 0, '', '', '', '', 0, 0, ''::bytea, true FROM versions \
+             WHERE deleted AND ended > $1 ORDER BY ended LIMIT $2)"
+        ));
+        let what = "cannot replay changes";
+        let rows = self.rows(what, sqlx::query(sql).bind(since.0 as i64).bind(half)).await?;
+        let deleted = |row: &PgRow| row.try_get::<bool, _>(15);
+        let (mut records, mut gone) = (Vec::new(), Vec::new());
+        for row in rows {
+            let half = if deleted(&row).map_err(|e| Error::store(what, e))? { &mut gone } else { &mut records };
+            half.push(row);
+        }
+        self.learn(&records).await?;
+        self.catalog.replayed(&records, &gone, limit)
+    }
+
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String, String)>, Error> {
+        let what = "cannot list keys";
+        let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
+        let sql = "SELECT namespace, name, uid FROM records WHERE collection = $1 ORDER BY namespace, name";
+        let rows = self.rows(what, sqlx::query(sql).bind(id)).await?;
+        let key = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+        rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
+    }
+
+    async fn collections(&self) -> Result<Vec<StoredCollection>, Error> {
+        self.read_collections().await
+    }
+
+    async fn latest(&self) -> Result<Seq, Error> {
+        let what = "cannot tell its seq";
+        let row = self.one(what, sqlx::query("SELECT seq FROM counter")).await?;
+        let seq = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
+        Ok(Seq(seq.unwrap_or_default() as u64))
+    }
+
+    async fn identity(&self) -> Result<String, Error> {
+        let fresh = format!("{:032x}", rand::random::<u128>());
+        let sql = "INSERT INTO facts (name, value) VALUES ('identity', $1) ON CONFLICT (name) DO NOTHING";
+        self.rows("cannot name itself", sqlx::query(sql).bind(fresh)).await?;
+        self.fact("identity").await?.ok_or(Error::Stopped)
+    }
+
+    async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
+        let what = "cannot keep a dictionary";
+        let sql = "INSERT INTO dictionaries (kind, created_at, dictionary) VALUES ($1, $2, $3) RETURNING id";
+        let row = self.one(what, sqlx::query(sql).bind(kind).bind(now_ms).bind(dictionary)).await?;
+        let id = row.ok_or(Error::Stopped)?.number(0).map_err(|e| Error::store(what, e))?;
+        // Those between may be others'.
+        self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        self.catalog.codec.install(id as u32, kind, dictionary);
+        Ok(())
+    }
+
+    async fn prune(&self, older_than: Duration, keep_at_most: u64, now_ms: i64) -> Result<u64, Error> {
+        let oldest = now_ms.saturating_sub(older_than.as_millis() as i64);
+        self.prune_log(now_ms).await?;
+        let what = "cannot prune tombstones";
+        let sql = "WITH last AS (SELECT coalesce(max(ended), 0) AS ended FROM versions WHERE deleted AND (ended_at < $1 \
+            OR ended <= coalesce((SELECT ended FROM versions WHERE deleted ORDER BY ended DESC LIMIT 1 OFFSET $2), 0))), \
+            pruned AS (DELETE FROM versions WHERE deleted AND ended <= (SELECT ended FROM last) RETURNING 1), \
+            noted AS (INSERT INTO facts (name, value) SELECT 'pruned', ended FROM last WHERE ended > 0 \
+            ON CONFLICT (name) DO UPDATE SET value = greatest(facts.value::bigint, excluded.value::bigint)) \
+            SELECT count(*) FROM pruned";
+        let row = self.one(what, sqlx::query(sql).bind(oldest).bind(keep_at_most as i64)).await?;
+        let pruned = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
+        Ok(pruned.unwrap_or_default() as u64)
+    }
+
+    async fn pruned(&self) -> Result<Seq, Error> {
+        let seq = self.fact("pruned").await?.and_then(|seq| seq.parse().ok());
+        Ok(Seq(seq.unwrap_or_default()))
+    }
+
+    async fn size(&self) -> Result<StoreSize, Error> {
+        let what = "cannot measure itself";
+        let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions WHERE deleted), \
+            (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class \
+            WHERE relnamespace = to_regnamespace($1) AND relkind = 'r')";
+        let row = self.one(what, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
+        let number = |at: usize| row.number(at).map(|n| n as u64).map_err(|e| Error::store(what, e));
+        Ok(StoreSize { records: number(0)?, tombstones: number(1)?, bytes: number(2)? })
+    }
+}

@@ -1,0 +1,222 @@
+//! What only this backend does: the change log, several writers, formats.
+
+use super::{Log, PostgresStore, migrations};
+use crate::fixtures::{cluster, draft, resource_of};
+use crate::postgres_server::Database;
+use crate::record::{Change, CollectionKey, Seq};
+use crate::store::codec::Codec;
+use crate::store::reading::Reach;
+use crate::store::{Batch, Progress, Scan, Step, Store};
+use crate::{Error, PostgresOptions};
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn open(database: &Database, replica: &str) -> PostgresStore {
+    PostgresStore::open(&PostgresOptions::new(database.url()), replica, Arc::default()).await.unwrap()
+}
+
+fn pods(of: &str) -> CollectionKey {
+    CollectionKey::new(cluster(of), resource_of(&json!({})))
+}
+
+fn pod(name: &str, uid: &str, version: &str) -> Value {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": "x", "name": name, "uid": uid,
+        "resourceVersion": version, "labels": {"version": version}}, "spec": {"containers": [{"name": "c"}]}})
+}
+
+fn put(codec: &Codec, object: &Value) -> Step {
+    let draft = draft(object);
+    let packed = codec.pack("/Pod", &draft.body).unwrap().0;
+    Step::Put(Box::new(draft), packed)
+}
+
+fn batch(of: &str, steps: Vec<Step>) -> Batch {
+    let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
+    Batch { collection: pods(of), steps, progress }
+}
+
+/// Everything a reader could tell two changes apart by.
+fn told(changes: &[Change]) -> Vec<String> {
+    let text = |change: &Change| {
+        let Change { seq, happened, object, previous } = change;
+        format!("{seq} {happened:?} {:?} {:?} {previous:?}", object.record, object.body)
+    };
+    changes.iter().map(text).collect()
+}
+
+async fn follow(store: &PostgresStore, mut since: Seq, limit: u64) -> Vec<Change> {
+    let mut all = Vec::new();
+    loop {
+        match store.changes(since, limit).await.unwrap() {
+            Log::Changes(changes) if changes.is_empty() => return all,
+            Log::Changes(changes) => {
+                since = changes[changes.len() - 1].seq;
+                all.extend(changes);
+            }
+            Log::Pruned(latest) => panic!("pruned up to {latest} after {since}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn followers_are_told_exactly_what_the_writer_was_told() {
+    let Some(database) = Database::fresh().await else { return };
+    let (one, two) = (open(&database, "one").await, open(&database, "two").await);
+    let codec = &one.catalog.codec;
+    let delete = |name: &str, version: &str| Step::Delete {
+        namespace: "x".into(),
+        name: name.into(),
+        resource_version: version.into(),
+    };
+    let batches = [
+        batch("member1", vec![put(codec, &pod("a", "1", "1")), put(codec, &pod("b", "2", "2"))]),
+        batch("member2", vec![put(codec, &pod("a", "3", "3"))]),
+        // Several changes of one object in one transaction, a new object under an old name, a deletion that tells no
+        // version.
+        batch("member1", vec![put(codec, &pod("a", "1", "4")), put(codec, &pod("a", "1", "5")), delete("b", "6")]),
+        batch("member1", vec![put(codec, &pod("b", "9", "7")), put(codec, &pod("a", "8", "8")), delete("a", "")]),
+    ];
+    let mut told_here = one.apply(&batches[..2], 1000).await.unwrap();
+    told_here.extend(one.apply(&batches[2..], 2000).await.unwrap());
+    told_here.extend(one.drop_collection(&pods("member2"), 10, 3000).await.unwrap());
+    assert!(one.drop_collection(&pods("member2"), 10, 3000).await.unwrap().is_empty());
+    assert_eq!(told_here.len(), 11);
+    for limit in [1, 2, 3, 100] {
+        assert_eq!(told(&follow(&two, Seq(0), limit).await), told(&told_here), "limit {limit}");
+    }
+    assert_eq!(told(&follow(&two, Seq(4), 100).await), told(&told_here[4..]));
+    // A replica that starts now learns collections and kinds from the database.
+    let three = open(&database, "three").await;
+    assert_eq!(told(&follow(&three, Seq(0), 100).await), told(&told_here));
+
+    // What was pruned is not skipped in silence.
+    one.prune_log(i64::MAX).await.unwrap();
+    assert!(matches!(two.changes(Seq(3), 100).await.unwrap(), Log::Pruned(Seq(11))));
+    assert!(follow(&two, Seq(11), 100).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_writers_and_a_follower_see_one_order() {
+    let Some(database) = Database::fresh().await else { return };
+    // Replicas that start together wait for each other's migration.
+    let stores = futures::future::join_all(["one", "two", "three"].map(|replica| open(&database, replica))).await;
+    let stores: Vec<Arc<PostgresStore>> = stores.into_iter().map(Arc::new).collect();
+    const ROUNDS: usize = 30;
+    let writers = stores.iter().enumerate().map(|(nth, store)| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                let object = pod("shared", "1", &format!("{nth}.{round}"));
+                let own = pod(&format!("own{nth}"), &format!("u{nth}"), &round.to_string());
+                let codec = &store.catalog.codec;
+                let steps = vec![put(codec, &object), put(codec, &own)];
+                store.apply(&[batch("member1", steps)], 1000).await.unwrap();
+            }
+        })
+    });
+    let writers = futures::future::join_all(writers);
+    let reader = Arc::clone(&stores[0]);
+    let following = tokio::spawn(async move {
+        let mut all: Vec<Change> = Vec::new();
+        while all.len() < 3 * 2 * ROUNDS {
+            let since = all.last().map_or(Seq(0), |change| change.seq);
+            all.extend(follow(&reader, since, 7).await);
+        }
+        all
+    });
+    for done in writers.await {
+        done.unwrap();
+    }
+    let all = tokio::time::timeout(Duration::from_secs(60), following).await.unwrap().unwrap();
+    assert!(all.iter().enumerate().all(|(nth, change)| change.seq.0 == nth as u64 + 1));
+    // Each change of an object goes on from the one before.
+    for name in ["shared", "own0", "own1", "own2"] {
+        let of: Vec<&Change> = all.iter().filter(|change| &*change.object.record.key.name == name).collect();
+        for pair in of.windows(2) {
+            assert_eq!(pair[1].previous.as_deref(), Some(&*pair[0].object.record));
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_replicas_dictionary_is_learned() {
+    let Some(database) = Database::fresh().await else { return };
+    let (one, two) = (open(&database, "one").await, open(&database, "two").await);
+    let sample = |n: usize| pod(&format!("web-{n}"), &format!("u{n}"), "1").to_string();
+    let training = (0..1000).find_map(|n| one.catalog.codec.pack("/Pod", sample(n).as_bytes()).unwrap().1).unwrap();
+    one.save_dictionary("/Pod", &training.train().unwrap(), 1000).await.unwrap();
+    let step = put(&one.catalog.codec, &pod("a", "1", "1"));
+    assert!(matches!(&step, Step::Put(_, packed) if packed.dictionary != 0));
+    one.apply(&[batch("member1", vec![step])], 1000).await.unwrap();
+    let key = crate::RecordKey { collection: pods("member1"), namespace: "x".into(), name: "a".into() };
+    let there = two.get(&key).await.unwrap().unwrap();
+    assert_eq!(there.body, one.get(&key).await.unwrap().unwrap().body);
+}
+
+#[tokio::test]
+async fn formats_go_up_and_down_and_foreign_tables_are_left_alone() {
+    let Some(database) = Database::fresh().await else { return };
+    drop(open(&database, "one").await);
+    let mut connection = database.connect().await;
+    sqlx::raw_sql("SET search_path = crowsnest_cache").execute(&mut connection).await.unwrap();
+    migrations::migrate(&mut connection, "test", 0).await.unwrap();
+    let left = "SELECT string_agg(relname, ',') FROM pg_class WHERE relnamespace = 'crowsnest_cache'::regnamespace \
+        AND relkind = 'r'";
+    let left: String = sqlx::query(left).fetch_one(&mut connection).await.unwrap().get(0);
+    assert_eq!(left, "format");
+    migrations::migrate(&mut connection, "test", migrations::NEWEST).await.unwrap();
+    let foreign = "DROP SCHEMA crowsnest_cache CASCADE; CREATE SCHEMA crowsnest_cache; CREATE TABLE accounts ()";
+    sqlx::raw_sql(foreign).execute(&mut connection).await.unwrap();
+    let refused = PostgresStore::open(&PostgresOptions::new(database.url()), "one", Arc::default()).await;
+    let Err(Error::StoreFormat(text)) = refused else { panic!("{refused:?}") };
+    assert!(text.contains("holds tables that are not the cache's (accounts)") && !text.contains('\n'), "{text}");
+}
+
+#[tokio::test]
+async fn nothing_reads_whole_tables() {
+    let Some(database) = Database::fresh().await else { return };
+    let store = open(&database, "one").await;
+    let steps = (0..300).map(|n| put(&store.catalog.codec, &pod(&format!("p{n}"), &format!("u{n}"), "1"))).collect();
+    store.apply(&[batch("member1", steps)], 1000).await.unwrap();
+    let mut connection = store.writer.lock().await;
+    let connection: &mut PgConnection = connection.as_mut().unwrap();
+    let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None };
+    let narrow = Scan { namespaces: Some(BTreeSet::from(["x".to_owned()])), ..everywhere.clone() };
+    let scans = [&everywhere, &narrow].map(|scan| Reach::of(scan, 10).unwrap().sql());
+    let queries = [
+        (scans[0].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
+        (scans[1].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
+        ("SELECT id FROM records WHERE seq > $1 ORDER BY seq LIMIT $2", "(7, 10)", "records_by_seq"),
+        ("SELECT body FROM records WHERE id = ANY($1)", "(ARRAY[1, 2]::bigint[])", "records_pkey"),
+        ("SELECT id FROM versions WHERE ended > $1 AND ended <= $2", "(7, 10)", "versions_pkey"),
+        ("SELECT id FROM versions WHERE seq > $1 AND seq <= $2", "(7, 10)", "versions_by_seq"),
+    ];
+    for (nth, (sql, arguments, index)) in queries.iter().enumerate() {
+        let prepare = format!("PREPARE q{nth} AS {sql}");
+        sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *connection).await.unwrap();
+        let explain = AssertSqlSafe(format!("EXPLAIN EXECUTE q{nth}{arguments}"));
+        let rows = sqlx::raw_sql(explain).fetch_all(&mut *connection).await.unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let plan = plan.join("\n");
+        assert!(plan.contains(index) && !plan.contains("Seq Scan") && !plan.contains("Sort"), "{sql}\n{plan}");
+    }
+}
+
+#[test]
+fn the_password_is_never_shown() {
+    let options = PostgresOptions::new("postgres://ann:hunter2@db/cache");
+    assert!(!format!("{options:?}").contains("hunter2"));
+}
+
+#[tokio::test]
+async fn an_address_nobody_answers_is_named_without_its_password() {
+    let options = PostgresOptions::new("postgres://ann:hunter2@127.0.0.1:1/cache");
+    let refused = PostgresStore::open(&options, "one", Arc::default()).await.unwrap_err().chain();
+    assert!(refused.contains("cache at 127.0.0.1:1 cannot be opened") && !refused.contains("hunter2"), "{refused}");
+    let broken = PostgresOptions::new("mysql:hunter2");
+    let refused = PostgresStore::open(&broken, "one", Arc::default()).await.unwrap_err().chain();
+    assert_eq!(refused, "the address of the cache's database has to begin with postgres://");
+}

@@ -1,0 +1,148 @@
+//! The reading half that backends share: how far a scan reaches, and putting rows together again.
+//!
+//! The SQL here is understood by both dialects: placeholders are `$n`.
+
+use super::catalog::Catalog;
+use super::rows::{COLUMNS, Columns};
+use super::{Keep, Replayed, Scan};
+use crate::Error;
+use crate::record::{Object, Record, Seq};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rows looked at by one call of [`super::Store::records`].
+const SCAN_ROWS: i64 = 1000;
+
+/// The rows a scan reads next.
+pub(super) struct Reach<'s> {
+    scan: &'s Scan,
+    limit: usize,
+    /// One namespace at a time where only some are asked for.
+    single: Option<String>,
+    /// Parameters 2, 3 and 4 of the query; 1 is the collection.
+    pub namespace: String,
+    pub name: String,
+    pub rows: i64,
+}
+
+impl<'s> Reach<'s> {
+    /// None: nothing is left.
+    pub fn of(scan: &'s Scan, limit: usize) -> Option<Self> {
+        let (mut namespace, mut name) = scan.after.clone().unwrap_or_default();
+        let single = match &scan.namespaces {
+            None => None,
+            Some(names) => Some(names.range(namespace.clone()..).next()?.clone()),
+        };
+        if let Some(next) = single.as_ref().filter(|next| **next != namespace) {
+            (namespace, name) = (next.clone(), String::new());
+        }
+        // Nothing filters out much less than a page, so ask for no more than is wanted when nothing is filtered.
+        let rows = (limit as i64 + 1).clamp(2, SCAN_ROWS);
+        Some(Self { scan, limit, single, namespace, name, rows })
+    }
+
+    pub fn sql(&self) -> String {
+        let (after, order) = match self.single {
+            None => ("(namespace, name) > ($2, $3)", "namespace, name"),
+            Some(_) => ("namespace = $2 AND name > $3", "name"),
+        };
+        format!("SELECT {COLUMNS} FROM records WHERE collection = $1 AND {after} ORDER BY {order} LIMIT $4")
+    }
+
+    /// The records that are kept, and where the scan stopped.
+    pub fn gather(
+        &self,
+        records: impl ExactSizeIterator<Item = Result<Record, Error>>,
+        keep: &Keep<'_>,
+    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
+        let full = records.len() as i64 == self.rows;
+        let (mut found, mut at) = (Vec::new(), None);
+        for record in records {
+            if found.len() == self.limit {
+                return Ok((found, at));
+            }
+            let record = record?;
+            at = Some((record.key.namespace.to_string(), record.key.name.to_string()));
+            if keep(&record) {
+                found.push(record);
+            }
+        }
+        if full {
+            return Ok((found, at));
+        }
+        let following = self.single.as_ref().and_then(|current| {
+            let rest = self.scan.namespaces.as_ref()?;
+            rest.range::<String, _>((Bound::Excluded(current), Bound::Unbounded)).next().cloned()
+        });
+        Ok((found, following.map(|namespace| (namespace, String::new()))))
+    }
+}
+
+/// Bodies found for records.
+pub(super) struct Bodies {
+    bodies: HashMap<u64, Bytes>,
+    /// Ids of records that changed between the two reads: record and body must belong together, so take both again.
+    pub changed: Vec<u64>,
+}
+
+impl Bodies {
+    /// Of rows (id, seq, dictionary, body).
+    pub fn of(catalog: &Catalog, records: &[Record], rows: &[impl Columns]) -> Result<Self, Error> {
+        let fail = |e| Error::store("cannot read bodies", e);
+        let seqs: HashMap<u64, Seq> = records.iter().map(|record| (record.id, record.seq)).collect();
+        let mut found = Self { bodies: HashMap::with_capacity(rows.len()), changed: Vec::new() };
+        for row in rows {
+            let (id, seq) = (row.number(0).map_err(fail)? as u64, row.number(1).map_err(fail)? as u64);
+            if seqs.get(&id).is_some_and(|wanted| wanted.0 != seq) {
+                found.changed.push(id);
+                continue;
+            }
+            let body = row.bytes(3).map_err(fail)?;
+            found.bodies.insert(id, catalog.codec.unpack(body, row.number(2).map_err(fail)? as u32)?);
+        }
+        Ok(found)
+    }
+
+    /// Records that are gone are left out.
+    pub fn join(mut self, records: Vec<Record>, fresh: Vec<Object>) -> Vec<Object> {
+        let mut fresh: HashMap<u64, Object> = fresh.into_iter().map(|object| (object.record.id, object)).collect();
+        let object = |record: Record| match self.bodies.remove(&record.id) {
+            Some(body) => Some(Object { record: Arc::new(record), body }),
+            None => fresh.remove(&record.id),
+        };
+        records.into_iter().filter_map(object).collect()
+    }
+}
+
+impl Catalog {
+    /// Puts the two halves of a replay together: rows of records, and rows (id, seq) of deletions, read at one moment,
+    /// each up to `limit` rows.
+    pub(super) fn replayed(
+        &self,
+        records: &[impl Columns],
+        deleted: &[impl Columns],
+        limit: usize,
+    ) -> Result<Vec<Replayed>, Error> {
+        let fail = |e| Error::store("cannot replay changes", e);
+        // A full half may hide later changes: nothing beyond the shorter half's end may be told yet.
+        fn end_of(rows: &[impl Columns], limit: usize) -> Result<u64, sqlx::Error> {
+            match rows.last() {
+                Some(row) if rows.len() == limit => row.number(1).map(|seq| seq as u64),
+                _ => Ok(u64::MAX),
+            }
+        }
+        let end = end_of(records, limit).map_err(fail)?.min(end_of(deleted, limit).map_err(fail)?);
+        let mut replayed: BTreeMap<u64, Replayed> = BTreeMap::new();
+        for row in records {
+            let object = self.object_of(row)?;
+            replayed.insert(object.record.seq.0, Replayed::Put(object));
+        }
+        for row in deleted {
+            let (id, seq) = (row.number(0).map_err(fail)? as u64, row.number(1).map_err(fail)? as u64);
+            replayed.insert(seq, Replayed::Deleted { id, seq: Seq(seq) });
+        }
+        Ok(replayed.into_iter().take_while(|(seq, _)| *seq <= end).map(|(_, change)| change).collect())
+    }
+}
