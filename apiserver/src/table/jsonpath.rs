@@ -111,7 +111,16 @@ impl JsonPath {
 
 impl fmt::Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.steps.iter().try_for_each(|step| write!(f, "{step}"))
+        let mut steps = self.steps.iter().peekable();
+        while let Some(step) = steps.next() {
+            write!(f, "{step}")?;
+            // A plain field brings the second dot of `..name`; anything else needs it said.
+            let dotted = |next: &&Step| next.to_string().starts_with('.');
+            if *step == Step::Recursive && !steps.peek().is_some_and(dotted) {
+                f.write_str(".")?;
+            }
+        }
+        Ok(())
     }
 }
 
