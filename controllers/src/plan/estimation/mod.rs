@@ -40,7 +40,7 @@ impl Estimate for Estimator<'_> {
     fn replicas(&self, cluster: &Cluster, requirements: Option<&ReplicaRequirements>) -> Option<i32> {
         let claim = requirements.and_then(|requirements| requirements.node_claim.as_ref());
         let request = requirements.map(|requirements| Resources::of_list(&requirements.resource_request));
-        let general = self.by_summary(cluster, claim, request.as_ref(), requirements);
+        let general = self.by_summary(cluster, request.as_ref(), requirements);
         let accurate = self.nodes_of(cluster).map(|nodes| {
             let assumed = place_assumed(nodes, self.assumed_in(cluster));
             by_nodes(&assumed, claim, &request.unwrap_or_default())
@@ -75,11 +75,11 @@ impl Estimator<'_> {
         self.assumed.get(name_of(cluster)).map_or(&[], Vec::as_slice)
     }
 
-    /// The general estimator: the pod count, then resource models, else the summary.
+    /// The general estimator: the pod count, then resource models, else the summary. A summary knows no nodes, so it can't tell
+    /// which of them a node claim would leave.
     fn by_summary(
         &self,
         cluster: &Cluster,
-        claim: Option<&NodeClaim>,
         request: Option<&Resources>,
         requirements: Option<&ReplicaRequirements>,
     ) -> i64 {
@@ -101,7 +101,6 @@ impl Estimator<'_> {
             let fits: i64 = nodes.iter().map(|node| node.free.fits(&one).unwrap_or(0)).sum();
             return fits.min(pods);
         }
-        let _ = claim;
         by_free(summary, &requirements.resource_request, assumed).min(pods)
     }
 
