@@ -23,6 +23,9 @@ pub enum Error {
     /// A value given by the user cannot be understood.
     #[error("{0}")]
     Invalid(String),
+    /// An object in storage cannot be read.
+    #[error("{what} as stored: {reason}")]
+    Stored { what: String, reason: String },
     /// An object that should have been encodable was not.
     #[error("encode {what}: {source}")]
     Encode {

@@ -91,7 +91,7 @@ async fn dependents_follow_their_owner_as_the_policy_says() {
 
 #[tokio::test]
 async fn a_token_secret_speaks_for_its_account_until_the_account_goes() {
-    let (server, client) = start(Controllers { service_accounts: true }).await;
+    let (server, client) = start(Controllers { service_accounts: true, ..Controllers::default() }).await;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     await_condition(accounts.clone(), "default", |a: Option<&ServiceAccount>| a.is_some()).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "default");

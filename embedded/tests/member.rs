@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_embedded::load::Load;
 use crowsnest_embedded::member::{Member, MemberConfig, Profile};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
@@ -326,35 +325,5 @@ async fn usage_scales_and_faults_are_felt() {
     assert!(pods.list(&ListParams::default()).await.is_err());
     member.resume().await.unwrap();
     assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 3);
-    member.stop().await.unwrap();
-}
-
-#[tokio::test]
-async fn synthetic_load_is_steady_until_churned() {
-    let (member, client) = member("m1", Profile::Default).await;
-    let report = member.start_load(Load { pods: 500, churn: 0.0, seed: 3 }).await.unwrap();
-    println!("{report:?}");
-    let pods: Api<Pod> = Api::all(client.clone());
-    let list = pods.list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(list.len(), 500);
-    let victim = list
-        .iter()
-        .find(|pod| pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key("prometheus.io/port")))
-        .unwrap();
-    let (namespace, name) = (victim.metadata.namespace.clone().unwrap(), victim.metadata.name.clone().unwrap());
-    let owner = victim.metadata.owner_references.clone().unwrap().remove(0);
-    let in_namespace: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    in_namespace.delete(&name, &DeleteParams::default()).await.unwrap();
-    let siblings = || member.world().pods.owned(&owner.uid);
-    let set: Api<ReplicaSet> = Api::namespaced(client.clone(), &namespace);
-    let wanted = set.get(&owner.name).await.unwrap().spec.replicas.unwrap() as usize;
-    let mut changes = watcher(in_namespace, watcher::Config::default()).boxed();
-    let replaced = async {
-        while !(siblings().len() == wanted && siblings().iter().all(|pod| pod.is_ready() && *pod.key.name != *name)) {
-            changes.next().await.unwrap().unwrap();
-        }
-    };
-    tokio::time::timeout(PATIENCE, replaced).await.expect("the pod is replaced");
-    assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 500);
     member.stop().await.unwrap();
 }

@@ -106,7 +106,8 @@ impl Registry {
             .ok_or_else(|| ApiError::not_found(&resource.gvr.group, &resource.gvr.resource, name))
     }
 
-    pub(crate) async fn decode(&self, resource: &ResourceRef, record: Record) -> ApiResult<Value> {
+    /// A stored object in the version of the resource.
+    pub async fn decode(&self, resource: &ResourceRef, record: Record) -> ApiResult<Value> {
         let mut objects = self.decode_all(resource, vec![record]).await?;
         objects.pop().ok_or_else(|| ApiError::internal("conversion lost the object"))
     }

@@ -12,7 +12,7 @@ mod store;
 use std::fmt;
 use std::sync::Arc;
 
-pub use body::{Body, Links};
+pub use body::{Body, Links, OwnerLink};
 pub use index::{Change, ChangeKind, Limits, Listing, Record};
 pub use journal::{Journal, MemoryJournal, Snapshot};
 pub use sqlite::{Durability, SqliteJournal};

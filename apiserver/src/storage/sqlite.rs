@@ -14,7 +14,7 @@ use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
 /// Version of the file's layout, kept in `PRAGMA user_version`.
 const LAYOUT: i64 = 1;
-/// Rows in one INSERT; four parameters each, far below SQLite's limit.
+/// Most rows in one INSERT; four parameters each, far below SQLite's limit. A power of two, see [`put`].
 const ROWS: usize = 128;
 
 const CREATE: &str = "
@@ -135,8 +135,13 @@ impl Journal for SqliteJournal {
     }
 }
 
+/// Writes rows in chunks whose sizes are powers of two: few enough statements that all of them stay prepared.
 async fn put(connection: &mut SqliteConnection, puts: &mut Vec<(&Entry, &Body)>) -> Result<()> {
-    for rows in puts.chunks(ROWS) {
+    let mut left = puts.as_slice();
+    while !left.is_empty() {
+        let size = (1 << left.len().ilog2()).min(ROWS);
+        let (rows, rest) = left.split_at(size);
+        left = rest;
         let mut query: QueryBuilder<Sqlite> = QueryBuilder::new("INSERT INTO objects (resource, key, revision, body) ");
         query.push_values(rows, |mut row, (entry, body)| {
             row.push_bind(entry.table.as_str())

@@ -119,10 +119,27 @@ impl Store {
 
     /// Commits one write; when it returns, the write is durable and visible.
     pub async fn write(&self, write: Write) -> Result<Revision> {
+        self.queue(write).await?.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Commits many writes in order, as few groups; each has its own outcome. Not a transaction: any of them may be refused.
+    pub async fn write_all(&self, writes: Vec<Write>) -> Result<Vec<Result<Revision>>> {
+        let mut waiting = Vec::with_capacity(writes.len());
+        for write in writes {
+            waiting.push(self.queue(write).await?);
+        }
+        let mut outcomes = Vec::with_capacity(waiting.len());
+        for answer in waiting {
+            outcomes.push(answer.await.map_err(|_| Error::Closed)?);
+        }
+        Ok(outcomes)
+    }
+
+    async fn queue(&self, write: Write) -> Result<oneshot::Receiver<Result<Revision>>> {
         let queue = self.shared.queue.lock().clone().ok_or(Error::Closed)?;
         let (done, answer) = oneshot::channel();
         queue.send(Queued { write, done }).await.map_err(|_| Error::Closed)?;
-        answer.await.map_err(|_| Error::Closed)?
+        Ok(answer)
     }
 
     /// Changes of a table after `since`.

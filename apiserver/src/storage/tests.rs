@@ -101,3 +101,22 @@ async fn newer_data_is_refused() {
     let refused = SqliteJournal::open(directory.path(), Durability::Process).await.unwrap_err();
     assert!(matches!(refused, Error::NewerData { found: 99, .. }), "{refused}");
 }
+
+#[tokio::test]
+async fn many_writes_at_once_have_an_outcome_each() {
+    let store = memory().await;
+    let writes = ["a", "b", "a"].map(|name| write(name, Expect::Absent, Some(body(name, 1)))).into();
+    let outcomes = store.write_all(writes).await.unwrap();
+    assert!(matches!(outcomes.as_slice(), [Ok(first), Ok(second), Err(Error::Exists)] if first < second));
+    let table = ResourceKey::new("", "configmaps");
+    assert_eq!(names(&store.list(&table, "ns", None, None, 10).unwrap()), ["a", "b"]);
+}
+
+#[test]
+fn text_makes_the_same_body_as_its_object() {
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns"}, "spec": {}});
+    let text = br#"{"metadata":{"name":"a","namespace":"ns"},"spec":{}}"#;
+    assert!(Body::from_text(text, "v1", "ConfigMap").unwrap().same_object(&Body::encode(&object).unwrap()));
+    assert!(Body::from_text(br#"{"spec":{},"metadata":{"name":"a"}}"#, "v1", "ConfigMap").is_err());
+}

@@ -1,4 +1,4 @@
-//! Gives every namespace a `default` service account and the cluster's root certificate. For members.
+//! Gives every namespace a `default` service account and the cluster's certificates. For members.
 
 use std::sync::Arc;
 
@@ -13,11 +13,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::core;
 
-/// Follows namespaces and what must be in them until cancelled.
-pub async fn run(registry: Arc<Registry>, root_certificate: String, stopped: CancellationToken) {
+/// The config map of every cluster, and its key.
+pub const ROOT: (&str, &str) = ("kube-root-ca.crt", "ca.crt");
+/// The one that OpenShift's controller manager publishes beside it.
+pub const SERVICE: (&str, &str) = ("openshift-service-ca.crt", "service-ca.crt");
+
+/// Follows namespaces and what must be in them until cancelled. `published`: config maps that hold the certificate.
+pub async fn run(
+    registry: Arc<Registry>,
+    certificate: String,
+    published: Vec<(&'static str, &'static str)>,
+    stopped: CancellationToken,
+) {
     loop {
         let since = registry.store.revision();
-        if let Err(error) = pass(&registry, &root_certificate).await {
+        if let Err(error) = pass(&registry, &certificate, &published).await {
             tracing::warn!(%error, "default service accounts");
         }
         let watch = |plural: &str| registry.store.watch(&ResourceKey::new("", plural), since);
@@ -33,18 +43,19 @@ pub async fn run(registry: Arc<Registry>, root_certificate: String, stopped: Can
     }
 }
 
-async fn pass(registry: &Arc<Registry>, root_certificate: &str) -> ApiResult<()> {
+async fn pass(registry: &Arc<Registry>, certificate: &str, published: &[(&str, &str)]) -> ApiResult<()> {
     for namespace in registry.list_all(&core(registry, "namespaces")?).await? {
         if namespace.is_deleting() {
             continue;
         }
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
         ensure(registry, "serviceaccounts", namespace.name(), account).await?;
-        let certificate = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"},
-            "data": {"ca.crt": root_certificate},
-        });
-        ensure(registry, "configmaps", namespace.name(), certificate).await?;
+        for (name, key) in published {
+            let map = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {*key: certificate},
+            });
+            ensure(registry, "configmaps", namespace.name(), map).await?;
+        }
     }
     Ok(())
 }

@@ -3,7 +3,9 @@
 //! Follows every table of the store through one feed and keeps a graph of the objects that have owners or are being deleted
 //! with dependents in mind. Decisions look at the stored objects again, so that a late graph never deletes too much.
 
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crowsnest_apiserver::authz::bootstrap::{loopback, loopback_options};
@@ -13,8 +15,10 @@ use crowsnest_apiserver::registry::options::{DeleteOptions, Propagation};
 use crowsnest_apiserver::registry::resource::ResourceRef;
 use crowsnest_apiserver::registry::{Change, Edit, Registry};
 use crowsnest_apiserver::status::{ApiResult, Reason};
-use crowsnest_apiserver::storage::{ChangeKind, Links, ObjectKey, ResourceKey};
+use crowsnest_apiserver::storage::{ChangeKind, Links, ObjectKey, OwnerLink, ResourceKey};
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -48,9 +52,31 @@ struct Graph {
     dependents: HashMap<String, HashSet<String>>,
     /// Owners in a foreground or orphan deletion, by uid.
     ending: HashMap<String, Place>,
+    /// By owner: [`mark`]s of owner references that were found to be solid and are until the owner changes its mind. Spares a look
+    /// at the owner for every change of every dependent.
+    settled: Mutex<HashMap<String, HashSet<u64>>>,
+}
+
+/// Stands for owner references made from one namespace.
+fn mark(namespace: &str, owners: &[OwnerLink]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (namespace, owners).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Graph {
+    fn is_settled(&self, namespace: &str, owners: &[OwnerLink]) -> bool {
+        let (mark, settled) = (mark(namespace, owners), self.settled.lock());
+        owners.iter().all(|owner| settled.get(&owner.uid).is_some_and(|marks| marks.contains(&mark)))
+    }
+
+    fn settle(&self, namespace: &str, owners: &[OwnerLink]) {
+        let (mark, mut settled) = (mark(namespace, owners), self.settled.lock());
+        for owner in owners {
+            settled.entry(owner.uid.clone()).or_default().insert(mark);
+        }
+    }
+
     fn forget(&mut self, uid: &str) {
         if let Some((_, owners)) = self.nodes.remove(uid) {
             for owner in owners {
@@ -68,24 +94,30 @@ impl Graph {
     /// Takes in one change and returns the uids to look at.
     fn see(&mut self, place: Place, links: &Links, kind: ChangeKind) -> Vec<String> {
         let uid = links.uid.clone();
+        let owners: Vec<String> = links.owners.iter().map(|owner| owner.uid.clone()).collect();
+        if kind == ChangeKind::Deleted || links.deleting {
+            self.settled.get_mut().remove(&uid);
+        }
         if kind == ChangeKind::Deleted {
             let mut touched: Vec<String> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
-            touched.extend(links.owners.iter().filter(|o| self.ending.contains_key(*o)).cloned());
+            touched.extend(owners.iter().filter(|o| self.ending.contains_key(*o)).cloned());
             self.forget(&uid);
             return touched;
         }
         let mut touched = Vec::new();
         let before = self.nodes.get(&uid).map(|(_, owners)| owners.clone()).unwrap_or_default();
-        if before != links.owners {
+        if before != owners {
             touched.extend(before.iter().filter(|o| self.ending.contains_key(*o)).cloned());
             self.forget(&uid);
-            for owner in &links.owners {
+            for owner in &owners {
                 self.dependents.entry(owner.clone()).or_default().insert(uid.clone());
             }
         }
-        if !links.owners.is_empty() {
-            self.nodes.insert(uid.clone(), (place.clone(), links.owners.clone()));
-            touched.push(uid.clone());
+        if !owners.is_empty() {
+            if !self.is_settled(place.key.namespace(), &links.owners) {
+                touched.push(uid.clone());
+            }
+            self.nodes.insert(uid.clone(), (place.clone(), owners));
         }
         if links.deleting && links.finalizers.iter().any(|f| f == ORPHAN || f == FOREGROUND) {
             self.ending.insert(uid.clone(), place);
@@ -157,13 +189,12 @@ async fn object(registry: &Arc<Registry>, place: &Place, uid: &str) -> ApiResult
     }
 }
 
-async fn owner(registry: &Arc<Registry>, reference: &Value, namespace: &str) -> ApiResult<Owner> {
-    let text = |key: &str| reference[key].as_str().unwrap_or_default();
+async fn owner(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str) -> ApiResult<Owner> {
     let served = registry.catalog.served();
-    let Some(resource) = served.by_kind(text("apiVersion"), text("kind")) else { return Ok(Owner::Unknown) };
+    let Some(resource) = served.by_kind(&reference.api_version, &reference.kind) else { return Ok(Owner::Unknown) };
     let namespace = if resource.namespaced { namespace } else { "" };
-    match registry.get(resource, namespace, text("name")).await {
-        Ok(owner) if owner.uid() != text("uid") => Ok(Owner::Gone),
+    match registry.get(resource, namespace, &reference.name).await {
+        Ok(owner) if owner.uid() != reference.uid => Ok(Owner::Gone),
         Ok(owner) if owner.is_deleting() && owner.finalizers().iter().any(|f| f == FOREGROUND) => Ok(Owner::Waiting),
         Ok(_) => Ok(Owner::Solid),
         Err(error) if error.is(Reason::NotFound) => Ok(Owner::Gone),
@@ -177,7 +208,10 @@ async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Pla
     if dependent.is_deleting() && !dependent.finalizers().iter().any(|f| f == FOREGROUND) {
         return Ok(());
     }
-    let references = dependent["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let references = Vec::<OwnerLink>::deserialize(&dependent["metadata"]["ownerReferences"]).unwrap_or_default();
+    if graph.is_settled(dependent.namespace(), &references) {
+        return Ok(());
+    }
     let (mut solid, mut waiting, mut gone) = (0, 0, HashSet::new());
     for reference in &references {
         match owner(registry, reference, dependent.namespace()).await? {
@@ -185,12 +219,15 @@ async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Pla
             Owner::Solid => solid += 1,
             Owner::Waiting => {
                 waiting += 1;
-                gone.insert(reference["uid"].as_str().unwrap_or_default().to_owned());
+                gone.insert(reference.uid.clone());
             }
             Owner::Gone => {
-                gone.insert(reference["uid"].as_str().unwrap_or_default().to_owned());
+                gone.insert(reference.uid.clone());
             }
         }
+    }
+    if gone.is_empty() {
+        graph.settle(dependent.namespace(), &references);
     }
     if gone.is_empty() || dependent.is_deleting() {
         return Ok(());

@@ -21,6 +21,8 @@ use crowsnest_apiserver::status::ApiResult;
 pub struct Controllers {
     /// A `default` service account and the `kube-root-ca.crt` config map in every namespace.
     pub service_accounts: bool,
+    /// The `openshift-service-ca.crt` config map beside it.
+    pub service_certificates: bool,
 }
 
 /// Runs the controllers as tasks of the server.
@@ -32,7 +34,9 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
     server.spawn(tokens::run(server.clone()));
     server.spawn(certificates::run(server.clone()));
     if controllers.service_accounts {
-        server.spawn(accounts::run(registry, server.authority().certificate().to_owned(), stopped));
+        let mut published = vec![accounts::ROOT];
+        published.extend(controllers.service_certificates.then_some(accounts::SERVICE));
+        server.spawn(accounts::run(registry, server.authority().certificate().to_owned(), published, stopped));
     }
 }
 

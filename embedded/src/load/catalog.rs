@@ -135,7 +135,7 @@ fn workload(random: &mut StdRng, number: usize, left: usize) -> Workload {
         _ => State::Healthy,
     };
     // No more than a few dozen workloads per namespace, whatever the size of the load.
-    let shard = number / 400;
+    let shard = number / 1000;
     let namespace = if shard == 0 { format!("{team}-{env}") } else { format!("{team}-{env}-{shard}") };
     Workload {
         name: format!("{}-{}-{number}", app.name, pick(random, &COLORS)),

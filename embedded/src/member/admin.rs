@@ -7,7 +7,7 @@
 //! | `POST /sim/watches/drop` | | cuts off open watches |
 //! | `POST /sim/stop` | `{"seconds": 30}` | unreachable for that long |
 //! | `POST /sim/nodes/{name}/fail`, `/recover` | | the node is lost, or back |
-//! | `POST /sim/load` | `{"pods": 1000, "churn": 5.0, "seed": 1}` | adds synthetic workloads; `churn` pods are replaced a second |
+//! | `POST /sim/load` | `{"pods": 1000, "churn": 5.0, "seed": 1}` | tops up synthetic workloads; `churn` changes a second; answers what is there |
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::error::Error;
 use crate::load::Load;
 
 use super::Member;
@@ -60,12 +61,20 @@ fn gone() -> Response {
     refuse(StatusCode::SERVICE_UNAVAILABLE, "the member is stopping")
 }
 
-fn outcome(result: crate::error::Result<()>) -> Response {
+fn outcome(result: Result<(), Error>) -> Response {
     match result {
         Ok(()) => Json(json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})).into_response(),
-        Err(error) if error.is_not_found() => refuse(StatusCode::NOT_FOUND, error.to_string()),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Err(error) => refused(&error),
     }
+}
+
+fn refused(error: &Error) -> Response {
+    let code = match error {
+        Error::Invalid(_) => StatusCode::BAD_REQUEST,
+        error if error.is_not_found() => StatusCode::NOT_FOUND,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    refuse(code, error.to_string())
 }
 
 async fn masters_only(State(slot): Reached, request: Request, next: Next) -> Response {
@@ -91,6 +100,8 @@ async fn state(State(slot): Reached) -> Response {
     Json(json!({
         "name": &*world.name,
         "pods": world.pods.len(),
+        "readyPods": world.pods.all().iter().filter(|pod| pod.is_active() && pod.is_ready()).count(),
+        "changes": member.changes(),
         "nodes": nodes,
         "delayMilliseconds": member.faults().delay().as_millis() as u64,
         "droppedEvents": world.recorder.dropped(),
@@ -137,5 +148,8 @@ async fn node(State(slot): Reached, Path((name, verb)): Path<(String, String)>) 
 
 async fn load(State(slot): Reached, Json(load): Json<Load>) -> Response {
     let Some(member) = find(&slot) else { return gone() };
-    outcome(member.start_load(load).await.map(|_| ()))
+    match member.start_load(load).await {
+        Ok(report) => Json(report).into_response(),
+        Err(error) => refused(&error),
+    }
 }

@@ -1,16 +1,22 @@
-//! One watch per kind and member, feeding that kind's [`Store`].
+//! One follower per kind and member, feeding that kind's [`Store`].
+//!
+//! Reads the member's storage itself, not its API: an object that a controller has written and kept already is recognised by its
+//! revision and not decoded again, which is most of what changes in a member.
 
 use std::collections::HashSet;
-use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt};
+use crowsnest_apiserver::error::Error as StorageError;
+use crowsnest_apiserver::registry::Registry;
+use crowsnest_apiserver::registry::resource::ResourceRef;
+use crowsnest_apiserver::storage::{Body, Change, ChangeKind, ObjectKey, Record, Revision};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Resource};
+use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
 
 use super::store::{Index, Key, Store, Stored};
 
@@ -77,44 +83,129 @@ pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Keeps `store` equal to what `api` serves until cancelled. A broken watch is resumed by kube's watcher with its backoff.
-pub async fn run<K, T>(
-    api: Api<K>,
-    config: watcher::Config,
-    store: Arc<Store<T>>,
-    keep: impl Fn(K) -> T,
-    stop: CancellationToken,
-) where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-    T: Stored,
-{
-    let mut before = store.snapshot();
-    let mut seen = HashSet::new();
-    let mut events = watcher(api, config).default_backoff().take_until(stop.cancelled_owned()).boxed();
-    loop {
-        match events.try_next().await {
-            Ok(Some(watcher::Event::Init)) => {
-                before = store.snapshot();
-                seen.clear();
+/// Decoded objects between two chances for other tasks.
+const SLICE: usize = 64;
+
+/// Follows one kind.
+pub struct Informer<T, F> {
+    pub registry: Arc<Registry>,
+    pub resource: ResourceRef,
+    pub store: Arc<Store<T>>,
+    /// Makes what is kept out of what is stored.
+    pub keep: F,
+}
+
+impl<T: Stored, F> Informer<T, F> {
+    /// Keeps the store equal to what the registry holds until cancelled.
+    pub async fn run<K>(self, stop: CancellationToken)
+    where
+        K: DeserializeOwned,
+        F: Fn(K) -> T,
+    {
+        loop {
+            let broken = tokio::select! {
+                () = stop.cancelled() => return,
+                broken = self.follow::<K>() => broken,
+            };
+            match broken {
+                StorageError::Closed => return,
+                // Too far behind: everything is read again.
+                error => tracing::debug!(resource = %self.resource.gvr.resource, %error, "starting over"),
             }
-            Ok(Some(watcher::Event::InitApply(object))) => {
-                seen.insert(key_of(object.meta()));
-                store.apply(keep(object));
-            }
-            Ok(Some(watcher::Event::InitDone)) => {
-                store.retain_seen(&before, &seen);
-                before.clear();
-                seen = HashSet::new();
-            }
-            Ok(Some(watcher::Event::Apply(object))) => {
-                store.apply(keep(object));
-            }
-            Ok(Some(watcher::Event::Delete(object))) => {
-                let meta = object.meta();
-                store.remove(&key_of(meta), meta.uid.as_deref().unwrap_or_default());
-            }
-            Ok(None) => return,
-            Err(error) => tracing::debug!(kind = %K::kind(&()), %error, "watch broke; resuming"),
         }
     }
+
+    async fn follow<K>(&self) -> StorageError
+    where
+        K: DeserializeOwned,
+        F: Fn(K) -> T,
+    {
+        let table = self.resource.table();
+        let before = self.store.snapshot();
+        let listing = match self.registry.store.list(&table, "", None, None, usize::MAX) {
+            Ok(listing) => listing,
+            Err(error) => return error,
+        };
+        let mut seen = HashSet::with_capacity(listing.records.len());
+        for (number, record) in listing.records.into_iter().enumerate() {
+            let key = key_in(&record.key);
+            if !self.store.has(&key, record.revision) {
+                self.take::<K>(&record.key, record.revision, &record.body).await;
+            }
+            seen.insert(key);
+            if number % SLICE == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        self.store.retain_seen(&before, &seen);
+        drop((before, seen));
+        let mut watcher = match self.registry.store.watch(&table, listing.revision) {
+            Ok(watcher) => watcher,
+            Err(error) => return error,
+        };
+        loop {
+            let changes = match watcher.next().await {
+                Ok(changes) => changes,
+                Err(error) => return error,
+            };
+            for slice in changes.chunks(SLICE) {
+                for change in slice {
+                    self.see::<K>(change).await;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    async fn see<K>(&self, change: &Change)
+    where
+        K: DeserializeOwned,
+        F: Fn(K) -> T,
+    {
+        let key = key_in(&change.key);
+        match change.kind {
+            ChangeKind::Deleted => match self.store.get(&key) {
+                Some(known) if known.version() < change.revision => self.store.remove(&key, known.uid()),
+                Some(_) => {}
+                // Not known yet: a late answer to its creation must not bring it back.
+                None => match change.body.links() {
+                    Ok(links) => self.store.remove(&key, &links.uid),
+                    Err(error) => tracing::error!(key = %change.key, %error, "unreadable object"),
+                },
+            },
+            ChangeKind::Added if self.store.expects(&key) => {}
+            _ if self.store.has(&key, change.revision) => {}
+            _ => self.take::<K>(&change.key, change.revision, &change.body).await,
+        }
+    }
+
+    async fn take<K>(&self, key: &ObjectKey, revision: Revision, body: &Body)
+    where
+        K: DeserializeOwned,
+        F: Fn(K) -> T,
+    {
+        match self.decode::<K>(key, revision, body).await {
+            Ok(object) => {
+                self.store.apply((self.keep)(object));
+            }
+            Err(error) => tracing::error!(%key, %error, "unreadable object"),
+        }
+    }
+
+    async fn decode<K: DeserializeOwned>(&self, key: &ObjectKey, revision: Revision, body: &Body) -> Result<K> {
+        let unreadable = |reason: String| Error::Stored { what: format!("{} {key}", self.resource.kind), reason };
+        let as_stored = self.resource.strategy.serves_stored();
+        if as_stored && body.api_version() == self.resource.gvr.api_version() {
+            let mut text = Vec::new();
+            body.write_json(&mut text, revision, true).map_err(|error| unreadable(error.to_string()))?;
+            return serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()));
+        }
+        let record = Record { key: key.clone(), revision, body: body.clone() };
+        let object = self.registry.decode(&self.resource, record).await.map_err(|error| unreadable(error.message))?;
+        serde_json::from_value(object).map_err(|error| unreadable(error.to_string()))
+    }
+}
+
+fn key_in(key: &ObjectKey) -> Key {
+    Key::new(key.namespace(), key.name())
 }

@@ -133,11 +133,13 @@ impl Member {
         let world = Arc::new(World::new(&config.name, client, config.profile.features(), recorder, stop.clone()));
         world.tasks.spawn(writer.run(stop));
         start_controllers(&world);
-        controlplane::start(&server, Controllers { service_accounts: true });
+        // The recorded members ran OpenShift's controller manager.
+        let service_certificates = config.profile == Profile::Conformance;
+        controlplane::start(&server, Controllers { service_accounts: true, service_certificates });
         if world.features.metrics {
             server.api().add_delegate(Arc::new(metrics::Metrics::new(&world)));
         }
-        world.watch().await;
+        world.watch(server.registry()).await?;
         let mut first = 0;
         for (number, shape) in config.shapes().iter().enumerate() {
             let prefix =
@@ -243,12 +245,26 @@ impl Member {
         node::set_failed(&self.world, name, false).await
     }
 
-    /// Adds synthetic workloads; churn goes on until the member stops.
+    /// Brings the member up to a number of synthetic workloads; churn goes on until the member stops, or is asked for anew.
     pub async fn start_load(&self, load: Load) -> Result<load::Report> {
-        let loaded = load::start(&self.world, self.server.registry(), load).await?;
+        let (world, registry) = (self.world.clone(), self.server.registry().clone());
+        // A task of its own: it goes on when whoever asked goes away, and members fill at the same time.
+        let filling = self.world.tasks.spawn(async move { load::start(&world, &registry, load).await });
+        let ended = |error: tokio::task::JoinError| Error::Start {
+            cluster: self.name().to_owned(),
+            reason: format!("synthetic load: {error}"),
+        };
+        let loaded = filling.await.map_err(ended)??;
         let report = loaded.report.clone();
-        self.loads.lock().push(loaded);
+        let mut loads = self.loads.lock();
+        loads.retain(|known| known.seed != loaded.seed);
+        loads.push(loaded);
         Ok(report)
+    }
+
+    /// Changes that the churn of the loads has made.
+    pub fn changes(&self) -> u64 {
+        self.loads.lock().iter().map(Loaded::changes).sum()
     }
 
     /// Stops listening, then every task, then the API server.

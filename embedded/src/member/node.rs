@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Taint};
@@ -34,6 +35,8 @@ const LEASE: Duration = Duration::from_secs(40);
 /// How often a kubelet writes its node's status although nothing changed.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
 const SOURCE: Source = Source { component: "node-controller", host: None };
+/// Nodes made at the same time.
+const ADDED_AT_ONCE: usize = 16;
 
 fn annotated(node: &Node, name: &str) -> bool {
     let annotations = node.metadata.annotations.as_ref();
@@ -54,25 +57,32 @@ pub fn is_failed(node: &Node) -> bool {
 
 /// Adds nodes of a shape, named `<prefix>-1…`; those that exist stay as they are. `first_index` keeps address ranges apart.
 pub async fn add(world: &World, prefix: &str, shape: &NodeShape, first_index: usize) -> Result<()> {
-    let api: Api<Node> = Api::all(world.client.clone());
-    for number in 0..shape.count {
-        let name = format!("{prefix}-{}", number + 1);
-        let body = shape::node(&world.name, &name, first_index + number, shape, Timestamp::now());
-        let node: Node =
-            serde_json::from_value(body.clone()).map_err(|source| Error::Encode { what: "node", source })?;
-        match api.create(&creation(), &node).await.map_err(Error::api(format!("create node {name}"))) {
-            Ok(created) if created.status.as_ref().is_some_and(|status| status.allocatable.is_some()) => {}
-            // A strict server drops the status of new nodes.
-            Ok(_) => {
-                let patch = json!({"status": body["status"]});
-                api.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch))
-                    .await
-                    .map_err(Error::api(format!("write status of node {name}")))?;
-            }
-            Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(error),
-        }
+    futures::stream::iter(0..shape.count)
+        .map(|number| add_one(world, format!("{prefix}-{}", number + 1), shape, first_index + number))
+        .buffer_unordered(ADDED_AT_ONCE)
+        .try_collect()
+        .await
+}
+
+async fn add_one(world: &World, name: String, shape: &NodeShape, index: usize) -> Result<()> {
+    if world.nodes.get(&Key::new("", &name)).is_some() {
+        return Ok(());
     }
+    let api: Api<Node> = Api::all(world.client.clone());
+    let body = shape::node(&world.name, &name, index, shape, Timestamp::now());
+    let node: Node = serde_json::from_value(body.clone()).map_err(|source| Error::Encode { what: "node", source })?;
+    let node = match api.create(&creation(), &node).await.map_err(Error::api(format!("create node {name}"))) {
+        Ok(created) if created.status.as_ref().is_some_and(|status| status.allocatable.is_some()) => created,
+        // A strict server drops the status of new nodes.
+        Ok(_) => {
+            let patch = json!({"status": body["status"]});
+            let patched = api.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
+            patched.map_err(Error::api(format!("write status of node {name}")))?
+        }
+        Err(error) if error.is_conflict() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    world.nodes.apply(node.into());
     Ok(())
 }
 

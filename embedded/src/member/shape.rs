@@ -54,8 +54,8 @@ impl NodeShape {
     pub fn for_load(pods: usize) -> Self {
         Self {
             count: pods.div_ceil(200),
-            cpu: "64".into(),
-            memory: "256Gi".into(),
+            cpu: "96".into(),
+            memory: "384Gi".into(),
             pods: 250,
             storage: Some("1Ti".into()),
             instance_type: "sim.large".into(),

@@ -65,6 +65,8 @@ struct Inner<T> {
     index: HashMap<Index, HashSet<Key>>,
     deleted: HashSet<Arc<str>>,
     deleted_order: VecDeque<Arc<str>>,
+    /// Keys whose first state a bulk writer applies itself.
+    expected: HashSet<Key>,
 }
 
 /// All objects of one kind.
@@ -84,6 +86,7 @@ impl<T: Stored> Default for Store<T> {
                 index: HashMap::new(),
                 deleted: HashSet::new(),
                 deleted_order: VecDeque::new(),
+                expected: HashSet::new(),
             }),
             handlers: RwLock::new(Vec::new()),
             order: Mutex::new(()),
@@ -161,6 +164,29 @@ impl<T: Stored> Store<T> {
         };
         self.tell(old.as_ref(), Some(&object));
         object
+    }
+
+    /// Whether this state of an object, or a newer one, is known.
+    pub fn has(&self, key: &Key, version: u64) -> bool {
+        self.inner.read().objects.get(key).is_some_and(|known| known.version() >= version)
+    }
+
+    /// Announces objects that the caller is about to create and will apply: nobody else need decode them.
+    pub fn expect(&self, keys: impl IntoIterator<Item = Key>) {
+        self.inner.write().expected.extend(keys);
+    }
+
+    pub fn expects(&self, key: &Key) -> bool {
+        let inner = self.inner.read();
+        !inner.expected.is_empty() && inner.expected.contains(key)
+    }
+
+    /// Ends [`Store::expect`], after the objects were applied.
+    pub fn settle<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) {
+        let mut inner = self.inner.write();
+        for key in keys {
+            inner.expected.remove(key);
+        }
     }
 
     /// Forgets the object with this uid; a newer object of the same name stays.

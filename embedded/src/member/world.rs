@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crowsnest_apiserver::registry::Registry;
+use crowsnest_apiserver::registry::resource::Gvr;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -14,7 +16,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
-use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -25,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::error::{Error, Result};
 
-use super::informer::{self, Object, key_of};
+use super::informer::{Informer, Object, key_of};
 use super::pod::{Interner, PodState};
 use super::podlife::PodIps;
 use super::recorder::Recorder;
@@ -119,19 +120,12 @@ impl World {
         }
     }
 
-    /// Starts the watches, after every controller registered its handlers, and waits until all lists are complete.
-    pub async fn watch(self: &Arc<Self>) {
+    /// Starts the informers, after every controller registered its handlers, and waits until all lists are complete.
+    pub async fn watch(self: &Arc<Self>, registry: &Arc<Registry>) -> Result<()> {
         let world = self.clone();
-        let pods = informer::run(
-            Api::<Pod>::all(self.client.clone()),
-            watcher::Config::default(),
-            self.pods.clone(),
-            move |pod| world.interner.pod(pod),
-            self.stop.clone(),
-        );
-        self.tasks.spawn(pods);
+        self.follow(registry, &self.pods, move |pod: Pod| world.interner.pod(pod))?;
         macro_rules! watch_all {
-            ($($store:ident),*) => { $( self.watch_kind(&self.$store); )* };
+            ($($store:ident),*) => { $( self.follow_kind(registry, &self.$store)?; )* };
         }
         watch_all!(
             nodes,
@@ -173,6 +167,7 @@ impl World {
             autoscalers,
             quotas
         );
+        Ok(())
     }
 
     /// Lets go of what the controllers hold, once their tasks ended.
@@ -201,18 +196,30 @@ impl World {
         );
     }
 
-    fn watch_kind<K>(&self, store: &Objects<K>)
+    fn follow_kind<K>(&self, registry: &Arc<Registry>, store: &Objects<K>) -> Result<()>
     where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     {
-        let api = Api::<K>::all(self.client.clone());
-        self.tasks.spawn(informer::run(
-            api,
-            watcher::Config::default(),
-            store.clone(),
-            Object::<K>::from,
-            self.stop.clone(),
-        ));
+        self.follow(registry, store, |object: K| Object::from(object))
+    }
+
+    fn follow<K, T>(
+        &self,
+        registry: &Arc<Registry>,
+        store: &Arc<Store<T>>,
+        keep: impl Fn(K) -> T + Send + Sync + 'static,
+    ) -> Result<()>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
+        T: Stored,
+    {
+        let gvr = Gvr::new(&K::group(&()), &K::version(&()), &K::plural(&()));
+        let resource = registry
+            .resource(&gvr)
+            .map_err(|error| Error::Start { cluster: self.name.to_string(), reason: error.to_string() })?;
+        let informer = Informer { registry: registry.clone(), resource, store: store.clone(), keep };
+        self.tasks.spawn(informer.run::<K>(self.stop.clone()));
+        Ok(())
     }
 
     /// Keeps controllers away from an object while what it owns is written.

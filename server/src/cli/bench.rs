@@ -1,5 +1,7 @@
 //! `crowsnest bench`: the figures of docs/BENCHMARKS.md, each printed as `name value unit`.
 
+mod load;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -7,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use crowsnest_embedded::load::Load;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -30,11 +33,24 @@ enum Bench {
         #[arg(long, default_value_t = 10)]
         settle: u64,
     },
+    /// Synthetic pods per second until they are ready, memory with them, and the churn that is reached
+    Load {
+        /// Simulated members
+        #[arg(long, default_value_t = 3)]
+        members: usize,
+        /// The load of all members together: pods=N[,churn=N/s][,size=BYTES][,seed=N]
+        #[arg(long, default_value = "pods=10000,churn=50/s")]
+        load: Load,
+        /// Seconds of churn to measure
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=240))]
+        seconds: u32,
+    },
 }
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
+        Bench::Load { members, load, seconds } => load::run(members, &load, seconds).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -48,7 +64,7 @@ struct Running {
 }
 
 async fn up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
-    let scratch = std::env::temp_dir().join(format!("crowsnest-bench-{}", std::process::id()));
+    let scratch = scratch();
     let mut cold = Vec::new();
     let mut warm = Vec::new();
     let mut resident = Vec::new();
@@ -69,6 +85,11 @@ async fn up(members: usize, runs: usize, settle: u64) -> anyhow::Result<()> {
     writeln!(out, "up/ready-again {} ms", median(&mut warm))?;
     writeln!(out, "up/idle-rss {:.1} MB", median(&mut resident) as f64 / 1024.0)?;
     Ok(())
+}
+
+/// A directory for this run alone.
+fn scratch() -> PathBuf {
+    std::env::temp_dir().join(format!("crowsnest-bench-{}", std::process::id()))
 }
 
 async fn start(dir: &Path, members: usize) -> anyhow::Result<Running> {

@@ -38,7 +38,7 @@ enum Fault {
     FailNode { node: String },
     /// Bring a lost node back
     RecoverNode { node: String },
-    /// Add synthetic workloads
+    /// Top up synthetic workloads
     Load { spec: Load },
 }
 
@@ -52,9 +52,7 @@ impl Fault {
             Fault::DropWatches => ("/sim/watches/drop".into(), Some(json!({}))),
             Fault::FailNode { node } => (format!("/sim/nodes/{node}/fail"), Some(json!({}))),
             Fault::RecoverNode { node } => (format!("/sim/nodes/{node}/recover"), Some(json!({}))),
-            Fault::Load { spec } => {
-                ("/sim/load".into(), Some(json!({"pods": spec.pods, "churn": spec.churn, "seed": spec.seed})))
-            }
+            Fault::Load { spec } => ("/sim/load".into(), Some(json!(spec))),
         }
     }
 }

@@ -66,8 +66,8 @@ pub(crate) struct UpArgs {
     /// Address of the web UI; loopback only, it is plain HTTP
     #[arg(long, default_value = "127.0.0.1:7080")]
     pub(crate) ui_listen: SocketAddr,
-    /// Synthetic workloads in the members, such as pods=10000,churn=50/s
-    #[arg(long, value_name = "SPEC")]
+    /// Synthetic workloads in the members, topped up to so many pods and changed so often: pods=N[,churn=N/s][,size=BYTES][,seed=N]
+    #[arg(long, value_name = "SPEC", conflicts_with = "no_members")]
     pub(crate) load: Option<Load>,
     /// A ready-made fleet
     #[arg(long, value_enum)]

@@ -10,7 +10,6 @@ use crowsnest_api::names::ClusterName;
 use crowsnest_apiserver::Data;
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_embedded::load::Load;
-use crowsnest_embedded::member::shape::NodeShape;
 use crowsnest_embedded::member::{Member, MemberConfig, Profile as MemberProfile};
 use crowsnest_fleet::join::{JoinOptions, join};
 use futures::future::try_join_all;
@@ -44,9 +43,7 @@ impl Members {
             (None, false) => parse(DEFAULT_COUNT)?,
         };
         let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
-        let pods = args.load.as_ref().map_or(0, |load| load.pods.div_ceil(names.len().max(1)));
-        let starting =
-            names.iter().map(|name| start_one(name, dir, ports.get(name.as_str()).copied(), conformance, pods));
+        let starting = names.iter().map(|name| start_one(name, dir, ports.get(name.as_str()).copied(), conformance));
         let simulated = try_join_all(starting).await?;
         for member in &simulated {
             ports.insert(member.name().to_owned(), member.address().port());
@@ -93,16 +90,15 @@ impl Members {
     }
 
     /// Fills the members with synthetic workloads, evenly.
-    pub(super) async fn load(&self, load: Load, progress: &Progress) -> anyhow::Result<()> {
-        let count = self.simulated.len().max(1);
-        let each = |index: usize| Load {
-            pods: load.pods / count + usize::from(index < load.pods % count),
-            churn: load.churn / count as f64,
-            seed: load.seed + index as u64,
-        };
-        let filling = self.simulated.iter().enumerate().map(|(index, member)| member.start_load(each(index)));
-        try_join_all(filling).await.context("filling the members")?;
-        progress.done(&format!("{} synthetic pods", load.pods));
+    pub(super) async fn load(&self, load: &Load, progress: &Progress) -> anyhow::Result<()> {
+        let count = self.simulated.len();
+        anyhow::ensure!(count > 0, "--load fills simulated members, and there are none");
+        let shares = self.simulated.iter().enumerate().map(|(number, member)| (member, load.share(number, count)));
+        progress.begin(&format!("{} synthetic pods", load.pods));
+        let filling = shares.filter(|(_, share)| share.pods > 0).map(|(member, share)| member.start_load(share));
+        let reports = try_join_all(filling).await.context("filling the members")?;
+        let written: usize = reports.iter().map(|report| report.written).sum();
+        progress.done(&format!("{} synthetic pods, {written} of them new", load.pods));
         Ok(())
     }
 
@@ -121,14 +117,12 @@ async fn start_one(
     dir: &DataDir,
     port: Option<u16>,
     conformance: bool,
-    pods: usize,
 ) -> anyhow::Result<Arc<Member>> {
     let path = dir.dir(&format!("members/{name}"))?;
     let config = |port: u16| MemberConfig {
         data: Data::Directory { path: path.clone(), durability: Durability::Process },
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         profile: if conformance { MemberProfile::Conformance } else { MemberProfile::Default },
-        node_shapes: if pods > 0 { vec![NodeShape::for_load(pods)] } else { Vec::new() },
         ..MemberConfig::new(name.as_str())
     };
     // The port of last time may be taken by now; any other will do, the kubeconfig is written anew.

@@ -166,7 +166,7 @@ impl Fleet {
         progress.done("cache, controllers");
 
         servers.spawn(serving::serve(ui_listener, None, ui::router(ui::Upstream::new(upstream)), serving.clone()));
-        if let Some(load) = args.load.clone() {
+        if let Some(load) = &args.load {
             members.load(load, progress).await?;
         }
         let token = control_plane.token().to_owned();

@@ -20,7 +20,7 @@ use crate::member::world::{Held, World};
 
 use super::pods::Parent;
 use super::rollout::{SetView, Wishes, next_move};
-use super::{keys_of, nonzero, revision, spawn};
+use super::{HELD, keys_of, nonzero, revision, spawn};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -74,6 +74,9 @@ struct Rollout<'a> {
 
 async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(deployment) = world.deployments.get(key) else { return Ok(None) };
+    if world.is_held(deployment.uid()) {
+        return Ok(Some(HELD));
+    }
     let spec = &deployment.spec;
     let selector = Selector::new(&spec.selector);
     if selector.is_empty() {

@@ -25,6 +25,9 @@ use super::queue::{self, Queue};
 use super::store::{Index, Key, Stored};
 use super::world::{Objects, World};
 
+/// When to look again at a workload that is being written in bulk.
+const HELD: Duration = Duration::from_millis(500);
+
 /// Keys of one controller.
 pub type Keys = Arc<Queue<Key>>;
 

@@ -16,12 +16,10 @@ use crate::member::store::{Key, Stored};
 use crate::member::world::World;
 
 use super::pods::{self, Parent};
-use super::{count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
+use super::{HELD, count, follow_orphans, follow_pods, keys_of, nonzero, spawn};
 
 /// More pods than this are not created or deleted in one go.
 const BURST: usize = 500;
-/// When to look again at a set whose pods are being written in bulk.
-const HELD: Duration = Duration::from_millis(500);
 
 pub fn start(world: &Arc<World>) {
     let keys = keys_of(&world.replica_sets);

@@ -1,0 +1,254 @@
+//! Changes of a synthetic load, so many a second whatever its size: containers restart, labels move, events come, pods are replaced,
+//! workloads are scaled. Made through the member's API, as its kubelets and users would.
+//!
+//! One task per load draws the changes and carries out a bounded number at a time. Each draw looks at one workload's pods, never at
+//! all of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::error::{Error, Result};
+use crate::member::pod::{Doing, LastRun, PodState};
+use crate::member::podlife::{self, Desired, host_ip};
+use crate::member::recorder::{Source, Subject};
+use crate::member::store::{Key, Stored};
+use crate::member::world::{MANAGER, World};
+
+/// Changes carried out at the same time.
+const AT_ONCE: usize = 32;
+/// A member that falls further behind than this does not catch up: the rate is a rate, not a debt.
+const LAG: Duration = Duration::from_secs(1);
+/// Workloads scaled down at the same time.
+const LOWERED: usize = 20;
+/// Workloads looked at for a pod that can change.
+const TRIES: usize = 8;
+/// A label that no selector reads.
+const TRACK: &str = "release-track";
+
+/// One kind of change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Restart,
+    Label,
+    Event,
+    Replace,
+    Scale,
+}
+
+/// How often each comes, of a hundred.
+const MIX: [(Kind, u32); 5] =
+    [(Kind::Restart, 35), (Kind::Label, 25), (Kind::Event, 20), (Kind::Replace, 10), (Kind::Scale, 10)];
+
+/// A change to make: of which kind, where to look for a pod first, and a number that decides the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Draw {
+    kind: Kind,
+    target: usize,
+    dice: u32,
+}
+
+fn draw(random: &mut StdRng, targets: usize) -> Draw {
+    let mut left = random.random_range(0..100);
+    let mut kind = Kind::Restart;
+    for (candidate, share) in MIX {
+        kind = candidate;
+        if left < share {
+            break;
+        }
+        left -= share;
+    }
+    Draw { kind, target: random.random_range(0..targets), dice: random.random() }
+}
+
+/// A workload of the load.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub deployment: Key,
+    pub replicas: i32,
+}
+
+/// The churn of one load.
+pub struct Churn {
+    world: Arc<World>,
+    targets: Vec<Target>,
+    /// Targets that have one pod less than they should, oldest first.
+    lowered: Mutex<VecDeque<usize>>,
+    made: Arc<AtomicU64>,
+}
+
+impl Churn {
+    /// `made` counts the changes.
+    pub fn new(world: Arc<World>, targets: Vec<Target>, made: Arc<AtomicU64>) -> Self {
+        Self { world, targets, lowered: Mutex::default(), made }
+    }
+
+    /// Makes `rate` changes a second until dropped.
+    pub async fn run(self, rate: f64, seed: u64) {
+        if self.targets.is_empty() {
+            return;
+        }
+        let (mut random, targets) = (StdRng::seed_from_u64(seed), self.targets.len());
+        let draws = ticks(rate).map(|()| draw(&mut random, targets));
+        draws.for_each_concurrent(AT_ONCE, |draw| self.carry_out(draw)).await;
+    }
+
+    async fn carry_out(&self, draw: Draw) {
+        match self.change(draw).await {
+            Ok(true) => {
+                self.made.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(false) => tracing::debug!(?draw, "nothing there to change"),
+            Err(error) => tracing::debug!(?draw, %error, "churn could not change something"),
+        }
+    }
+
+    /// Whether there was something to change.
+    async fn change(&self, draw: Draw) -> Result<bool> {
+        if draw.kind == Kind::Scale {
+            return self.scale(draw).await;
+        }
+        let mut nearby = (0..TRIES.min(self.targets.len())).map(|step| (draw.target + step) % self.targets.len());
+        let found = nearby.find_map(|at| self.pod_of(&self.targets[at], draw.dice));
+        let Some(pod) = found else { return Ok(false) };
+        match draw.kind {
+            Kind::Restart => self.restart(&pod).await,
+            Kind::Label => self.label(&pod, draw.dice).await,
+            Kind::Event => Ok(self.event(&pod, draw.dice)),
+            _ => self.world.delete_pod(&pod.key, &pod.uid, None).await.map(|()| true),
+        }
+    }
+
+    /// A ready pod of a workload.
+    fn pod_of(&self, target: &Target, dice: u32) -> Option<Arc<PodState>> {
+        let deployment = self.world.deployments.get(&target.deployment)?;
+        let sets = self.world.replica_sets.owned(deployment.uid());
+        let mut pods: Vec<_> = sets.iter().flat_map(|set| self.world.pods.owned(set.uid())).collect();
+        pods.retain(|pod| pod.is_active() && pod.is_ready() && pod.node.is_some());
+        (!pods.is_empty()).then(|| pods.swap_remove(dice as usize % pods.len()))
+    }
+
+    /// The pod's first container has ended and runs again.
+    async fn restart(&self, pod: &PodState) -> Result<bool> {
+        let now = Timestamp::now();
+        let mut containers = pod.containers.to_vec();
+        let Some(view) = containers.first_mut() else { return Ok(false) };
+        let Doing::Running { since } = view.doing else { return Ok(false) };
+        let last = LastRun { exit_code: 1, reason: "Error".into(), started: since, finished: now };
+        view.last = Some(Box::new(last));
+        view.restarts += 1;
+        view.doing = Doing::Running { since: now };
+        let node = pod.node.as_deref().and_then(|node| self.world.nodes.get(&Key::new("", node)));
+        let Some(node) = node else { return Ok(false) };
+        let desired = Desired { phase: pod.phase, containers };
+        let patch = podlife::status(pod, &desired, host_ip(&node), pod.ip.as_deref(), now);
+        self.world.patch_pod_status(pod, patch).await.map(|_| true)
+    }
+
+    async fn label(&self, pod: &PodState, dice: u32) -> Result<bool> {
+        let shown = pod.labels.get(TRACK).map(String::as_str);
+        let tracks = ["stable", "canary", "beta"].into_iter().filter(|track| Some(*track) != shown);
+        let Some(track) = tracks.cycle().nth(dice as usize % 2) else { return Ok(false) };
+        let patch = json!({"metadata": {"uid": &*pod.uid, "labels": {TRACK: track}}});
+        let api = self.world.api::<Pod>(&pod.key.namespace);
+        let patched = api.patch(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
+        self.world.saw_pod(patched.map_err(Error::api(format!("label pod {}", pod.key)))?);
+        Ok(true)
+    }
+
+    fn event(&self, pod: &PodState, dice: u32) -> bool {
+        let code = [500, 502, 503, 504][dice as usize % 4];
+        let mut subject = Subject::pod(&pod.key, &pod.uid);
+        subject.field = pod.containers.first().map(|view| format!("spec.containers{{{}}}", view.name));
+        let source = Source { component: "kubelet", host: pod.node.clone() };
+        let message = format!("Readiness probe failed: HTTP probe failed with statuscode: {code}");
+        self.world.recorder.record(subject, source, true, "Unhealthy", message);
+        true
+    }
+
+    /// Takes one pod from a workload, or gives one back where one was taken: the load stays as large as it is.
+    async fn scale(&self, draw: Draw) -> Result<bool> {
+        let Some((at, replicas)) = self.resize(draw) else { return Ok(false) };
+        let patch = json!({"spec": {"replicas": replicas}});
+        self.world.patch(&self.world.deployments, &self.targets[at].deployment, None, &patch).await.map(|_| true)
+    }
+
+    fn resize(&self, draw: Draw) -> Option<(usize, i32)> {
+        let mut lowered = self.lowered.lock();
+        if lowered.len() >= LOWERED || (draw.dice % 2 == 0 && !lowered.is_empty()) {
+            return lowered.pop_front().map(|at| (at, self.targets[at].replicas));
+        }
+        let larger = (0..self.targets.len())
+            .map(|step| (draw.target + step) % self.targets.len())
+            .take(TRIES * TRIES)
+            .find(|at| self.targets[*at].replicas > 1 && !lowered.contains(at));
+        match larger {
+            Some(at) => {
+                lowered.push_back(at);
+                Some((at, self.targets[at].replicas - 1))
+            }
+            None => lowered.pop_front().map(|at| (at, self.targets[at].replicas)),
+        }
+    }
+}
+
+/// `rate` times a second.
+fn ticks(rate: f64) -> impl Stream<Item = ()> {
+    let period = Duration::from_secs_f64(1.0 / rate);
+    futures::stream::unfold(Instant::now(), move |due| async move {
+        tokio::time::sleep_until(due).await;
+        let earliest = Instant::now().checked_sub(LAG);
+        let next = due + period;
+        Some(((), earliest.map_or(next, |earliest| next.max(earliest))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_change_comes_as_often_as_it_should() {
+        assert_eq!(MIX.iter().map(|(_, share)| share).sum::<u32>(), 100);
+        let mut random = StdRng::seed_from_u64(1);
+        let mut drawn: HashMap<Kind, u32> = HashMap::new();
+        for _ in 0..10_000 {
+            *drawn.entry(draw(&mut random, 7).kind).or_default() += 1;
+        }
+        for (kind, share) in MIX {
+            let got = drawn.get(&kind).copied().unwrap_or_default();
+            assert!(got.abs_diff(share * 100) < 300, "{kind:?}: {got}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rate_is_kept_and_missed_time_is_not_made_up_for() {
+        let mut ticks = std::pin::pin!(ticks(50.0));
+        let begun = Instant::now();
+        for _ in 0..500 {
+            ticks.next().await;
+        }
+        assert_eq!(begun.elapsed().as_secs(), 9);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let begun = Instant::now();
+        let mut at_once = 0;
+        while begun.elapsed().is_zero() {
+            ticks.next().await;
+            at_once += 1;
+        }
+        assert!((40..=60).contains(&at_once), "{at_once}");
+    }
+}

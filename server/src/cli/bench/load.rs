@@ -1,0 +1,122 @@
+//! `crowsnest bench load`: how fast synthetic load comes, what it weighs, and whether its churn keeps the promised rate.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use crowsnest_embedded::load::{Load, Report};
+use futures::TryStreamExt;
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
+use serde::Deserialize;
+
+/// Between two looks at how many pods are ready, and between two questions to the API meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Part of what a member tells of itself.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct State {
+    ready_pods: usize,
+    changes: u64,
+}
+
+pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Result<()> {
+    ensure!(members > 0 && load.pods >= members, "a load needs members, and a pod for each of them");
+    let scratch = super::scratch();
+    let fleet = super::start(&scratch, members).await?;
+    let clients = try_join_all((1..=members).map(|number| client(&scratch, number))).await?;
+
+    let began = Instant::now();
+    let mut slowest = Duration::ZERO;
+    tokio::select! {
+        filled = fill(&clients, load) => filled?,
+        failed = ask(&clients[0], &mut slowest) => return Err(failed),
+    }
+    let took = began.elapsed();
+    let resident = super::resident_kib(&fleet.child)?;
+    let (changes, events) = churned(&clients, seconds).await?;
+    super::stop(fleet).await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "load/ready {} ms", took.as_millis())?;
+    writeln!(out, "load/rate {:.0} pods/s", load.pods as f64 / took.as_secs_f64())?;
+    writeln!(out, "load/slowest-answer {} ms", slowest.as_millis())?;
+    writeln!(out, "load/rss {:.1} MB", resident as f64 / 1024.0)?;
+    writeln!(out, "load/churn {:.1} changes/s", changes as f64 / f64::from(seconds))?;
+    writeln!(out, "load/watched {:.1} pod-events/s", events as f64 / f64::from(seconds))?;
+    Ok(())
+}
+
+async fn client(dir: &Path, number: usize) -> anyhow::Result<Client> {
+    let path = dir.join(format!("kubeconfigs/member{number}.kubeconfig"));
+    let file = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
+    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    // A large load takes longer than a request usually may.
+    config.read_timeout = None;
+    Ok(Client::try_from(config)?)
+}
+
+/// Asks the members for their shares and waits until every pod that becomes ready is.
+async fn fill(clients: &[Client], load: &Load) -> anyhow::Result<()> {
+    let members = clients.iter().enumerate();
+    try_join_all(members.map(|(number, client)| fill_one(client, load.share(number, clients.len())))).await?;
+    Ok(())
+}
+
+async fn fill_one(client: &Client, share: Load) -> anyhow::Result<()> {
+    let request = http::Request::post("/sim/load")
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(serde_json::to_vec(&share)?)?;
+    let report: Report = client.request(request).await.context("asking for the load")?;
+    // What churn has just replaced is not ready for a moment.
+    let settled = report.healthy - report.healthy.min(share.churn.ceil() as usize);
+    while state(client).await?.ready_pods < settled {
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+async fn state(client: &Client) -> anyhow::Result<State> {
+    client.request(http::Request::get("/sim/state").body(Vec::new())?).await.context("asking for the state")
+}
+
+/// Keeps asking the API a small question and notes the slowest answer, until one fails.
+async fn ask(client: &Client, slowest: &mut Duration) -> anyhow::Error {
+    let nodes: Api<Node> = Api::all(client.clone());
+    loop {
+        let asked = Instant::now();
+        if let Err(error) = nodes.list_metadata(&ListParams::default().limit(1)).await {
+            return anyhow::Error::new(error).context("the API does not answer while the load comes");
+        }
+        *slowest = (*slowest).max(asked.elapsed());
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Changes made and pod events watched within so many seconds.
+async fn churned(clients: &[Client], seconds: u32) -> anyhow::Result<(u64, u64)> {
+    let counts = try_join_all(clients.iter().map(|client| async move {
+        let before = state(client).await?.changes;
+        let events = watched(client, seconds).await?;
+        Ok::<_, anyhow::Error>((state(client).await?.changes - before, events))
+    }));
+    Ok(counts.await?.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
+}
+
+async fn watched(client: &Client, seconds: u32) -> anyhow::Result<u64> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let now = pods.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version.unwrap_or_default();
+    let changes = pods.watch_metadata(&WatchParams::default().timeout(seconds), &now).await?;
+    let mut changes = std::pin::pin!(changes);
+    let mut events = 0;
+    while let Some(change) = changes.try_next().await? {
+        events += u64::from(!matches!(change, WatchEvent::Bookmark(_)));
+    }
+    Ok(events)
+}
