@@ -128,11 +128,11 @@ pub fn start(world: &Arc<World>) {
         }
     });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.tasks.spawn(async move { queue::run("node", nodes, 4, stop, |name| judge(&shared, name)).await });
+    world.work(async move { queue::run("node", nodes, 4, stop, |name| judge(&shared, name)).await });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.tasks.spawn(async move { queue::run("taint-eviction", evictions, 8, stop, |key| evict(&shared, key)).await });
+    world.work(async move { queue::run("taint-eviction", evictions, 8, stop, |key| evict(&shared, key)).await });
     let (shared, stop) = (world.clone(), world.stop.clone());
-    world.tasks.spawn(async move {
+    world.work(async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = heartbeats(&shared) => {}

@@ -67,6 +67,8 @@ pub struct World {
     /// uids of ReplicaSets whose pods are being written in bulk.
     held: Mutex<HashSet<Arc<str>>>,
     pub stop: CancellationToken,
+    /// Cancelled once every store is complete.
+    synced: CancellationToken,
     pub tasks: TaskTracker,
 
     pub pods: Arc<Store<PodState>>,
@@ -99,6 +101,7 @@ impl World {
             ips: PodIps::default(),
             held: Mutex::default(),
             stop,
+            synced: CancellationToken::new(),
             tasks: TaskTracker::new(),
             pods: Arc::default(),
             nodes: Arc::default(),
@@ -167,7 +170,19 @@ impl World {
             autoscalers,
             quotas
         );
+        self.synced.cancel();
         Ok(())
+    }
+
+    /// Runs a controller's task once every store is complete: who knows the sets but not yet their pods would make new ones.
+    pub fn work(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let (synced, stop) = (self.synced.clone(), self.stop.clone());
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = synced.cancelled() => task.await,
+            }
+        });
     }
 
     /// Lets go of what the controllers hold, once their tasks ended.

@@ -56,7 +56,7 @@ pub fn start(world: &Arc<World>) {
     });
     let shared = world.clone();
     let stop = world.stop.clone();
-    world.tasks.spawn(async move {
+    world.work(async move {
         queue::run("kubelet", queue, AT_ONCE, stop, |key| live(&shared, key)).await;
     });
 }

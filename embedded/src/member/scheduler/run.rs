@@ -103,7 +103,7 @@ pub fn start(world: &Arc<World>) {
         claims.board.lock().retry_stuck();
         claims.wake.notify_one();
     });
-    world.tasks.spawn(scheduler.run());
+    world.work(scheduler.run());
 }
 
 impl Scheduler {
