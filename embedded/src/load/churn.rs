@@ -18,6 +18,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::member::pod::{Doing, LastRun, PodState};
@@ -94,13 +95,13 @@ impl Churn {
         Self { world, targets, lowered: Mutex::default(), made }
     }
 
-    /// Makes `rate` changes a second until dropped.
-    pub async fn run(self, rate: f64, seed: u64) {
+    /// Makes `rate` changes a second until told to quit; what is under way is finished.
+    pub async fn run(self, rate: f64, seed: u64, quit: CancellationToken) {
         if self.targets.is_empty() {
             return;
         }
         let (mut random, targets) = (StdRng::seed_from_u64(seed), self.targets.len());
-        let draws = ticks(rate).map(|()| draw(&mut random, targets));
+        let draws = ticks(rate).map(|()| draw(&mut random, targets)).take_until(quit.cancelled_owned());
         draws.for_each_concurrent(AT_ONCE, |draw| self.carry_out(draw)).await;
     }
 

@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 use crate::member::node;
@@ -172,6 +173,7 @@ pub struct Loaded {
     pub seed: u64,
     pub report: Report,
     made: Arc<AtomicU64>,
+    quit: CancellationToken,
     churn: Option<JoinHandle<()>>,
 }
 
@@ -180,13 +182,20 @@ impl Loaded {
     pub fn changes(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }
+
+    /// Ends the churn; what it had begun is done when this returns.
+    pub async fn stop(mut self) -> Result<(), tokio::task::JoinError> {
+        self.quit.cancel();
+        match self.churn.take() {
+            Some(churn) => churn.await,
+            None => Ok(()),
+        }
+    }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        if let Some(churn) = &self.churn {
-            churn.abort();
-        }
+        self.quit.cancel();
     }
 }
 
@@ -223,18 +232,12 @@ pub async fn start(world: &Arc<World>, registry: &Arc<Registry>, load: Load) -> 
         took: begun.elapsed(),
     };
     tracing::info!(member = %world.name, ?report, "synthetic load is in place");
-    let made = Arc::new(AtomicU64::new(0));
+    let (made, quit) = (Arc::new(AtomicU64::new(0)), world.stop.child_token());
     let churn = (load.churn > 0.0).then(|| {
         let churn = Churn::new(world.clone(), targets, made.clone());
-        let stop = world.stop.clone();
-        world.tasks.spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = churn.run(load.churn, load.seed) => {}
-            }
-        })
+        world.tasks.spawn(churn.run(load.churn, load.seed, quit.clone()))
     });
-    Ok(Loaded { seed: load.seed, report, made, churn })
+    Ok(Loaded { seed: load.seed, report, made, quit, churn })
 }
 
 /// The nodes of the load, made if they are not there.

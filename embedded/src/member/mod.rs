@@ -247,18 +247,22 @@ impl Member {
 
     /// Brings the member up to a number of synthetic workloads; churn goes on until the member stops, or is asked for anew.
     pub async fn start_load(&self, load: Load) -> Result<load::Report> {
-        let (world, registry) = (self.world.clone(), self.server.registry().clone());
-        // A task of its own: it goes on when whoever asked goes away, and members fill at the same time.
-        let filling = self.world.tasks.spawn(async move { load::start(&world, &registry, load).await });
+        load.check().map_err(Error::Invalid)?;
         let ended = |error: tokio::task::JoinError| Error::Start {
             cluster: self.name().to_owned(),
             reason: format!("synthetic load: {error}"),
         };
+        // The churn of the same load before must not take away what is topped up now.
+        let before: Vec<Loaded> = self.loads.lock().extract_if(.., |known| known.seed == load.seed).collect();
+        for loaded in before {
+            loaded.stop().await.map_err(ended)?;
+        }
+        let (world, registry) = (self.world.clone(), self.server.registry().clone());
+        // A task of its own: it goes on when whoever asked goes away, and members fill at the same time.
+        let filling = self.world.tasks.spawn(async move { load::start(&world, &registry, load).await });
         let loaded = filling.await.map_err(ended)??;
         let report = loaded.report.clone();
-        let mut loads = self.loads.lock();
-        loads.retain(|known| known.seed != loaded.seed);
-        loads.push(loaded);
+        self.loads.lock().push(loaded);
         Ok(report)
     }
 
