@@ -120,6 +120,11 @@ async fn a_deleted_pod_is_replaced() {
         pods.len() == 100 && siblings(pods) >= wanted && !pods.iter().any(|pod| pod.uid() == victim.uid())
     })
     .await;
+    // Nothing else was rolled over: every Deployment has the one set it was written with.
+    let (deployments, sets) = (list::<Deployment>(&client).await, list::<ReplicaSet>(&client).await);
+    assert_eq!(deployments.len(), sets.len());
+    let deleted = |event: &&Event| event.reason.as_deref() == Some("SuccessfulDelete");
+    assert_eq!(list::<Event>(&client).await.iter().find(deleted), None);
     member.stop().await.unwrap();
 }
 
