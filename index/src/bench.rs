@@ -65,7 +65,7 @@ pub async fn run(options: IndexOptions, bench: &CacheBench) -> Result<CacheFigur
     let client = kube::Client::try_from(nowhere).map_err(|e| crowsnest_fleet::Error::kube("preparing a client", e))?;
     let codec = Arc::new(Codec::default());
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?);
-    let index = Index::with_store(Fleet::detached(client), options, store, codec, false).await?;
+    let index = Index::with_store(Fleet::detached(client), options, store, None, codec, false).await?;
     let figures = measure(&index, bench).await;
     index.stop().await;
     figures
@@ -153,7 +153,8 @@ async fn fill(
                 complete: numbers.peek().is_none(),
                 ..Progress::default()
             };
-            let batch = Batch { collection: key.clone(), steps: std::mem::take(&mut steps), progress };
+            let epoch = crate::Epoch::ALONE;
+            let batch = Batch { collection: key.clone(), epoch, steps: std::mem::take(&mut steps), progress };
             if numbers.peek().is_none() {
                 shared.writer.apply_and_wait(batch).await?;
             } else {

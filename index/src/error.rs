@@ -46,6 +46,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("another replica collects these clusters now")]
+    Fenced,
     #[error("the cache is shutting down")]
     Stopped,
     #[error("the query was given up after {0} ms")]

@@ -2,15 +2,21 @@
 
 use crate::collect::{Shared, Supervisor};
 use crate::metrics::Metrics;
+use crate::replicas::Claims;
+use crate::replicas::follower::LogFollower;
+use crate::replicas::keeper::Keeper;
+use crate::replicas::plan::View;
+use crate::replicas::states::SharedStates;
 use crate::rights::{self, Rights};
 use crate::store::codec::Codec;
+use crate::store::postgres::PostgresStore;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Scan, Store, StoreSize};
 use crate::tail::{Follower, Tail};
 use crate::text::TextIndex;
 use crate::text::follower::TextFollower;
 use crate::writer::{States, Writer};
-use crate::{CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq};
+use crate::{CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq, StoreOptions};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::selector::{FieldSelector, Selector};
 use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
@@ -19,7 +25,7 @@ use futures::stream::try_unfold;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -108,14 +114,26 @@ impl Index {
     /// what is there.
     pub async fn open(fleet: Fleet, options: IndexOptions) -> Result<Self, Error> {
         let codec = Arc::new(Codec::default());
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?);
-        Self::with_store(fleet, options, store, codec, true).await
+        match options.store.clone() {
+            StoreOptions::Sqlite => {
+                let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?);
+                Self::with_store(fleet, options, store, None, codec, true).await
+            }
+            StoreOptions::Postgres(postgres) => {
+                let replica = postgres.replica.clone().unwrap_or_else(|| replica_name(rand::random()));
+                let store = Arc::new(PostgresStore::open(&postgres, &replica, Arc::clone(&codec)).await?);
+                let shared: Arc<dyn Store> = Arc::clone(&store) as _;
+                Self::with_store(fleet, options, shared, Some(store), codec, true).await
+            }
+        }
     }
 
+    /// `replicated`: the same store, where replicas share it.
     pub(crate) async fn with_store(
         fleet: Fleet,
         options: IndexOptions,
         store: Arc<dyn Store>,
+        replicated: Option<Arc<PostgresStore>>,
         codec: Arc<Codec>,
         collect: bool,
     ) -> Result<Self, Error> {
@@ -125,15 +143,20 @@ impl Index {
         for stored in store.collections().await? {
             stored_scopes.insert(stored.key.clone(), stored.scope);
             // Its records are there, and nobody follows them yet.
-            let trouble = collect.then(|| "it was stored before the start and is being resumed".to_owned());
-            states.update(&stored.key, |state| *state = CollectionState { trouble, ..stored.state });
+            let resumed = collect && replicated.is_none();
+            let trouble = resumed.then(|| "it was stored before the start and is being resumed".to_owned());
+            states.update(&stored.key, |state| {
+                *state = CollectionState { trouble: trouble.or(stored.state.trouble), ..stored.state }
+            });
         }
         let metrics = Arc::new(Metrics::default());
+        let claims = Arc::new(if replicated.is_some() { Claims::none() } else { Claims::everything() });
         let stop = CancellationToken::new();
         let writer = Writer {
             store: Arc::clone(&store),
             tail: Arc::clone(&tail),
             states: Arc::clone(&states),
+            claims: Arc::clone(&claims),
             metrics: Arc::clone(&metrics),
             tombstones_for: options.tombstones_for,
             tombstones_max: options.tombstones_max,
@@ -148,6 +171,7 @@ impl Index {
             writer: handle,
             tail,
             states,
+            claims,
             metrics,
             options,
             now_ms,
@@ -182,10 +206,29 @@ impl Index {
         index.work("store writer", writing);
         index.work("text index", follower.run(stop.clone()));
         index.work("rights", rights::follow(rules, Arc::clone(&shared), stop.clone()));
+        if let Some(postgres) = replicated {
+            index.share(&shared, postgres, collect, &stop);
+        }
         if collect {
             index.work("collectors", Supervisor::new(shared, stored_scopes).run(stop));
         }
         Ok(index)
+    }
+
+    /// Starts what replicas with one store need.
+    fn share(&self, shared: &Arc<Shared>, store: Arc<PostgresStore>, collect: bool, stop: &CancellationToken) {
+        let (view, seen) = watch::channel(View::default());
+        let (heard, claims) = (Arc::new(Notify::new()), Arc::clone(&shared.claims));
+        let (tail, states) = (Arc::clone(&shared.tail), Arc::clone(&shared.states));
+        let follower =
+            LogFollower { store: Arc::clone(&store), tail, claims: Arc::clone(&claims), heard: Arc::clone(&heard) };
+        self.work("log follower", follower.run(stop.clone()));
+        let states = SharedStates::new(Arc::clone(&store), states, Arc::clone(&claims), seen, heard);
+        self.work("shared states", states.run(stop.clone()));
+        if collect {
+            let (shared, health) = (Arc::clone(shared), self.inner.health.clone());
+            self.work("lease", Keeper { store, shared, claims, health, view }.run(stop.clone()));
+        }
     }
 
     /// Runs a worker; its end, unless asked for, makes the cache unready (invariant I6).
@@ -207,7 +250,7 @@ impl Index {
     /// False, with the reason, when a worker is dead or the registry does not follow the control plane.
     pub fn ready(&self) -> Result<(), String> {
         if let Some((worker, reason)) = self.inner.health.borrow().iter().next() {
-            return Err(format!("the cache's {worker} is dead: {reason}"));
+            return Err(format!("the cache's {worker} fails: {reason}"));
         }
         self.inner.shared.fleet.ready()
     }
@@ -351,6 +394,13 @@ fn declare_rules(fleet: &Fleet) -> Vec<InterestGuard> {
         }
     }
     guards
+}
+
+/// The host's name and a random part, short enough for a connection's name.
+fn replica_name(random: u32) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host.trim().chars().filter(char::is_ascii).take(40).collect();
+    format!("{host}-{random:08x}")
 }
 
 pub(crate) fn now_ms() -> i64 {

@@ -1,6 +1,7 @@
 //! The last changes in memory, for watches, controllers and live search.
 //!
-//! Written by the store's writer, after its commit; read by any number of readers, each with its own place. Bounded in
+//! Written by the store's writer, after its commit, and with a shared store by the follower of its log: each seq is taken
+//! once, in order, whoever brings it first. Read by any number of readers, each with its own place. Bounded in
 //! changes and bytes: a reader that falls out of the window is told [`Gone`] and lists again, instead of costing memory.
 
 use crate::Gone;
@@ -37,22 +38,36 @@ impl Tail {
         Self { window, latest: watch::Sender::new(latest), max_changes: max_changes.max(1), max_bytes }
     }
 
-    /// Appends changes the store has committed, in order.
-    pub fn publish(&self, changes: Vec<Change>) {
-        let Some(last) = changes.last().map(|change| change.seq) else { return };
-        {
-            let mut window = self.window.write();
-            for change in changes {
-                window.bytes += change.object.body.len();
-                window.changes.push_back(Arc::new(change));
-            }
-            while window.changes.len() > self.max_changes || window.bytes > self.max_bytes && window.changes.len() > 1 {
-                let Some(oldest) = window.changes.pop_front() else { break };
-                window.bytes -= oldest.object.body.len();
-                window.since = oldest.seq;
-            }
+    /// Appends changes the store has committed, in order. Those that were told already are left out. False, and nothing
+    /// is appended, when others come before them: those have to be read from the store first.
+    pub fn publish(&self, mut changes: Vec<Change>) -> bool {
+        let mut window = self.window.write();
+        let told = window.changes.back().map_or(window.since, |change| change.seq);
+        changes.retain(|change| change.seq > told);
+        let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return true };
+        if first.seq.0 != told.0 + 1 {
+            return false;
         }
+        let last = last.seq;
+        for change in changes {
+            window.bytes += change.object.body.len();
+            window.changes.push_back(Arc::new(change));
+        }
+        while window.changes.len() > self.max_changes || window.bytes > self.max_bytes && window.changes.len() > 1 {
+            let Some(oldest) = window.changes.pop_front() else { break };
+            window.bytes -= oldest.object.body.len();
+            window.since = oldest.seq;
+        }
+        // Under the lock: two who publish must not tell their ends in the other order.
         self.latest.send_replace(last);
+        true
+    }
+
+    /// Goes on after `latest`: what came before is not known here, and whoever follows lists again.
+    pub fn restart(&self, latest: Seq) {
+        let mut window = self.window.write();
+        *window = Window { since: latest, ..Window::default() };
+        self.latest.send_replace(latest);
     }
 
     /// The newest change. List first, then watch from the seq read before the list: nothing is missed.

@@ -1,10 +1,12 @@
 //! The one task that writes to the store, and then tells the tail.
 //!
 //! Collectors hand in batches through a bounded queue; whatever waits is taken into one transaction. If a transaction
-//! fails the writer stops and the cache is unready (invariant I6): going on would leave a hole.
+//! fails the writer stops and the cache is unready (invariant I6): going on would leave a hole. A replica instead gives up
+//! its claims and what waits; once it claims clusters again, their collectors go on from the stored positions.
 
 use crate::metrics::Metrics;
-use crate::record::CollectionKey;
+use crate::record::{Change, CollectionKey};
+use crate::replicas::{Claims, Epoch};
 use crate::store::codec::TrainingSet;
 use crate::store::{Batch, Progress, Store};
 use crate::tail::Tail;
@@ -79,7 +81,11 @@ impl States {
 
 enum Order {
     Apply(Batch, Option<oneshot::Sender<()>>),
-    Drop(CollectionKey, oneshot::Sender<()>),
+    Other(Other),
+}
+
+enum Other {
+    Drop(CollectionKey, Epoch, oneshot::Sender<()>),
     Train(TrainingSet),
 }
 
@@ -109,15 +115,20 @@ impl WriterHandle {
     }
 
     /// Deletes a whole collection, as changes.
-    pub async fn drop_collection(&self, key: CollectionKey) -> Result<(), Error> {
+    pub async fn drop_collection(&self, key: CollectionKey, epoch: Epoch) -> Result<(), Error> {
         let (done, wait) = oneshot::channel();
-        self.orders.send(Order::Drop(key, done)).await.map_err(|_| Error::Stopped)?;
+        self.orders.send(Order::Other(Other::Drop(key, epoch, done))).await.map_err(|_| Error::Stopped)?;
         wait.await.map_err(|_| Error::Stopped)
+    }
+
+    /// Whether the writer has ended.
+    pub fn is_stopped(&self) -> bool {
+        self.orders.is_closed()
     }
 
     /// Hands over samples for a dictionary. Dropped when the queue is full: another body will complete another set.
     pub fn train(&self, set: TrainingSet) {
-        if self.orders.try_send(Order::Train(set)).is_err() {
+        if self.orders.try_send(Order::Other(Other::Train(set))).is_err() {
             tracing::debug!("the writer is busy, a dictionary waits for the next start");
         }
     }
@@ -127,6 +138,7 @@ pub(crate) struct Writer {
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     pub states: Arc<States>,
+    pub claims: Arc<Claims>,
     pub metrics: Arc<Metrics>,
     pub tombstones_for: Duration,
     pub tombstones_max: u64,
@@ -149,84 +161,101 @@ impl Writer {
                 () = stop.cancelled() => return Ok(()),
                 order = queue.recv() => order,
                 _ = prune.tick() => {
-                    self.store.prune(self.tombstones_for, self.tombstones_max, (self.now_ms)()).await?;
+                    let pruned = self.store.prune(self.tombstones_for, self.tombstones_max, (self.now_ms)()).await;
+                    pruned.map(drop).or_else(|error| self.claims.give_up(error))?;
                     continue;
                 }
             };
-            match order {
-                None => return Ok(()),
-                Some(Order::Apply(batch, done)) => self.apply(batch, done, &mut queue).await?,
-                Some(other) => self.obey(other).await?,
-            }
+            let Some(order) = order else { return Ok(()) };
+            self.obey(order, &mut queue).await.or_else(|error| self.claims.give_up(error))?;
         }
     }
 
-    async fn apply(
-        &self,
-        first: Batch,
-        done: Option<oneshot::Sender<()>>,
-        queue: &mut mpsc::Receiver<Order>,
-    ) -> Result<(), Error> {
-        let mut steps = first.steps.len();
-        let mut batches = vec![first];
-        let mut waiting: Vec<_> = done.into_iter().collect();
-        let mut then = None;
-        while steps < TRANSACTION_STEPS {
-            match queue.try_recv() {
-                Ok(Order::Apply(batch, done)) => {
-                    steps += batch.steps.len();
-                    waiting.extend(done);
-                    batches.push(batch);
+    fn publish(&self, changes: Vec<Change>) {
+        if !self.tail.publish(changes) {
+            self.claims.behind.notify_one();
+        }
+    }
+
+    /// Does one order, and with a batch those that wait behind it.
+    async fn obey(&self, order: Order, queue: &mut mpsc::Receiver<Order>) -> Result<(), Error> {
+        let mut next = Some(order);
+        while let Some(order) = next.take() {
+            match order {
+                Order::Apply(batch, done) => {
+                    let (mut batches, mut waiting) = (Vec::new(), Vec::new());
+                    self.admit(batch, done, &mut batches, &mut waiting);
+                    let mut steps: usize = batches.iter().map(|batch| batch.steps.len()).sum();
+                    while steps < TRANSACTION_STEPS {
+                        match queue.try_recv() {
+                            Ok(Order::Apply(batch, done)) => {
+                                steps += batch.steps.len();
+                                self.admit(batch, done, &mut batches, &mut waiting);
+                            }
+                            Ok(other) => {
+                                next = Some(other);
+                                break;
+                            }
+                            Err(_) => break,
+                        }
+                    }
+                    self.apply(&batches).await?;
+                    for done in waiting {
+                        // Nobody waiting any more is fine.
+                        let _ = done.send(());
+                    }
                 }
-                Ok(other) => {
-                    then = Some(other);
-                    break;
-                }
-                Err(_) => break,
+                Order::Other(other) => self.other(other).await?,
             }
+        }
+        Ok(())
+    }
+
+    /// Leaves out what was sent under a claim that has gone since; whoever waits for it hears that it came to nothing.
+    fn admit(
+        &self,
+        batch: Batch,
+        done: Option<oneshot::Sender<()>>,
+        batches: &mut Vec<Batch>,
+        waiting: &mut Vec<oneshot::Sender<()>>,
+    ) {
+        if self.claims.holds(&batch.collection.cluster, batch.epoch) {
+            batches.push(batch);
+            waiting.extend(done);
+        }
+    }
+
+    async fn apply(&self, batches: &[Batch]) -> Result<(), Error> {
+        if batches.is_empty() {
+            return Ok(());
         }
         let started = Instant::now();
         let now_ms = (self.now_ms)();
-        let changes = self.store.apply(&batches, now_ms).await?;
+        let changes = self.store.apply(batches, now_ms).await?;
         self.metrics.transactions.add(1);
         self.metrics.transaction_microseconds.add(started.elapsed().as_micros() as u64);
         self.metrics.changes.add(changes.len() as u64);
-        self.tail.publish(changes);
-        for batch in &batches {
+        self.publish(changes);
+        for batch in batches {
             self.states.progress(&batch.collection, &batch.progress, now_ms);
         }
-        for done in waiting {
-            // Nobody waiting any more is fine.
-            let _ = done.send(());
-        }
-        match then {
-            Some(order) => self.obey(order).await,
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    async fn obey(&self, order: Order) -> Result<(), Error> {
+    async fn other(&self, order: Other) -> Result<(), Error> {
         match order {
-            Order::Apply(batch, done) => {
-                let changes = self.store.apply(std::slice::from_ref(&batch), (self.now_ms)()).await?;
-                self.tail.publish(changes);
-                self.states.progress(&batch.collection, &batch.progress, (self.now_ms)());
-                if let Some(done) = done {
-                    let _ = done.send(());
-                }
-            }
-            Order::Drop(key, done) => {
-                loop {
-                    let changes = self.store.drop_collection(&key, DROP_CHUNK, (self.now_ms)()).await?;
+            Other::Drop(key, epoch, done) => {
+                while self.claims.holds(&key.cluster, epoch) {
+                    let changes = self.store.drop_collection(&key, epoch, DROP_CHUNK, (self.now_ms)()).await?;
                     if changes.is_empty() {
+                        self.states.remove(&key);
                         break;
                     }
-                    self.tail.publish(changes);
+                    self.publish(changes);
                 }
-                self.states.remove(&key);
                 let _ = done.send(());
             }
-            Order::Train(set) => {
+            Other::Train(set) => {
                 let trained = tokio::task::spawn_blocking(move || (set.train(), set.kind)).await;
                 match trained {
                     Ok((Some(dictionary), kind)) => {

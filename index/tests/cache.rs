@@ -2,125 +2,26 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use crowsnest_api::names::{ClusterName, Gvr};
+#[path = "support/members.rs"]
+mod members;
+
 use crowsnest_api::user::UserInfo;
-use crowsnest_apiserver::server::{ApiServer, Config, Data};
 use crowsnest_fleet::{Fleet, FleetOptions, JoinOptions, join};
 use crowsnest_index::{
     Answer, Change, CollectionKey, Follower, Happened, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Seq,
 };
 use futures::TryStreamExt;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
-use kube::{Api, Client};
+use kube::Api;
+use kube::api::DeleteParams;
+use members::{
+    Member, TOKEN, api, cluster_definition, config_map, config_maps, name, namespace, register, start, within,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
-
-/// One server of the test, reachable over TLS with a static token.
-struct Member {
-    server: ApiServer,
-    config: kube::Config,
-    serving: tokio::task::JoinHandle<()>,
-    stop: CancellationToken,
-}
-
-const TOKEN: &str = "master-token";
-
-async fn start(name: &str) -> Member {
-    let mut config = Config::new(name, Data::Memory);
-    let groups = vec!["system:masters".to_owned()];
-    config.tokens.insert(TOKEN.to_owned(), UserInfo { name: "admin".to_owned(), groups, ..UserInfo::default() });
-    let server = ApiServer::start(config).await.unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let stop = CancellationToken::new();
-    let (serves, stops) = (server.clone(), stop.clone());
-    let serving = tokio::spawn(async move { serves.serve(listener, stops).await.unwrap() });
-    let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
-    config.accept_invalid_certs = true;
-    config.auth_info.token = Some(TOKEN.to_owned().into());
-    Member { server, config, serving, stop }
-}
-
-impl Member {
-    async fn create(&self, value: Value) {
-        create(&self.server.admin(), value).await;
-    }
-
-    async fn shut_down(self) {
-        self.stop.cancel();
-        self.server.stop().await.unwrap();
-        self.serving.await.unwrap();
-    }
-}
-
-fn resource(value: &Value) -> ApiResource {
-    let api_version = value["apiVersion"].as_str().unwrap();
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let kind = value["kind"].as_str().unwrap();
-    ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(group, version, kind))
-}
-
-fn api(client: &Client, value: &Value) -> Api<DynamicObject> {
-    match value["metadata"]["namespace"].as_str() {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource(value)),
-        None => Api::all_with(client.clone(), &resource(value)),
-    }
-}
-
-async fn create(client: &Client, value: Value) {
-    let object: DynamicObject = serde_json::from_value(value.clone()).unwrap();
-    api(client, &value).create(&PostParams::default(), &object).await.unwrap();
-}
-
-fn config_map(namespace: &str, name: &str, text: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name,
-        "labels": {"app": name}}, "data": {"text": text}})
-}
-
-fn namespace(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-}
-
-fn cluster_definition() -> Value {
-    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "clusters.cluster.karmada.io"},
-        "spec": {"group": "cluster.karmada.io", "scope": "Cluster",
-            "names": {"plural": "clusters", "singular": "cluster", "kind": "Cluster", "listKind": "ClusterList"},
-            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}})
-}
-
-fn config_maps() -> Gvr {
-    Gvr::new("", "v1", "configmaps")
-}
-
-fn name(cluster: &str) -> ClusterName {
-    ClusterName::parse(cluster).unwrap()
-}
 
 fn key(cluster: &str, namespace: &str, object: &str) -> RecordKey {
     RecordKey::new(name(cluster), config_maps(), namespace, object)
-}
-
-/// Registers a member with a token Secret and a Cluster object.
-async fn register(control_plane: &Client, cluster: &str, member: &Member) {
-    let endpoint = member.config.cluster_url.to_string();
-    create(
-        control_plane,
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "karmada-cluster",
-        "name": cluster}, "stringData": {"token": TOKEN}}),
-    )
-    .await;
-    create(
-        control_plane,
-        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
-        "metadata": {"name": cluster}, "spec": {"syncMode": "Push", "apiEndpoint": endpoint, "region": "eu-west",
-        "insecureSkipTLSVerification": true, "secretRef": {"namespace": "karmada-cluster", "name": cluster}}}),
-    )
-    .await;
 }
 
 struct World {
@@ -129,13 +30,6 @@ struct World {
     fleet: Fleet,
     index: Index,
     directory: tempfile::TempDir,
-}
-
-async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(Duration::from_secs(60), work).await {
-        Ok(done) => done,
-        Err(_) => panic!("{what} took more than a minute"),
-    }
 }
 
 /// Waits for a change the caller is looking for.

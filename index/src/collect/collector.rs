@@ -4,7 +4,7 @@ use super::feed::{self, Bookmark, Event, Lines, Page, StatusBody};
 use super::{Scope, Shared};
 use crate::ingest::Draft;
 use crate::store::{Batch, Progress, Step};
-use crate::{CollectionKey, Error};
+use crate::{CollectionKey, Epoch, Error};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use kube::Client;
@@ -27,6 +27,7 @@ const STEADY: Duration = Duration::from_secs(20);
 pub(super) struct Collector {
     pub shared: Arc<Shared>,
     pub key: CollectionKey,
+    pub epoch: Epoch,
     pub scope: Scope,
     pub client: Client,
 }
@@ -438,7 +439,7 @@ impl Collector {
     }
 
     fn batch(&self, steps: Vec<Step>, progress: Progress) -> Batch {
-        Batch { collection: self.key.clone(), steps, progress }
+        Batch { collection: self.key.clone(), epoch: self.epoch, steps, progress }
     }
 
     async fn send(&self, steps: Vec<Step>, progress: Progress) -> Result<(), Error> {

@@ -11,6 +11,7 @@ mod supervisor;
 pub(crate) use supervisor::Supervisor;
 
 use crate::metrics::Metrics;
+use crate::replicas::Claims;
 use crate::search::plan::Kinds;
 use crate::store::Store;
 use crate::store::codec::Codec;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub writer: WriterHandle,
     pub tail: Arc<Tail>,
     pub states: Arc<States>,
+    /// Which clusters this process collects.
+    pub claims: Arc<Claims>,
     pub metrics: Arc<Metrics>,
     pub options: IndexOptions,
     pub now_ms: fn() -> i64,

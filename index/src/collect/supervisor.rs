@@ -2,7 +2,7 @@
 
 use super::collector::Collector;
 use super::{Scope, Shared, everything};
-use crate::CollectionKey;
+use crate::{CollectionKey, Epoch};
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::Connection;
 use kube::Client;
@@ -20,6 +20,8 @@ pub(crate) struct Supervisor {
     shared: Arc<Shared>,
     /// Scope of what is already stored, from before the start.
     stored_scopes: HashMap<CollectionKey, String>,
+    /// Of the claims whose stored scopes were taken in.
+    epochs: BTreeMap<ClusterName, Epoch>,
     running: BTreeMap<CollectionKey, Running>,
     explorers: BTreeMap<ClusterName, Explorer>,
     tasks: JoinSet<Task>,
@@ -27,6 +29,7 @@ pub(crate) struct Supervisor {
 
 struct Running {
     scope: Scope,
+    epoch: Epoch,
     connection: Link,
     abort: AbortHandle,
 }
@@ -62,23 +65,30 @@ enum Task {
 
 impl Supervisor {
     pub fn new(shared: Arc<Shared>, stored_scopes: HashMap<CollectionKey, String>) -> Self {
-        Self { shared, stored_scopes, running: BTreeMap::new(), explorers: BTreeMap::new(), tasks: JoinSet::new() }
+        let (epochs, running, explorers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { shared, stored_scopes, epochs, running, explorers, tasks: JoinSet::new() }
     }
 
     /// Runs until stopped; then no collector is left.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), crate::Error> {
         let mut interests = self.shared.fleet.interests().version();
         let mut members = self.shared.fleet.changes();
+        let mut claims = self.shared.claims.changes();
         let mut tail = self.shared.tail.follow(self.shared.tail.latest());
         let mut due = true;
         loop {
             if due {
                 interests.borrow_and_update();
+                claims.mark_unchanged();
                 self.reconcile().await?;
             }
             due = tokio::select! {
                 () = stop.cancelled() => break,
                 changed = interests.changed() => match changed {
+                    Ok(()) => true,
+                    Err(_) => break,
+                },
+                changed = claims.changed() => match changed {
                     Ok(()) => true,
                     Err(_) => break,
                 },
@@ -150,17 +160,21 @@ impl Supervisor {
     async fn reconcile(&mut self) -> Result<(), crate::Error> {
         let sources = self.sources();
         self.explore(&sources);
+        self.resume();
         let mut wanted_keys = BTreeSet::new();
         for (cluster, source) in &sources {
+            let epoch = self.shared.claims.epoch_of(cluster);
             for (resource, wanted) in self.shared.fleet.interests().wanted(cluster) {
                 let key = CollectionKey::new(cluster.clone(), resource);
                 wanted_keys.insert(key.clone());
-                match source {
-                    Ok((client, link)) => self.ensure(key, Scope(wanted.namespaces), client, link),
-                    Err(reason) => {
-                        if let Some(running) = self.running.remove(&key) {
-                            running.abort.abort();
-                        }
+                match (source, epoch) {
+                    // Another replica's business, and its troubles are told there.
+                    (_, None) => self.end(&key),
+                    (Ok((client, link)), Some(epoch)) => {
+                        self.ensure(key, Scope(wanted.namespaces), epoch, client, link);
+                    }
+                    (Err(reason), Some(_)) => {
+                        self.end(&key);
                         self.shared.states.update(&key, |state| state.trouble = Some(reason.clone()));
                     }
                 }
@@ -168,7 +182,8 @@ impl Supervisor {
         }
         self.shared.metrics.collectors.set(self.running.len() as u64);
         for (key, state) in self.shared.states.all() {
-            if state.trouble.is_none() && !self.running.contains_key(&key) {
+            let ours = self.shared.claims.epoch_of(&key.cluster).is_some();
+            if ours && state.trouble.is_none() && !self.running.contains_key(&key) {
                 let reason = match sources.get(&key.cluster) {
                     Some(Err(reason)) => reason.clone(),
                     _ => NOT_FOLLOWED.to_owned(),
@@ -179,16 +194,32 @@ impl Supervisor {
         self.drop_unwanted(&wanted_keys, &sources).await
     }
 
-    fn ensure(&mut self, key: CollectionKey, scope: Scope, client: &Client, link: &Link) {
+    /// Takes in what the database said of newly claimed clusters.
+    fn resume(&mut self) {
+        for (cluster, claim) in self.shared.claims.all().iter() {
+            if self.epochs.insert(cluster.clone(), claim.epoch) != Some(claim.epoch) {
+                self.stored_scopes.retain(|key, _| key.cluster != *cluster);
+                self.stored_scopes.extend(claim.scopes.clone());
+            }
+        }
+    }
+
+    fn end(&mut self, key: &CollectionKey) {
+        if let Some(running) = self.running.remove(key) {
+            running.abort.abort();
+        }
+    }
+
+    fn ensure(&mut self, key: CollectionKey, scope: Scope, epoch: Epoch, client: &Client, link: &Link) {
         if let Some(running) = self.running.get(&key) {
-            if running.scope == scope && running.connection.same(link) {
+            if running.scope == scope && running.epoch == epoch && running.connection.same(link) {
                 return;
             }
             running.abort.abort();
         }
         let same_scope = match self.running.get(&key) {
-            Some(running) => running.scope == scope,
-            None => self.stored_scopes.get(&key).is_some_and(|stored| *stored == scope.text()),
+            Some(running) if running.epoch == epoch => running.scope == scope,
+            _ => self.stored_scopes.get(&key).is_some_and(|stored| *stored == scope.text()),
         };
         let state = self.shared.states.get(&key);
         let position = state.filter(|state| state.complete && same_scope).map(|state| state.resource_version);
@@ -196,6 +227,7 @@ impl Supervisor {
         let collector = Collector {
             shared: Arc::clone(&self.shared),
             key: key.clone(),
+            epoch,
             scope: scope.clone(),
             client: client.clone(),
         };
@@ -205,7 +237,7 @@ impl Supervisor {
             collector.run(position.filter(|position| !position.is_empty())).await;
             Task::Collector(name)
         });
-        self.running.insert(key, Running { scope, connection: link.clone(), abort });
+        self.running.insert(key, Running { scope, epoch, connection: link.clone(), abort });
     }
 
     /// Finds out what each cluster serves, where search wants everything.
@@ -243,17 +275,18 @@ impl Supervisor {
         sources: &BTreeMap<ClusterName, Result<(Client, Link), String>>,
     ) -> Result<(), crate::Error> {
         let unwanted: Vec<_> = self.running.keys().filter(|key| !wanted.contains(key)).cloned().collect();
-        for key in unwanted {
-            if let Some(running) = self.running.remove(&key) {
-                running.abort.abort();
-            }
-        }
+        unwanted.iter().for_each(|key| self.end(key));
         for (key, _) in self.shared.states.all() {
+            let Some(epoch) = self.shared.claims.epoch_of(&key.cluster) else { continue };
             let known = sources.contains_key(&key.cluster);
             let settled = self.shared.settled.lock().contains(&key.cluster);
             if !wanted.contains(&key) && (!known || settled) {
-                self.shared.writer.drop_collection(key.clone()).await?;
-                self.stored_scopes.remove(&key);
+                match self.shared.writer.drop_collection(key.clone(), epoch).await {
+                    Err(error) if self.shared.writer.is_stopped() => return Err(error),
+                    // It gave up its claims; they come back, or are another's to clean up.
+                    Err(_) => return Ok(()),
+                    Ok(()) => drop(self.stored_scopes.remove(&key)),
+                }
             }
         }
         let gone = |cluster: &ClusterName| !sources.contains_key(cluster);

@@ -17,6 +17,7 @@ mod suite;
 use crate::Error;
 use crate::ingest::Draft;
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq};
+use crate::replicas::Epoch;
 use async_trait::async_trait;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub struct Progress {
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub collection: CollectionKey,
+    /// The claim it is written under: a store that replicas share refuses it once that has moved.
+    pub epoch: Epoch,
     pub steps: Vec<Step>,
     pub progress: Progress,
 }
@@ -118,7 +121,13 @@ pub trait Store: Send + Sync + 'static {
     async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error>;
 
     /// Deletes up to `limit` records of a collection, as changes; forgets the collection once it is empty.
-    async fn drop_collection(&self, key: &CollectionKey, limit: usize, now_ms: i64) -> Result<Vec<Change>, Error>;
+    async fn drop_collection(
+        &self,
+        key: &CollectionKey,
+        epoch: Epoch,
+        limit: usize,
+        now_ms: i64,
+    ) -> Result<Vec<Change>, Error>;
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error>;
 

@@ -7,7 +7,7 @@ use super::{Batch, Packed, Progress, Replayed, Scan, Step, Store};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{CollectionKey, Happened, RecordKey, Seq};
-use crate::{Error, IndexOptions, PostgresOptions};
+use crate::{Epoch, Error, IndexOptions, PostgresOptions};
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -77,7 +77,7 @@ impl Backend {
             kind: Some(("Pod".to_owned(), true)),
             ..Progress::default()
         };
-        let batch = Batch { collection: pods(), steps, progress };
+        let batch = Batch { collection: pods(), epoch: Epoch::ALONE, steps, progress };
         let changes = self.store.apply(&[batch], 1000).await.unwrap();
         changes.into_iter().map(|c| (c.seq.0, c.happened, c.object.record.key.name.to_string())).collect()
     }
@@ -201,11 +201,11 @@ async fn a_dropped_collection_leaves_as_deletions(#[values(Kind::Sqlite, Kind::P
     let Some(backend) = Backend::of(kind).await else { return };
     let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
     backend.apply(steps, "1").await;
-    let first = backend.store.drop_collection(&pods(), 3, 2000).await.unwrap();
+    let first = backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap();
     assert!(first.iter().all(|change| change.happened == Happened::Deleted) && first.len() == 3);
     assert!(!backend.store.collections().await.unwrap()[0].state.complete);
-    assert_eq!(backend.store.drop_collection(&pods(), 3, 2000).await.unwrap().len(), 2);
-    assert!(backend.store.drop_collection(&pods(), 3, 2000).await.unwrap().is_empty());
+    assert_eq!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().len(), 2);
+    assert!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().is_empty());
     assert!(backend.store.collections().await.unwrap().is_empty());
     // And it can come back.
     assert_eq!(backend.apply(vec![backend.put(&pod("x", "p0", "u0", "1"))], "9").await.len(), 1);

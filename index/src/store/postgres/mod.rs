@@ -13,6 +13,7 @@
 //! **Bounds.** Every statement has a deadline here and in the server, so that neither a silent network nor a stopped
 //! replica holds the others up: the server ends a transaction that stands idle.
 
+mod claims;
 mod log;
 mod migrations;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use super::reading::{Bodies, Reach};
 use super::rows::{Columns, OBJECT_COLUMNS};
 use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq};
+use crate::replicas::Epoch;
 use crate::{Error, PostgresOptions};
 use async_trait::async_trait;
 use crowsnest_api::names::{ClusterName, Gvr};
@@ -50,7 +52,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The Postgres backend.
 pub struct PostgresStore {
+    /// Connections of their own, so that none waits for another's work. Each is taken out for its use and put back only
+    /// when that went well: after an error, or given up half way, it is closed.
     writer: Mutex<Option<PgConnection>>,
+    claiming: Mutex<Option<PgConnection>>,
+    beating: Mutex<Option<PgConnection>>,
     readers: PgPool,
     connect: PgConnectOptions,
     catalog: Catalog,
@@ -87,6 +93,8 @@ impl PostgresStore {
                 ("enable_seqscan", "off"),
                 ("enable_hashjoin", "off"),
                 ("enable_mergejoin", "off"),
+                // The price put on those plans would have the few that are left compiled, for a second each time.
+                ("jit", "off"),
                 ("lock_timeout", "10s"),
                 ("statement_timeout", "30s"),
                 // A stopped replica must not keep its locks.
@@ -99,15 +107,15 @@ impl PostgresStore {
             ]);
         let database = database_name(&connect);
         let unusable = |e| Error::store(format!("{database} cannot be opened"), e);
-        let opening = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(&connect));
-        let mut writer = opening.await.unwrap_or_else(|_| Err(late())).map_err(unusable)?;
+        let mut writer = connection(&connect).await.map_err(unusable)?;
         migrations::migrate(&mut writer, &database, migrations::NEWEST).await?;
         let readers = PgPoolOptions::new()
             .max_connections(options.connections.max(1))
             .acquire_timeout(CONNECT_TIMEOUT)
             .connect_lazy_with(connect.clone());
         let (catalog, replica) = (Catalog::new(codec), replica.to_owned());
-        let store = Self { writer: Mutex::new(Some(writer)), readers, connect, catalog, replica };
+        let (writer, claiming, beating) = (Mutex::new(Some(writer)), Mutex::default(), Mutex::default());
+        let store = Self { writer, claiming, beating, readers, connect, catalog, replica };
         store.load_dictionaries(0).await?;
         store.read_collections().await?;
         Ok(store)
@@ -130,14 +138,12 @@ impl PostgresStore {
         Ok(self.rows(what, query).await?.into_iter().next())
     }
 
-    /// The writing connection, opened anew after an error.
-    async fn connected<'w>(&self, writer: &'w mut Option<PgConnection>) -> Result<&'w mut PgConnection, Error> {
-        let fail = |e| Error::store("cannot be reached", e);
-        if writer.is_none() {
-            let opening = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(&self.connect));
-            *writer = Some(opening.await.unwrap_or_else(|_| Err(late())).map_err(fail)?);
+    /// The connection that was kept, or a new one.
+    async fn line(&self, kept: Option<PgConnection>) -> Result<PgConnection, Error> {
+        match kept {
+            Some(connection) => Ok(connection),
+            None => connection(&self.connect).await.map_err(|e| Error::store("cannot be reached", e)),
         }
-        writer.as_mut().ok_or(Error::Stopped)
     }
 
     async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
@@ -221,6 +227,11 @@ impl PostgresStore {
     }
 }
 
+async fn connection(connect: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    let opening = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(connect));
+    opening.await.unwrap_or_else(|_| Err(late()))
+}
+
 /// How a replica's connections are named in the database.
 fn application(replica: &str) -> String {
     format!("crowsnest {replica}")
@@ -259,25 +270,27 @@ fn numbers(ids: &[u64]) -> Vec<i64> {
 impl Store for PostgresStore {
     async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error> {
         let mut writer = self.writer.lock().await;
-        let connection = self.connected(&mut writer).await?;
-        let work = tokio::time::timeout(WRITE_TIMEOUT, self.apply_on(connection, batches, now_ms));
-        let done = work.await.unwrap_or_else(|_| Err(Error::store("cannot write", late())));
-        if done.is_err() {
-            *writer = None;
-        }
-        done
+        let mut connection = self.line(writer.take()).await?;
+        let work = tokio::time::timeout(WRITE_TIMEOUT, self.apply_on(&mut connection, batches, now_ms));
+        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot write", late())))?;
+        *writer = Some(connection);
+        Ok(changes)
     }
 
-    async fn drop_collection(&self, key: &CollectionKey, limit: usize, now_ms: i64) -> Result<Vec<Change>, Error> {
+    async fn drop_collection(
+        &self,
+        key: &CollectionKey,
+        epoch: Epoch,
+        limit: usize,
+        now_ms: i64,
+    ) -> Result<Vec<Change>, Error> {
         let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
         let mut writer = self.writer.lock().await;
-        let connection = self.connected(&mut writer).await?;
-        let work = tokio::time::timeout(WRITE_TIMEOUT, self.drop_on(connection, (id, key), limit, now_ms));
-        let done = work.await.unwrap_or_else(|_| Err(Error::store("cannot drop a collection", late())));
-        if done.is_err() {
-            *writer = None;
-        }
-        done
+        let mut connection = self.line(writer.take()).await?;
+        let work = tokio::time::timeout(WRITE_TIMEOUT, self.drop_on(&mut connection, id, (key, epoch), limit, now_ms));
+        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot drop a collection", late())))?;
+        *writer = Some(connection);
+        Ok(changes)
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {

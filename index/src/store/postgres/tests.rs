@@ -7,10 +7,11 @@ use crate::record::{Change, CollectionKey, Seq};
 use crate::store::codec::Codec;
 use crate::store::reading::Reach;
 use crate::store::{Batch, Progress, Scan, Step, Store};
-use crate::{Error, PostgresOptions};
+use crate::{Epoch, Error, PostgresOptions};
+use crowsnest_api::names::ClusterName;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ fn put(codec: &Codec, object: &Value) -> Step {
 
 fn batch(of: &str, steps: Vec<Step>) -> Batch {
     let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
-    Batch { collection: pods(of), steps, progress }
+    Batch { collection: pods(of), epoch: Epoch::ALONE, steps, progress }
 }
 
 /// Everything a reader could tell two changes apart by.
@@ -81,8 +82,8 @@ async fn followers_are_told_exactly_what_the_writer_was_told() {
     ];
     let mut told_here = one.apply(&batches[..2], 1000).await.unwrap();
     told_here.extend(one.apply(&batches[2..], 2000).await.unwrap());
-    told_here.extend(one.drop_collection(&pods("member2"), 10, 3000).await.unwrap());
-    assert!(one.drop_collection(&pods("member2"), 10, 3000).await.unwrap().is_empty());
+    told_here.extend(one.drop_collection(&pods("member2"), Epoch::ALONE, 10, 3000).await.unwrap());
+    assert!(one.drop_collection(&pods("member2"), Epoch::ALONE, 10, 3000).await.unwrap().is_empty());
     assert_eq!(told_here.len(), 11);
     for limit in [1, 2, 3, 100] {
         assert_eq!(told(&follow(&two, Seq(0), limit).await), told(&told_here), "limit {limit}");
@@ -154,6 +155,52 @@ async fn another_replicas_dictionary_is_learned() {
     let key = crate::RecordKey { collection: pods("member1"), namespace: "x".into(), name: "a".into() };
     let there = two.get(&key).await.unwrap().unwrap();
     assert_eq!(there.body, one.get(&key).await.unwrap().unwrap().body);
+}
+
+#[tokio::test]
+async fn a_claim_that_moved_writes_nothing_more() {
+    let Some(database) = Database::fresh().await else { return };
+    let (one, two) = (open(&database, "one").await, open(&database, "two").await);
+    let member = BTreeSet::from([cluster("member1")]);
+    let claimed = |store: &BTreeMap<ClusterName, Epoch>| store.get(&cluster("member1")).copied();
+    let write = async |store: &PostgresStore, epoch: Epoch, version: &str| {
+        let steps = vec![put(&store.catalog.codec, &pod("a", "1", version))];
+        store.apply(&[Batch { epoch, ..batch("member1", steps) }], 1000).await
+    };
+    one.beat(true).await.unwrap();
+    let first = claimed(&one.take(&member, &BTreeSet::new()).await.unwrap()).unwrap();
+    assert_eq!(write(&one, first, "1").await.unwrap().len(), 1);
+    // Nobody takes from the living.
+    assert_eq!(two.beat(true).await.unwrap().claims[&cluster("member1")], (Some("one".to_owned()), first));
+    assert_eq!(two.take(&member, &BTreeSet::new()).await.unwrap(), BTreeMap::new());
+    assert!(matches!(write(&two, first, "2").await, Err(Error::Fenced)));
+    // The lease runs out.
+    let mut connection = database.connect().await;
+    let late = "UPDATE crowsnest_cache.replicas SET heartbeat = heartbeat - interval '1 min' WHERE id = 'one'";
+    sqlx::raw_sql(late).execute(&mut connection).await.unwrap();
+    assert_eq!(two.beat(true).await.unwrap().live, BTreeSet::from(["two".to_owned()]));
+    let second = claimed(&two.take(&member, &BTreeSet::from(["one".to_owned()])).await.unwrap()).unwrap();
+    assert!(second > first);
+    // What it had open was ended; and with a new connection the claim is still gone.
+    assert!(write(&one, first, "3").await.is_err());
+    assert!(matches!(write(&one, first, "3").await, Err(Error::Fenced)));
+    let dropped = one.drop_collection(&pods("member1"), first, 10, 1000).await;
+    assert!(matches!(dropped, Err(Error::Fenced)));
+    assert_eq!(write(&two, second, "4").await.unwrap().len(), 1);
+    one.note(&[(pods("member1"), first, Some("stale".to_owned()))]).await.unwrap();
+    assert_eq!(two.collections().await.unwrap()[0].state.trouble, None);
+    two.note(&[(pods("member1"), second, Some("cut off".to_owned()))]).await.unwrap();
+    let (found, now) = one.collections_since(None).await.unwrap();
+    assert_eq!(found[0].1.state.trouble.as_deref(), Some("cut off"));
+    assert_eq!(one.collections_since(Some(&now)).await.unwrap().0.len(), 1, "touched within the overlap");
+    // Claimed again by its holder: what was sent under the old epoch is refused.
+    let third = claimed(&two.take(&member, &BTreeSet::new()).await.unwrap()).unwrap();
+    assert!(matches!(write(&two, second, "5").await, Err(Error::Fenced)));
+    two.release(&BTreeMap::from([(cluster("member1"), third)])).await.unwrap();
+    assert!(one.take(&member, &BTreeSet::new()).await.is_err(), "this connection of its was ended, too");
+    assert_eq!(claimed(&one.take(&member, &BTreeSet::new()).await.unwrap()), Some(Epoch(third.0 + 1)));
+    one.leave().await.unwrap();
+    assert_eq!(two.beat(true).await.unwrap().claims[&cluster("member1")], (None, Epoch(third.0 + 1)));
 }
 
 #[tokio::test]

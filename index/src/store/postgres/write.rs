@@ -1,8 +1,10 @@
 //! The writing half: one transaction for many batches, a handful of statements whatever their number.
 
+use super::claims::claim_of;
 use super::{CHANNEL, PostgresStore};
 use crate::Error;
 use crate::record::{Change, CollectionKey, Record};
+use crate::replicas::Epoch;
 use crate::store::decide::{Clock, Decided, Target, runs};
 use crate::store::rows::{self, COLUMNS, Columns};
 use crate::store::{Batch, Progress, Step};
@@ -42,6 +44,7 @@ impl PostgresStore {
         let fail = |e| Error::store("cannot write", e);
         let mut transaction = connection.begin().await.map_err(fail)?;
         let mut clock = Clock { seq: lock(&mut transaction).await?, now_ms };
+        self.check_claims(&mut transaction, batches.iter().map(claim_of)).await?;
         let mut targets: Vec<Target> = Vec::with_capacity(batches.len());
         for batch in batches {
             let id = match targets.iter().find(|target| target.key == batch.collection) {
@@ -75,13 +78,15 @@ impl PostgresStore {
     pub(super) async fn drop_on(
         &self,
         connection: &mut PgConnection,
-        (id, _key): (i64, &CollectionKey),
+        id: i64,
+        (key, epoch): (&CollectionKey, Epoch),
         limit: usize,
         now_ms: i64,
     ) -> Result<Vec<Change>, Error> {
         let fail = |e| Error::store("cannot drop a collection", e);
         let mut transaction = connection.begin().await.map_err(fail)?;
         let mut clock = Clock { seq: lock(&mut transaction).await?, now_ms };
+        self.check_claims(&mut transaction, std::iter::once((&key.cluster, epoch))).await?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = $1 LIMIT $2"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
         let mut decided = Decided::default();

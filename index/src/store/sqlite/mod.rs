@@ -10,6 +10,7 @@ use super::reading::{Bodies, Reach};
 use super::rows::{COLUMNS, OBJECT_COLUMNS};
 use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq};
+use crate::replicas::Epoch;
 use crate::{Error, IndexOptions};
 use async_trait::async_trait;
 use crowsnest_api::names::{ClusterName, Gvr};
@@ -155,7 +156,13 @@ impl Store for SqliteStore {
         Ok(changes)
     }
 
-    async fn drop_collection(&self, key: &CollectionKey, limit: usize, now_ms: i64) -> Result<Vec<Change>, Error> {
+    async fn drop_collection(
+        &self,
+        key: &CollectionKey,
+        _alone: Epoch,
+        limit: usize,
+        now_ms: i64,
+    ) -> Result<Vec<Change>, Error> {
         let fail = |e| Error::store("cannot drop a collection", e);
         let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let mut writer = self.writer.lock().await;

@@ -1,0 +1,80 @@
+//! Follows the change log of all replicas into this one's tail, in order, nothing twice.
+//!
+//! A notification tells that something was committed; where none comes, a look every second does. The writer hands its
+//! own changes to the tail at once where they come next, and the tail takes each seq once, whoever is first.
+
+use super::Claims;
+use crate::Error;
+use crate::store::Store;
+use crate::store::postgres::{Log, PostgresStore};
+use crate::tail::Tail;
+use sqlx::postgres::PgListener;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Changes read at once: also bounds the bodies in memory.
+const CHUNK: u64 = 500;
+const POLL: Duration = Duration::from_secs(1);
+
+pub(crate) struct LogFollower {
+    pub store: Arc<PostgresStore>,
+    pub tail: Arc<Tail>,
+    pub claims: Arc<Claims>,
+    /// Told at each notification: positions and troubles may have changed, too.
+    pub heard: Arc<Notify>,
+}
+
+impl LogFollower {
+    /// Runs until stopped; an outage only makes it late.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let mut listener: Option<PgListener> = None;
+        loop {
+            if listener.is_none() {
+                listener = tokio::time::timeout(POLL, self.store.listen()).await.ok().and_then(Result::ok);
+            }
+            if let Err(error) = self.catch_up().await {
+                tracing::debug!(error = error.chain(), "cannot follow the changes of other replicas");
+                listener = None;
+            }
+            let told = async {
+                match &mut listener {
+                    Some(listener) => listener.try_recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = self.claims.behind.notified() => {}
+                () = tokio::time::sleep(POLL) => {
+                    // Something was missed: this connection is deaf.
+                    if self.store.latest().await.is_ok_and(|latest| latest > self.tail.latest()) {
+                        listener = None;
+                    }
+                }
+                told = told => {
+                    match told {
+                        Ok(Some(_)) => while listener.as_mut().is_some_and(|l| l.next_buffered().is_some()) {},
+                        Ok(None) | Err(_) => listener = None,
+                    }
+                    self.heard.notify_one();
+                }
+            }
+        }
+    }
+
+    async fn catch_up(&self) -> Result<(), Error> {
+        loop {
+            match self.store.changes(self.tail.latest(), CHUNK).await? {
+                Log::Changes(changes) if changes.is_empty() => return Ok(()),
+                // Whatever the writer told meanwhile is left out; a hole cannot be.
+                Log::Changes(changes) => drop(self.tail.publish(changes)),
+                Log::Pruned(latest) => {
+                    tracing::warn!(%latest, "the log of changes no longer reaches back so far; readers list again");
+                    self.tail.restart(latest);
+                }
+            }
+        }
+    }
+}

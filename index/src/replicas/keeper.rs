@@ -1,0 +1,155 @@
+//! Keeps this replica's lease, and the claims that go with it.
+//!
+//! Two loops: one beats, and by its own clock ends collecting when no answer comes; the other obeys the plan, which may
+//! wait for its turn to write. Neither ends with an outage.
+
+use super::plan::{Plan, View, plan};
+use super::{BEAT_EVERY, Claim, Claims, STOP_AFTER};
+use crate::collect::Shared;
+use crate::index::Health;
+use crate::store::Store;
+use crate::store::postgres::PostgresStore;
+use crate::{CollectionKey, CollectionState, Error};
+use crowsnest_api::names::ClusterName;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Longest wait for a beat's answer, and for a claim's turn.
+const BEAT_TIMEOUT: Duration = Duration::from_millis(1500);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(6);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// In [`Health`].
+const DATABASE: &str = "database";
+
+pub(crate) struct Keeper {
+    pub store: Arc<PostgresStore>,
+    pub shared: Arc<Shared>,
+    pub claims: Arc<Claims>,
+    pub health: watch::Sender<Health>,
+    /// What the last beat saw.
+    pub view: watch::Sender<View>,
+}
+
+impl Keeper {
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        tokio::join!(self.beat(&stop), self.obey(&stop));
+        // Collectors stop with the same token; letting go lets others take over at once.
+        let left = tokio::time::timeout(LEAVE_TIMEOUT, self.store.leave()).await;
+        if let Ok(Err(error)) = left {
+            tracing::debug!(error = error.chain(), "cannot give the lease back, it will run out");
+        }
+        Ok(())
+    }
+
+    async fn beat(&self, stop: &CancellationToken) {
+        let mut pass = tokio::time::interval(BEAT_EVERY);
+        pass.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut answered = Instant::now();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = pass.tick() => {}
+            }
+            let began = Instant::now();
+            // What was answered late is as good as lost: the lease counts from before the question.
+            let by = (answered + STOP_AFTER).clamp(began + BEAT_EVERY / 4, began + BEAT_TIMEOUT);
+            // Whoever gave up lets the lease run out, and lives again once it is answered: a replica that is heard but
+            // hears nothing would keep its clusters from everyone.
+            let alive = answered.elapsed() < STOP_AFTER;
+            let trouble = match tokio::time::timeout_at(by, self.store.beat(alive)).await {
+                Ok(Ok(view)) => {
+                    answered = began;
+                    self.view.send_replace(view);
+                    self.health.send_if_modified(|health| health.remove(DATABASE).is_some());
+                    continue;
+                }
+                Ok(Err(error)) => error.chain(),
+                Err(_) => "the database does not answer".to_owned(),
+            };
+            if answered.elapsed() >= STOP_AFTER {
+                // Never an error: a replica has a way back.
+                let gave_up = self.claims.give_up(Error::StoreFormat(trouble.clone()));
+                debug_assert!(gave_up.is_ok());
+                self.health.send_modify(|health| drop(health.insert(DATABASE, trouble)));
+            }
+        }
+    }
+
+    async fn obey(&self, stop: &CancellationToken) {
+        let mut view = self.view.subscribe();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = view.changed() => if changed.is_err() { return },
+            }
+            let seen = view.borrow_and_update().clone();
+            let held = self.claims.all().iter().map(|(cluster, claim)| (cluster.clone(), claim.epoch)).collect();
+            let plan = plan(self.store.replica(), &self.clusters(&seen), &held, &seen);
+            if plan == Plan::default() {
+                continue;
+            }
+            let work = tokio::time::timeout(CLAIM_TIMEOUT, self.follow(&plan));
+            tokio::select! {
+                () = stop.cancelled() => return,
+                done = work => match done {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::debug!(error = error.chain(), "claims could not be changed"),
+                    Err(_) => tracing::debug!("claims could not be changed in time"),
+                },
+            }
+        }
+    }
+
+    /// Everything that has to be collected, or dropped because it is no longer there.
+    fn clusters(&self, view: &View) -> BTreeSet<ClusterName> {
+        let mut clusters = view.stored.clone();
+        clusters.insert(ClusterName::control_plane());
+        clusters.extend(self.shared.fleet.members().iter().map(|member| member.name().clone()));
+        clusters
+    }
+
+    async fn follow(&self, plan: &Plan) -> Result<(), Error> {
+        // Collectors stop here first; what they still have in the queue is refused.
+        self.claims.remove(plan.lost.iter().chain(plan.release.keys()));
+        if !plan.release.is_empty() {
+            tracing::info!(clusters = ?names(plan.release.keys()), "letting go");
+            self.store.release(&plan.release).await?;
+        }
+        if !plan.take.is_empty() {
+            let taken = self.store.take(&plan.take, &plan.dead).await?;
+            if !taken.is_empty() {
+                tracing::info!(clusters = ?names(taken.keys()), "claimed");
+            }
+            // After the claim, so that nothing is written any more that these positions do not know.
+            let mut claims: BTreeMap<ClusterName, Claim> = BTreeMap::new();
+            let mut stored: BTreeMap<CollectionKey, CollectionState> = BTreeMap::new();
+            for (cluster, epoch) in taken {
+                claims.insert(cluster, Claim { epoch, scopes: HashMap::new() });
+            }
+            for collection in self.store.collections().await? {
+                let Some(claim) = claims.get_mut(&collection.key.cluster) else { continue };
+                claim.scopes.insert(collection.key.clone(), collection.scope);
+                let trouble = Some("it is being resumed by another replica".to_owned());
+                stored.insert(collection.key, CollectionState { trouble, ..collection.state });
+            }
+            for (key, _) in self.shared.states.all() {
+                if claims.contains_key(&key.cluster) && !stored.contains_key(&key) {
+                    self.shared.states.remove(&key);
+                }
+            }
+            for (key, state) in stored {
+                self.shared.states.update(&key, |known| *known = state);
+            }
+            self.claims.add(claims);
+        }
+        Ok(())
+    }
+}
+
+fn names<'c>(clusters: impl Iterator<Item = &'c ClusterName>) -> Vec<&'c str> {
+    clusters.map(ClusterName::as_str).collect()
+}

@@ -1,0 +1,202 @@
+//! Who collects what: pure.
+
+use super::Epoch;
+use crowsnest_api::names::ClusterName;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The replica that should collect a cluster: the one whose hash with it is highest. Each pair is hashed alone, so a
+/// replica that goes gives up only what it had, and one that comes takes its share from all.
+pub(crate) fn owner<'r>(cluster: &str, live: impl IntoIterator<Item = &'r str>) -> Option<&'r str> {
+    live.into_iter().max_by_key(|replica| (weight(cluster, replica), *replica))
+}
+
+/// The same in every replica and version: FNV-1a, then mixed so that near names are far apart.
+fn weight(cluster: &str, replica: &str) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in cluster.bytes().chain([0xff]).chain(replica.bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// What a beat saw.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct View {
+    pub live: BTreeSet<String>,
+    /// Holder and epoch of every cluster that was ever claimed.
+    pub claims: BTreeMap<ClusterName, (Option<String>, Epoch)>,
+    /// Clusters of which something is stored.
+    pub stored: BTreeSet<ClusterName>,
+}
+
+impl View {
+    /// Whether a living replica collects the cluster.
+    pub fn is_led(&self, cluster: &ClusterName) -> bool {
+        self.claims
+            .get(cluster)
+            .and_then(|(holder, _)| holder.as_ref())
+            .is_some_and(|holder| self.live.contains(holder))
+    }
+}
+
+/// What a replica has to do about its claims.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Held here, but the database says otherwise: stop.
+    pub lost: BTreeSet<ClusterName>,
+    /// Another replica's share now, or nobody's: stop, then say so.
+    pub release: BTreeMap<ClusterName, Epoch>,
+    /// This replica's share, and free.
+    pub take: BTreeSet<ClusterName>,
+    /// Holders that died with what is to be taken.
+    pub dead: BTreeSet<String>,
+}
+
+/// `clusters`: all there are. `held`: what this replica thinks it holds.
+pub(crate) fn plan(
+    me: &str,
+    clusters: &BTreeSet<ClusterName>,
+    held: &BTreeMap<ClusterName, Epoch>,
+    view: &View,
+) -> Plan {
+    let mut plan = Plan::default();
+    for (cluster, epoch) in held {
+        if view.claims.get(cluster) != Some(&(Some(me.to_owned()), *epoch)) {
+            plan.lost.insert(cluster.clone());
+        }
+    }
+    for (cluster, (holder, epoch)) in &view.claims {
+        let mine = holder.as_deref() == Some(me);
+        let share =
+            clusters.contains(cluster) && owner(cluster.as_str(), view.live.iter().map(String::as_str)) == Some(me);
+        if mine && !share {
+            plan.release.insert(cluster.clone(), *epoch);
+        }
+    }
+    for cluster in clusters {
+        if owner(cluster.as_str(), view.live.iter().map(String::as_str)) != Some(me) {
+            continue;
+        }
+        let holder = view.claims.get(cluster).and_then(|(holder, _)| holder.as_deref());
+        match holder {
+            // Held already, or held in the database alone: claimed anew.
+            Some(holder) if holder == me => {
+                if !held.contains_key(cluster) || plan.lost.contains(cluster) {
+                    plan.take.insert(cluster.clone());
+                }
+            }
+            // It will let go.
+            Some(holder) if view.live.contains(holder) => {}
+            other => {
+                plan.dead.extend(other.map(str::to_owned));
+                plan.take.insert(cluster.clone());
+            }
+        }
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    fn replicas(count: usize) -> Vec<String> {
+        (0..count).map(|nth| format!("crowsnest-{nth}-{:08x}", nth * 7919)).collect()
+    }
+
+    fn owners(clusters: usize, live: &[String]) -> BTreeMap<String, String> {
+        let names = (0..clusters).map(|nth| format!("member{nth}"));
+        names.map(|name| (name.clone(), owner(&name, live.iter().map(String::as_str)).unwrap().to_owned())).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_share_of_who_goes_moves(clusters in 1usize..200, count in 2usize..8, gone in 0usize..8) {
+            let all = replicas(count);
+            let gone = all[gone % count].clone();
+            let left: Vec<String> = all.iter().filter(|replica| **replica != gone).cloned().collect();
+            let (before, after) = (owners(clusters, &all), owners(clusters, &left));
+            for (cluster, was) in &before {
+                prop_assert_eq!(&after[cluster] != was, *was == gone);
+            }
+        }
+
+        #[test]
+        fn the_order_of_names_does_not_matter(name in "[a-z0-9-]{1,20}", count in 1usize..8) {
+            let all = replicas(count);
+            let forward = owner(&name, all.iter().map(String::as_str));
+            prop_assert_eq!(forward, owner(&name, all.iter().rev().map(String::as_str)));
+        }
+
+        #[test]
+        fn shares_are_even(count in 2usize..8) {
+            let owners = owners(2000, &replicas(count));
+            let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
+            owners.values().for_each(|owner| *shares.entry(owner).or_default() += 1);
+            let even = 2000 / count;
+            prop_assert_eq!(shares.len(), count);
+            prop_assert!(shares.values().all(|share| share.abs_diff(even) < even / 4), "{:?}", shares);
+        }
+    }
+
+    fn name(cluster: &str) -> ClusterName {
+        ClusterName::parse(cluster).unwrap()
+    }
+
+    /// `claims` and the plan as words: `cluster=holder/epoch`; `!cluster` lost, `-cluster` release, `+cluster` take.
+    #[rstest]
+    #[case::all_alone("a", "", "", "+m1 +m2")]
+    #[case::held("a", "m1=a/1 m2=a/3", "m1=a/1 m2=a/3", "")]
+    #[case::another_lives("a b", "m1=b/1 m2=b/1", "", "")]
+    #[case::another_died("a", "m1=b/1 m2=-/4", "", "+m1 +m2 dead:b")]
+    #[case::given_up("a", "m1=a/1 m2=a/1", "", "+m1 +m2")]
+    #[case::taken_meanwhile("a b", "m1=b/2 m2=b/2", "m1=a/1", "!m1")]
+    #[case::claimed_again_elsewhere("a", "m1=a/2 m2=a/1", "m1=a/1 m2=a/1", "!m1 +m1")]
+    #[case::left_the_fleet("a", "m1=a/1 m2=a/1 old=a/1", "m1=a/1 m2=a/1 old=a/1", "-old")]
+    fn claims_follow_the_living(#[case] live: &str, #[case] claims: &str, #[case] held: &str, #[case] expected: &str) {
+        let read = |text: &str| -> BTreeMap<ClusterName, (Option<String>, Epoch)> {
+            let parts = text.split_whitespace().map(|part| {
+                let (cluster, rest) = part.split_once('=').unwrap();
+                let (holder, epoch) = rest.split_once('/').unwrap();
+                let holder = (holder != "-").then(|| holder.to_owned());
+                (name(cluster), (holder, Epoch(epoch.parse().unwrap())))
+            });
+            parts.collect()
+        };
+        let view = View {
+            live: live.split_whitespace().map(str::to_owned).collect(),
+            claims: read(claims),
+            stored: BTreeSet::new(),
+        };
+        let held = read(held).into_iter().map(|(cluster, (_, epoch))| (cluster, epoch)).collect();
+        let clusters = BTreeSet::from([name("m1"), name("m2")]);
+        // Both clusters are a's share: with b alive only what b does not hold could be told otherwise.
+        let plan = plan("a", &clusters, &held, &view);
+        let mut words: Vec<String> = plan.lost.iter().map(|cluster| format!("!{cluster}")).collect();
+        words.extend(plan.release.keys().map(|cluster| format!("-{cluster}")));
+        words.extend(plan.take.iter().map(|cluster| format!("+{cluster}")));
+        words.extend(plan.dead.iter().map(|replica| format!("dead:{replica}")));
+        assert_eq!(words.join(" "), expected);
+    }
+
+    #[test]
+    fn a_share_that_moves_is_let_go_first() {
+        let all = replicas(2);
+        let cluster = (0..).map(|nth| name(&format!("m{nth}")));
+        let moving = cluster.into_iter().find(|c| owner(c.as_str(), all.iter().map(String::as_str)) == Some(&all[1]));
+        let moving = moving.unwrap();
+        let mut view = View { live: all.iter().cloned().collect(), ..View::default() };
+        view.claims.insert(moving.clone(), (Some(all[0].clone()), Epoch(4)));
+        let clusters = BTreeSet::from([moving.clone()]);
+        let held = BTreeMap::from([(moving.clone(), Epoch(4))]);
+        let old = plan(&all[0], &clusters, &held, &view);
+        assert_eq!(old.release, BTreeMap::from([(moving.clone(), Epoch(4))]));
+        assert_eq!(plan(&all[1], &clusters, &BTreeMap::new(), &view), Plan::default());
+        view.claims.insert(moving.clone(), (None, Epoch(4)));
+        assert_eq!(plan(&all[1], &clusters, &BTreeMap::new(), &view).take, clusters);
+    }
+}

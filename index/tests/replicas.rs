@@ -1,0 +1,409 @@
+//! Replicas under fault: three real processes on one Postgres, against real API servers in this one.
+//!
+//! One is killed, one is stopped past its lease, one is cut off from the database without a word. Each time its clusters
+//! move within ten seconds; and in the end every replica has told the same changes, in order, each once, and holds what
+//! the members hold.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "in a test a panic is the report")]
+
+#[path = "support/members.rs"]
+mod members;
+#[path = "support/postgres.rs"]
+mod postgres;
+#[path = "support/silence.rs"]
+mod silence;
+
+use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
+use crowsnest_index::{Index, IndexOptions, ListQuery, PostgresOptions, Seq, StoreOptions};
+use futures::TryStreamExt;
+use kube::Client;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use members::{
+    Member, TOKEN, api, cluster_definition, config_map, config_maps, create, name, namespace, register, start, within,
+};
+use postgres::Database;
+use serde_json::json;
+use silence::Silence;
+use sqlx::Row;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+/// Spread over three replicas so that each has some.
+const MEMBERS: usize = 6;
+/// What a fault may cost.
+const MOVED_WITHIN: Duration = Duration::from_secs(10);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["replica", control_plane, database, id, home] => {
+            runtime.block_on(replica(control_plane, database, id, Path::new(home)));
+        }
+        // As the usual harness answers.
+        arguments if arguments.contains(&"--list") => println!("replicas_survive_each_others_faults: test"),
+        _ => {
+            runtime.block_on(replicas_survive_each_others_faults());
+            println!("test replicas_survive_each_others_faults ... ok");
+        }
+    }
+}
+
+/// One replica: follows everything into `<home>/log`, answers `list <cluster>` and `ready` on a port it prints.
+async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
+    let mut config = kube::Config::new(control_plane.parse().unwrap());
+    config.accept_invalid_certs = true;
+    config.auth_info.token = Some(TOKEN.to_owned().into());
+    let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::default()).await.unwrap();
+    let mut options = IndexOptions::new(home);
+    (options.collect_everything, options.collect_control_plane) = (false, false);
+    options.store =
+        StoreOptions::Postgres(PostgresOptions { replica: Some(id.to_owned()), ..PostgresOptions::new(database) });
+    let (clusters, namespaces) = (Clusters::All, Namespaces::All);
+    let why = Why::Other("the test".to_owned());
+    let _interest = fleet.interests().declare(Interest { clusters, resource: config_maps(), namespaces, why });
+    let index = Index::open(fleet, options).await.unwrap();
+    let start = index.seq();
+    let mut changes = index.follow(start);
+    let mut log = tokio::fs::File::create(home.join("log")).await.unwrap();
+    log.write_all(format!("after {start}\n").as_bytes()).await.unwrap();
+    tokio::spawn(async move {
+        while let Some(changes) = changes.next().await {
+            let mut text = String::new();
+            for change in changes.unwrap() {
+                let (record, previous) = (&change.object.record, change.previous.as_ref());
+                let before = previous.map(|previous| (&previous.resource_version, previous.seq));
+                let body = change.object.body.len();
+                writeln!(text, "{} {:?} {} {} {body} {before:?}", change.seq, change.happened, record.key.cluster(), {
+                    format!("{}/{} {}", record.key.namespace, record.key.name, record.resource_version)
+                })
+                .unwrap();
+            }
+            log.write_all(text.as_bytes()).await.unwrap();
+            log.flush().await.unwrap();
+        }
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{}", listener.local_addr().unwrap().port());
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let index = index.clone();
+        tokio::spawn(async move {
+            let mut stream = BufReader::new(stream);
+            let mut question = String::new();
+            stream.read_line(&mut question).await.unwrap();
+            let answer = answer(&index, question.trim()).await;
+            stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
+        });
+    }
+}
+
+async fn answer(index: &Index, question: &str) -> String {
+    match question.split_once(' ') {
+        Some(("list", cluster)) => {
+            let query = ListQuery::new(name(cluster), config_maps()).in_namespace("shop");
+            match index.list(query).try_collect::<Vec<_>>().await {
+                Ok(objects) => {
+                    let text = objects.iter().map(|o| format!("{} {}", o.record.key.name, o.record.resource_version));
+                    text.collect::<Vec<_>>().join("\n")
+                }
+                Err(error) => format!("error {}", error.chain()),
+            }
+        }
+        // Every collection of the fault test's resource is followed by somebody, as far as this replica knows.
+        _ => {
+            let states = index.states();
+            let of = states.iter().filter(|(key, _)| key.resource == config_maps());
+            let stale: Vec<String> = of
+                .clone()
+                .filter(|(_, state)| !state.is_fresh())
+                .map(|(key, state)| format!("{key}: {:?}", state.trouble))
+                .collect();
+            match index.ready() {
+                Ok(()) if stale.is_empty() && of.count() == MEMBERS => format!("ready {}", index.seq()),
+                Ok(()) => format!("stale {}", stale.join(", ")),
+                Err(reason) => reason,
+            }
+        }
+    }
+}
+
+/// A replica as the test sees it.
+struct Process {
+    id: String,
+    child: Child,
+    port: u16,
+    home: PathBuf,
+}
+
+impl Process {
+    async fn start(id: &str, control_plane: &Member, database: &str, homes: &Path) -> Self {
+        let home = homes.join(id);
+        tokio::fs::create_dir_all(&home).await.unwrap();
+        let url = control_plane.config.cluster_url.to_string();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["replica", &url, database, id]).arg(&home).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        within("the start of a replica", out.read_line(&mut line)).await.unwrap();
+        let port = line.trim().parse().unwrap_or_else(|_| panic!("{id} did not start: {line}"));
+        Self { id: id.to_owned(), child, port, home }
+    }
+
+    async fn ask(&self, question: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        stream.write_all(format!("{question}\n").as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    async fn signal(&self, signal: &str) {
+        let process = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args([signal, &process]).status().await.unwrap().success());
+    }
+
+    /// Waits until it says that all is followed.
+    async fn ready(&self) {
+        let mut last = String::new();
+        let waiting = async {
+            loop {
+                last = self.ask("ready").await.unwrap();
+                if last.starts_with("ready") {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(60), waiting).await.is_err() {
+            panic!("{} is not ready: {last}", self.id);
+        }
+    }
+
+    /// The seqs told, with all a reader could see of each.
+    fn log(&self) -> (u64, Vec<(u64, String)>) {
+        let text = std::fs::read_to_string(self.home.join("log")).unwrap();
+        let mut lines = text.lines();
+        let start = lines.next().unwrap().strip_prefix("after ").unwrap().parse().unwrap();
+        // A killed one may have been in the middle of a line.
+        let whole = if text.ends_with('\n') { usize::MAX } else { text.lines().count() - 2 };
+        let seq = |line: &str| line.split_once(' ').unwrap().0.parse().unwrap();
+        (start, lines.take(whole).map(|line| (seq(line), line.to_owned())).collect())
+    }
+}
+
+struct World {
+    members: Vec<Member>,
+    database: Database,
+}
+
+impl World {
+    /// Who collects each cluster.
+    async fn holders(&self) -> BTreeMap<String, Option<String>> {
+        let mut connection = self.database.connect().await;
+        let rows = sqlx::query("SELECT cluster, replica FROM crowsnest_cache.claims").fetch_all(&mut connection).await;
+        rows.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    async fn clusters_of(&self, replica: &str) -> BTreeSet<String> {
+        let holders = self.holders().await;
+        holders
+            .into_iter()
+            .filter(|(_, holder)| holder.as_deref() == Some(replica))
+            .map(|(cluster, _)| cluster)
+            .collect()
+    }
+
+    /// Waits until others hold what this replica held, and what happens there now is told by `witness`. The whole must
+    /// not take longer than a fault may cost.
+    async fn moved(&self, from: &Process, had: &BTreeSet<String>, witness: &Process, fault: &str) {
+        assert!(!had.is_empty(), "{} had nothing to lose", from.id);
+        let began = Instant::now();
+        let mark = format!("after-{fault}");
+        for cluster in had {
+            if let Some(nth) = cluster.strip_prefix("member") {
+                let member = &self.members[nth.parse::<usize>().unwrap()];
+                member.create(config_map("shop", &mark, fault)).await;
+            }
+        }
+        let mut claimed = Duration::ZERO;
+        let seen = async {
+            loop {
+                let holders = self.holders().await;
+                let gone = |cluster: &String| holders[cluster].as_deref().is_some_and(|holder| holder != from.id);
+                if had.iter().all(gone) {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            claimed = began.elapsed();
+            for cluster in had.iter().filter(|cluster| cluster.starts_with("member")) {
+                while !witness.ask(&format!("list {cluster}")).await.unwrap().contains(&mark) {
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        let done = tokio::time::timeout(MOVED_WITHIN, seen).await;
+        let took = began.elapsed();
+        assert!(done.is_ok(), "{fault}: after {took:?} {had:?} of {} are with {:?}", from.id, self.holders().await);
+        println!("{fault}: {} clusters were claimed in {claimed:.1?} and told of in {took:.1?}", had.len());
+    }
+}
+
+/// Changes objects all the time, until told to stop: adds, changes, deletes.
+async fn churn(clients: Vec<Client>, stop: CancellationToken) -> usize {
+    let mut rounds = 0;
+    while !stop.is_cancelled() {
+        for client in &clients {
+            let object = config_map("shop", &format!("churn-{}", rounds % 7), &rounds.to_string());
+            let objects = api(client, &object);
+            let key = format!("churn-{}", rounds % 7);
+            if rounds % 5 == 4 {
+                // Not there yet is fine.
+                drop(objects.delete(&key, &DeleteParams::default()).await);
+            } else {
+                let patch = PatchParams::apply("test").force();
+                objects.patch(&key, &patch, &Patch::Apply(&object)).await.unwrap();
+            }
+        }
+        rounds += 1;
+        tokio::task::yield_now().await;
+    }
+    rounds
+}
+
+async fn replicas_survive_each_others_faults() {
+    let Some(database) = Database::fresh().await else { return };
+    let control_plane = start("control-plane").await;
+    control_plane.create(namespace("karmada-cluster")).await;
+    control_plane.create(cluster_definition()).await;
+    let admin = control_plane.server.admin();
+    let clusters = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {}});
+    within("the definition", async {
+        while api(&admin, &clusters).list(&ListParams::default()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut members = Vec::new();
+    for nth in 0..MEMBERS {
+        let member = start(&format!("member{nth}")).await;
+        member.create(namespace("shop")).await;
+        for n in 0..20 {
+            create(&member.server.admin(), config_map("shop", &format!("app-{n}"), "hello")).await;
+        }
+        register(&admin, &format!("member{nth}"), &member).await;
+        members.push(member);
+    }
+    let clients: Vec<Client> = members.iter().map(|member| member.server.admin()).collect();
+    let world = World { members, database };
+    let homes = tempfile::tempdir().unwrap();
+    let network = Silence::before(world.database.port()).await;
+    let direct = world.database.url();
+    let through = world.database.url_at(network.port());
+
+    // All of them, with changes from the first moment.
+    let stop = CancellationToken::new();
+    let churning = tokio::spawn(churn(clients.clone(), stop.clone()));
+    let one = Process::start("one", &control_plane, &direct, homes.path()).await;
+    let two = Process::start("two", &control_plane, &direct, homes.path()).await;
+    let three = Process::start("three", &control_plane, &through, homes.path()).await;
+    for replica in [&one, &two, &three] {
+        replica.ready().await;
+    }
+    within("an even share", async {
+        while [&one, &two, &three].len() != {
+            let holders = world.holders().await;
+            holders.values().flatten().collect::<BTreeSet<_>>().len()
+        } {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+
+    // Killed: no farewell.
+    let had = world.clusters_of("one").await;
+    one.signal("-KILL").await;
+    world.moved(&one, &had, &two, "killed").await;
+    let four = Process::start("four", &control_plane, &direct, homes.path()).await;
+    four.ready().await;
+
+    // Stopped past its lease; when it goes on, its claims are others'.
+    let had = world.clusters_of("two").await;
+    two.signal("-STOP").await;
+    world.moved(&two, &had, &three, "stopped").await;
+    two.signal("-CONT").await;
+    two.ready().await;
+
+    // Cut off: its connections stay open and nothing comes through them.
+    let had = world.clusters_of("three").await;
+    network.silence(true);
+    world.moved(&three, &had, &four, "cut-off").await;
+    network.silence(false);
+    three.ready().await;
+
+    // Calm: everyone holds what the members hold.
+    stop.cancel();
+    let rounds = churning.await.unwrap();
+    let alive = [&two, &three, &four];
+    for (nth, client) in clients.iter().enumerate() {
+        create(client, config_map("shop", "last", "word")).await;
+        let objects = api(client, &config_map("shop", "", "")).list(&ListParams::default()).await.unwrap();
+        let text = |object: &DynamicObject| {
+            let metadata = &object.metadata;
+            format!("{} {}", metadata.name.as_deref().unwrap(), metadata.resource_version.as_deref().unwrap())
+        };
+        let expected = objects.items.iter().map(text).collect::<Vec<_>>().join("\n");
+        for replica in alive {
+            let mut last = String::new();
+            let waiting = async {
+                while last != expected {
+                    last = replica.ask(&format!("list member{nth}")).await.unwrap();
+                }
+            };
+            let done = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+            assert!(done.is_ok(), "{} of member{nth}\n{last}\nis not\n{expected}", replica.id);
+        }
+    }
+    let mut connection = world.database.connect().await;
+    let row = sqlx::query("SELECT seq FROM crowsnest_cache.counter").fetch_one(&mut connection).await.unwrap();
+    let newest = Seq(row.get::<i64, _>(0) as u64);
+    for replica in alive {
+        within("the end of the log", async {
+            while replica.log().1.last().is_none_or(|(seq, _)| *seq < newest.0) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    // And every replica told the same, in order, each change once: the dead one as far as it came.
+    let logs: Vec<(&str, u64, Vec<(u64, String)>)> = [&one, &two, &three, &four]
+        .into_iter()
+        .map(|replica| {
+            let (start, log) = replica.log();
+            (replica.id.as_str(), start, log)
+        })
+        .collect();
+    let mut all: BTreeMap<u64, &str> = BTreeMap::new();
+    for (id, start, log) in &logs {
+        for (nth, (seq, line)) in log.iter().enumerate() {
+            assert_eq!(*seq, start + nth as u64 + 1, "{id} told {line}");
+            assert_eq!(*all.entry(*seq).or_insert(line), line, "{id} told another story");
+        }
+    }
+    println!("{rounds} rounds, {} changes, told alike by all", all.len());
+    drop((one, two, three, four));
+    for member in world.members {
+        member.shut_down().await;
+    }
+    control_plane.shut_down().await;
+}
