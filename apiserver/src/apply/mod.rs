@@ -120,6 +120,24 @@ pub fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Valu
     managed::encode(new, entries);
 }
 
+/// True when an update did nothing but tell the time: what it set was set back, by admission or by defaults. Such an update
+/// is none, or an object that is applied again and again would have as many versions.
+pub fn only_times_differ(old: &Value, new: &Value) -> bool {
+    fn managers(object: &Value) -> Vec<Value> {
+        let mut entries =
+            object.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
+        for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+            entry.remove("time");
+        }
+        entries
+    }
+    let (before, mut after) = (managers(old), managers(new));
+    // Entries are ordered by time, so they may have changed places.
+    let same_managers = before.len() == after.len()
+        && before.iter().all(|entry| after.iter().position(|e| e == entry).map(|at| after.swap_remove(at)).is_some());
+    same_managers && without_managers(old) == without_managers(new)
+}
+
 /// The new owner takes what changed; everyone loses what went.
 fn update(schema: Option<&Schema>, live: &Value, new: &Value, entries: &mut Vec<Entry>, manager: &Manager<'_>) {
     let (mut taken, mut removed) = changes(schema, live, new, manager);

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Manager, apply, track_update};
+use super::{Manager, apply, only_times_differ, track_update};
 use crate::schema::{Schema, set::SchemaSet};
 
 fn manager(name: &str) -> Manager<'_> {
@@ -63,6 +63,24 @@ fn a_create_owns_elements_by_their_keys() {
         "k:{\"name\":\"c\"}": {".": {}, "f:image": {}, "f:name": {}, "f:resources": {}},
     }}}}});
     assert_eq!(fields, &expected);
+}
+
+#[test]
+fn what_is_set_back_was_no_update() {
+    let entry = |manager: &str, time: &str| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": {"f:data": {}}});
+    let object = |data: &str, entries: &[Value]| json!({"metadata": {"name": "a", "managedFields": entries}, "data": {"k": data}});
+    let old = object("1", &[entry("a", "2026-01-01T00:00:00Z"), entry("b", "2026-01-01T00:00:01Z")]);
+    let (later, b) = (entry("a", "2026-01-01T00:00:09Z"), entry("b", "2026-01-01T00:00:01Z"));
+    let cases = [
+        (object("1", &[b.clone(), later.clone()]), true),
+        (object("2", &[b.clone(), later.clone()]), false),
+        (object("1", &[later.clone()]), false),
+        (object("1", &[b.clone(), later, entry("c", "2026-01-01T00:00:09Z")]), false),
+        (object("1", &[b.clone(), b]), false),
+    ];
+    for (new, expected) in cases {
+        assert_eq!(only_times_differ(&old, &new), expected, "{new}");
+    }
 }
 
 fn data() -> impl Strategy<Value = Vec<(String, String)>> {

@@ -194,6 +194,9 @@ impl Registry {
         self.before_update(resource, ctx, &live, &mut new, warnings)?;
         self.validate(&attributes, Some(&new), warnings).await?;
         new.metadata_mut().insert("resourceVersion".into(), live.resource_version().into());
+        if apply::only_times_differ(&live, &new) {
+            new.clone_from(&live);
+        }
         if ctx.dry_run {
             return Ok(Pass::Done(new));
         }
