@@ -1,14 +1,18 @@
-//! Whether a remote service answers: its Service resolves and its discovery document can be read.
+//! Whether a remote service answers: its Service resolves and its discovery document can be read. What it says of its kinds
+//! (OpenAPI) is read along with it; a service without is as available.
 
 use std::time::Duration;
 
 use axum::body::Body;
+use bytes::Bytes;
+use http::StatusCode;
 use http::header::ACCEPT;
 use serde_json::Value;
 
 use super::discovery;
 use super::service::Remote;
 use crate::crd::names::Condition;
+use crate::openapi::remote::Published;
 use crate::outbound::{Outbound, OutboundError, Place, ResolveError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,10 +24,11 @@ pub(super) struct Finding {
     pub condition: Condition,
     /// The version's entry of an `APIGroupDiscovery`.
     pub discovered: Option<Value>,
+    pub published: Option<Published>,
 }
 
 fn unavailable(reason: &'static str, message: String) -> Finding {
-    Finding { condition: Condition::new("Available", "False", reason, message), discovered: None }
+    Finding { condition: Condition::new("Available", "False", reason, message), discovered: None, published: None }
 }
 
 /// Reads `/apis/<group>/<version>` of the service.
@@ -32,27 +37,46 @@ pub(super) async fn check(outbound: &Outbound, remote: &Remote) -> Finding {
     let url = format!("{}{path}", remote.target.url());
     let failing =
         |why: String| unavailable("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"));
-    let request = match http::Request::get(path.as_str()).header(ACCEPT, "application/json").body(Body::empty()) {
-        Ok(request) => super::proxy::as_aggregator(request),
-        Err(error) => return failing(error.to_string()),
-    };
-    let exchange = async {
-        let response = outbound.send(&remote.target, request, true).await?;
-        let status = response.status();
-        let body = axum::body::to_bytes(response.into_body(), MAX_DOCUMENT).await;
-        Ok::<_, OutboundError>((status, body))
-    };
-    match tokio::time::timeout(TIMEOUT, exchange).await {
+    match tokio::time::timeout(TIMEOUT, get(outbound, remote, &path)).await {
         Err(_) => failing(format!("Get {url:?}: context deadline exceeded")),
         Ok(Err(OutboundError::Resolve(why))) => unresolved(remote, &why),
         Ok(Err(error)) => failing(error.to_string()),
         Ok(Ok((status, _))) if !status.is_success() => failing(format!("bad status from {url}: {}", status.as_u16())),
         Ok(Ok((_, body))) => {
-            let document = body.ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+            let document = serde_json::from_slice::<Value>(&body).ok();
             Finding {
                 condition: Condition::new("Available", "True", "Passed", "all checks passed"),
                 discovered: document.map(|d| discovery::version_entry(&remote.version, &d)),
+                published: tokio::time::timeout(TIMEOUT, openapi(outbound, remote)).await.ok().flatten(),
             }
+        }
+    }
+}
+
+async fn get(outbound: &Outbound, remote: &Remote, path: &str) -> Result<(StatusCode, Bytes), OutboundError> {
+    let request = http::Request::get(path).header(ACCEPT, "application/json").body(Body::empty())?;
+    let response = outbound.send(&remote.target, super::proxy::as_aggregator(request), true).await?;
+    let status = response.status();
+    let body = axum::body::to_bytes(response.into_body(), MAX_DOCUMENT).await;
+    let lost = |error: axum::Error| OutboundError::Call {
+        verb: "Get".into(),
+        url: format!("{}{path}", remote.target.url()),
+        why: error.to_string(),
+    };
+    Ok((status, body.map_err(lost)?))
+}
+
+async fn openapi(outbound: &Outbound, remote: &Remote) -> Option<Published> {
+    let (group, version) = (&remote.group, &remote.version);
+    match get(outbound, remote, &format!("/openapi/v3/apis/{group}/{version}")).await {
+        Ok((StatusCode::OK, body)) => Published::read(group, version, &body),
+        Ok((status, _)) => {
+            tracing::debug!(group, %status, "no OpenAPI document");
+            None
+        }
+        Err(error) => {
+            tracing::debug!(group, %error, "no OpenAPI document");
+            None
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The aggregation layer: API groups served by other servers, registered as APIServices.
 //!
 //! [`Aggregator`] keeps the table of remote services (from APIService objects), checks whether they answer, proxies requests to
-//! them as the calling user, and contributes their groups to discovery. It also registers the groups this server serves itself
+//! them as the calling user, and contributes their groups to discovery and OpenAPI. It also registers the groups this server serves itself
 //! as local APIServices. Read by `http/` through [`crate::http::delegate::Delegate`].
 
 pub mod authentication;
@@ -38,6 +38,7 @@ use crate::crd::names::Condition;
 use crate::error::Error;
 use crate::http::delegate::{Delegate, RankedGroup};
 use crate::http::path::group_version;
+use crate::openapi::remote::Published;
 use crate::outbound::Outbound;
 use crate::registry::options::WriteOptions;
 use crate::registry::resource::Gvr;
@@ -58,6 +59,8 @@ struct Known {
     available: bool,
     /// `APIGroupDiscovery` version entry of the last good answer.
     discovered: Option<Value>,
+    /// Its OpenAPI document, likewise.
+    published: Option<Published>,
 }
 
 /// Remote services by (group, version).
@@ -177,7 +180,7 @@ impl Aggregator {
             let Some(remote) = Remote::of(&object) else { continue };
             let key = (remote.group.clone(), remote.version.clone());
             let old = before.get(&key).filter(|old| old.remote == remote);
-            let known = old.cloned().unwrap_or(Known { remote, available: false, discovered: None });
+            let known = old.cloned().unwrap_or(Known { remote, available: false, discovered: None, published: None });
             services.insert(key, known);
         }
         self.services.store(Arc::new(services));
@@ -199,6 +202,9 @@ impl Aggregator {
                 known.available = available;
                 if finding.discovered.is_some() {
                     known.discovered.clone_from(&finding.discovered);
+                }
+                if finding.published.is_some() {
+                    known.published.clone_from(&finding.published);
                 }
             }
             next
@@ -309,5 +315,9 @@ impl Delegate for Aggregator {
             };
             (&known.remote, entry)
         }))
+    }
+
+    fn openapi(&self) -> Vec<Published> {
+        self.services.load().values().filter_map(|known| known.published.clone()).collect()
     }
 }

@@ -44,7 +44,7 @@ impl Discovery {
         }
         let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
         match parts.as_slice() {
-            ["openapi", ..] => return self.openapi(request, &parts),
+            ["openapi", ..] => return self.openapi(api, request, &parts),
             _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
                 return respond::error(&unknown_method());
             }
@@ -102,9 +102,10 @@ impl Discovery {
         }
     }
 
-    fn openapi(&self, request: &Request<Body>, parts: &[&str]) -> Response {
+    fn openapi(&self, api: &Api, request: &Request<Body>, parts: &[&str]) -> Response {
         let served = self.registry.catalog.served();
-        crate::openapi::serve(&served, request, &parts[1..]).unwrap_or_else(not_found)
+        let elsewhere: Vec<_> = api.delegates().iter().flat_map(|delegate| delegate.openapi()).collect();
+        crate::openapi::serve(&served, &elsewhere, request, &parts[1..]).unwrap_or_else(not_found)
     }
 
     fn paths(&self, api: &Api) -> Value {

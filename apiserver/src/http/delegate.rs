@@ -5,6 +5,8 @@ use axum::body::Body;
 use crowsnest_api::user::UserInfo;
 use serde_json::Value;
 
+use crate::openapi::remote::Published;
+
 /// A group in merged discovery.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct RankedGroup {
@@ -25,4 +27,9 @@ pub trait Delegate: Send + Sync {
 
     /// The claimed groups, for merged discovery.
     fn discovery(&self) -> Vec<RankedGroup>;
+
+    /// The OpenAPI documents of the claimed groups, as far as there are any.
+    fn openapi(&self) -> Vec<Published> {
+        Vec::new()
+    }
 }

@@ -22,6 +22,9 @@ use crate::schema::set::SchemaSet;
 mod definitions;
 mod paths;
 mod protobuf;
+pub mod remote;
+
+use self::remote::Published;
 
 /// Documents kept, of all servers in the process; the largest is some megabytes.
 const KEPT: NonZeroUsize = NonZeroUsize::new(24).expect("a constant above zero");
@@ -36,24 +39,34 @@ const PROTOBUF: [&str; 2] = [
 static DOCUMENTS: LazyLock<Mutex<LruCache<(String, String), Bytes>>> =
     LazyLock::new(|| Mutex::new(LruCache::new(KEPT)));
 
-/// Answers `/openapi/<parts>`; `None` is 404.
-pub fn serve(served: &Served, request: &http::Request<Body>, parts: &[&str]) -> Option<Response> {
+/// Answers `/openapi/<parts>` for what is served here and `elsewhere`; `None` is 404.
+pub fn serve(
+    served: &Served,
+    elsewhere: &[Published],
+    request: &http::Request<Body>,
+    parts: &[&str],
+) -> Option<Response> {
     let all: Vec<&ResourceRef> = served.iter().collect();
     match parts {
         ["v2"] => {
             let header = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+            let hash =
+                elsewhere.iter().fold(hash(&all), |hash, more| digest(format!("{hash}{}", more.hash).as_bytes()));
             if PROTOBUF.iter().any(|kind| header.starts_with(kind)) {
-                let make = || Bytes::from(protobuf::document(&v2(&all)));
-                return Some(document(request, "v2.pb", PROTOBUF[1], &hash(&all), make));
+                let make = || Bytes::from(protobuf::document(&v2(&all, elsewhere)));
+                return Some(document(request, "v2.pb", PROTOBUF[1], &hash, make));
             }
-            Some(document(request, "v2", JSON, &hash(&all), || text(&v2(&all))))
+            Some(document(request, "v2", JSON, &hash, || text(&v2(&all, elsewhere))))
         }
         ["v3"] => {
-            let index = v3_index(&all).to_string();
+            let index = v3_index(&all, elsewhere).to_string();
             Some(document(request, "v3", JSON, &digest(index.as_bytes()), || Bytes::from(index.clone())))
         }
         ["v3", rest @ ..] => {
             let path = rest.join("/");
+            if let Some(there) = elsewhere.iter().find(|published| published.path == path) {
+                return Some(document(request, &path, JSON, &there.hash, || text(&there.document)));
+            }
             let group: Vec<&ResourceRef> = all.iter().copied().filter(|r| served_at(r) == path).collect();
             if group.is_empty() {
                 return None;
@@ -140,12 +153,16 @@ fn info() -> Value {
 }
 
 /// The whole server as one OpenAPI v2 document.
-fn v2(resources: &[&ResourceRef]) -> Value {
-    let definitions = definitions::collect(resources, definitions::Form::V2);
+fn v2(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
+    let mut definitions = definitions::collect(resources, definitions::Form::V2);
+    let mut paths = paths::all(resources, paths::Form::V2);
+    for published in elsewhere {
+        published.merge_into(&mut paths, &mut definitions);
+    }
     json!({
         "swagger": "2.0",
         "info": info(),
-        "paths": paths::all(resources, paths::Form::V2),
+        "paths": paths,
         "definitions": definitions,
         "securityDefinitions": {"BearerToken": {"description": "Bearer Token authentication", "type": "apiKey", "name": "authorization", "in": "header"}},
         "security": [{"BearerToken": []}],
@@ -165,7 +182,7 @@ fn v3(resources: &[&ResourceRef]) -> Value {
     })
 }
 
-fn v3_index(resources: &[&ResourceRef]) -> Value {
+fn v3_index(resources: &[&ResourceRef], elsewhere: &[Published]) -> Value {
     let groups: BTreeSet<String> = resources.iter().map(|r| served_at(r)).collect();
     let paths: serde_json::Map<String, Value> = groups
         .into_iter()
@@ -174,6 +191,7 @@ fn v3_index(resources: &[&ResourceRef]) -> Value {
             let url = format!("/openapi/v3/{path}?hash={}", hash(&group));
             (path, json!({"serverRelativeURL": url}))
         })
+        .chain(elsewhere.iter().map(Published::index_entry))
         .collect();
     json!({"paths": paths})
 }

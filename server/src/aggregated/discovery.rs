@@ -58,6 +58,12 @@ pub(crate) fn groups() -> impl Iterator<Item = &'static str> {
     GROUPS.iter().map(|(name, _)| *name)
 }
 
+/// (plural, kind) of the group's stored resources.
+pub(super) fn kinds(group: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = GROUPS.iter().filter(move |(known, _)| *known == group).flat_map(|(_, lines)| lines.iter());
+    lines.filter(|line| line.verbs == STORED).map(|line| (line.name, line.kind))
+}
+
 /// `/apis`.
 pub(crate) fn group_list() -> Value {
     let groups: Vec<Value> = groups().filter_map(group).map(strip_type).collect();

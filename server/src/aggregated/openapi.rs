@@ -1,17 +1,26 @@
-//! OpenAPI of the aggregated groups, from the schemas of their kinds.
+//! OpenAPI of the aggregated groups: what the control plane says of the kinds it keeps for them, in their own group's words.
 
-use serde_json::{Value, json};
+use crowsnest_apiserver::openapi::remote::Published;
+use http::Request;
+use serde_json::{Map, Value, json};
 
 use super::discovery;
+use super::reply::Failure;
+use super::stored::STORAGE_GROUP;
 
 /// `/openapi/v3`, `/openapi/v3/apis/<group>/<version>`, `/openapi/v2`.
-pub(super) fn document(path: &str) -> Option<Value> {
+pub(super) async fn document(control_plane: &kube::Client, path: &str) -> Result<Option<Value>, Failure> {
     match path.trim_end_matches('/') {
-        "/openapi/v3" => Some(index()),
-        "/openapi/v2" => Some(v2()),
+        "/openapi/v3" => Ok(Some(index())),
+        "/openapi/v2" => v2(control_plane).await.map(Some),
         other => {
-            let (group, version) = other.strip_prefix("/openapi/v3/apis/")?.split_once('/')?;
-            (version == discovery::VERSION && discovery::groups().any(|g| g == group)).then(|| v3(group))
+            let named = other.strip_prefix("/openapi/v3/apis/").and_then(|rest| rest.split_once('/'));
+            match named.filter(|(group, version)| {
+                *version == discovery::VERSION && discovery::groups().any(|known| known == *group)
+            }) {
+                Some((group, _)) => v3(control_plane, group).await.map(Some),
+                None => Ok(None),
+            }
         }
     }
 }
@@ -22,65 +31,88 @@ fn index() -> Value {
         let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"))});
         (path, url)
     });
-    json!({"paths": paths.collect::<serde_json::Map<_, _>>()})
+    json!({"paths": paths.collect::<Map<_, _>>()})
 }
 
-/// (group, kind, plural, schema) of the stored kinds.
-fn kinds() -> [(&'static str, &'static str, &'static str, Value); 2] {
-    [
-        (
-            "cluster.karmada.io",
-            "Cluster",
-            "clusters",
-            crowsnest_api::crd::schema::<crowsnest_api::cluster::Cluster>(&["spec"]),
-        ),
-        (
-            "search.karmada.io",
-            "ResourceRegistry",
-            "resourceregistries",
-            crowsnest_api::crd::schema::<crowsnest_api::search::ResourceRegistry>(&["spec"]),
-        ),
-    ]
+async fn v3(control_plane: &kube::Client, group: &str) -> Result<Value, Failure> {
+    let path = format!("/openapi/v3/apis/{STORAGE_GROUP}/{}", discovery::VERSION);
+    let request = Request::get(path).body(Vec::new()).map_err(Failure::internal)?;
+    let text = control_plane.request_text(request).await.map_err(Failure::upstream)?;
+    translate(&text, group).map_err(Failure::internal)
 }
 
-fn definition_name(group: &str, kind: &str) -> String {
-    let reversed: Vec<&str> = group.split('.').rev().collect();
-    format!("{}.{}.{kind}", reversed.join("."), discovery::VERSION)
-}
-
-fn with_kind(mut schema: Value, group: &str, kind: &str) -> Value {
-    schema["x-kubernetes-group-version-kind"] = json!([{"group": group, "kind": kind, "version": discovery::VERSION}]);
-    schema
-}
-
-fn v3(group: &str) -> Value {
-    let mut schemas = serde_json::Map::new();
-    let mut paths = serde_json::Map::new();
-    for (of, kind, plural, schema) in kinds() {
-        if of != group {
-            continue;
+async fn v2(control_plane: &kube::Client) -> Result<Value, Failure> {
+    let (mut paths, mut definitions) = (Map::new(), Map::new());
+    for group in discovery::groups() {
+        let document = v3(control_plane, group).await?;
+        if let Some(published) = Published::read(group, discovery::VERSION, document.to_string().as_bytes()) {
+            published.merge_into(&mut paths, &mut definitions);
         }
-        let name = definition_name(group, kind);
-        let reference = json!({"$ref": format!("#/components/schemas/{name}")});
-        let answer = json!({"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}});
-        let gvk = json!({"group": group, "kind": kind, "version": discovery::VERSION});
-        let operation = |action: &str| json!({"responses": answer, "x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk});
-        let root = format!("/apis/{group}/{}/{plural}", discovery::VERSION);
-        paths.insert(root.clone(), json!({"get": operation("list"), "post": operation("post")}));
-        paths.insert(
-            format!("{root}/{{name}}"),
-            json!({"get": operation("get"), "put": operation("put"), "patch": operation("patch"), "delete": operation("delete")}),
-        );
-        schemas.insert(name, with_kind(schema, group, kind));
     }
-    json!({"openapi": "3.0.0", "info": {"title": "Crowsnest", "version": env!("CARGO_PKG_VERSION")},
-           "paths": paths, "components": {"schemas": schemas}})
+    let info = json!({"title": "Crowsnest", "version": env!("CARGO_PKG_VERSION")});
+    Ok(json!({"swagger": "2.0", "info": info, "paths": paths, "definitions": definitions}))
 }
 
-fn v2() -> Value {
-    let definitions = kinds()
-        .into_iter()
-        .map(|(group, kind, _, schema)| (definition_name(group, kind), with_kind(schema, group, kind)));
-    json!({"swagger": "2.0", "info": {"title": "Crowsnest", "version": env!("CARGO_PKG_VERSION")}, "paths": {},
-           "definitions": definitions.collect::<serde_json::Map<_, _>>()})
+/// `com.example.a` for `a.example.com`
+fn reversed(group: &str) -> String {
+    group.split('.').rev().collect::<Vec<_>>().join(".")
+}
+
+/// The storage group's document as that of `group`: its kinds alone, under its name.
+fn translate(text: &str, group: &str) -> serde_json::Result<Value> {
+    let stored = format!("{}.", reversed(STORAGE_GROUP));
+    let own = format!("{}.", reversed(group));
+    let mut document: Value = serde_json::from_str(&text.replace(STORAGE_GROUP, group).replace(&stored, &own))?;
+    let root = format!("/apis/{group}/{}/", discovery::VERSION);
+    if let Some(paths) = document.pointer_mut("/paths").and_then(Value::as_object_mut) {
+        paths.retain(|path, _| {
+            let plural = path.strip_prefix(&root).map(|rest| rest.split('/').next().unwrap_or_default());
+            plural.is_some_and(|plural| discovery::kinds(group).any(|(known, _)| known == plural))
+        });
+    }
+    let definitions = format!("{own}{}.", discovery::VERSION);
+    if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
+        schemas.retain(|name, _| {
+            let Some(kind) = name.strip_prefix(&definitions) else { return true };
+            discovery::kinds(group).any(|(_, known)| kind == known || kind.strip_suffix("List") == Some(known))
+        });
+    }
+    Ok(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_group_tells_of_its_own_kinds() {
+        let schema = |kind: &str| json!({"x-kubernetes-group-version-kind": [{"group": STORAGE_GROUP, "kind": kind}]});
+        let stored = json!({
+            "openapi": "3.0.0",
+            "paths": {
+                "/apis/storage.crowsnest.io/v1alpha1/clusters/{name}": {},
+                "/apis/storage.crowsnest.io/v1alpha1/resourceregistries": {},
+            },
+            "components": {"schemas": {
+                "io.crowsnest.storage.v1alpha1.Cluster": schema("Cluster"),
+                "io.crowsnest.storage.v1alpha1.ClusterList": schema("ClusterList"),
+                "io.crowsnest.storage.v1alpha1.ResourceRegistry": schema("ResourceRegistry"),
+                "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {},
+            }},
+        });
+        let clusters = translate(&stored.to_string(), "cluster.karmada.io").unwrap();
+        let names =
+            |pointer: &str| clusters.pointer(pointer).unwrap().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names("/paths"), ["/apis/cluster.karmada.io/v1alpha1/clusters/{name}"]);
+        assert_eq!(
+            names("/components/schemas"),
+            [
+                "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+                "io.karmada.cluster.v1alpha1.Cluster",
+                "io.karmada.cluster.v1alpha1.ClusterList"
+            ]
+        );
+        let gvk = clusters.pointer("/components/schemas/io.karmada.cluster.v1alpha1.Cluster").unwrap();
+        assert_eq!(gvk["x-kubernetes-group-version-kind"][0]["group"], "cluster.karmada.io");
+    }
 }

@@ -67,7 +67,7 @@ async fn dispatch(
         Route::Groups => found(Some(discovery::group_list())),
         Route::Group(name) => found(discovery::group(name)),
         Route::Resources(name) => found(discovery::resources(name)),
-        Route::OpenApi(path) => found(openapi::document(path)),
+        Route::OpenApi(path) => found(openapi::document(&state.control_plane, path).await?),
         Route::Stored { group, tail } => {
             StoredGroup::of(group).serve(&state.control_plane, tail, request).boxed().await
         }
