@@ -242,6 +242,17 @@ impl ApiServer {
 
     /// Serves HTTPS on a socket until cancelled or stopped; watches end, running requests finish.
     pub async fn serve(&self, listener: TcpListener, cancelled: CancellationToken) -> Result<()> {
+        self.serve_beside(Router::new(), listener, cancelled).await
+    }
+
+    /// The same with routes of the caller's own, which are asked first and find out themselves who asks.
+    pub async fn serve_beside(
+        &self,
+        routes: Router,
+        listener: TcpListener,
+        cancelled: CancellationToken,
+    ) -> Result<()> {
+        let router = routes.fallback_service(self.router());
         let address = listener.local_addr();
         let io = |source| Error::Io { path: PathBuf::from(format!("{address:?}")), source };
         let either = self.inner.stopped.child_token();
@@ -252,7 +263,7 @@ impl ApiServer {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            served = http::serve::serve(listener, Some(self.inner.tls.clone()), self.router(), either) => served.map_err(io),
+            served = http::serve::serve(listener, Some(self.inner.tls.clone()), router, either) => served.map_err(io),
             () = guard => Ok(()),
         }
     }

@@ -317,8 +317,7 @@ async fn usage_scales_and_faults_are_felt() {
     let outside = Client::try_from(config).unwrap();
     let pods: Api<Pod> = Api::namespaced(outside.clone(), "default");
     let mut watch = pods.watch(&kube::api::WatchParams::default(), "0").await.unwrap().boxed();
-    let drop_watches = http::Request::post("/sim/watches/drop").body(Vec::new()).unwrap();
-    outside.request::<Value>(drop_watches).await.unwrap();
+    member.faults().drop_watches();
     let ended = async { while watch.next().await.is_some_and(|event| event.is_ok()) {} };
     tokio::time::timeout(PATIENCE, ended).await.expect("the watch goes on");
     member.pause().await;

@@ -34,6 +34,10 @@ pub enum Error {
     },
     #[error("cluster {name} is already registered")]
     NameTaken { name: ClusterName },
+    #[error(
+        "cluster {name} is registered with ID {known}, and this one has {found}: give it another name, or delete that one first"
+    )]
+    OtherCluster { name: ClusterName, known: String, found: String },
     #[error("the cluster with ID {id} is already registered as {name}")]
     IdTaken { id: String, name: String },
     #[error("{0}")]

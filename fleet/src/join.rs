@@ -100,7 +100,7 @@ pub async fn join(
 }
 
 /// UID of kube-system: the one thing every cluster has exactly once.
-async fn cluster_id(member: &Client) -> Result<String, Error> {
+pub async fn cluster_id(member: &Client) -> Result<String, Error> {
     let namespaces: Api<Namespace> = Api::all(member.clone());
     let system = namespaces.get("kube-system").await.map_err(|e| Error::kube("reading namespace kube-system", e))?;
     system.uid().ok_or_else(|| Error::Join("namespace kube-system has no uid".to_owned()))
@@ -113,8 +113,12 @@ async fn not_registered_yet(control_plane: &Client, options: &JoinOptions, id: &
     for cluster in list {
         let same_id = cluster.spec.id == id;
         if cluster.name_any() == options.name.as_str() {
-            if !(options.refresh && (same_id || cluster.spec.id.is_empty())) {
-                return Err(Error::NameTaken { name: options.name.clone() });
+            let name = options.name.clone();
+            if !options.refresh {
+                return Err(Error::NameTaken { name });
+            }
+            if !same_id && !cluster.spec.id.is_empty() {
+                return Err(Error::OtherCluster { name, known: cluster.spec.id, found: id.to_owned() });
             }
             same_name = Some(cluster);
         } else if same_id {

@@ -37,9 +37,10 @@ fn main() -> ExitCode {
 
 fn init_logging(verbosity: u8) {
     use tracing_subscriber::EnvFilter;
+    // What kube's client logs of a failed connection, its caller is told and says once.
     let default = match verbosity {
-        0 => "warn",
-        1 => "info,sqlx=warn,tantivy=warn",
+        0 => "warn,kube_client::client::builder=off",
+        1 => "info,kube_client::client::builder=off,sqlx=warn,tantivy=warn",
         2 => "debug,hyper=info,h2=info,rustls=info,sqlx=info,tantivy=info",
         _ => "trace",
     };

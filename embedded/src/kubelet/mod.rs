@@ -85,16 +85,25 @@ pub struct Kubelet {
     runs: Mutex<Runs>,
     sessions: TaskTracker,
     stopping: CancellationToken,
+    /// Of the sessions that are open now.
+    connected: Mutex<CancellationToken>,
 }
 
 impl Kubelet {
     pub fn new(runtime: Arc<dyn PodRuntime>) -> Arc<Self> {
+        let stopping = CancellationToken::new();
         Arc::new(Self {
             runtime,
             runs: Mutex::default(),
             sessions: TaskTracker::new(),
-            stopping: CancellationToken::new(),
+            connected: Mutex::new(stopping.child_token()),
+            stopping,
         })
+    }
+
+    /// Ends the sessions that are open, as a lost network would; new ones may begin.
+    pub fn hang_up(&self) {
+        std::mem::replace(&mut *self.connected.lock(), self.stopping.child_token()).cancel();
     }
 
     /// Ends all sessions and waits for them.
@@ -314,11 +323,11 @@ impl Kubelet {
     }
 
     fn session(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let stopping = self.stopping.clone();
+        let connected = self.connected.lock().clone();
         self.sessions.spawn(async move {
             tokio::select! {
                 () = work => {}
-                () = stopping.cancelled() => {}
+                () = connected.cancelled() => {}
             }
         });
     }

@@ -1,23 +1,28 @@
-//! `/sim/…` on a member's address: faults and state, for members of `system:masters` only.
+//! `/sim/{member}/…`: faults and state of simulated members, for `system:masters` of the server that offers it. That server
+//! is not a member, so that a stopped one can be started again.
 //!
 //! | request | body | does |
 //! |---|---|---|
-//! | `GET /sim/state` | | counts, delay, nodes |
-//! | `POST /sim/delay` | `{"milliseconds": 500}` | every request takes that much longer; 0 for none |
-//! | `POST /sim/watches/drop` | | cuts off open watches |
-//! | `POST /sim/stop` | `{"seconds": 30}` | unreachable for that long |
-//! | `POST /sim/nodes/{name}/fail`, `/recover` | | the node is lost, or back |
-//! | `POST /sim/load` | `{"pods": 1000, "churn": 5.0, "seed": 1}` | tops up synthetic workloads; `churn` changes a second; answers what is there |
+//! | `GET state` | | counts, delay, nodes, whether it is reachable |
+//! | `POST delay` | `{"milliseconds": 500}` | every request takes that much longer; 0 for none |
+//! | `POST watches/drop` | | cuts off open watches |
+//! | `POST stop` | `{"seconds": 30}` | unreachable for that long; until started without `seconds` |
+//! | `POST start` | | reachable again |
+//! | `POST nodes/{name}/fail`, `/recover` | | the node is lost, or back |
+//! | `POST load` | `{"pods": 1000, "churn": 5.0, "seed": 1}` | tops up synthetic workloads; `churn` changes a second; answers what is there |
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use crowsnest_apiserver::authn::Authenticator;
 use http::StatusCode;
+use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -27,26 +32,46 @@ use crate::load::Load;
 use super::Member;
 use super::store::Stored;
 
-/// The member, which is made after its routes.
-pub type Slot = Arc<OnceLock<Weak<Member>>>;
+/// The members by name; set once they run, which is after their routes are served.
+pub type Members = Arc<OnceLock<BTreeMap<String, Arc<Member>>>>;
 
-type Reached = State<Slot>;
-
-fn find(slot: &Slot) -> Option<Arc<Member>> {
-    slot.get()?.upgrade()
+/// The routes; `authenticator` knows who asks.
+pub fn routes(members: Members, authenticator: Arc<Authenticator>) -> Router {
+    Router::new()
+        .route("/sim/{member}/state", get(state))
+        .route("/sim/{member}/delay", post(delay))
+        .route("/sim/{member}/watches/drop", post(drop_watches))
+        .route("/sim/{member}/stop", post(stop))
+        .route("/sim/{member}/start", post(start))
+        .route("/sim/{member}/nodes/{node}/{verb}", post(node))
+        .route("/sim/{member}/load", post(load))
+        .route_layer(axum::middleware::from_fn_with_state(authenticator, masters_only))
+        .with_state(members)
 }
 
-/// The routes, behind authentication.
-pub fn routes(slot: Slot) -> Router {
-    Router::new()
-        .route("/sim/state", get(state))
-        .route("/sim/delay", post(delay))
-        .route("/sim/watches/drop", post(drop_watches))
-        .route("/sim/stop", post(stop))
-        .route("/sim/nodes/{name}/{verb}", post(node))
-        .route("/sim/load", post(load))
-        .layer(axum::middleware::from_fn_with_state(slot.clone(), masters_only))
-        .with_state(slot)
+/// The member that a path names.
+struct Target(Arc<Member>);
+
+impl FromRequestParts<Members> for Target {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, members: &Members) -> Result<Self, Response> {
+        let path = Path::<BTreeMap<String, String>>::from_request_parts(parts, members).await;
+        let Path(path) = path.map_err(IntoResponse::into_response)?;
+        let name = path.get("member").map_or("", String::as_str);
+        let Some(members) = members.get() else {
+            return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "the members are starting"));
+        };
+        match members.get(name) {
+            Some(member) => Ok(Self(member.clone())),
+            None if members.is_empty() => Err(refuse(StatusCode::NOT_FOUND, "no member of this fleet is simulated")),
+            None => {
+                let known: Vec<&str> = members.keys().map(String::as_str).collect();
+                let text = format!("{name} is no simulated member; there are {}", known.join(", "));
+                Err(refuse(StatusCode::NOT_FOUND, text))
+            }
+        }
+    }
 }
 
 fn refuse(code: StatusCode, message: impl Into<String>) -> Response {
@@ -55,10 +80,6 @@ fn refuse(code: StatusCode, message: impl Into<String>) -> Response {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
         "reason": reason, "code": code.as_u16()});
     (code, Json(status)).into_response()
-}
-
-fn gone() -> Response {
-    refuse(StatusCode::SERVICE_UNAVAILABLE, "the member is stopping")
 }
 
 fn outcome(result: Result<(), Error>) -> Response {
@@ -77,10 +98,7 @@ fn refused(error: &Error) -> Response {
     refuse(code, error.to_string())
 }
 
-async fn masters_only(State(slot): Reached, request: Request, next: Next) -> Response {
-    let Some(member) = find(&slot) else { return gone() };
-    let authenticator = member.server().api().authenticator.clone();
-    drop(member);
+async fn masters_only(State(authenticator): State<Arc<Authenticator>>, request: Request, next: Next) -> Response {
     match authenticator.authenticate(request.headers(), request.extensions()).await {
         Ok(user) if user.groups.iter().any(|group| group == "system:masters") => next.run(request).await,
         Ok(user) => refuse(StatusCode::FORBIDDEN, format!("User \"{}\" may not steer the simulation", user.name)),
@@ -88,8 +106,7 @@ async fn masters_only(State(slot): Reached, request: Request, next: Next) -> Res
     }
 }
 
-async fn state(State(slot): Reached) -> Response {
-    let Some(member) = find(&slot) else { return gone() };
+async fn state(Target(member): Target) -> Response {
     let world = member.world();
     let nodes: Vec<Value> = world
         .nodes
@@ -99,6 +116,7 @@ async fn state(State(slot): Reached) -> Response {
         .collect();
     Json(json!({
         "name": &*world.name,
+        "reachable": member.is_reachable().await,
         "pods": world.pods.len(),
         "readyPods": world.pods.all().iter().filter(|pod| pod.is_active() && pod.is_ready()).count(),
         "changes": member.changes(),
@@ -114,31 +132,34 @@ struct Delay {
     milliseconds: u64,
 }
 
-async fn delay(State(slot): Reached, Json(delay): Json<Delay>) -> Response {
-    let Some(member) = find(&slot) else { return gone() };
+async fn delay(Target(member): Target, Json(delay): Json<Delay>) -> Response {
     member.faults().set_delay(Duration::from_millis(delay.milliseconds));
     outcome(Ok(()))
 }
 
-async fn drop_watches(State(slot): Reached) -> Response {
-    let Some(member) = find(&slot) else { return gone() };
+async fn drop_watches(Target(member): Target) -> Response {
     member.faults().drop_watches();
     outcome(Ok(()))
 }
 
 #[derive(Deserialize)]
 struct Stop {
-    seconds: u64,
+    seconds: Option<u64>,
 }
 
-async fn stop(State(slot): Reached, Json(stop): Json<Stop>) -> Response {
-    let Some(member) = find(&slot) else { return gone() };
-    member.stop_for(Duration::from_secs(stop.seconds));
+async fn stop(Target(member): Target, Json(stop): Json<Stop>) -> Response {
+    match stop.seconds {
+        Some(seconds) => member.stop_for(Duration::from_secs(seconds)).await,
+        None => member.pause().await,
+    }
     outcome(Ok(()))
 }
 
-async fn node(State(slot): Reached, Path((name, verb)): Path<(String, String)>) -> Response {
-    let Some(member) = find(&slot) else { return gone() };
+async fn start(Target(member): Target) -> Response {
+    outcome(member.resume().await)
+}
+
+async fn node(Target(member): Target, Path((_, name, verb)): Path<(String, String, String)>) -> Response {
     match verb.as_str() {
         "fail" => outcome(member.fail_node(&name).await),
         "recover" => outcome(member.recover_node(&name).await),
@@ -146,8 +167,7 @@ async fn node(State(slot): Reached, Path((name, verb)): Path<(String, String)>) 
     }
 }
 
-async fn load(State(slot): Reached, Json(load): Json<Load>) -> Response {
-    let Some(member) = find(&slot) else { return gone() };
+async fn load(Target(member): Target, Json(load): Json<Load>) -> Response {
     match member.start_load(load).await {
         Ok(report) => Json(report).into_response(),
         Err(error) => refused(&error),

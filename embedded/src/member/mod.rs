@@ -150,11 +150,9 @@ impl Member {
         volumes::write_storage_class(&world).await?;
 
         let faults = Arc::new(Faults::default());
-        let slot = Arc::new(std::sync::OnceLock::<std::sync::Weak<Self>>::new());
         let router = faults.around(server.router());
-        let router = admin::routes(slot.clone()).fallback_service(router);
         let listening = Listening::open(server.clone(), router, names, faults.clone(), config.listen).await?;
-        let member = Arc::new(Self {
+        Ok(Arc::new(Self {
             server,
             world,
             kubelet,
@@ -162,10 +160,7 @@ impl Member {
             listening,
             loads: Mutex::default(),
             resuming: Mutex::default(),
-        });
-        // Set once, right here.
-        let _ = slot.set(Arc::downgrade(&member));
-        Ok(member)
+        }))
     }
 
     pub fn name(&self) -> &str {
@@ -202,35 +197,44 @@ impl Member {
         made.map_err(|error| Error::Start { cluster: self.name().to_owned(), reason: error.to_string() })
     }
 
-    /// Makes the member unreachable.
+    pub async fn is_reachable(&self) -> bool {
+        self.listening.is_open().await
+    }
+
+    /// Makes the member unreachable until it is resumed: nobody listens, and what is open ends.
     pub async fn pause(&self) {
+        self.come_back(None);
+        self.kubelet.hang_up();
         self.listening.pause().await;
     }
 
     /// Makes the member reachable again, on the same address.
     pub async fn resume(&self) -> Result<()> {
+        self.come_back(None);
         self.listening.resume().await
     }
 
     /// Makes the member unreachable for a while.
-    pub fn stop_for(self: &Arc<Self>, time: Duration) {
+    pub async fn stop_for(self: &Arc<Self>, time: Duration) {
+        self.pause().await;
         let member = Arc::downgrade(self);
         let stopped = self.world.stop.clone();
-        let task = tokio::spawn(async move {
-            if let Some(member) = member.upgrade() {
-                member.pause().await;
-            }
+        self.come_back(Some(tokio::spawn(async move {
             tokio::select! {
                 () = stopped.cancelled() => return,
                 () = tokio::time::sleep(time) => {}
             }
             if let Some(member) = member.upgrade()
-                && let Err(error) = member.resume().await
+                && let Err(error) = member.listening.resume().await
             {
                 tracing::error!(%error, "a paused member does not come back");
             }
-        });
-        if let Some(before) = self.resuming.lock().replace(task) {
+        })));
+    }
+
+    /// What was said last about coming back holds.
+    fn come_back(&self, later: Option<JoinHandle<()>>) {
+        if let Some(before) = std::mem::replace(&mut *self.resuming.lock(), later) {
             before.abort();
         }
     }
@@ -273,11 +277,7 @@ impl Member {
 
     /// Stops listening, then every task, then the API server.
     pub async fn stop(&self) -> Result<()> {
-        let resuming = self.resuming.lock().take();
-        if let Some(task) = resuming {
-            task.abort();
-        }
-        self.listening.pause().await;
+        self.pause().await;
         self.world.stop.cancel();
         self.world.tasks.close();
         self.world.tasks.wait().await;

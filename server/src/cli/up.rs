@@ -16,6 +16,9 @@ pub(crate) struct Members(pub(crate) Vec<ClusterName>);
 /// More simulated members than a laptop carries is a slip of the keyboard.
 const MOST_MEMBERS: usize = 200;
 
+/// Kubeconfigs beside those of the members.
+const TAKEN: [&str; 2] = ["cp", "fleet"];
+
 impl FromStr for Members {
     type Err = String;
 
@@ -30,6 +33,9 @@ impl FromStr for Members {
         let mut parsed: Vec<ClusterName> = Vec::with_capacity(names.len());
         for name in names {
             let name = ClusterName::from_str(&name).map_err(|e| e.to_string())?;
+            if TAKEN.contains(&name.as_str()) {
+                return Err(format!("{name} names a kubeconfig of the fleet itself; choose another"));
+            }
             if parsed.contains(&name) {
                 return Err(format!("{name} is named twice"));
             }
@@ -98,6 +104,7 @@ mod tests {
             ("0", Ok(vec![])),
             ("m1, m2", Ok(vec!["m1", "m2"])),
             ("m1,m1", Err("m1 is named twice")),
+            ("m1,cp", Err("cp names a kubeconfig of the fleet itself; choose another")),
             ("999", Err("at most 200 members can be simulated")),
         ];
         for (text, expected) in cases {

@@ -10,6 +10,7 @@ use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_controllers::admission::{Gates, webhook_configurations};
 use crowsnest_embedded::controlplane::{self, Controllers};
+use crowsnest_embedded::member::admin;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -36,7 +37,8 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
-    pub(super) async fn start(dir: &DataDir, listener: TcpListener) -> anyhow::Result<Self> {
+    /// Simulated members are steered through `simulated`, on the control plane's address.
+    pub(super) async fn start(dir: &DataDir, listener: TcpListener, simulated: admin::Members) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Process };
         let mut config = Config::new("crowsnest", data);
@@ -55,9 +57,10 @@ impl ControlPlane {
         let server = ApiServer::start(config).await.context("starting the control plane")?;
         controlplane::start(&server, Controllers::default());
         let stop = CancellationToken::new();
+        let sim = admin::routes(simulated, server.api().authenticator.clone());
         let serving = tokio::spawn({
             let (server, stop) = (server.clone(), stop.clone());
-            async move { server.serve(listener, stop).await }
+            async move { server.serve_beside(sim, listener, stop).await }
         });
         Ok(Self { server, url: format!("https://{address}"), token, serving, stop })
     }
@@ -117,8 +120,10 @@ impl ControlPlane {
         manifests.extend(crowsnest_api::crd::crds(Some(&conversion)));
         manifests.extend(webhook_configurations(&bundle, &hooks));
         manifests.extend(webhook::stored_configurations(&bundle, &hooks));
-        manifests.extend(install::aggregation(&Endpoints { host: "localhost".into(), port, ca }));
         install::apply_all(&client, &manifests).await?;
+        // Ours are described by the kinds that keep them, so those have to be served first.
+        let aggregation = install::aggregation(&Endpoints { host: "localhost".into(), port, ca });
+        install::apply_all(&client, &aggregation).await?;
         install::aggregation_available(&client).await?;
         Ok(())
     }

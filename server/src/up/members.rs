@@ -1,8 +1,8 @@
-//! The members of `up`: simulated ones that it runs, or real ones that it joins.
+//! The members of `up`: simulated ones that it runs, or real ones that it joins ([`super::joined`]).
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -13,9 +13,10 @@ use crowsnest_embedded::load::Load;
 use crowsnest_embedded::member::{Member, MemberConfig, Profile as MemberProfile};
 use crowsnest_fleet::join::{JoinOptions, join};
 use futures::future::try_join_all;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 
 use super::datadir::DataDir;
+use super::joined::Joined;
 use super::kubeconfigs::Kubeconfigs;
 use super::progress::Progress;
 use crate::cli::up::{Profile, UpArgs};
@@ -27,13 +28,14 @@ const PORTS: &str = "ports.json";
 
 pub(super) struct Members {
     simulated: Vec<Arc<Member>>,
-    real: Option<(PathBuf, Vec<String>)>,
+    joined: Option<Joined>,
 }
 
 impl Members {
-    pub(super) async fn start(args: &UpArgs, dir: &DataDir) -> anyhow::Result<Self> {
-        if let Some(file) = &args.kubeconfig {
-            return Ok(Self { simulated: Vec::new(), real: Some((file.clone(), args.contexts.clone())) });
+    /// Starts the simulated ones; `joined` are there already.
+    pub(super) async fn start(args: &UpArgs, joined: Option<Joined>, dir: &DataDir) -> anyhow::Result<Self> {
+        if joined.is_some() {
+            return Ok(Self { simulated: Vec::new(), joined });
         }
         let conformance = args.profile == Some(Profile::Conformance);
         let names: Vec<ClusterName> = match (&args.members, conformance) {
@@ -49,44 +51,45 @@ impl Members {
             ports.insert(member.name().to_owned(), member.address().port());
         }
         dir.write_state(PORTS, &ports)?;
-        Ok(Self { simulated, real: None })
+        Ok(Self { simulated, joined: None })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.simulated.len() + self.real.as_ref().map_or(0, |(_, contexts)| contexts.len())
+        self.simulated.len() + self.joined.as_ref().map_or(0, |joined| joined.names().count())
     }
 
-    /// Registers every member with the control plane and writes its kubeconfig; the names.
+    pub(super) fn simulated(&self) -> BTreeMap<String, Arc<Member>> {
+        self.simulated.iter().map(|member| (member.name().to_owned(), member.clone())).collect()
+    }
+
+    /// A member and the kubeconfig that has a context of its name; `own` is the fleet's.
+    pub(super) fn first<'a>(&'a self, own: &'a Path) -> Option<(&'a str, &'a Path)> {
+        let simulated = self.simulated.first().map(|member| (member.name(), own));
+        simulated.or_else(|| self.joined.as_ref().and_then(|j| Some((j.names().next()?.as_str(), j.file()))))
+    }
+
+    /// Registers every member with the control plane and writes the kubeconfigs of those that are ours.
     pub(super) async fn join(
         &self,
         control_plane: &kube::Client,
         files: &mut Kubeconfigs,
-    ) -> anyhow::Result<Vec<String>> {
+        progress: &Progress,
+    ) -> anyhow::Result<()> {
         let mut configs: Vec<(ClusterName, kube::Config)> = Vec::new();
         for member in &self.simulated {
             let own = files.add(member.name(), &member.kubeconfig()?)?;
             let config = kube::Config::from_custom_kubeconfig(own, &KubeConfigOptions::default()).await?;
             configs.push((member.name().parse()?, config));
         }
-        if let Some((file, contexts)) = &self.real {
-            let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
-            for context in contexts {
-                let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
-                let config = kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &options)
-                    .await
-                    .with_context(|| format!("context {context} of {}", file.display()))?;
-                let name: ClusterName = context.parse().with_context(|| {
-                    format!("context {context} can't be a cluster's name; rename it with kubectl config rename-context")
-                })?;
-                configs.push((name, config));
-            }
-        }
         let joining = configs.iter().map(|(name, config)| async move {
             let options = JoinOptions { refresh: true, ..JoinOptions::new(name.clone()) };
             join(control_plane, config, &options).await.with_context(|| format!("joining {name}"))
         });
         try_join_all(joining).await?;
-        Ok(configs.into_iter().map(|(name, _)| name.to_string()).collect())
+        match &self.joined {
+            Some(joined) => joined.join(control_plane, progress).await,
+            None => Ok(()),
+        }
     }
 
     /// Fills the members with synthetic workloads, evenly.

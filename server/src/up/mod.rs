@@ -3,18 +3,21 @@
 
 mod controlplane;
 pub(crate) mod datadir;
+mod joined;
 mod kubeconfigs;
 mod members;
 mod progress;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
 use crowsnest_controllers::act;
+use crowsnest_embedded::member::admin;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +29,7 @@ use crate::roles::{Roles, RolesConfig};
 use crate::{serving, ui};
 use controlplane::ControlPlane;
 use datadir::DataDir;
+use joined::Joined;
 use kubeconfigs::Kubeconfigs;
 use progress::Progress;
 
@@ -41,6 +45,10 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     }
     let mut stop = Stop::new()?;
     let progress = Progress::new();
+    let joined = match &args.kubeconfig {
+        Some(file) => Some(Joined::read(file, &args.contexts).await?),
+        None => None,
+    };
     let dir = open(args.data_dir.as_deref(), args.reset)?;
     let api = bind(args.listen, "--listen").await?;
     let ui = bind(args.ui_listen, "--ui-listen").await?;
@@ -49,7 +57,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     tokio::select! {
         biased;
         () = stop.wait() => Ok(ExitCode::from(130)),
-        started = Fleet::start(&args, &dir, api, ui, &progress) => {
+        started = Fleet::start(&args, joined, &dir, api, ui, &progress) => {
             let fleet = started?;
             // A reader that has gone (`up | head`) is no reason to end the fleet.
             if let Err(error) = fleet.banner(&mut std::io::stdout().lock()) {
@@ -74,7 +82,8 @@ pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCod
     let mut stop = Stop::new()?;
     let dir = open(args.data_dir.as_deref(), args.reset)?;
     let listener = bind(args.listen, "--listen").await?;
-    let control_plane = ControlPlane::start(&dir, listener).await?;
+    let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
+    let control_plane = ControlPlane::start(&dir, listener, nobody).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
     let path = files.finish()?;
@@ -128,12 +137,12 @@ struct Fleet {
     ui: SocketAddr,
     token: String,
     kubeconfig: PathBuf,
-    names: Vec<String>,
 }
 
 impl Fleet {
     async fn start(
         args: &UpArgs,
+        joined: Option<Joined>,
         dir: &DataDir,
         api: TcpListener,
         ui_listener: TcpListener,
@@ -141,13 +150,15 @@ impl Fleet {
     ) -> anyhow::Result<Self> {
         let conformance = args.profile == Some(Profile::Conformance);
         let ui_address = ui_listener.local_addr()?;
-        let control_plane = ControlPlane::start(dir, api).await?;
+        let simulated = admin::Members::default();
+        let control_plane = ControlPlane::start(dir, api, simulated.clone()).await?;
         progress.done(&format!("control plane {}", control_plane.url()));
 
         let servers = TaskTracker::new();
         let serving = CancellationToken::new();
         let roles = Arc::new(Roles::default());
-        let members = members::Members::start(args, dir).await?;
+        let members = members::Members::start(args, joined, dir).await?;
+        simulated.get_or_init(|| members.simulated());
         progress.done(&format!("{} members", members.len()));
 
         // Written first, so that a start that hangs can be looked into with kubectl.
@@ -157,7 +168,7 @@ impl Fleet {
         progress.done("aggregated APIs, webhooks");
 
         let upstream = kube::Config::from_custom_kubeconfig(own, &kube::config::KubeConfigOptions::default()).await?;
-        let joined = members.join(&control_plane.client(), &mut files).await?;
+        members.join(&control_plane.client(), &mut files, progress).await?;
         let kubeconfig = files.finish()?;
         progress.done("members joined");
 
@@ -170,20 +181,24 @@ impl Fleet {
             members.load(load, progress).await?;
         }
         let token = control_plane.token().to_owned();
-        Ok(Self { control_plane, members, roles, servers, serving, ui: ui_address, token, kubeconfig, names: joined })
+        Ok(Self { control_plane, members, roles, servers, serving, ui: ui_address, token, kubeconfig })
     }
 
     /// Five commands to try; the last line is a search.
     fn banner(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let first = self.names.first().map_or("member1", String::as_str);
         let server = self.control_plane.url();
         writeln!(out, "UI     http://{}/#token={}", self.ui, self.token)?;
         writeln!(out, "\nexport KUBECONFIG={}\n", self.kubeconfig.display())?;
         writeln!(out, "Try")?;
         writeln!(out, "  kubectl get clusters")?;
         writeln!(out, "  kubectl create deployment web --image=nginx:1.27   # then write it a PropagationPolicy")?;
-        writeln!(out, "  kubectl --context {first} get pods -A")?;
-        writeln!(out, "  kubectl --server {server}/apis/cluster.karmada.io/v1alpha1/clusters/{first}/proxy get nodes")?;
+        if let Some((member, file)) = self.members.first(&self.kubeconfig) {
+            let theirs = format!("--kubeconfig {} ", file.display());
+            let theirs = if file == self.kubeconfig { "" } else { &theirs };
+            writeln!(out, "  kubectl {theirs}--context {member} get pods -A")?;
+            let proxied = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy");
+            writeln!(out, "  kubectl --server {proxied} get nodes")?;
+        }
         writeln!(out, "  crowsnest search 'kind:node status:Ready'")?;
         out.flush()
     }

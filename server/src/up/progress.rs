@@ -28,6 +28,12 @@ impl Progress {
         self.line(&format!("  {tick} {what} ({ms} ms)"));
     }
 
+    /// Tells what is not as it was asked for, and does not keep the rest from working.
+    pub(crate) fn warn(&self, what: &str) {
+        let mark = if self.colour { "\x1b[33m!\x1b[0m" } else { "!" };
+        self.line(&format!("  {mark} {what}"));
+    }
+
     fn line(&self, text: &str) {
         // A closed standard error must not stop the fleet.
         let _ = writeln!(io::stderr(), "{text}");

@@ -17,6 +17,13 @@ use serde::Deserialize;
 /// Between two looks at how many pods are ready, and between two questions to the API meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// A member: its own API, and the control plane's, where it is steered.
+struct Simulated {
+    name: String,
+    api: Client,
+    control_plane: Client,
+}
+
 /// Part of what a member tells of itself.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,17 +36,17 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     ensure!(members > 0 && load.pods >= members, "a load needs members, and a pod for each of them");
     let scratch = super::scratch();
     let fleet = super::start(&scratch, members).await?;
-    let clients = try_join_all((1..=members).map(|number| client(&scratch, number))).await?;
+    let members = try_join_all((1..=members).map(|number| simulated(&scratch, number))).await?;
 
     let began = Instant::now();
     let mut slowest = Duration::ZERO;
     tokio::select! {
-        filled = fill(&clients, load) => filled?,
-        failed = ask(&clients[0], &mut slowest) => return Err(failed),
+        filled = fill(&members, load) => filled?,
+        failed = ask(&members[0].api, &mut slowest) => return Err(failed),
     }
     let took = began.elapsed();
     let resident = super::resident_kib(&fleet.child)?;
-    let (changes, events) = churned(&clients, seconds).await?;
+    let (changes, events) = churned(&members, seconds).await?;
     super::stop(fleet).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
 
@@ -53,8 +60,13 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     Ok(())
 }
 
-async fn client(dir: &Path, number: usize) -> anyhow::Result<Client> {
-    let path = dir.join(format!("kubeconfigs/member{number}.kubeconfig"));
+async fn simulated(dir: &Path, number: usize) -> anyhow::Result<Simulated> {
+    let name = format!("member{number}");
+    Ok(Simulated { api: client(dir, &name).await?, control_plane: client(dir, "cp").await?, name })
+}
+
+async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
+    let path = dir.join(format!("kubeconfigs/{name}.kubeconfig"));
     let file = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
     let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     // A large load takes longer than a request usually may.
@@ -63,27 +75,28 @@ async fn client(dir: &Path, number: usize) -> anyhow::Result<Client> {
 }
 
 /// Asks the members for their shares and waits until every pod that becomes ready is.
-async fn fill(clients: &[Client], load: &Load) -> anyhow::Result<()> {
-    let members = clients.iter().enumerate();
-    try_join_all(members.map(|(number, client)| fill_one(client, load.share(number, clients.len())))).await?;
+async fn fill(members: &[Simulated], load: &Load) -> anyhow::Result<()> {
+    let each = members.iter().enumerate();
+    try_join_all(each.map(|(number, member)| fill_one(member, load.share(number, members.len())))).await?;
     Ok(())
 }
 
-async fn fill_one(client: &Client, share: Load) -> anyhow::Result<()> {
-    let request = http::Request::post("/sim/load")
+async fn fill_one(member: &Simulated, share: Load) -> anyhow::Result<()> {
+    let request = http::Request::post(format!("/sim/{}/load", member.name))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(&share)?)?;
-    let report: Report = client.request(request).await.context("asking for the load")?;
+    let report: Report = member.control_plane.request(request).await.context("asking for the load")?;
     // What churn has just replaced is not ready for a moment.
     let settled = report.healthy - report.healthy.min(share.churn.ceil() as usize);
-    while state(client).await?.ready_pods < settled {
+    while state(member).await?.ready_pods < settled {
         tokio::time::sleep(LOOK).await;
     }
     Ok(())
 }
 
-async fn state(client: &Client) -> anyhow::Result<State> {
-    client.request(http::Request::get("/sim/state").body(Vec::new())?).await.context("asking for the state")
+async fn state(member: &Simulated) -> anyhow::Result<State> {
+    let request = http::Request::get(format!("/sim/{}/state", member.name)).body(Vec::new())?;
+    member.control_plane.request(request).await.context("asking for the state")
 }
 
 /// Keeps asking the API a small question and notes the slowest answer, until one fails.
@@ -100,11 +113,11 @@ async fn ask(client: &Client, slowest: &mut Duration) -> anyhow::Error {
 }
 
 /// Changes made and pod events watched within so many seconds.
-async fn churned(clients: &[Client], seconds: u32) -> anyhow::Result<(u64, u64)> {
-    let counts = try_join_all(clients.iter().map(|client| async move {
-        let before = state(client).await?.changes;
-        let events = watched(client, seconds).await?;
-        Ok::<_, anyhow::Error>((state(client).await?.changes - before, events))
+async fn churned(members: &[Simulated], seconds: u32) -> anyhow::Result<(u64, u64)> {
+    let counts = try_join_all(members.iter().map(|member| async move {
+        let before = state(member).await?.changes;
+        let events = watched(&member.api, seconds).await?;
+        Ok::<_, anyhow::Error>((state(member).await?.changes - before, events))
     }));
     Ok(counts.await?.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
 }

@@ -1,0 +1,124 @@
+//! Real clusters that `up` joins: read and checked before anything starts, asked who they are before anything is written.
+//!
+//! A cluster that was joined by an earlier `up` and can't be reached now stays joined: one that is down must not keep the others
+//! from being served.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::join::{JoinOptions, cluster_id, join};
+use futures::future::{join_all, try_join_all};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Api, ResourceExt};
+
+use super::progress::Progress;
+
+/// How long a cluster may take to say who it is.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
+/// Clusters of a kubeconfig, each named like its context.
+pub(super) struct Joined {
+    file: PathBuf,
+    clusters: Vec<(ClusterName, kube::Config)>,
+}
+
+impl Joined {
+    /// Reads the file and finds the contexts in it; no cluster is asked yet.
+    pub(super) async fn read(file: &Path, contexts: &[String]) -> anyhow::Result<Self> {
+        let kubeconfig = Kubeconfig::read_from(file).map_err(|error| unreadable(file, &error))?;
+        let mut clusters: Vec<(ClusterName, kube::Config)> = Vec::new();
+        for context in contexts {
+            if !kubeconfig.contexts.iter().any(|known| known.name == *context) {
+                let known: Vec<&str> = kubeconfig.contexts.iter().map(|known| known.name.as_str()).collect();
+                bail!("{} has no context {context:?}; it has {}", file.display(), known.join(", "));
+            }
+            let name: ClusterName = context.parse().with_context(|| {
+                format!("context {context} can't be a cluster's name; rename it with kubectl config rename-context")
+            })?;
+            if clusters.iter().any(|(known, _)| *known == name) {
+                bail!("context {context} is named twice");
+            }
+            let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &options)
+                .await
+                .map_err(|error| anyhow!("context {context} of {}: {error}", file.display()))?;
+            clusters.push((name, config));
+        }
+        Ok(Self { file: file.to_owned(), clusters })
+    }
+
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &ClusterName> {
+        self.clusters.iter().map(|(name, _)| name)
+    }
+
+    /// Registers those that answer.
+    pub(super) async fn join(&self, control_plane: &kube::Client, progress: &Progress) -> anyhow::Result<()> {
+        let registered: Api<Cluster> = Api::all(control_plane.clone());
+        let registered = registered.list(&Default::default()).await.context("listing Clusters")?;
+        let known = |name: &ClusterName| registered.iter().any(|cluster| cluster.name_any() == name.as_str());
+        let mut answering: BTreeMap<String, (&ClusterName, &kube::Config)> = BTreeMap::new();
+        let asked =
+            join_all(self.clusters.iter().map(|(name, config)| async move { (name, config, who(config).await) }));
+        for (name, config, id) in asked.await {
+            match id {
+                Ok(id) => {
+                    if let Some((other, _)) = answering.insert(id, (name, config)) {
+                        bail!("contexts {other} and {name} lead to the same cluster ({})", config.cluster_url);
+                    }
+                }
+                Err(error) if known(name) => {
+                    progress.warn(&format!("cluster {name} stays joined, but can't be reached now: {error:#}"));
+                }
+                Err(error) => return Err(error.context(format!("cluster {name} can't be joined"))),
+            }
+        }
+        let joining = answering.into_values().map(|(name, config)| async move {
+            let options = JoinOptions { refresh: true, ..JoinOptions::new(name.clone()) };
+            join(control_plane, config, &options).await.with_context(|| format!("cluster {name} can't be joined"))
+        });
+        try_join_all(joining).await?;
+        Ok(())
+    }
+}
+
+/// The cluster's id; an error says where it was looked for.
+async fn who(config: &kube::Config) -> anyhow::Result<String> {
+    let asking = async {
+        let client = kube::Client::try_from(config.clone())?;
+        Ok::<_, anyhow::Error>(cluster_id(&client).await?)
+    };
+    match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+        Ok(Ok(id)) => Ok(id),
+        Ok(Err(error)) => bail!("{}: {}", config.cluster_url, innermost(&error)),
+        Err(_) => bail!("{} did not answer within {} s", config.cluster_url, ANSWER_WITHIN.as_secs()),
+    }
+}
+
+/// What happened, without the layers it came through.
+fn innermost(error: &anyhow::Error) -> String {
+    match error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>()) {
+        Some(kube::Error::Api(status)) => status.message.clone(),
+        _ => error.root_cause().to_string(),
+    }
+}
+
+/// One line, however long the parser's explanation is.
+fn unreadable(file: &Path, error: &KubeconfigError) -> anyhow::Error {
+    let path = file.display();
+    match error {
+        KubeconfigError::ReadConfig(error, _) => anyhow!("--kubeconfig {path} can't be read: {error}"),
+        KubeconfigError::Parse(error) => {
+            let text = error.to_string();
+            anyhow!("--kubeconfig {path} is no kubeconfig: {}", text.lines().next().unwrap_or_default())
+        }
+        other => anyhow!("--kubeconfig {path} can't be used: {other}"),
+    }
+}
