@@ -8,6 +8,10 @@ use std::{env, fs, io};
 
 use anyhow::{Context, Result, bail};
 
+mod kubectl;
+
+pub use kubectl::{GENERATIONS, Kubectl, Said, Stream, with_each};
+
 /// How long a state may take to come true on a loaded two-core machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -39,9 +43,11 @@ pub fn binary() -> Result<PathBuf> {
 /// A kubectl of one generation (`1.20`, `1.32`, `1.36`), or any when `generation` is empty. `None` where there is none and
 /// this is not CI.
 pub fn kubectl(generation: &str) -> Result<Option<PathBuf>> {
-    let cached = env::var_os("CROWSNEST_KUBECTL")
-        .map(PathBuf::from)
-        .or_else(|| env::home_dir().map(|h| h.join(".cache/crowsnest/kubectl")));
+    let cache = || {
+        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        cache.or_else(|| env::home_dir().map(|h| h.join(".cache"))).map(|c| c.join("crowsnest/kubectl"))
+    };
+    let cached = env::var_os("CROWSNEST_KUBECTL").map(PathBuf::from).or_else(cache);
     let wanted: &[&str] = if generation.is_empty() { &["1.32", "1.36", "1.20"] } else { &[generation] };
     let found = cached
         .into_iter()
@@ -118,6 +124,34 @@ impl Fleet {
     /// `cp`, `fleet` or a member's name.
     pub fn kubeconfig(&self, name: &str) -> PathBuf {
         self.data_dir.join("kubeconfigs").join(format!("{name}.kubeconfig"))
+    }
+
+    /// The CLI against this fleet.
+    pub fn crowsnest(&self, args: &[&str]) -> Result<Said> {
+        let output = Command::new(binary()?)
+            .args(args)
+            .env("CROWSNEST_DATA_DIR", &self.data_dir)
+            .env("KUBECONFIG", self.kubeconfig("cp"))
+            .output()?;
+        Said::of(&output)
+    }
+
+    /// Any kubectl on the control plane.
+    pub fn any_kubectl(&self) -> Result<Option<Kubectl>> {
+        let Some(program) = kubectl("")? else { return Ok(None) };
+        Ok(Some(Kubectl::new("any", program, &self.kubeconfig("cp"), &self.data_dir.with_extension("kubectl"))?))
+    }
+
+    /// The last lines it logged.
+    pub fn log(&self) -> String {
+        format!("log: {}", tail(&self.data_dir.with_extension("log")))
+    }
+
+    /// `https://host:port` of the control plane.
+    pub fn server(&self) -> Result<String> {
+        let kubeconfig = fs::read_to_string(self.kubeconfig("cp"))?;
+        let server = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("server:"));
+        Ok(server.context("cp.kubeconfig names no server")?.trim().trim_matches(['"', '\'']).to_owned())
     }
 
     pub fn kubectl(&self, program: &Path, kubeconfig: &str, args: &[&str]) -> Result<Output> {

@@ -1,0 +1,228 @@
+//! Real kubectl: one call, a call repeated until it shows a state, a stream, a terminal.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{Fleet, PATIENCE, kubectl, until};
+
+/// Which kubectls are tried: the oldest one still met (SPDY only), a common one, the newest (WebSocket first).
+pub const GENERATIONS: [&str; 3] = ["1.20", "1.32", "1.36"];
+
+/// A kubectl with what all its calls share.
+#[derive(Debug, Clone)]
+pub struct Kubectl {
+    pub generation: &'static str,
+    program: PathBuf,
+    flags: Vec<String>,
+    /// Where it runs and keeps what it caches.
+    pub folder: PathBuf,
+}
+
+/// What a finished call said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    pub fn of(output: &Output) -> Result<Self> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec());
+        Ok(Self { code: output.status.code(), out: text(&output.stdout)?, err: text(&output.stderr)? })
+    }
+}
+
+impl Kubectl {
+    pub fn new(generation: &'static str, program: PathBuf, kubeconfig: &Path, folder: &Path) -> Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let flags = vec!["--kubeconfig".to_owned(), kubeconfig.display().to_string()];
+        Ok(Self { generation, program, flags, folder: folder.to_owned() })
+    }
+
+    /// The same with another kubeconfig.
+    pub fn on(&self, kubeconfig: &Path) -> Self {
+        self.with(&["--kubeconfig", &kubeconfig.display().to_string()])
+    }
+
+    /// The same with more flags.
+    pub fn with(&self, flags: &[&str]) -> Self {
+        let mut more = self.clone();
+        more.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        more
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(args.iter().take_while(|arg| **arg != "--"));
+        command.args(&self.flags).args(args.iter().skip_while(|arg| **arg != "--"));
+        self.surround(&mut command);
+        command
+    }
+
+    fn surround(&self, command: &mut Command) {
+        command.env_remove("KUBECONFIG").env("HOME", &self.folder).current_dir(&self.folder);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+
+    pub fn run(&self, args: &[&str], input: &str) -> Result<Said> {
+        let mut child = self.command(args).spawn().with_context(|| format!("{}", self.program.display()))?;
+        let mut stdin = child.stdin.take().context("no standard input")?;
+        let wrote = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        let said = Said::of(&child.wait_with_output()?)?;
+        wrote.with_context(|| format!("kubectl {args:?} did not read its input: {said:?}"))?;
+        Ok(said)
+    }
+
+    /// A call that must succeed; its standard output.
+    pub fn ok(&self, args: &[&str], input: &str) -> Result<String> {
+        let said = self.run(args, input)?;
+        if said.code != Some(0) {
+            bail!("kubectl-{} {args:?}: {said:?}", self.generation);
+        }
+        Ok(said.out)
+    }
+
+    /// A call that must end with this code and say this, on whichever stream.
+    pub fn says(&self, args: &[&str], input: &str, code: i32, text: &str) -> Result<Said> {
+        let said = self.run(args, input)?;
+        if said.code != Some(code) || !(said.out.contains(text) || said.err.contains(text)) {
+            bail!("kubectl-{} {args:?} should end with {code} and say {text:?}: {said:?}", self.generation);
+        }
+        Ok(said)
+    }
+
+    /// Repeats a call until it succeeds with output that satisfies `accept`.
+    pub fn until(&self, args: &[&str], accept: impl Fn(&str) -> bool) -> Result<String> {
+        let mut last = None;
+        let ready = until(&format!("kubectl-{} {args:?}", self.generation), || {
+            let said = self.run(args, "")?;
+            let done = said.code == Some(0) && accept(&said.out);
+            last = Some(said);
+            Ok(done)
+        });
+        ready.with_context(|| format!("last: {last:?}"))?;
+        Ok(last.map(|said| said.out).unwrap_or_default())
+    }
+
+    /// A call that goes on; its standard output is read as it comes.
+    pub fn stream(&self, args: &[&str]) -> Result<Stream> {
+        Stream::of(self.command(args), format!("kubectl-{} {args:?}", self.generation))
+    }
+
+    /// A call in a pseudo-terminal, which script(1) makes.
+    pub fn terminal(&self, args: &[&str]) -> Result<Stream> {
+        let words = [&[self.program.display().to_string()], self.flags.as_slice()].concat().join(" ");
+        let mut command = Command::new("script");
+        command.args(["-qec", &format!("{words} {}", args.join(" ")), "/dev/null"]);
+        self.surround(&mut command);
+        Stream::of(command, format!("kubectl-{} {args:?} in a terminal", self.generation))
+    }
+}
+
+/// A call that goes on. Killed when dropped.
+pub struct Stream {
+    what: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    chunks: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Stream {
+    fn of(mut command: Command, what: String) -> Result<Self> {
+        let mut child = command.stderr(Stdio::null()).spawn().with_context(|| what.clone())?;
+        let mut out = child.stdout.take().context("no standard output")?;
+        let (sender, chunks) = channel();
+        // Ends with the child's output, or when nobody listens any more.
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(read @ 1..) = out.read(&mut buffer) {
+                if sender.send(buffer[..read].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let stdin = child.stdin.take();
+        Ok(Self { what, child, stdin, chunks, seen: String::new() })
+    }
+
+    pub fn type_in(&mut self, keys: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("no standard input")?;
+        stdin.write_all(keys.as_bytes())?;
+        Ok(stdin.flush()?)
+    }
+
+    /// Waits for text that was not waited for yet; gives what came before it.
+    pub fn expect(&mut self, text: &str) -> Result<String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                let rest = self.seen.split_off(at + text.len());
+                let mut before = std::mem::replace(&mut self.seen, rest);
+                before.truncate(at);
+                return Ok(before);
+            }
+            match self.chunks.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(chunk) => self.seen.push_str(&String::from_utf8_lossy(&chunk)),
+                Err(why) => bail!("{}: no {text:?} ({why}) after {:?}", self.what, self.seen),
+            }
+        }
+    }
+
+    /// Closes the input and waits for the end; gives the exit code and what was not waited for.
+    pub fn end(mut self) -> Result<(Option<i32>, String)> {
+        drop(self.stdin.take());
+        self.cut_off()
+    }
+
+    /// Waits for the end, which must come from the other side.
+    pub fn cut_off(mut self) -> Result<(Option<i32>, String)> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.chunks.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(chunk) => self.seen.push_str(&String::from_utf8_lossy(&chunk)),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => bail!("{} goes on after {:?}", self.what, self.seen),
+            }
+        }
+        Ok((self.child.wait()?.code(), std::mem::take(&mut self.seen)))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Nothing can be done about a child that is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Walks once with each kubectl that is there, at the same time, against the control plane.
+pub fn with_each(fleet: &Fleet, walk: impl Fn(&Kubectl) -> Result<()> + Sync) -> Result<()> {
+    let mut kubectls = Vec::new();
+    for generation in GENERATIONS {
+        if let Some(program) = kubectl(generation)? {
+            let folder = fleet.data_dir.with_extension(generation);
+            kubectls.push(Kubectl::new(generation, program, &fleet.kubeconfig("cp"), &folder)?);
+        }
+    }
+    std::thread::scope(|scope| {
+        let walks: Vec<_> = kubectls.iter().map(|kubectl| (kubectl, scope.spawn(|| walk(kubectl)))).collect();
+        let mut failures = Vec::new();
+        for (kubectl, walk) in walks {
+            let walked = walk.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            failures.extend(walked.err().map(|error| format!("with kubectl {}: {error:#}", kubectl.generation)));
+        }
+        if !failures.is_empty() {
+            bail!("{}\n{}", failures.join("\n"), fleet.log());
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,137 @@
+//! `crowsnest up --kubeconfig --contexts`: clusters that somebody else runs - here another `crowsnest up`'s - are joined, steered,
+//! searched; what is wrong with them is one line; they outlive the fleet that joined them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, Said, binary, until};
+
+const WEB: &str = include_str!("join/web.yaml");
+const REGISTRY: &str = include_str!("quickstart/registry.yaml");
+
+#[test]
+fn real_clusters_are_joined() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let theirs = Fleet::start(&dir.path().join("theirs"), &["--members", "east,west"])?;
+    let Some(kubectl) = theirs.any_kubectl()? else { return Ok(()) };
+    let file = theirs.kubeconfig("fleet").display().to_string();
+    refuses_what_cannot_be_joined(dir.path(), &file)?;
+
+    let data = dir.path().join("ours");
+    let joining = ["--no-members", "--kubeconfig", &file, "--contexts", "east,west"];
+    let ours = Fleet::start(&data, &joining)?;
+    let kubectl = kubectl.on(&ours.kubeconfig("cp"));
+    steers_and_searches(&ours, &theirs, &kubectl).with_context(|| ours.log())?;
+
+    // The clusters outlive us with all that was put there, and are met again as they are.
+    ensure!(ours.stop()?.success());
+    let east = kubectl.on(&theirs.kubeconfig("east"));
+    let running = |out: &str| out.matches("Running").count() == 2;
+    east.until(&["get", "pods", "-l", "app=web"], running)?;
+    ensure!(theirs.crowsnest(&["sim", "west", "stop"])?.code == Some(0));
+    let ours = Fleet::start(&data, &joining)?;
+    ensure!(ours.log().contains("cluster west stays joined, but can't be reached now"), "{}", ours.log());
+    ready(&kubectl, "True False")?;
+    east.until(&["get", "pods", "-l", "app=web"], running)?;
+    ensure!(theirs.crowsnest(&["sim", "west", "start"])?.code == Some(0));
+    ready(&kubectl, "True True")?;
+
+    // Deleting the registration takes what was propagated along, and leaves the cluster.
+    kubectl.ok(&["delete", "cluster", "west", "--timeout=60s"], "")?;
+    let west = kubectl.on(&theirs.kubeconfig("west"));
+    west.until(&["get", "deploy,pods", "-o", "name"], |out| !out.contains("web"))?;
+    west.ok(&["get", "nodes"], "")?;
+    ready(&kubectl, "True")?;
+    ensure!(ours.stop()?.success() && theirs.stop()?.success());
+    Ok(())
+}
+
+fn ready(kubectl: &Kubectl, wanted: &str) -> Result<()> {
+    let path = "jsonpath={range .items[*]}{.status.conditions[?(@.type==\"Ready\")].status} {end}";
+    kubectl.until(&["get", "clusters", "-o", path], |out| out.trim() == wanted).map(drop)
+}
+
+fn steers_and_searches(ours: &Fleet, theirs: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    ready(kubectl, "True True")?;
+    kubectl.ok(&["apply", "-f", "-"], WEB)?;
+    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    for member in ["east", "west"] {
+        let member = kubectl.on(&theirs.kubeconfig(member));
+        member.until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
+    }
+    kubectl.until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "4")?;
+    let mut found = None;
+    until("search to find their pods", || {
+        let said = ours.crowsnest(&["search", "kind:pod label:app=web status:Running", "-o", "name"])?;
+        let whole = ["east/", "west/"].iter().all(|m| said.out.lines().filter(|l| l.starts_with(m)).count() == 2);
+        found = Some(said);
+        Ok(whole)
+    })
+    .with_context(|| format!("{found:?}"))?;
+    let server = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/west/proxy", ours.server()?);
+    let there = kubectl.ok(&["--server", &server, "get", "nodes", "-o", "name"], "")?;
+    ensure!(there.contains("node/west-node-1"), "{there}");
+    // They are not ours to break.
+    let said = ours.crowsnest(&["sim", "west", "stop"])?;
+    ensure!(said.err == "error: no member of this fleet is simulated\n", "{said:?}");
+    Ok(())
+}
+
+fn up(folder: &Path, args: &[&str]) -> Result<Said> {
+    let data = folder.join("refused");
+    let mut command = Command::new(binary()?);
+    command.args(["up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--data-dir"]).arg(&data).args(args);
+    let said = Said::of(&command.output()?)?;
+    if data.exists() {
+        fs::remove_dir_all(&data)?;
+    }
+    Ok(said)
+}
+
+/// One line, exit code 1, and it names the mend or the culprit.
+fn refuses_what_cannot_be_joined(folder: &Path, file: &str) -> Result<()> {
+    let write = |name: &str, text: &str| -> Result<String> {
+        let path = folder.join(name);
+        fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    };
+    let whole = fs::read_to_string(file)?;
+    let nobody = "apiVersion: v1\nkind: Config\nclusters: [{name: far, cluster: {server: 'https://127.0.0.1:9'}}]\n\
+        users: [{name: far, user: {token: x}}]\ncontexts: [{name: far, context: {cluster: far, user: far}}, \
+        {name: Not_A_Name, context: {cluster: far, user: far}}, {name: torn, context: {cluster: nosuch, user: far}}]\n";
+    let nobody = write("nobody", nobody)?;
+    let nonsense = write("nonsense", "clusters: [\nnot: yaml: at all")?;
+    // The same cluster under a second name.
+    let twin = whole.replace("contexts:\n", "contexts:\n- name: twin\n  context:\n    cluster: east\n    user: east\n");
+    let twin = write("twin", &twin)?;
+    let stranger = whole.replace("client-key-data", "client-key-data-of-old");
+    let stranger = write("stranger", &stranger)?;
+    let refusals: [(&str, &str, &str); 10] = [
+        ("/nowhere/config", "east", "--kubeconfig /nowhere/config can't be read: No such file or directory"),
+        ("/", "east", "--kubeconfig / can't be read: Is a directory"),
+        (&nonsense, "east", "is no kubeconfig: "),
+        (file, "north", "has no context \"north\"; it has cp, east, west"),
+        (file, "east,east", "context east is named twice"),
+        (&nobody, "Not_A_Name", "context Not_A_Name can't be a cluster's name; rename it"),
+        (&nobody, "torn", "context torn of"),
+        (&nobody, "far", "cluster far can't be joined: https://127.0.0.1:9/: Connection refused"),
+        (&twin, "east,twin", "contexts east and twin lead to the same cluster"),
+        (&stranger, "east", "cluster east can't be joined: "),
+    ];
+    for (file, contexts, text) in refusals {
+        let said = up(folder, &["--no-members", "--kubeconfig", file, "--contexts", contexts])?;
+        let errors: Vec<&str> = said.err.lines().filter(|l| !l.starts_with("  ")).collect();
+        ensure!(said.code == Some(1) && errors.len() == 1 && errors[0].contains(text), "{contexts}: {said:?}");
+    }
+    for (args, text) in [
+        (&["--kubeconfig", file] as &[&str], "--contexts"),
+        (&["--contexts", "east"], "--kubeconfig"),
+        (&["--members", "2", "--kubeconfig", file, "--contexts", "east"], "cannot be used with"),
+    ] {
+        let said = up(folder, args)?;
+        ensure!(said.code == Some(2) && said.err.contains(text), "{args:?}: {said:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! What a user does with kubectl on the control plane of `crowsnest up`, with each kubectl that is met in the field.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, with_each};
+
+const WEB: &str = include_str!("kubectl/web.yaml");
+const OVERRIDE: &str = include_str!("kubectl/override.yaml");
+
+#[test]
+fn a_fleet_is_steered_with_every_kubectl() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    with_each(&fleet, |kubectl| {
+        let namespace = format!("with-{}", kubectl.generation.replace('.', "-"));
+        kubectl.ok(&["create", "namespace", &namespace], "")?;
+        kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+        let own = kubectl.with(&["--namespace", &namespace]);
+        let members = ["member1", "member2"].map(|member| own.on(&fleet.kubeconfig(member)));
+        propagates(&own, &members)?;
+        prints_karmadas_columns(kubectl)?;
+        explains_and_describes(&own)?;
+        changes(&own, &members)?;
+        applies(&own)?;
+        cleans_up(&own, &members, &namespace)
+    })?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Template and policy become pods; their status comes back.
+fn propagates(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
+    own.ok(&["apply", "-f", "-"], WEB)?;
+    for member in members {
+        member.until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 2)?;
+    }
+    own.until(&["get", "rb", "web-deployment"], |out| out.matches("True").count() == 2)?;
+    own.until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "4")?;
+    let rolled_out = own.ok(&["rollout", "status", "deployment/web", "--timeout=60s"], "")?;
+    ensure!(rolled_out.contains("\"web\" successfully rolled out"), "{rolled_out}");
+    Ok(())
+}
+
+fn header(table: &str) -> Vec<&str> {
+    table.lines().next().unwrap_or_default().split_whitespace().collect()
+}
+
+fn prints_karmadas_columns(kubectl: &Kubectl) -> Result<()> {
+    let tables: [(&[&str], &[&str]); 8] = [
+        (&["get", "clusters"], &["NAME", "VERSION", "MODE", "READY", "AGE"]),
+        (
+            &["get", "clusters", "-o", "wide"],
+            &["NAME", "VERSION", "MODE", "READY", "AGE", "ZONES", "REGION", "PROVIDER", "API-ENDPOINT", "PROXY-URL"],
+        ),
+        (&["get", "rb", "-A"], &["NAMESPACE", "NAME", "SCHEDULED", "FULLYAPPLIED", "AGE"]),
+        (&["get", "work", "-A"], &["NAMESPACE", "NAME", "WORKLOAD-KIND", "APPLIED", "AGE"]),
+        (&["get", "pp", "-A"], &["NAMESPACE", "NAME", "CONFLICT-RESOLUTION", "PRIORITY", "AGE"]),
+        (&["get", "crd", "works.work.karmada.io"], &["NAME", "CREATED", "AT"]),
+        (&["get", "apiservice", "v1alpha1.cluster.karmada.io"], &["NAME", "SERVICE", "AVAILABLE", "AGE"]),
+        (&["get", "deployments", "-A"], &["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]),
+    ];
+    for (args, columns) in tables {
+        let table = kubectl.ok(args, "")?;
+        ensure!(header(&table) == columns, "{args:?}: {table}");
+    }
+    let both = kubectl.ok(&["get", "rb,work", "-A"], "")?;
+    for text in ["resourcebinding.work.karmada.io/web-deployment", "work.work.karmada.io/web-", "WORKLOAD-KIND"] {
+        ensure!(both.contains(text), "no {text}: {both}");
+    }
+    for (group, name) in [
+        ("cluster.karmada.io", "clusters.cluster.karmada.io"),
+        ("search.karmada.io", "resourceregistries.search.karmada.io"),
+        ("work.karmada.io", "works.work.karmada.io"),
+    ] {
+        kubectl.says(&["api-resources", "--api-group", group, "-o", "name"], "", 0, name)?;
+    }
+    Ok(())
+}
+
+fn explains_and_describes(own: &Kubectl) -> Result<()> {
+    let sayings: [(&[&str], &[&str]); 8] = [
+        (&["explain", "deployment.spec.replicas"], &["Number of desired pods"]),
+        (&["explain", "propagationpolicy.spec.placement.clusterAffinity"], &["clusterNames", "[]string"]),
+        (&["explain", "clusters.spec"], &["apiEndpoint", "syncMode"]),
+        (&["explain", "resourceregistries.spec", "--recursive"], &["targetCluster", "clusterNames"]),
+        (&["describe", "deployment", "web"], &["Replicas:", "nginx:1.25", "StrategyType:"]),
+        (&["describe", "rb", "web-deployment"], &["FullyApplied", "Scheduled", "member2"]),
+        (&["describe", "cluster", "member1"], &["Endpoint:", "cluster is healthy", "Kubernetes Version:"]),
+        (&["describe", "pp", "web"], &["Cluster Names:", "Resource Selectors:"]),
+    ];
+    for (args, texts) in sayings {
+        let said = own.ok(args, "")?;
+        for text in texts {
+            ensure!(said.contains(text), "{args:?}: no {text}: {said}");
+        }
+    }
+    Ok(())
+}
+
+/// An override reaches its member alone; a scale reaches all.
+fn changes(own: &Kubectl, members: &[Kubectl]) -> Result<()> {
+    let image = ["get", "deploy", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}"];
+    own.ok(&["apply", "-f", "-"], OVERRIDE)?;
+    members[1].until(&image, |out| out == "nginx:1.27")?;
+    members[0].until(&image, |out| out == "nginx:1.25")?;
+    own.ok(&["scale", "deployment/web", "--replicas=3"], "")?;
+    for member in members {
+        member.until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "3")?;
+    }
+    own.until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "6")?;
+    own.ok(&["rollout", "status", "deployment/web", "--timeout=60s"], "")?;
+    Ok(())
+}
+
+const SETTINGS: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {colour: blue}\n";
+const REGISTRY: &str = "apiVersion: search.karmada.io/v1alpha1\nkind: ResourceRegistry\nmetadata: {name: none}\n\
+    spec: {targetCluster: {}, resourceSelectors: [{apiVersion: v1, kind: Secret}]}\n";
+
+/// diff, dry runs, server-side apply and its conflicts, refusals.
+fn applies(own: &Kubectl) -> Result<()> {
+    let apply = |more: &[&'static str]| [&["apply", "-f", "-"], more].concat();
+    let wrong = WEB.replacen("replicas: 2", "replicaz: 2", 1);
+    let red = SETTINGS.replace("blue", "red");
+    let three = WEB.replacen("replicas: 2", "replicas: 3", 1);
+    let steps: [(Vec<&str>, &str, i32, &str); 13] = [
+        (vec!["diff", "-f", "-"], &three, 0, ""),
+        (vec!["diff", "-f", "-"], WEB, 1, "+  replicas: 2"),
+        (apply(&["--dry-run=server"]), WEB, 0, "deployment.apps/web configured (server dry run)"),
+        (apply(&["--dry-run=server"]), REGISTRY, 0, "resourceregistry.search.karmada.io/none created (server dry run)"),
+        (apply(&["--dry-run=client"]), WEB, 0, "(dry run)"),
+        (apply(&[]), &wrong, 1, "replicaz"),
+        (apply(&["--server-side"]), SETTINGS, 0, "configmap/settings serverside-applied"),
+        (apply(&["--server-side", "--field-manager=other"]), &red, 1, "conflict with \"kubectl\""),
+        (apply(&["--server-side", "--field-manager=other", "--force-conflicts"]), &red, 0, "serverside-applied"),
+        (vec!["get", "configmap", "settings", "-o", "jsonpath={.data.colour}"], "", 0, "red"),
+        (vec!["diff", "--server-side", "--force-conflicts", "-f", "-"], SETTINGS, 1, "+  colour: blue"),
+        (vec!["annotate", "configmap", "settings", "a=b"], "", 0, "annotate"),
+        (vec!["patch", "configmap", "settings", "-p", "{\"data\":{\"colour\":null}}"], "", 0, "patched"),
+    ];
+    for (args, input, code, text) in &steps {
+        own.says(args, input, *code, text)?;
+    }
+    let replicas = own.ok(&["get", "deploy", "web", "-o", "jsonpath={.spec.replicas}"], "")?;
+    ensure!(replicas == "3", "a dry run changed it: {replicas}");
+    Ok(())
+}
+
+/// What was made from the template goes with it.
+fn cleans_up(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> {
+    own.ok(&["delete", "-f", "-"], WEB)?;
+    for member in members {
+        member.until(&["get", "deploy,pods", "-o", "name"], |out| !out.contains("web"))?;
+    }
+    own.until(&["get", "rb", "-o", "name"], |out| out.is_empty())?;
+    own.until(
+        &["get", "work", "-A", "-o", "jsonpath={.items[*].spec.workload.manifests[*].metadata.namespace}"],
+        |out| !out.split_whitespace().any(|n| n == namespace),
+    )?;
+    own.ok(&["delete", "namespace", namespace, "--timeout=60s"], "")?;
+    for member in members {
+        member.until(&["get", "namespaces", "-o", "name"], |out| !out.contains(namespace))?;
+    }
+    Ok(())
+}
+
+/// Nothing of a walk may depend on where the test runs.
+#[test]
+fn fixtures_name_no_namespace() {
+    assert!(!WEB.contains("namespace:") && !OVERRIDE.contains("namespace:"));
+    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("fetch-kubectl").is_file());
+}

@@ -1,0 +1,186 @@
+//! Members through the control plane's address with every kubectl: logs, exec, port-forward, cp as the calling user, and the
+//! whole fleet as if it were one cluster.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use anyhow::{Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until, with_each};
+
+const WEB: &str = include_str!("proxies/web.yaml");
+const ALICE: &str = include_str!("proxies/alice.yaml");
+const ALICE_IN_MEMBER: &str = include_str!("proxies/alice-in-member.yaml");
+const REGISTRY: &str = include_str!("quickstart/registry.yaml");
+
+#[test]
+fn members_are_reached_with_every_kubectl() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let server = fleet.server()?;
+    with_each(&fleet, |kubectl| {
+        let name = format!("web-{}", kubectl.generation.replace('.', "-"));
+        let web = WEB.replace("NAME", &name);
+        for member in ["member1", "member2"] {
+            kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], &web)?;
+        }
+        let member1 = through(kubectl, &server, "member1");
+        member1.until(&["get", "pod", &name], |out| out.contains("Running"))?;
+        runs_commands(&member1, &name)?;
+        has_a_terminal(&member1, &name)?;
+        forwards_ports(&member1, &name)?;
+        copies_both_ways(&member1, &name)?;
+        follows_logs(&member1, &name)?;
+        as_the_calling_user(kubectl, &fleet, &server, &name)?;
+        shows_the_whole_fleet(kubectl, &server, &name)
+    })?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn through(kubectl: &Kubectl, server: &str, member: &str) -> Kubectl {
+    kubectl.with(&["--server", &format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy")])
+}
+
+fn runs_commands(member: &Kubectl, pod: &str) -> Result<()> {
+    let sh = |script: &'static str| ["exec", "-i", pod, "--", "sh", "-c", script];
+    let said = member.ok(&sh("cat; echo $HOSTNAME"), "typed\n")?;
+    ensure!(said == format!("typed\n{pod}\n"), "{said:?}");
+    let said = member.says(&sh("echo out; echo err >&2; exit 3"), "", 3, "command terminated with exit code 3")?;
+    ensure!(said.out == "out\n" && said.err.starts_with("err\n"), "{said:?}");
+    member.says(&["exec", pod, "--", "nosuch"], "", 1, "executable file not found in $PATH")?;
+    member.says(&["exec", "nosuch", "--", "ls"], "", 1, "pods \"nosuch\" not found")?;
+    Ok(())
+}
+
+fn has_a_terminal(member: &Kubectl, pod: &str) -> Result<()> {
+    let mut terminal = member.terminal(&["exec", "-it", pod, "--", "sh"])?;
+    terminal.expect("/ # ")?;
+    terminal.type_in("echo $((40+2))\r")?;
+    terminal.expect("42\r\n")?;
+    terminal.type_in("sleep 1000\r")?;
+    terminal.expect("sleep 1000\r\n")?;
+    terminal.type_in("\x03")?;
+    terminal.expect("/ # ")?;
+    terminal.type_in("exit 5\r")?;
+    let (code, _) = terminal.end()?;
+    ensure!(code == Some(5), "{code:?}");
+    Ok(())
+}
+
+fn forwards_ports(member: &Kubectl, pod: &str) -> Result<()> {
+    let mut forward = member.stream(&["port-forward", &format!("pod/{pod}"), ":80"])?;
+    forward.expect("127.0.0.1:")?;
+    let port: u16 = forward.expect(" -> 80")?.parse()?;
+    for _ in 0..3 {
+        let mut connection = TcpStream::connect(("127.0.0.1", port))?;
+        connection.write_all(b"GET /x HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        ensure!(answer.contains(&format!("Hello from pod default/{pod} on node member1-node-")), "{answer}");
+    }
+    Ok(())
+}
+
+fn copies_both_ways(member: &Kubectl, pod: &str) -> Result<()> {
+    let bytes: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(member.folder.join("sent"), &bytes)?;
+    member.ok(&["cp", "sent", &format!("{pod}:/tmp/there")], "")?;
+    member.says(&["exec", pod, "--", "wc", "-c", "/tmp/there"], "", 0, "400000 /tmp/there")?;
+    member.ok(&["cp", &format!("{pod}:/tmp/there"), "back"], "")?;
+    ensure!(std::fs::read(member.folder.join("back"))? == bytes);
+    Ok(())
+}
+
+/// A follower sees lines as they are written and ends with the pod.
+fn follows_logs(member: &Kubectl, pod: &str) -> Result<()> {
+    let mut follower = member.stream(&["logs", "-f", pod, "--tail", "1"])?;
+    follower.expect("\n")?;
+    for word in ["first", "second"] {
+        member.ok(&["exec", pod, "--", "sh", "-c", &format!("echo the {word} > /proc/1/fd/1")], "")?;
+        follower.expect(&format!("the {word}\n"))?;
+    }
+    member.ok(&["delete", "pod", pod, "--grace-period=1"], "")?;
+    let (code, _) = follower.end()?;
+    ensure!(code == Some(0), "{code:?}");
+    member.says(&["logs", "nosuch"], "", 1, "pods \"nosuch\" not found")?;
+    Ok(())
+}
+
+/// Rights on `clusters/proxy` let a user in; what she may do there, the member says.
+fn as_the_calling_user(kubectl: &Kubectl, fleet: &Fleet, server: &str, pod: &str) -> Result<()> {
+    let user = format!("alice-{pod}");
+    kubectl.ok(&["apply", "-f", "-"], &ALICE.replace("NAME", &user))?;
+    let member2 = kubectl.on(&fleet.kubeconfig("member2"));
+    member2.ok(&["apply", "-f", "-"], &ALICE_IN_MEMBER.replace("NAME", &user))?;
+    let alice = kubectl.with(&["--as", &user]);
+
+    let there = through(&alice, server, "member2");
+    there.until(&["get", "pod", pod], |out| out.contains("Running"))?;
+    let said = there.ok(&["exec", pod, "--", "sh", "-c", "echo hello"], "")?;
+    ensure!(said == "hello\n", "{said}");
+    let refusals: [(&[&str], String); 3] = [
+        (
+            &["get", "secrets"],
+            format!(
+                "secrets is forbidden: User \"{user}\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\""
+            ),
+        ),
+        (
+            &["delete", "pod", pod],
+            format!(
+                "pods \"{pod}\" is forbidden: User \"{user}\" cannot delete resource \"pods\" in API group \"\" in the namespace \"default\""
+            ),
+        ),
+        (
+            &["get", "nodes"],
+            format!(
+                "nodes is forbidden: User \"{user}\" cannot list resource \"nodes\" in API group \"\" at the cluster scope"
+            ),
+        ),
+    ];
+    for (args, text) in refusals {
+        let said = there.says(args, "", 1, &text)?;
+        ensure!(said.err.starts_with("Error from server (Forbidden): "), "{said:?}");
+    }
+    let text = format!(
+        "clusters.cluster.karmada.io \"member1\" is forbidden: User \"{user}\" cannot get resource \"clusters/proxy\""
+    );
+    let path = "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/pods";
+    alice.says(&["get", "--raw", path], "", 1, &text).map(drop)
+}
+
+/// One address for all members: rows say their cluster, and a pod is reached without naming it.
+fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
+    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    let everywhere = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
+    let everywhere = kubectl.with(&["--server", &everywhere]);
+    let clusters_of = |table: &str| -> Vec<String> {
+        let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.filter(|row| row.get(1) == Some(&pod)).map(|row| row[2].to_owned()).collect()
+    };
+    // In member1 it is gone.
+    let table = everywhere.until(&["get", "pods", "-A"], |out| clusters_of(out) == ["member2"])?;
+    let columns: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
+    ensure!(columns == ["NAMESPACE", "NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"], "{table}");
+    everywhere.says(&["get", "pod", pod, "-o", "wide"], "", 0, "member2-node-")?;
+    everywhere.says(&["describe", "pod", pod], "", 0, "cached-from-cluster: member2")?;
+    everywhere.says(&["logs", pod, "--tail", "1"], "", 0, "\n")?;
+    let said = everywhere.ok(&["exec", "-i", pod, "--", "sh", "-c", "cat; echo $HOSTNAME"], "typed\n")?;
+    ensure!(said == format!("typed\n{pod}\n"), "{said}");
+
+    let mut watch = everywhere.stream(&["get", "pods", "-A", "-l", &format!("app={pod}"), "-w"])?;
+    watch.expect(pod)?;
+    through(kubectl, server, "member2").ok(&["label", "pod", pod, "seen=yes"], "")?;
+    watch.expect(pod)?;
+    through(kubectl, server, "member1").ok(&["apply", "-f", "-"], &WEB.replace("NAME", pod))?;
+    watch.expect("member1")?;
+    let text = "ambiguous objects in clusters [member1, member2]";
+    until_ambiguous(&everywhere, pod, text)
+}
+
+fn until_ambiguous(everywhere: &Kubectl, pod: &str, text: &str) -> Result<()> {
+    until("two pods of one name to be told apart", || {
+        let said = everywhere.run(&["get", "pod", pod], "")?;
+        Ok(said.code == Some(1) && said.err.contains(text))
+    })
+}

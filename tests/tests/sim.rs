@@ -1,0 +1,158 @@
+//! `crowsnest sim`: what a user sees of a member that is stopped, slow, without watches, or short of a node.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until};
+
+const PODS: &str = include_str!("sim/web.yaml");
+const REGISTRY: &str = include_str!("quickstart/registry.yaml");
+
+#[test]
+fn members_break_and_mend() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    // Its clusters are judged within seconds instead of half a minute.
+    let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    kubectl.ok(&["apply", "-f", "-"], PODS)?;
+    let everywhere = format!("{}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy", fleet.server()?);
+    let everywhere = kubectl.with(&["--server", &everywhere]);
+    everywhere.until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 9)?;
+
+    refuses_what_is_not_there(&fleet)?;
+    a_stopped_member(&fleet, &kubectl, &everywhere).with_context(|| fleet.log())?;
+    a_slow_member(&fleet, &kubectl).with_context(|| fleet.log())?;
+    dropped_watches(&fleet, &kubectl, &everywhere).with_context(|| fleet.log())?;
+    a_lost_node(&fleet, &kubectl).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn sim(fleet: &Fleet, args: &[&str]) -> Result<String> {
+    let said = fleet.crowsnest(&[&["sim"], args].concat())?;
+    ensure!(said.code == Some(0), "sim {args:?}: {said:?}");
+    Ok(said.out)
+}
+
+fn refuses_what_is_not_there(fleet: &Fleet) -> Result<()> {
+    let refusals: [(&[&str], &str); 4] = [
+        (&["m9", "state"], "error: m9 is no simulated member; there are m1, m2, m3\n"),
+        (&["m1", "fail-node", "nosuch"], "nosuch"),
+        (&["m1", "stop", "soon"], "invalid value 'soon'"),
+        (&["m1", "state", "--data-dir", "/nowhere"], "error: no `crowsnest up` ever ran in /nowhere"),
+    ];
+    for (args, text) in refusals {
+        let said = fleet.crowsnest(&[&["sim"], args].concat())?;
+        ensure!(said.code != Some(0) && said.err.contains(text), "{args:?}: {said:?}");
+    }
+    Ok(())
+}
+
+fn ready(kubectl: &Kubectl, wanted: &str) -> Result<()> {
+    let path = "jsonpath={range .items[*]}{.status.conditions[?(@.type==\"Ready\")].status} {end}";
+    kubectl.until(&["get", "clusters", "-o", path], |out| out.trim() == wanted).map(drop)
+}
+
+/// Its cluster is not ready, what is known of it stays and is marked, the others go on; then it comes back.
+fn a_stopped_member(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> Result<()> {
+    let m2 =
+        kubectl.with(&["--server", &format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/m2/proxy", fleet.server()?)]);
+    let pod = m2.ok(&["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}"], "")?;
+    let follower = m2.stream(&["logs", "-f", &pod])?;
+    let mut session = m2.stream(&["exec", "-i", &pod, "--", "sh", "-c", "echo there; cat"])?;
+    session.expect("there\n")?;
+
+    sim(fleet, &["m2", "stop"])?;
+    follower.end().context("the log of a stopped member goes on")?;
+    session.cut_off().context("a session in a stopped member goes on")?;
+    m2.says(
+        &["get", "--raw", "/apis/cluster.karmada.io/v1alpha1/clusters/m2/proxy/version"],
+        "",
+        1,
+        "error trying to reach cluster m2",
+    )?;
+    ready(kubectl, "True False True")?;
+    let described = kubectl.ok(&["describe", "cluster", "m2"], "")?;
+    ensure!(described.contains("cluster is not reachable"), "{described}");
+    ensure!(sim(fleet, &["m2", "state"])?.contains("\"reachable\": false"));
+
+    let said = everywhere.run(&["get", "pods", "-l", "app=web"], "")?;
+    ensure!(said.out.matches("Running").count() == 9, "{said:?}");
+    ensure!(said.err.contains("m2"), "nothing says that m2 is old: {said:?}");
+    let mut found = None;
+    until("search to tell that m2 is left out", || {
+        let said = fleet.crowsnest(&["search", "kind:pod label:app=web"])?;
+        let told = said.code == Some(5) && said.err.contains("warning: m2: ");
+        let whole = said.out.matches("Running").count() == 9;
+        found = Some(said);
+        Ok(told && whole)
+    })
+    .with_context(|| format!("{found:?}"))?;
+    // A change elsewhere still arrives.
+    kubectl.ok(&["scale", "deployment/web", "--replicas=4"], "")?;
+    for member in ["m1", "m3"] {
+        let member = kubectl.on(&fleet.kubeconfig(member));
+        member.until(&["get", "deploy", "web", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "4")?;
+    }
+    sim(fleet, &["m2", "start"])?;
+    ready(kubectl, "True True True")?;
+    // What was missed is caught up with.
+    everywhere.until(&["get", "pods", "-l", "app=web"], |out| out.matches("Running").count() == 12)?;
+    until("search to be whole", || Ok(fleet.crowsnest(&["search", "kind:pod label:app=web"])?.code == Some(0)))?;
+    // And by the clock.
+    sim(fleet, &["m2", "stop", "1"])?;
+    until("m2 to come back by itself", || Ok(sim(fleet, &["m2", "state"])?.contains("\"reachable\": true")))
+}
+
+/// Requests to it take longer; those to others and to the cache do not.
+fn a_slow_member(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    const DELAY: Duration = Duration::from_millis(1500);
+    sim(fleet, &["m1", "delay", "1500"])?;
+    let timed = |member: &str| {
+        let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy/version");
+        let began = Instant::now();
+        kubectl.ok(&["get", "--raw", &path], "").map(|_| began.elapsed())
+    };
+    let (slow, quick) = (timed("m1")?, timed("m3")?);
+    ensure!(slow >= DELAY && quick < DELAY, "{slow:?} {quick:?}");
+    ensure!(sim(fleet, &["m1", "state"])?.contains("\"delayMilliseconds\": 1500"));
+    sim(fleet, &["m1", "delay", "0"])?;
+    let mended = timed("m1")?;
+    ensure!(mended < DELAY, "{mended:?}");
+    ready(kubectl, "True True True")
+}
+
+/// A client's watch ends; the fleet's own go on, and miss nothing.
+fn dropped_watches(fleet: &Fleet, kubectl: &Kubectl, everywhere: &Kubectl) -> Result<()> {
+    let m3 = kubectl.on(&fleet.kubeconfig("m3"));
+    let mut watch = m3.stream(&["get", "pods", "-l", "app=web", "-w"])?;
+    watch.expect("Running")?;
+    sim(fleet, &["m3", "drop-watches"])?;
+    watch.end().context("the watch goes on")?;
+    m3.ok(&["create", "deployment", "late", "--image=nginx:1.27"], "")?;
+    everywhere.until(&["get", "pods", "-l", "app=late"], |out| out.contains("Running")).map(drop)
+}
+
+/// The node is not ready and its pods start elsewhere; mended, it is as before.
+fn a_lost_node(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let m1 = kubectl.on(&fleet.kubeconfig("m1"));
+    let node = m1.ok(&["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].spec.nodeName}"], "")?;
+    let running =
+        "jsonpath={range .items[?(@.status.phase==\"Running\")]}{.spec.nodeName} {.metadata.deletionTimestamp}|{end}";
+    sim(fleet, &["m1", "fail-node", &node])?;
+    m1.until(&["get", "node", &node], |out| out.contains("NotReady"))?;
+    m1.until(&["get", "pods", "-l", "app=web", "-o", running], |out| {
+        out.split('|').filter(|pod| pod.ends_with(' ') && !pod.starts_with(&node)).count() == 4
+    })?;
+    ensure!(sim(fleet, &["m1", "state"])?.contains("\"failed\": true"));
+    // The control plane counts what is left.
+    let ready = "jsonpath={.status.nodeSummary.readyNum}";
+    let nodes = m1.ok(&["get", "nodes", "-o", "name"], "")?.lines().count();
+    kubectl.until(&["get", "cluster", "m1", "-o", ready], |out| out == (nodes - 1).to_string())?;
+    sim(fleet, &["m1", "recover-node", &node])?;
+    m1.until(&["get", "node", &node], |out| out.contains(" Ready"))?;
+    m1.until(&["get", "pods", "-l", "app=web", "-o", "name"], |out| out.lines().count() == 4)?;
+    kubectl.until(&["get", "cluster", "m1", "-o", ready], |out| out == nodes.to_string()).map(drop)
+}
