@@ -48,6 +48,8 @@ pub enum Error {
     },
     #[error("another replica collects these clusters now")]
     Fenced,
+    #[error("objects are not indexed by their label {0}")]
+    LabelNotIndexed(String),
     #[error("the cache is shutting down")]
     Stopped,
     #[error("the query was given up after {0} ms")]

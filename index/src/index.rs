@@ -121,7 +121,9 @@ impl Index {
             }
             StoreOptions::Postgres(postgres) => {
                 let replica = postgres.replica.clone().unwrap_or_else(|| replica_name(rand::random()));
-                let store = Arc::new(PostgresStore::open(&postgres, &replica, Arc::clone(&codec)).await?);
+                let mut store = PostgresStore::open(&postgres, &replica, Arc::clone(&codec)).await?;
+                store.choose_labels(&options.chosen_labels).await?;
+                let store = Arc::new(store);
                 let shared: Arc<dyn Store> = Arc::clone(&store) as _;
                 Self::with_store(fleet, options, shared, Some(store), codec, true).await
             }
@@ -373,6 +375,31 @@ impl Index {
                 next => scan.after = next,
             }
         }
+    }
+
+    /// Records of a collection that have one of the chosen labels, in key order; None: whatever its value.
+    pub async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
+        self.inner.shared.store.labelled(key, label, value).await
+    }
+
+    /// One page of records without their bodies: up to `limit`, and where the next page starts.
+    pub async fn records_page(
+        &self,
+        query: &ListQuery,
+        limit: usize,
+    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
+        self.inner.shared.store.records(&query.scan(), &|record| query.matches(record), limit).await
+    }
+
+    /// The records' objects; those deleted meanwhile are left out, those changed meanwhile come as they are now.
+    pub async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
+        self.inner.shared.store.bodies(records).await
+    }
+
+    /// (namespace, name) of everything in a collection, in order.
+    pub async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
+        let keys = self.inner.shared.store.keys(key).await?;
+        Ok(keys.into_iter().map(|(namespace, name, _)| (namespace, name)).collect())
     }
 
     /// Ends all workers and waits for them.

@@ -59,6 +59,8 @@ pub struct IndexOptions {
     pub excluded: Vec<String>,
     /// Keep values of Secrets in bodies (they are never indexed).
     pub store_secret_values: bool,
+    /// Labels objects are looked up by without a scan: keys, with a `*` at either end for anything.
+    pub chosen_labels: Vec<String>,
     /// Bodies kept for recent changes, in bytes.
     pub tail_bytes: usize,
     /// Recent changes kept, in number.
@@ -93,6 +95,7 @@ impl IndexOptions {
             collect_control_plane: true,
             excluded: excluded.map(str::to_owned).to_vec(),
             store_secret_values: false,
+            chosen_labels: Vec::new(),
             tail_bytes: 16 << 20,
             tail_changes: 20_000,
             page_size: 500,

@@ -131,6 +131,18 @@ impl Follower {
         Ok(changes)
     }
 
+    /// Waits until there is something to read. Cancel-safe. False when the cache stopped.
+    pub async fn wait(&mut self) -> bool {
+        loop {
+            if *self.latest.borrow_and_update() > self.since {
+                return true;
+            }
+            if self.latest.changed().await.is_err() {
+                return false;
+            }
+        }
+    }
+
     pub fn since(&self) -> Seq {
         self.since
     }

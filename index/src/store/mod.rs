@@ -7,6 +7,7 @@
 mod catalog;
 pub mod codec;
 mod decide;
+mod labels;
 pub mod postgres;
 mod reading;
 mod rows;
@@ -139,6 +140,10 @@ pub trait Store: Send + Sync + 'static {
         keep: &Keep<'_>,
         limit: usize,
     ) -> Result<(Vec<Record>, Option<(String, String)>), Error>;
+
+    /// Records of a collection that have a label, in key order, found without a scan. Only labels chosen in
+    /// [`crate::IndexOptions::chosen_labels`] can be asked for. None: whatever its value.
+    async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error>;
 
     /// Adds the bodies; records deleted meanwhile are left out.
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error>;

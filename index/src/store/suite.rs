@@ -39,26 +39,34 @@ impl Backend {
             Kind::Sqlite => Home::Sqlite(tempfile::tempdir().unwrap()),
             Kind::Postgres => Home::Postgres(Database::fresh().await?),
         };
-        Some(Self::at(home).await.unwrap())
+        Some(Self::at(home, &[]).await.unwrap())
     }
 
-    async fn at(home: Home) -> Result<Self, Error> {
+    async fn at(home: Home, labels: &[&str]) -> Result<Self, Error> {
+        let labels: Vec<String> = labels.iter().map(|key| (*key).to_owned()).collect();
         let codec = Arc::new(Codec::default());
         let store: Arc<dyn Store> = match &home {
             Home::Sqlite(directory) => {
-                Arc::new(SqliteStore::open(&IndexOptions::new(directory.path()), Arc::clone(&codec)).await?)
+                let options = IndexOptions { chosen_labels: labels, ..IndexOptions::new(directory.path()) };
+                Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?)
             }
             Home::Postgres(database) => {
                 let options = PostgresOptions::new(database.url());
-                Arc::new(PostgresStore::open(&options, "suite", Arc::clone(&codec)).await?)
+                let mut store = PostgresStore::open(&options, "suite", Arc::clone(&codec)).await?;
+                store.choose_labels(&labels).await?;
+                Arc::new(store)
             }
         };
         Ok(Self { store, codec, home })
     }
 
     async fn reopened(self) -> Self {
+        self.reopened_with(&[]).await
+    }
+
+    async fn reopened_with(self, labels: &[&str]) -> Self {
         drop(self.store);
-        Self::at(self.home).await.unwrap()
+        Self::at(self.home, labels).await.unwrap()
     }
 
     fn put(&self, object: &Value) -> Step {
@@ -171,6 +179,55 @@ async fn lists_go_in_key_order_and_resume(#[values(Kind::Sqlite, Kind::Postgres)
 
 #[rstest]
 #[tokio::test]
+async fn objects_are_found_by_chosen_labels(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let labelled = |name: &str, uid: &str, version: &str, labels: Value| {
+        let mut pod = pod("x", name, uid, version);
+        pod["metadata"]["labels"] = labels;
+        pod
+    };
+    let Some(backend) = Backend::of(kind).await else { return };
+    let backend = backend.reopened_with(&["*/id", "of-*", "exact"]).await;
+    let steps = [
+        labelled("c", "1", "1", json!({"a.io/id": "7", "of-x": "", "app": "c"})),
+        labelled("a", "2", "1", json!({"a.io/id": "7", "exact": "1"})),
+        labelled("b", "3", "1", json!({"b.io/id": "7", "of-y": "1"})),
+        labelled("d", "4", "1", json!({"a.io/id": "8"})),
+    ];
+    backend.apply(steps.iter().map(|pod| backend.put(pod)).collect(), "1").await;
+    async fn found(backend: &Backend, label: &str, value: Option<&str>) -> String {
+        let found = backend.store.labelled(&pods(), label, value).await.unwrap();
+        found.iter().map(|record| &*record.key.name).collect()
+    }
+    assert_eq!(found(&backend, "a.io/id", Some("7")).await, "ac");
+    assert_eq!(found(&backend, "a.io/id", None).await, "acd");
+    assert_eq!(found(&backend, "b.io/id", Some("7")).await, "b");
+    assert_eq!(found(&backend, "of-x", Some("")).await, "c");
+    assert_eq!(found(&backend, "exact", Some("1")).await, "a");
+    assert_eq!(found(&backend, "a.io/id", Some("9")).await, "");
+    let refused = backend.store.labelled(&pods(), "app", Some("c")).await.unwrap_err();
+    assert_eq!(refused.to_string(), "objects are not indexed by their label app");
+
+    // Labels move, objects go and come back as others.
+    let steps = vec![
+        backend.put(&labelled("a", "2", "2", json!({"a.io/id": "8"}))),
+        Backend::delete("x", "c", "3"),
+        backend.put(&labelled("b", "9", "4", json!({"a.io/id": "7"}))),
+    ];
+    backend.apply(steps, "4").await;
+    assert_eq!(found(&backend, "a.io/id", Some("7")).await, "b");
+    assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
+    assert_eq!(found(&backend, "b.io/id", None).await, "");
+
+    // Another choice is made good for what is already there.
+    let backend = backend.reopened_with(&["*/id", "app"]).await;
+    assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
+    assert!(backend.store.labelled(&pods(), "exact", None).await.is_err());
+    backend.store.drop_collection(&pods(), Epoch::ALONE, 100, 5).await.unwrap();
+    assert_eq!(found(&backend, "a.io/id", None).await, "");
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_follower_that_was_away_is_told_what_it_missed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     let steps = (0..10).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
@@ -230,7 +287,7 @@ async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Po
             sqlx::raw_sql("UPDATE crowsnest_cache.format SET version = 999").execute(&mut connection).await.unwrap();
         }
     }
-    let refused = Backend::at(home).await.err();
+    let refused = Backend::at(home, &[]).await.err();
     let text = refused.as_ref().map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains("written by a newer version (format 999") && !text.contains('\n'), "{text}");
     assert!(matches!(refused, Some(Error::StoreFormat(_))));

@@ -12,10 +12,16 @@ struct Migration {
     down: &'static str,
 }
 
-const MIGRATIONS: [Migration; 1] = [Migration {
-    up: include_str!("../../../../migrations/postgres/cache_0001_objects.up.sql"),
-    down: include_str!("../../../../migrations/postgres/cache_0001_objects.down.sql"),
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0001_objects.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0001_objects.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0002_chosen_labels.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0002_chosen_labels.down.sql"),
+    },
+];
 
 /// The format this version writes.
 pub(super) const NEWEST: usize = MIGRATIONS.len();

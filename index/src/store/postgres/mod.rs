@@ -14,6 +14,7 @@
 //! replica holds the others up: the server ends a transaction that stands idle.
 
 mod claims;
+mod labels;
 mod log;
 mod migrations;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod write;
 
 use super::catalog::Catalog;
 use super::codec::Codec;
+use super::labels::ChosenLabels;
 use super::reading::{Bodies, Reach};
 use super::rows::{Columns, OBJECT_COLUMNS};
 use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
@@ -61,6 +63,7 @@ pub struct PostgresStore {
     connect: PgConnectOptions,
     catalog: Catalog,
     replica: String,
+    chosen: ChosenLabels,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -115,7 +118,8 @@ impl PostgresStore {
             .connect_lazy_with(connect.clone());
         let (catalog, replica) = (Catalog::new(codec), replica.to_owned());
         let (writer, claiming, beating) = (Mutex::new(Some(writer)), Mutex::default(), Mutex::default());
-        let store = Self { writer, claiming, beating, readers, connect, catalog, replica };
+        let chosen = ChosenLabels::default();
+        let store = Self { writer, claiming, beating, readers, connect, catalog, replica, chosen };
         store.load_dictionaries(0).await?;
         store.read_collections().await?;
         Ok(store)
@@ -315,6 +319,10 @@ impl Store for PostgresStore {
             self.read_collections().await?;
         }
         reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+    }
+
+    async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
+        self.records_labelled(key, label, value).await
     }
 
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {

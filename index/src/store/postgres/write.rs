@@ -1,7 +1,7 @@
 //! The writing half: one transaction for many batches, a handful of statements whatever their number.
 
 use super::claims::claim_of;
-use super::{CHANNEL, PostgresStore};
+use super::{CHANNEL, PostgresStore, labels};
 use crate::Error;
 use crate::record::{Change, CollectionKey, Record};
 use crate::replicas::Epoch;
@@ -157,6 +157,7 @@ impl PostgresStore {
             done.map_err(|e| Error::store("cannot delete records", e))?;
         }
         put(connection, &decided, now_ms).await?;
+        labels::write(connection, &self.chosen.relabel(&decided)).await?;
         Ok(decided.into_changes())
     }
 

@@ -11,10 +11,16 @@ struct Migration {
     down: &'static str,
 }
 
-const MIGRATIONS: [Migration; 1] = [Migration {
-    up: include_str!("../../../../migrations/sqlite/cache_0001_objects.up.sql"),
-    down: include_str!("../../../../migrations/sqlite/cache_0001_objects.down.sql"),
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        up: include_str!("../../../../migrations/sqlite/cache_0001_objects.up.sql"),
+        down: include_str!("../../../../migrations/sqlite/cache_0001_objects.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/sqlite/cache_0002_chosen_labels.up.sql"),
+        down: include_str!("../../../../migrations/sqlite/cache_0002_chosen_labels.down.sql"),
+    },
+];
 
 /// The format this version writes.
 pub(super) const NEWEST: usize = MIGRATIONS.len();
@@ -43,4 +49,29 @@ pub(super) async fn migrate(connection: &mut SqliteConnection, path: &Path, targ
         transaction.commit().await.map_err(fail)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn tables(connection: &mut SqliteConnection) -> Vec<String> {
+        let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
+        let rows: Vec<(String,)> = sqlx::query_as(sql).fetch_all(connection).await.unwrap();
+        rows.into_iter().map(|(name,)| name).collect()
+    }
+
+    #[tokio::test]
+    async fn every_step_goes_up_and_down() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        let mut before = Vec::new();
+        for target in 0..=NEWEST {
+            migrate(&mut connection, Path::new("memory"), target).await.unwrap();
+            before.push(tables(&mut connection).await);
+        }
+        for target in (0..=NEWEST).rev() {
+            migrate(&mut connection, Path::new("memory"), target).await.unwrap();
+            assert_eq!(tables(&mut connection).await, before[target], "format {target}");
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! SQLite: one file, write-ahead log, one writing connection, a few reading ones.
 
+mod labels;
 mod migrations;
 mod write;
 
 use super::catalog::Catalog;
 use super::codec::Codec;
 use super::decide::{Clock, Decided, Target, runs};
+use super::labels::ChosenLabels;
 use super::reading::{Bodies, Reach};
 use super::rows::{COLUMNS, OBJECT_COLUMNS};
 use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
@@ -28,6 +30,7 @@ pub struct SqliteStore {
     writer: Mutex<Writer>,
     readers: SqlitePool,
     catalog: Catalog,
+    chosen: ChosenLabels,
 }
 
 struct Writer {
@@ -60,14 +63,16 @@ impl SqliteStore {
         let mut connection =
             SqliteConnection::connect_with(&common.clone().create_if_missing(true)).await.map_err(unusable)?;
         migrations::migrate(&mut connection, &path, migrations::NEWEST).await?;
+        let chosen = ChosenLabels(options.chosen_labels.clone());
+        labels::prepare(&mut connection, &chosen).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(options.sqlite_readers.max(1))
             .min_connections(1)
             .connect_with(common.pragma("query_only", "ON"))
             .await
             .map_err(unusable)?;
-        let store =
-            Self { writer: Mutex::new(Writer { connection, latest: 0 }), readers, catalog: Catalog::new(codec) };
+        let writer = Mutex::new(Writer { connection, latest: 0 });
+        let store = Self { writer, readers, catalog: Catalog::new(codec), chosen };
         store.load().await?;
         Ok(store)
     }
@@ -221,6 +226,10 @@ impl Store for SqliteStore {
         let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
         let rows = query.bind(reach.rows).fetch_all(&self.readers).await.map_err(fail)?;
         reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+    }
+
+    async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
+        self.records_labelled(key, label, value).await
     }
 
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {

@@ -1,6 +1,6 @@
 //! The writing half: what a batch changes, row by row, inside one transaction.
 
-use super::SqliteStore;
+use super::{SqliteStore, labels};
 use crate::Error;
 use crate::record::{Change, CollectionKey, Record};
 use crate::store::decide::{Burial, Clock, Decided, Put, Target};
@@ -101,6 +101,7 @@ impl SqliteStore {
             decided.buried(nth, body);
         }
         insert(connection, &decided.puts, now_ms).await?;
+        labels::write(connection, self.chosen.relabel(&decided)).await?;
         Ok(decided.into_changes())
     }
 

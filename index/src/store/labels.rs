@@ -1,0 +1,74 @@
+//! Which labels objects are looked up by, and what a transaction changes of them: the same for every backend.
+
+use super::decide::Decided;
+use std::collections::BTreeMap;
+
+/// Keys, with a `*` at either end for anything.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ChosenLabels(pub Vec<String>);
+
+/// One label of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Label {
+    pub collection: i64,
+    pub key: String,
+    pub value: String,
+    pub record: i64,
+}
+
+/// Labels that go and labels that come.
+#[derive(Debug, Default)]
+pub(super) struct Relabelling {
+    pub gone: Vec<Label>,
+    pub come: Vec<Label>,
+}
+
+impl ChosenLabels {
+    pub fn contains(&self, key: &str) -> bool {
+        self.0.iter().any(|pattern| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+            (Some(end), _) => key.ends_with(end),
+            (None, Some(start)) => key.starts_with(start),
+            (None, None) => key == pattern,
+        })
+    }
+
+    /// As the store remembers the choice.
+    pub fn text(&self) -> String {
+        self.0.join("\n")
+    }
+
+    /// What the decision means for the chosen labels.
+    pub fn relabel(&self, decided: &Decided<'_>) -> Relabelling {
+        let mut found = Relabelling::default();
+        for burial in &decided.burials {
+            self.differ((burial.collection, burial.old.id), &burial.old.labels, &BTreeMap::new(), &mut found);
+        }
+        for put in &decided.puts {
+            let none = BTreeMap::new();
+            let old = put.previous.as_ref().map_or(&none, |previous| &previous.labels);
+            self.differ((put.collection, put.id), old, &put.draft.labels, &mut found);
+        }
+        found
+    }
+
+    fn differ(
+        &self,
+        (collection, record): (i64, u64),
+        old: &BTreeMap<String, String>,
+        new: &BTreeMap<String, String>,
+        found: &mut Relabelling,
+    ) {
+        let only_in = |these: &BTreeMap<String, String>, others: &BTreeMap<String, String>| -> Vec<Label> {
+            let labels = these.iter().filter(|(key, value)| others.get(*key) != Some(value) && self.contains(key));
+            let label = |(key, value): (&String, &String)| Label {
+                collection,
+                key: key.clone(),
+                value: value.clone(),
+                record: record as i64,
+            };
+            labels.map(label).collect()
+        };
+        found.gone.extend(only_in(old, new));
+        found.come.extend(only_in(new, old));
+    }
+}

@@ -1,0 +1,79 @@
+//! Objects by the labels somebody looks them up by, so that nobody scans a collection for them.
+
+use super::SqliteStore;
+use crate::Error;
+use crate::record::{CollectionKey, Record};
+use crate::store::labels::{ChosenLabels, Relabelling};
+use crate::store::rows::COLUMNS;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Connection};
+
+pub(super) async fn write(connection: &mut SqliteConnection, labels: Relabelling) -> Result<(), Error> {
+    let delete = "DELETE FROM chosen_labels WHERE collection = ? AND key = ? AND value = ? AND record = ?";
+    let insert = "INSERT OR IGNORE INTO chosen_labels (collection, key, value, record) VALUES (?, ?, ?, ?)";
+    for (sql, labels) in [(delete, labels.gone), (insert, labels.come)] {
+        for label in labels {
+            sqlx::query(sql)
+                .bind(label.collection)
+                .bind(label.key)
+                .bind(label.value)
+                .bind(label.record)
+                .execute(&mut *connection)
+                .await
+                .map_err(|e| Error::store("cannot write labels", e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Fills the table anew when other labels were chosen than last time.
+pub(super) async fn prepare(connection: &mut SqliteConnection, chosen: &ChosenLabels) -> Result<(), Error> {
+    let fail = |e| Error::store("cannot index labels", e);
+    let known: Option<(String,)> = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'")
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(fail)?;
+    if known.is_some_and(|(known,)| known == chosen.text()) {
+        return Ok(());
+    }
+    let mut transaction = connection.begin().await.map_err(fail)?;
+    sqlx::query("DELETE FROM chosen_labels").execute(&mut *transaction).await.map_err(fail)?;
+    let fill = "INSERT OR IGNORE INTO chosen_labels (collection, key, value, record) \
+        SELECT r.collection, l.key, l.value, r.id FROM records AS r, json_each(r.labels) AS l WHERE l.key GLOB ?";
+    for pattern in &chosen.0 {
+        sqlx::query(fill).bind(pattern.as_str()).execute(&mut *transaction).await.map_err(fail)?;
+    }
+    sqlx::query("INSERT OR REPLACE INTO facts (name, value) VALUES ('chosen_labels', ?)")
+        .bind(chosen.text())
+        .execute(&mut *transaction)
+        .await
+        .map_err(fail)?;
+    transaction.commit().await.map_err(fail)
+}
+
+impl SqliteStore {
+    /// In key order.
+    pub(super) async fn records_labelled(
+        &self,
+        key: &CollectionKey,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Record>, Error> {
+        if !self.chosen.contains(label) {
+            return Err(Error::LabelNotIndexed(label.to_owned()));
+        }
+        let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
+        let only = if value.is_some() { "AND value = ?3" } else { "" };
+        let sql = format!(
+            "SELECT {COLUMNS} FROM records WHERE id IN (SELECT record FROM chosen_labels WHERE collection = ?1 AND \
+             key = ?2 {only}) ORDER BY namespace, name"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(label);
+        let query = match value {
+            Some(value) => query.bind(value),
+            None => query,
+        };
+        let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot look up a label", e))?;
+        rows.iter().map(|row| self.catalog.record_of(row, id)).collect()
+    }
+}

@@ -1,0 +1,2 @@
+DROP TABLE chosen_labels;
+DELETE FROM facts WHERE name = 'chosen_labels';
