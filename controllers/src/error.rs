@@ -14,6 +14,8 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     #[error(transparent)]
+    Cache(#[from] crowsnest_index::Error),
+    #[error(transparent)]
     Fleet(#[from] crowsnest_fleet::Error),
     #[error("{what} is not what it should be")]
     Decode {

@@ -50,9 +50,11 @@ impl Roles {
     /// Starts everything against `control_plane`, which already serves the aggregated groups.
     pub(crate) async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
         let fleet = Fleet::start(control_plane, FleetOptions::default()).await?;
-        let index = Index::open(fleet.clone(), IndexOptions::new(config.cache_dir)).await?;
+        let mut options = IndexOptions::new(config.cache_dir);
+        options.chosen_labels = act::world::chosen_labels();
+        let index = Index::open(fleet.clone(), options).await?;
         let stop = CancellationToken::new();
-        let controllers = act::Manager::start(fleet.clone(), config.controllers, stop.clone());
+        let controllers = act::Manager::start(index.clone(), config.controllers, stop.clone());
         let running = Running {
             proxy: Proxy::new(index.clone()),
             controllers_health: controllers.health(),

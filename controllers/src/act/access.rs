@@ -30,46 +30,39 @@ impl Access {
         Arc::new(Access { context, clusters: Queue::new("access") })
     }
 
-    pub fn on_change(&self, change: &Change) {
-        if change.cluster != self.context.control_plane {
-            return;
-        }
+    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
         if *gvr == kinds.cluster_role.gvr || *gvr == kinds.cluster_role_binding.gvr {
             if !change.initial {
-                self.full_pass();
+                self.full_pass().await?;
             }
-        } else if *gvr == kinds.cluster.gvr {
-            let moved = match (&change.old, &change.new) {
-                (Some(old), Some(new)) => object::generation(old) != object::generation(new),
-                _ => true,
-            };
-            if moved {
-                self.clusters.add_after(object::name(change.object()).to_owned(), GATHER);
-            }
+        } else if *gvr == kinds.cluster.gvr && change.is_moved() {
+            self.clusters.add_after(object::name(change.object()).to_owned(), GATHER);
         }
+        Ok(())
     }
 
-    pub fn full_pass(&self) {
-        for cluster in self.context.clusters() {
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        for cluster in self.context.clusters().await? {
             self.clusters.add_after(cluster, GATHER);
         }
+        Ok(())
     }
 
     pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", &name) else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
         let Some(secret) = typed.spec.impersonator_secret_ref.filter(|_| !object::is_terminating(&cluster)) else {
             return Ok(Outcome::Done);
         };
         let execution = format!("{}{name}", crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX);
-        if context.get(&context.kinds.namespace, "", &execution).is_none() {
+        if !context.exists(&context.kinds.namespace, "", &execution).await? {
             return Err(Error::Waiting(format!("namespace {execution} does not exist")));
         }
-        let roles: Vec<ClusterRole> = self.read(&context.kinds.cluster_role)?;
-        let bindings: Vec<ClusterRoleBinding> = self.read(&context.kinds.cluster_role_binding)?;
+        let roles: Vec<ClusterRole> = self.read(&context.kinds.cluster_role).await?;
+        let bindings: Vec<ClusterRoleBinding> = self.read(&context.kinds.cluster_role_binding).await?;
         let (role, binding) = access::plan(&name, &roles, &bindings, &secret.namespace);
         for manifest in [role, binding] {
             let mut desired =
@@ -80,7 +73,7 @@ impl Access {
         Ok(Outcome::Done)
     }
 
-    fn read<T: DeserializeOwned>(&self, resource: &Resource) -> Result<Vec<T>, Error> {
-        self.context.list(resource, None).iter().map(|object| decode(object)).collect()
+    async fn read<T: DeserializeOwned>(&self, resource: &Resource) -> Result<Vec<T>, Error> {
+        self.context.list(resource, None).await?.iter().map(|object| decode(object.view())).collect()
     }
 }

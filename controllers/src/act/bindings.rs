@@ -1,5 +1,6 @@
 //! Bindings become Works: one per target cluster, with that cluster's replicas and overrides.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,18 +8,20 @@ use crowsnest_api::constants::{event, finalizer, label};
 use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, binding_name};
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
+use futures::TryStreamExt;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::context::{Context, decode, new_id};
 use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
-use super::templates::template_of;
-use super::world::Change;
+use super::templates::{is_template_resource, template_of};
+use super::world::{Cached, Change, Header};
 use crate::Error;
 use crate::plan::object;
 use crate::plan::overriding::{self, OverridePolicy};
-use crate::plan::propagation::change::{self, Change as TemplateChange};
+use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::selector::best_precision;
 use crate::plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
 
@@ -41,24 +44,21 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    pub fn of(context: &Context, namespace: Option<&str>) -> Self {
+    pub async fn of(context: &Context, namespace: Option<&str>) -> Result<Self, Error> {
         let resource = match namespace {
             None => &context.kinds.cluster_override_policy,
             Some(_) => &context.kinds.override_policy,
         };
-        let read = |policy: Arc<Value>| {
-            let spec = serde_json::from_value(policy.get("spec").cloned().unwrap_or_default());
-            match spec {
-                Ok(spec) => Some((object::name(&policy).to_owned(), spec)),
-                Err(error) => {
-                    tracing::warn!(policy = object::name(&policy), %error, "override policy cannot be read");
-                    None
-                }
+        let read = |policy: &Value| match OverrideSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
+            Ok(spec) => Some((object::name(policy).to_owned(), spec)),
+            Err(error) => {
+                tracing::warn!(policy = object::name(policy), %error, "override policy cannot be read");
+                None
             }
         };
-        let policies = context.list(resource, namespace);
-        let staying = policies.into_iter().filter(|policy| !object::is_terminating(policy));
-        Overrides { policies: staying.filter_map(read).collect() }
+        let policies = context.list(resource, namespace).await?;
+        let staying = policies.iter().map(Cached::view).filter(|policy| !object::is_terminating(policy));
+        Ok(Overrides { policies: staying.filter_map(read).collect() })
     }
 
     pub fn as_plan(&self) -> Vec<OverridePolicy<'_>> {
@@ -71,110 +71,99 @@ impl Bindings {
         Arc::new(Bindings { context, bindings: Queue::new("bindings") })
     }
 
-    pub fn on_change(&self, change: &Change) {
-        if change.cluster != self.context.control_plane {
-            return;
-        }
+    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
         let object = change.object();
         if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            let same = |old: &Arc<Value>, new: &Arc<Value>| {
-                object::generation(old) == object::generation(new)
-                    && object::is_terminating(old) == object::is_terminating(new)
-                    && object::labels(old) == object::labels(new)
-            };
-            if !change.old.as_ref().zip(change.new.as_ref()).is_some_and(|(old, new)| same(old, new)) {
-                self.bindings.add((object::namespace(object).to_owned(), object::name(object).to_owned()));
+            if change.is_marked() {
+                self.bindings.add(change.key());
             }
         } else if *gvr == kinds.override_policy.gvr || *gvr == kinds.cluster_override_policy.gvr {
-            self.ask_overridden(change);
+            self.ask_overridden(change).await?;
         } else if *gvr == kinds.work.gvr {
             self.on_work(change);
-        } else {
-            let changed = match (&change.old, &change.new) {
-                (Some(old), Some(new)) => change::between(old, new),
-                _ => TemplateChange::ByUser,
-            };
+        } else if !change.initial && is_template_resource(gvr) && change.of_template() != TemplateChange::None {
+            // Whether there is such a binding is seen when it is looked at.
             let name = binding_name(object::kind(object), object::name(object));
-            let namespace = object::namespace(object);
-            let known = || self.context.get(kinds.binding(namespace), namespace, &name).is_some();
-            if changed != TemplateChange::None && !change.initial && known() {
-                self.bindings.add((namespace.to_owned(), name));
-            }
+            self.bindings.add((object::namespace(object).to_owned(), name));
         }
+        Ok(())
     }
 
     /// A Work that somebody edited or deleted is put right again.
     fn on_work(&self, change: &Change) {
-        let object = change.object();
-        let edited = match (&change.old, &change.new) {
-            (Some(old), Some(new)) => object::generation(old) != object::generation(new),
-            (Some(_), None) => true,
-            _ => false,
-        };
-        if edited && let Some(key) = binding_of_work(object) {
+        let is_new = change.old.is_none() && !change.deleted;
+        if !is_new
+            && change.is_moved()
+            && let Some(key) = binding_of_work(change.object())
+        {
             self.bindings.add(key);
         }
     }
 
-    /// Bindings whose template an override policy selects, before or after its change.
-    fn ask_overridden(&self, change: &Change) {
+    /// Bindings whose template an override policy selects, before or after its change; all of them when it isn't known
+    /// any more what it selected before.
+    async fn ask_overridden(&self, change: &Change) -> Result<(), Error> {
         if change.initial {
-            return;
+            return Ok(());
         }
         let kinds = &self.context.kinds;
         let namespace = object::namespace(change.object()).to_owned();
-        let specs: Vec<OverrideSpec> = [&change.old, &change.new]
-            .into_iter()
-            .flatten()
-            .filter_map(|policy| serde_json::from_value(policy.get("spec").cloned()?).ok())
-            .collect();
+        let versions = [change.old(), Some(change.object())].into_iter().flatten();
+        let specs: Vec<OverrideSpec> =
+            versions.filter_map(|policy| OverrideSpec::deserialize(policy.get("spec")?).ok()).collect();
+        let all = change.is_old_forgotten() && !change.deleted;
         let scopes: &[_] = match namespace.as_str() {
             "" => &[(&kinds.resource_binding, None), (&kinds.cluster_resource_binding, None)],
             namespace => &[(&kinds.resource_binding, Some(namespace))],
         };
         for (resource, namespace) in scopes {
-            for binding in self.context.list(resource, *namespace) {
-                let reference = object::at(&binding, &["spec", "resource"]).cloned().unwrap_or_default();
-                let template = self.template_or(&reference);
+            let mut bindings = pin!(self.context.stream(resource, *namespace));
+            while let Some(binding) = bindings.try_next().await? {
+                let binding = binding.view();
+                let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+                let template = self.template_or(reference).await?;
                 let selected = specs.iter().any(|spec| {
-                    spec.resource_selectors.is_empty() || best_precision(&spec.resource_selectors, &template).is_some()
+                    spec.resource_selectors.is_empty()
+                        || best_precision(&spec.resource_selectors, template.view()).is_some()
                 });
-                if selected {
-                    self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+                if all || selected {
+                    self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
                 }
             }
         }
+        Ok(())
     }
 
     /// The template, or as much of it as the reference says.
-    fn template_or(&self, reference: &Value) -> Arc<Value> {
+    async fn template_or(&self, reference: &Value) -> Result<Cached, Error> {
         let (api_version, kind) = (object::api_version(reference), object::kind(reference));
         let (namespace, name) = (object::text(reference, &["namespace"]), object::text(reference, &["name"]));
-        let resource = self.context.catalog.known(&self.context.control_plane, api_version, kind);
-        resource.and_then(|resource| self.context.get(&resource, namespace, name)).unwrap_or_else(|| {
-            Arc::new(serde_json::json!({
-                "apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name},
-            }))
-        })
+        if let Some(resource) = self.context.catalog.known(&self.context.control_plane, api_version, kind)
+            && let Some(template) = self.context.glance(&resource, namespace, name).await?
+        {
+            return Ok(template);
+        }
+        Ok(Cached::live(serde_json::json!({
+            "apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name},
+        })))
     }
 
-    pub fn full_pass(&self) {
+    pub async fn full_pass(&self) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            for binding in self.context.list(resource, None) {
-                self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
-            }
+            self.context.keys(resource).await?.into_iter().for_each(|key| self.bindings.add(key));
         }
+        Ok(())
     }
 
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = context.kinds.binding(&key.0);
-        let Some(binding) = context.get(resource, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        let Some(binding) = context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
         let typed: ResourceBinding = decode(&binding)?;
-        let works = self.works_of(&binding);
+        let works = self.works_of(&binding).await?;
         if object::is_terminating(&binding) {
             for work in &works {
                 self.delete_work(&binding, work).await?;
@@ -186,7 +175,7 @@ impl Bindings {
             context.remove_finalizer(resource, &binding, finalizer).await?;
             return Ok(Outcome::Done);
         }
-        let cluster = |work: &Value| cluster_of(object::namespace(work)).unwrap_or_default().to_owned();
+        let cluster = |work: &Header| cluster_of(&work.namespace).unwrap_or_default().to_owned();
         for orphan in works.iter().filter(|work| !construct::is_expected_in(&typed.spec, &cluster(work))) {
             self.delete_work(&binding, orphan).await?;
         }
@@ -202,17 +191,17 @@ impl Bindings {
         Ok(Outcome::Done)
     }
 
-    fn works_of(&self, binding: &Value) -> Vec<Arc<Value>> {
+    async fn works_of(&self, binding: &Value) -> Result<Vec<Header>, Error> {
         let key = id_label(object::namespace(binding));
         let id = object::label(binding, key).unwrap_or_default();
-        self.context.with_id(&self.context.kinds.work, key, id)
+        self.context.headers_with_id(&self.context.kinds.work, key, id).await
     }
 
-    async fn delete_work(&self, binding: &Value, work: &Value) -> Result<(), Error> {
-        if object::is_terminating(work) {
+    async fn delete_work(&self, binding: &Value, work: &Header) -> Result<(), Error> {
+        if work.terminating {
             return Ok(());
         }
-        let deleted = self.context.delete(&self.context.kinds.work, work).await;
+        let deleted = self.context.delete(&self.context.kinds.work, &work.namespace, &work.name).await;
         if let Err(error) = &deleted {
             let events = &self.context.events;
             events.note(binding, Severity::Warning, event::CLEANUP_WORK_FAILED, error.message());
@@ -229,10 +218,10 @@ impl Bindings {
             name: object::name(binding),
             permanent_id: object::label(binding, id_label(object::namespace(binding))).unwrap_or_default(),
         };
-        let cluster_wide = Overrides::of(&self.context, None);
+        let cluster_wide = Overrides::of(&self.context, None).await?;
         let namespaced = match object::namespace(template) {
             "" => None,
-            namespace => Some(Overrides::of(&self.context, Some(namespace))),
+            namespace => Some(Overrides::of(&self.context, Some(namespace)).await?),
         };
         let mut failed = None;
         for target in &targets {
@@ -276,7 +265,7 @@ impl Bindings {
         namespaced: Option<&Overrides>,
         construct: impl FnOnce(Value, &overriding::Report) -> DesiredWork,
     ) -> Result<(), Error> {
-        let Some(member) = self.context.cluster(cluster) else {
+        let Some(member) = self.context.cluster(cluster).await? else {
             return Err(Error::Waiting(format!("cluster {cluster} does not exist")));
         };
         let own = namespaced.map(Overrides::as_plan).unwrap_or_default();
@@ -288,7 +277,7 @@ impl Bindings {
 /// Creates or updates a Work, unless it is as it should be.
 pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<(), Error> {
     let resource = &context.kinds.work;
-    let existing = context.get(resource, &desired.namespace, &desired.name);
+    let existing = context.get(resource, &desired.namespace, &desired.name).await?;
     match desired.plan(existing.as_deref(), &new_id()) {
         WorkPlan::Keep => Ok(()),
         WorkPlan::Create(work) => context.create(resource, &work).await.map(|_| ()),

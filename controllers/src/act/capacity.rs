@@ -1,15 +1,16 @@
 //! Nodes and pods of members, kept as facts for estimates: changed nodes and pods mark their cluster, and what is free
 //! is added up again when somebody asks.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_api::names::ClusterName;
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use super::context::Context;
-use super::world::Change;
+use super::objects::Resource;
+use super::world::{Cached, Change};
+use crate::Error;
 use crate::plan::estimation::capacity::{FreeNode, NodeFacts, PodFacts, free_nodes};
 use crate::plan::object;
 
@@ -19,6 +20,9 @@ struct Facts {
     pods: BTreeMap<(String, String), PodFacts>,
     free: Option<Arc<Vec<FreeNode>>>,
 }
+
+/// A member's nodes and pods as facts, and the nodes as they are.
+pub type ClusterCapacity = (Vec<NodeFacts>, Vec<PodFacts>, Vec<Cached>);
 
 /// Facts per cluster.
 pub struct Capacity {
@@ -42,24 +46,21 @@ impl Capacity {
     }
 
     pub fn on_change(&self, change: &Change) {
-        if change.cluster == self.context.control_plane {
-            return;
-        }
         let kinds = &self.context.kinds;
         let name = object::name(change.object()).to_owned();
         if change.resource.gvr == kinds.node.gvr {
             let mut facts = self.facts.lock();
             let facts = facts.entry(change.cluster.clone()).or_default();
-            match &change.new {
+            match change.new() {
                 Some(node) => facts.nodes.insert(name, NodeFacts::of(node)),
                 None => facts.nodes.remove(&name),
             };
             facts.free = None;
         } else if change.resource.gvr == kinds.pod.gvr {
-            let key = (object::namespace(change.object()).to_owned(), name);
+            let key = change.key();
             let mut facts = self.facts.lock();
             let facts = facts.entry(change.cluster.clone()).or_default();
-            let new = change.new.as_deref().map(PodFacts::of);
+            let new = change.new().map(PodFacts::of);
             if facts.pods.get(&key) == new.as_ref() {
                 return;
             }
@@ -69,6 +70,19 @@ impl Capacity {
             };
             facts.free = None;
         }
+    }
+
+    /// A member's nodes or pods are only these.
+    pub fn told_again(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+        let kinds = &self.context.kinds;
+        let mut all = self.facts.lock();
+        let Some(facts) = all.get_mut(cluster) else { return };
+        if *resource == kinds.node {
+            facts.nodes.retain(|name, _| keys.contains(&(String::new(), name.clone())));
+        } else if *resource == kinds.pod {
+            facts.pods.retain(|key, _| keys.contains(key));
+        }
+        facts.free = None;
     }
 
     fn is_known(&self, cluster: &ClusterName) -> bool {
@@ -94,13 +108,13 @@ impl Capacity {
     }
 
     /// The facts a cluster's status is made of, with the nodes themselves for their lists as written.
-    pub fn facts(&self, cluster: &ClusterName) -> Option<(Vec<NodeFacts>, Vec<PodFacts>, Vec<Arc<Value>>)> {
+    pub async fn facts(&self, cluster: &ClusterName) -> Result<Option<ClusterCapacity>, Error> {
         if !self.is_known(cluster) {
-            return None;
+            return Ok(None);
         }
-        let objects = self.context.world.list(cluster, &self.context.kinds.node.gvr, None);
+        let objects = self.context.world.list(cluster, &self.context.kinds.node.gvr, None).await?;
         let facts = self.facts.lock();
-        let Some(facts) = facts.get(cluster) else { return Some((Vec::new(), Vec::new(), objects)) };
-        Some((facts.nodes.values().cloned().collect(), facts.pods.values().cloned().collect(), objects))
+        let Some(facts) = facts.get(cluster) else { return Ok(Some((Vec::new(), Vec::new(), objects))) };
+        Ok(Some((facts.nodes.values().cloned().collect(), facts.pods.values().cloned().collect(), objects)))
     }
 }

@@ -2,12 +2,14 @@
 //! in turn from every member the control plane can reach.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::{Cluster, ClusterStatus, ClusterSyncMode};
 use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX};
+use futures::TryStreamExt;
 use http::Request;
 use k8s_openapi::jiff::SignedDuration;
 use parking_lot::Mutex;
@@ -46,11 +48,11 @@ impl Clusters {
     }
 
     pub fn on_change(&self, change: &Change) {
-        if change.cluster != self.context.control_plane || change.resource.gvr != self.context.kinds.cluster.gvr {
+        if change.resource.gvr != self.context.kinds.cluster.gvr {
             return;
         }
         let name = object::name(change.object()).to_owned();
-        if change.new.is_none() {
+        if change.deleted {
             self.observed.lock().remove(&name);
             return;
         }
@@ -60,15 +62,15 @@ impl Clusters {
         self.lives.add(name);
     }
 
-    pub fn full_pass(&self) {
-        for cluster in self.context.list(&self.context.kinds.cluster, None) {
-            self.lives.add(object::name(&cluster).to_owned());
-        }
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        let clusters = self.context.keys(&self.context.kinds.cluster).await?;
+        clusters.into_iter().for_each(|(_, name)| self.lives.add(name));
+        Ok(())
     }
 
     pub async fn reconcile_life(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", &name) else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
         if object::is_terminating(&cluster) {
             return self.leave(&name, &cluster).await;
         }
@@ -98,7 +100,7 @@ impl Clusters {
     async fn make_execution_namespace(&self, name: &str, cluster: &Value) -> Result<(), Error> {
         let context = &self.context;
         let namespace = format!("{EXECUTION_NAMESPACE_PREFIX}{name}");
-        if context.get(&context.kinds.namespace, "", &namespace).is_some() {
+        if context.exists(&context.kinds.namespace, "", &namespace).await? {
             return Ok(());
         }
         let object = json!({
@@ -123,23 +125,21 @@ impl Clusters {
             return Ok(Outcome::Done);
         }
         let namespace = format!("{EXECUTION_NAMESPACE_PREFIX}{name}");
-        if let Some(execution) = context.get(&context.kinds.namespace, "", &namespace) {
+        if let Some(execution) = context.glance(&context.kinds.namespace, "", &namespace).await? {
             self.release_pulled_works(cluster, &namespace).await?;
-            if !object::is_terminating(&execution) {
-                context.delete(&context.kinds.namespace, &execution).await?;
+            if !object::is_terminating(execution.view()) {
+                context.delete(&context.kinds.namespace, "", &namespace).await?;
             }
             return Ok(Outcome::Again(SOON));
         }
-        let targets = |binding: &Arc<Value>| {
-            let clusters = object::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
-            clusters.into_iter().flatten().any(|target| object::text(target, &["name"]) == name)
-        };
         let kinds = &context.kinds;
-        let referenced = [&kinds.resource_binding, &kinds.cluster_resource_binding]
-            .iter()
-            .any(|resource| context.list(resource, None).iter().any(targets));
-        if referenced {
-            return Ok(Outcome::Again(SOON));
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            let mut bindings = pin!(context.stream(resource, None));
+            while let Some(binding) = bindings.try_next().await? {
+                if targets(binding.view(), name) {
+                    return Ok(Outcome::Again(SOON));
+                }
+            }
         }
         context.remove_finalizer(&kinds.cluster, cluster, finalizer::CLUSTER_CONTROLLER).await?;
         Ok(Outcome::Done)
@@ -151,9 +151,10 @@ impl Clusters {
         if typed.spec.sync_mode != ClusterSyncMode::Pull || super::works::is_ready(&typed) {
             return Ok(());
         }
-        for work in self.context.list(&self.context.kinds.work, Some(namespace)) {
+        let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
+        while let Some(work) = works.try_next().await? {
             let finalizer = finalizer::EXECUTION_CONTROLLER;
-            self.context.remove_finalizer(&self.context.kinds.work, &work, finalizer).await?;
+            self.context.remove_finalizer(&self.context.kinds.work, work.view(), finalizer).await?;
         }
         Ok(())
     }
@@ -161,7 +162,7 @@ impl Clusters {
     pub async fn reconcile_status(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let period = context.config.periods.cluster_status;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", &name) else { return Ok(Outcome::Done) };
+        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
         if object::is_terminating(&cluster) || typed.spec.sync_mode != ClusterSyncMode::Push {
             return Ok(Outcome::Again(period));
@@ -257,9 +258,9 @@ impl Clusters {
         for kind in [&self.context.kinds.node, &self.context.kinds.pod] {
             self.context.world.wait_synced(name, &kind.gvr, Duration::from_secs(5)).await;
         }
-        if let Some((nodes, pods, objects)) = self.capacity.facts(name) {
+        if let Some((nodes, pods, objects)) = self.capacity.facts(name).await? {
             let lists: Vec<&Value> =
-                objects.iter().filter_map(|node| object::at(node, &["status", "allocatable"])).collect();
+                objects.iter().filter_map(|node| object::at(node.view(), &["status", "allocatable"])).collect();
             let modelled = self.context.config.gates.customized_cluster_resource_modeling;
             let models = if modelled { cluster.spec.resource_models.as_slice() } else { &[] };
             status.node_summary = Some(capacity::node_summary(&nodes));
@@ -267,4 +268,10 @@ impl Clusters {
         }
         Ok(())
     }
+}
+
+/// Whether a binding is for a cluster.
+pub fn targets(binding: &Value, cluster: &str) -> bool {
+    let clusters = object::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
+    clusters.into_iter().flatten().any(|target| object::text(target, &["name"]) == cluster)
 }

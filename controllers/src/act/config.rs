@@ -66,6 +66,8 @@ pub struct Config {
     /// Whether NoExecute taints evict.
     pub no_execute_taint_eviction: bool,
     pub no_execute_purge_mode: PurgeMode,
+    /// Bounds the objects kept decoded for the loops, and again those just written, in bytes each.
+    pub decoded_bytes: usize,
 }
 
 impl Default for Config {
@@ -81,6 +83,7 @@ impl Default for Config {
             skipped_namespaces,
             no_execute_taint_eviction: false,
             no_execute_purge_mode: PurgeMode::Gracefully,
+            decoded_bytes: 32 << 20,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::{cluster, config, policy, work};
 use crowsnest_fleet::Fleet;
+use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use super::catalog::Catalog;
 use super::config::Config;
 use super::events::Events;
 use super::objects::{Objects, Resource, Target};
-use super::world::World;
+use super::world::{Cached, Header, World};
 use crate::Error;
 use crate::interpreter::Interpreter;
 use crate::plan::object;
@@ -129,31 +130,80 @@ impl Context {
         })
     }
 
-    /// An object of the control plane, as the world has it.
-    pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.world.get(&self.control_plane, &resource.gvr, namespace, name)
+    /// An object of the control plane with everything in it, as the world has it; where the world does not keep secret
+    /// values, as the API server has it now.
+    pub async fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Arc<Value>>, Error> {
+        let Some(cached) = self.glance(resource, namespace, name).await? else { return Ok(None) };
+        self.whole(resource, &cached).await
     }
 
-    pub fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Arc<Value>> {
-        self.world.list(&self.control_plane, &resource.gvr, namespace)
+    /// An object of the control plane to decide by, without secret values.
+    pub async fn glance(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Cached>, Error> {
+        self.world.get(&self.control_plane, &resource.gvr, namespace, name).await
     }
 
-    pub fn with_id(&self, resource: &Resource, label: &str, id: &str) -> Vec<Arc<Value>> {
-        if id.is_empty() {
-            return Vec::new();
+    /// A cached object with everything in it.
+    pub async fn whole(&self, resource: &Resource, cached: &Cached) -> Result<Option<Arc<Value>>, Error> {
+        if let Some(whole) = cached.whole() {
+            return Ok(Some(whole));
         }
-        self.world.with_id(&self.control_plane, &resource.gvr, label, id)
+        let target = Target::new(resource, object::namespace(cached.view()), object::name(cached.view()));
+        Ok(self.objects.get(target).await?.map(Arc::new))
+    }
+
+    /// All objects of a small collection, by namespace and name.
+    pub async fn list(&self, resource: &Resource, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
+        self.world.list(&self.control_plane, &resource.gvr, namespace).await
+    }
+
+    /// All objects of a collection of any size, a few at a time, in no order.
+    pub fn stream(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+    ) -> impl Stream<Item = Result<Cached, Error>> + Send + 'static {
+        self.world.stream(&self.control_plane, &resource.gvr, namespace)
+    }
+
+    /// Namespace and name of everything in a collection.
+    pub async fn keys(&self, resource: &Resource) -> Result<Vec<(String, String)>, Error> {
+        self.world.keys(&self.control_plane, &resource.gvr).await
+    }
+
+    /// Headers of the objects of a namespace.
+    pub async fn headers(&self, resource: &Resource, namespace: &str) -> Result<Vec<Header>, Error> {
+        self.world.headers(&self.control_plane, &resource.gvr, Some(namespace)).await
+    }
+
+    /// Objects that carry a permanent id under a label.
+    pub async fn with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Cached>, Error> {
+        match id {
+            "" => Ok(Vec::new()),
+            id => self.world.labelled(&self.control_plane, &resource.gvr, label, Some(id)).await,
+        }
+    }
+
+    /// The same without the objects' bodies.
+    pub async fn headers_with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Header>, Error> {
+        match id {
+            "" => Ok(Vec::new()),
+            id => self.world.headers_labelled(&self.control_plane, &resource.gvr, label, Some(id)).await,
+        }
     }
 
     /// Names of the clusters that are registered and not leaving.
-    pub fn clusters(&self) -> Vec<String> {
-        let clusters = self.list(&self.kinds.cluster, None);
-        let staying = clusters.iter().filter(|cluster| !object::is_terminating(cluster));
-        staying.map(|cluster| object::name(cluster).to_owned()).collect()
+    pub async fn clusters(&self) -> Result<Vec<String>, Error> {
+        let headers = self.world.headers(&self.control_plane, &self.kinds.cluster.gvr, None).await?;
+        Ok(headers.into_iter().filter(|cluster| !cluster.terminating).map(|cluster| cluster.name).collect())
     }
 
-    pub fn cluster(&self, name: &str) -> Option<cluster::Cluster> {
-        self.get(&self.kinds.cluster, "", name).and_then(|cluster| decode(&cluster).ok())
+    pub async fn cluster(&self, name: &str) -> Result<Option<cluster::Cluster>, Error> {
+        let cluster = self.glance(&self.kinds.cluster, "", name).await?;
+        cluster.map(|cluster| decode(cluster.view())).transpose()
+    }
+
+    pub async fn exists(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Error> {
+        Ok(self.glance(resource, namespace, name).await?.is_some())
     }
 
     fn written(&self, resource: &Resource, object: Value) -> Value {
@@ -192,8 +242,8 @@ impl Context {
         Ok(self.written(resource, merged))
     }
 
-    pub async fn delete(&self, resource: &Resource, object: &Value) -> Result<(), Error> {
-        self.objects.delete(Target::new(resource, object::namespace(object), object::name(object))).await
+    pub async fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Error> {
+        self.objects.delete(Target::new(resource, namespace, name)).await
     }
 
     /// Removes a finalizer, if the object has it. An object that went with its last finalizer is fine.

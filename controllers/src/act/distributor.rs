@@ -1,12 +1,14 @@
 //! The dependencies distributor: what a propagated object needs beside it gets a binding of its own, attached to the
 //! parent's clusters.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, event, finalizer, label};
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::ResourceBinding;
+use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -17,12 +19,12 @@ use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
 use super::templates::template_of;
-use super::world::Change;
+use super::world::{Cached, Change};
 use crate::Error;
 use crate::plan::dependencies::{self, AttachedPlan, Parent};
 use crate::plan::interpreter::dependencies::Dependency;
 use crate::plan::object;
-use crate::plan::propagation::change::{self, Change as TemplateChange};
+use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::selector::labels_match;
 
 pub struct Distributor {
@@ -38,42 +40,37 @@ impl Distributor {
     }
 
     pub fn on_change(&self, change: &Change) {
-        if change.cluster != self.context.control_plane {
-            return;
-        }
         let object = change.object();
-        let key = (object::namespace(object).to_owned(), object::name(object).to_owned());
+        let key = change.key();
         if change.resource.gvr == self.context.kinds.resource_binding.gvr {
-            let same = |old: &Arc<Value>, new: &Arc<Value>| {
-                object::generation(old) == object::generation(new)
-                    && object::is_terminating(old) == object::is_terminating(new)
-                    && object::labels(old) == object::labels(new)
-            };
-            match &change.new {
-                None => {
-                    self.wanted.lock().remove(&key);
-                    self.parents.add(key);
-                }
-                Some(new) if !change.old.as_ref().is_some_and(|old| same(old, new)) => self.parents.add(key),
-                Some(_) => {}
+            if change.deleted {
+                self.wanted.lock().remove(&key);
+            }
+            if change.is_marked() {
+                self.parents.add(key);
             }
             return;
         }
-        let changed = match (&change.old, &change.new) {
-            (Some(old), Some(new)) => change::between(old, new),
-            _ => TemplateChange::ByUser,
-        };
-        if changed != TemplateChange::None && !key.0.is_empty() {
+        if !key.0.is_empty() && change.of_template() != TemplateChange::None {
             let wanted = self.wanted.lock();
             let depending = wanted.iter().filter(|(_, wanted)| wanted.iter().any(|wanted| means(wanted, object)));
             depending.for_each(|(parent, _)| self.parents.add(parent.clone()));
         }
     }
 
+    /// The bindings are only these; what the others depended on is let go.
+    pub fn told_again(&self, resource: &Resource, keys: &HashSet<BindingKey>) {
+        if *resource == self.context.kinds.resource_binding {
+            let mut wanted = self.wanted.lock();
+            wanted.keys().filter(|key| !keys.contains(*key)).for_each(|key| self.parents.add(key.clone()));
+            wanted.retain(|key, _| keys.contains(key));
+        }
+    }
+
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
-        let binding = context.get(resource, &key.0, &key.1);
+        let binding = context.get(resource, &key.0, &key.1).await?;
         let Some(binding) = binding else {
             self.detach_all(&key, &BTreeSet::new()).await?;
             return Ok(Outcome::Done);
@@ -117,8 +114,9 @@ impl Distributor {
         let mut attached = BTreeSet::new();
         for dependency in &dependencies {
             for template in self.templates(dependency, &key.0).await? {
-                attached.insert(binding_name(object::kind(&template), object::name(&template)));
-                self.attach(&parent, &template).await?;
+                let template = template.view();
+                attached.insert(binding_name(object::kind(template), object::name(template)));
+                self.attach(&parent, template).await?;
             }
         }
         self.detach_all(&key, &attached).await?;
@@ -151,7 +149,7 @@ impl Distributor {
     }
 
     /// The objects a dependency names or selects, in the parent's namespace.
-    async fn templates(&self, dependency: &Dependency, namespace: &str) -> Result<Vec<Arc<Value>>, Error> {
+    async fn templates(&self, dependency: &Dependency, namespace: &str) -> Result<Vec<Cached>, Error> {
         let control_plane = &self.context.control_plane;
         let found = self.context.catalog.find(control_plane, &dependency.api_version, &dependency.kind).await;
         let resource = match found {
@@ -160,17 +158,16 @@ impl Distributor {
             Err(error) => return Err(error),
         };
         if !dependency.name.is_empty() {
-            return Ok(self.context.get(&resource, namespace, &dependency.name).into_iter().collect());
+            return Ok(self.context.glance(&resource, namespace, &dependency.name).await?.into_iter().collect());
         }
-        let mut selected = self.context.list(&resource, Some(namespace));
-        selected.retain(|template| means(dependency, template));
-        Ok(selected)
+        let all = self.context.stream(&resource, Some(namespace));
+        all.try_filter(|template| std::future::ready(means(dependency, template.view()))).try_collect().await
     }
 
     async fn attach(&self, parent: &Parent<'_>, template: &Value) -> Result<(), Error> {
         let resource = &self.context.kinds.resource_binding;
         let name = binding_name(object::kind(template), object::name(template));
-        let existing = self.context.get(resource, parent.namespace, &name);
+        let existing = self.context.get(resource, parent.namespace, &name).await?;
         match dependencies::attach(parent, template, existing.as_deref(), &new_id()) {
             AttachedPlan::Keep => Ok(()),
             AttachedPlan::Create(binding) => self.context.create(resource, &binding).await.map(|_| ()),
@@ -185,30 +182,38 @@ impl Distributor {
     async fn detach_all(&self, parent: &BindingKey, keep: &BTreeSet<String>) -> Result<(), Error> {
         let resource = &self.context.kinds.resource_binding;
         let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.0, &parent.1));
-        let bindings = self.context.list(resource, Some(&parent.0));
-        let parent_of = |namespace: &str, name: &str| {
-            let mut bindings = bindings.iter().map(Arc::as_ref);
-            bindings.find(|binding| object::namespace(binding) == namespace && object::name(binding) == name)
-        };
-        for binding in &bindings {
-            let attached = object::label(binding, &depended).is_some();
-            if attached
-                && !keep.contains(object::name(binding))
-                && let Some(updated) = dependencies::detach(&parent.0, &parent.1, binding, parent_of)
-            {
+        let world = &self.context.world;
+        let bindings = world.labelled(&self.context.control_plane, &resource.gvr, &depended, None).await?;
+        let leaving = bindings
+            .iter()
+            .map(Cached::view)
+            .filter(|binding| object::namespace(binding) == parent.0 && !keep.contains(object::name(binding)));
+        for binding in leaving {
+            let mut parents: BTreeMap<BindingKey, Cached> = BTreeMap::new();
+            for (namespace, name) in dependencies::parents(binding) {
+                if let Some(found) = self.context.glance(resource, &namespace, &name).await? {
+                    parents.insert((namespace, name), found);
+                }
+            }
+            let parent_of =
+                |namespace: &str, name: &str| parents.get(&(namespace.to_owned(), name.to_owned())).map(Cached::view);
+            if let Some(updated) = dependencies::detach(&parent.0, &parent.1, binding, parent_of) {
                 self.context.replace(resource, &updated).await?;
             }
         }
         Ok(())
     }
 
-    pub fn full_pass(&self) {
-        for binding in self.context.list(&self.context.kinds.resource_binding, None) {
-            let propagates = object::at(&binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
+        while let Some(binding) = bindings.try_next().await? {
+            let binding = binding.view();
+            let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
             if propagates.unwrap_or_default() {
-                self.parents.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+                self.parents.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
             }
         }
+        Ok(())
     }
 }
 

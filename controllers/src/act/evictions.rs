@@ -1,16 +1,18 @@
 //! The taint manager and graceful eviction: bindings leave clusters whose NoExecute taints they don't tolerate, and
 //! what they leave behind goes once its replacement is healthy.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, event, eviction};
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
+use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::clusters::targets;
 use super::context::{Context, decode, now};
 use super::events::Severity;
 use super::queue::{Outcome, Queue};
@@ -30,52 +32,53 @@ impl Evictions {
         Arc::new(Evictions { context, bindings: Queue::new("evictions") })
     }
 
-    pub fn on_change(&self, change: &Change) {
+    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
         if *gvr == kinds.cluster.gvr {
-            let taints = |cluster: &Option<Arc<Value>>| {
-                cluster.as_deref().and_then(|cluster| object::at(cluster, &["spec", "taints"]).cloned())
-            };
-            if taints(&change.old) != taints(&change.new) && self.evicts_by_taint() {
-                self.ask_for(object::name(change.object()));
+            let taints = |cluster: Option<&Value>| cluster.and_then(|c| object::at(c, &["spec", "taints"]).cloned());
+            let changed = change.is_old_forgotten() || taints(change.old()) != taints(change.new());
+            if changed && self.evicts_by_taint() {
+                self.ask_for(object::name(change.object())).await?;
             }
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            let Some(new) = &change.new else { return };
+            let Some(new) = change.new() else { return Ok(()) };
             let evicting = object::at(new, &["spec", "gracefulEvictionTasks"]).is_some();
-            let moved = change.old.as_ref().is_none_or(|old| object::generation(old) != object::generation(new));
-            if evicting || (moved && self.evicts_by_taint()) {
-                self.bindings.add((object::namespace(new).to_owned(), object::name(new).to_owned()));
+            if evicting || (change.is_moved() && self.evicts_by_taint()) {
+                self.bindings.add(change.key());
             }
         }
+        Ok(())
     }
 
     fn evicts_by_taint(&self) -> bool {
         self.context.config.gates.failover && self.context.config.no_execute_taint_eviction
     }
 
-    fn ask_for(&self, cluster: &str) {
+    async fn ask_for(&self, cluster: &str) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            for binding in self.context.list(resource, None) {
-                let targets = object::at(&binding, &["spec", "clusters"]).and_then(Value::as_array);
-                if targets.into_iter().flatten().any(|target| object::text(target, &["name"]) == cluster) {
-                    self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+            let mut bindings = pin!(self.context.stream(resource, None));
+            while let Some(binding) = bindings.try_next().await? {
+                let binding = binding.view();
+                if targets(binding, cluster) {
+                    self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
                 }
             }
         }
+        Ok(())
     }
 
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let resource = self.context.kinds.binding(&key.0);
-        let Some(binding) = self.context.get(resource, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        let Some(binding) = self.context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
         if object::is_terminating(&binding) {
             return Ok(Outcome::Done);
         }
         let typed: ResourceBinding = decode(&binding)?;
         let now = now();
         let mut spec = typed.spec.clone();
-        let mut look_again = self.evict(&binding, &mut spec, now);
+        let mut look_again = self.evict(&binding, &mut spec, now).await?;
         let evicted = spec != typed.spec;
         if self.context.config.gates.graceful_eviction {
             let timeout = self.context.config.periods.graceful_eviction_timeout;
@@ -102,17 +105,21 @@ impl Evictions {
     }
 
     /// Evicts from every cluster that has to be left now; when the next one has to be.
-    fn evict(&self, binding: &Value, spec: &mut ResourceBindingSpec, now: Timestamp) -> Option<Timestamp> {
+    async fn evict(
+        &self,
+        binding: &Value,
+        spec: &mut ResourceBindingSpec,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, Error> {
         if !self.evicts_by_taint() {
-            return None;
+            return Ok(None);
         }
         let tolerations = plan::applied_tolerations(object::annotation(binding, annotation::APPLIED_PLACEMENT));
         let fleet = self.context.config.no_execute_purge_mode.clone();
         let mode = plan::purge_mode(spec.failover.as_ref(), fleet);
         let mut next = None;
         for target in spec.clusters.clone() {
-            let cluster: Option<Cluster> = self.context.cluster(&target.name);
-            let Some(cluster) = cluster else { continue };
+            let Some(cluster) = self.context.cluster(&target.name).await? else { continue };
             match plan::by_taints(&cluster, &tolerations, now) {
                 TaintDecision::Stay => {}
                 TaintDecision::EvictAt(at) if at > now => {
@@ -132,7 +139,7 @@ impl Evictions {
                 }
             }
         }
-        next
+        Ok(next)
     }
 }
 

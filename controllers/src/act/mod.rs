@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod clusters;
 pub mod config;
 pub mod context;
+pub mod discovering;
 pub mod distributor;
 pub mod events;
 pub mod evictions;
@@ -21,23 +22,26 @@ pub mod templates;
 pub mod works;
 pub mod world;
 
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::Fleet;
+use crowsnest_index::Index;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{Config, Periods, Workers};
 use context::Context;
+use discovering::Discovering;
 use events::Events;
-use objects::Objects;
-use queue::{Outcome, Queue};
-use world::{Change, World};
+use objects::{Objects, Resource};
+use queue::{Busy, Outcome, Queue};
+use world::{Change, Listener, Teller, World};
 
 use crate::Error;
 use crate::plan::object;
@@ -57,9 +61,8 @@ struct Loops {
     clusters: Arc<clusters::Clusters>,
     evictions: Arc<evictions::Evictions>,
     access: Arc<access::Access>,
-    /// The control plane may serve something new.
-    discover: Notify,
-    /// Everything may have to be looked at again.
+    discovering: Discovering,
+    /// Everything should be looked at before its turn.
     pass: Notify,
 }
 
@@ -72,17 +75,19 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Starts every loop against the fleet's control plane. Returns at once; [`Manager::health`] says when the first
-    /// look at everything is in, and when a loop has died.
-    pub fn start(fleet: Fleet, config: Config, stop: CancellationToken) -> Self {
+    /// Starts every loop against the control plane of the cache's fleet. The cache has to be opened with
+    /// [`world::chosen_labels`]. Returns at once; [`Manager::health`] says when the first look at everything is in, and
+    /// when a loop has died.
+    pub fn start(index: Index, config: Config, stop: CancellationToken) -> Self {
         let stop = stop.child_token();
-        let world = World::new(fleet.clone(), stop.child_token());
+        let fleet = index.fleet().clone();
+        let (world, teller) = World::new(index, config.decoded_bytes);
         let (events, writer) =
             Events::new(Objects::new(fleet.control_plane()), "crowsnest-controllers", stop.child_token());
         let context = Context::new(fleet, world, events, config);
         let loops = Arc::new(Loops::new(context));
         let (health, reader) = watch::channel(Err("the control plane has not been read yet".to_owned()));
-        let supervisor = tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), writer));
+        let supervisor = tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), (teller, writer)));
         Manager { loops, health: reader, stop, supervisor }
     }
 
@@ -97,22 +102,29 @@ impl Manager {
     }
 
     /// Asks every loop to look at everything again, as happens in turn anyway.
-    pub fn full_pass(&self) {
-        self.loops.full_pass();
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        self.loops.full_pass().await
     }
 
-    /// Whether no loop has anything to do right now.
-    pub fn is_idle(&self) -> bool {
+    /// Waits until no loop has anything to do.
+    pub async fn idle(&self) {
         let loops = &self.loops;
-        loops.templates.templates.is_idle()
-            && loops.templates.policies.is_idle()
-            && loops.scheduling.bindings.is_idle()
-            && loops.bindings.bindings.is_idle()
-            && loops.works.works.is_idle()
-            && loops.statuses.bindings.is_idle()
-            && loops.distributor.parents.is_idle()
-            && loops.namespaces.namespaces.is_idle()
-            && loops.access.clusters.is_idle()
+        let queues: [&dyn Busy; 9] = [
+            &loops.templates.templates,
+            &loops.templates.policies,
+            &loops.scheduling.bindings,
+            &loops.bindings.bindings,
+            &loops.works.works,
+            &loops.statuses.bindings,
+            &loops.distributor.parents,
+            &loops.namespaces.namespaces,
+            &loops.access.clusters,
+        ];
+        let mut finished: Vec<_> = queues.iter().map(|queue| queue.finished()).collect();
+        while !queues.iter().all(|queue| queue.is_idle()) {
+            let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
+            drop(futures::future::select_all(next).await);
+        }
     }
 
     /// Ends the loops, after what they are at.
@@ -138,43 +150,17 @@ impl Loops {
             clusters: clusters::Clusters::new(Arc::clone(&context), Arc::clone(&capacity)),
             evictions: evictions::Evictions::new(Arc::clone(&context)),
             access: access::Access::new(Arc::clone(&context)),
-            discover: Notify::new(),
+            discovering: Discovering::default(),
             pass: Notify::new(),
             capacity,
             context,
         }
     }
 
-    fn on_change(&self, change: &Change) {
-        if change.cluster != self.context.control_plane {
-            self.capacity.on_change(change);
-            self.works.on_change(change);
-            return;
-        }
-        self.templates.on_change(change);
-        self.scheduling.on_change(change);
-        self.bindings.on_change(change);
-        self.works.on_change(change);
-        self.statuses.on_change(change);
-        self.distributor.on_change(change);
-        self.namespaces.on_change(change);
-        self.clusters.on_change(change);
-        self.evictions.on_change(change);
-        self.access.on_change(change);
-        if change.resource.kind == "CustomResourceDefinition" || change.resource.kind == "APIService" {
-            self.discover.notify_one();
-        }
-        if change.resource.gvr == self.context.kinds.cluster.gvr {
-            self.on_cluster(change);
-        } else if change.resource.gvr == self.context.kinds.interpreter_customization.gvr {
-            self.on_customization(change);
-        }
-    }
-
     /// Scripts may change the meaning of any template, wherever it is on its way.
     fn on_customization(&self, change: &Change) {
         let name = object::name(change.object());
-        match change.new.as_deref().map(context::decode).transpose() {
+        match change.new().map(context::decode).transpose() {
             Ok(customization) => self.context.interpreter.learn(name, customization.as_ref()),
             Err(error) => tracing::warn!(name, %error, "customization cannot be read; the one before it stays"),
         }
@@ -185,7 +171,7 @@ impl Loops {
 
     fn on_cluster(&self, change: &Change) {
         let Ok(name) = ClusterName::parse(object::name(change.object())) else { return };
-        if change.new.is_none() {
+        if change.deleted {
             self.context.world.forget(&name);
             self.context.catalog.forget(&name);
             self.capacity.forget(&name);
@@ -193,26 +179,26 @@ impl Loops {
         }
     }
 
-    fn full_pass(&self) {
-        self.templates.full_pass();
-        self.scheduling.full_pass();
-        self.bindings.full_pass();
-        self.works.full_pass();
-        self.statuses.full_pass();
-        self.distributor.full_pass();
-        self.namespaces.full_pass();
-        self.clusters.full_pass();
-        self.access.full_pass();
+    async fn full_pass(&self) -> Result<(), Error> {
+        self.templates.full_pass().await?;
+        self.scheduling.full_pass().await?;
+        self.bindings.full_pass().await?;
+        self.works.full_pass().await?;
+        self.statuses.full_pass().await?;
+        self.distributor.full_pass().await?;
+        self.namespaces.full_pass().await?;
+        self.clusters.full_pass().await?;
+        self.access.full_pass().await
     }
 
-    /// Follows what the control plane serves: now, in turn, and shortly after a definition changed.
+    /// Follows what the control plane serves: in turn, and when a definition changed.
     async fn keep_discovering(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
         let period = self.context.config.periods.discovery;
+        let mut looks = 0;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(period) => {}
-                () = self.discover.notified() => tokio::time::sleep(Duration::from_millis(300)).await,
+                () = self.discovering.due(period, &mut looks) => {}
             }
             if let Err(error) = self.discover_once().await {
                 tracing::warn!(%error, "discovery failed");
@@ -223,6 +209,7 @@ impl Loops {
     async fn discover_once(&self) -> Result<(), Error> {
         let served = self.context.catalog.refresh(&self.context.control_plane).await?;
         self.templates.follow(&served);
+        self.discovering.seen(&served);
         Ok(())
     }
 
@@ -233,7 +220,10 @@ impl Loops {
                 () = tokio::time::sleep(self.context.config.periods.full_pass) => {}
                 () = self.pass.notified() => {}
             }
-            self.full_pass();
+            // The next one makes good for it; queues keep what they have.
+            if let Err(error) = self.full_pass().await {
+                tracing::error!(%error, "not everything could be looked at");
+            }
         }
     }
 
@@ -268,6 +258,50 @@ impl Loops {
     }
 }
 
+#[async_trait]
+impl Listener for Loops {
+    async fn changed(&self, change: &Change) -> Result<(), Error> {
+        if change.cluster != self.context.control_plane {
+            self.capacity.on_change(change);
+            return self.works.on_change(change).await;
+        }
+        self.templates.on_change(change);
+        self.scheduling.on_change(change).await?;
+        self.bindings.on_change(change).await?;
+        self.works.on_change(change).await?;
+        self.statuses.on_change(change);
+        self.distributor.on_change(change);
+        self.namespaces.on_change(change).await?;
+        self.clusters.on_change(change);
+        self.evictions.on_change(change).await?;
+        self.access.on_change(change).await?;
+        self.discovering.on_change(change);
+        if change.resource.gvr == self.context.kinds.cluster.gvr {
+            self.on_cluster(change);
+        } else if change.resource.gvr == self.context.kinds.interpreter_customization.gvr {
+            self.on_customization(change);
+        }
+        Ok(())
+    }
+
+    fn told_again(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+        if *cluster == self.context.control_plane {
+            self.templates.told_again(resource, keys);
+            self.scheduling.told_again(resource, keys);
+            self.distributor.told_again(resource, keys);
+            if *resource == self.context.kinds.interpreter_customization {
+                self.context.interpreter.keep(|name| keys.contains(&(String::new(), name.to_owned())));
+            }
+        } else {
+            self.capacity.told_again(cluster, resource, keys);
+        }
+    }
+
+    fn look_at_everything(&self) {
+        self.pass.notify_one();
+    }
+}
+
 type Tasks = JoinSet<Result<(), String>>;
 
 fn spawn<K, L, R>(
@@ -291,15 +325,11 @@ async fn supervise(
     loops: Arc<Loops>,
     health: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
-    writer: impl Future<Output = ()> + Send + 'static,
+    (teller, writer): (Teller, impl Future<Output = ()> + Send + 'static),
 ) {
     let mut tasks: Tasks = JoinSet::new();
-    let told = Arc::downgrade(&loops);
-    loops.context.world.on_change(move |change| {
-        if let Some(loops) = told.upgrade() {
-            loops.on_change(change);
-        }
-    });
+    let listener: Arc<dyn Listener> = Arc::<Loops>::clone(&loops);
+    tasks.spawn(teller.run(listener, stop.clone()));
     let ending = stop.clone();
     tasks.spawn(async move {
         writer.await;
@@ -350,5 +380,4 @@ async fn supervise(
         tracing::error!(reason, "the controllers are not whole any more");
         drop(health.send_replace(Err(reason)));
     }
-    loops.context.world.stop().await;
 }

@@ -12,7 +12,7 @@ use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
 use crate::plan::propagation::binding::controller_reference;
-use crate::plan::propagation::change::{self, Change as TemplateChange};
+use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::work::construct::{self, WorkOptions};
 use crate::plan::{object, overriding};
 
@@ -26,37 +26,31 @@ impl Namespaces {
         Arc::new(Namespaces { context, namespaces: Queue::new("namespaces") })
     }
 
-    pub fn on_change(&self, change: &Change) {
-        if change.cluster != self.context.control_plane {
-            return;
-        }
+    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
         if *gvr == kinds.namespace.gvr {
-            let changed = match (&change.old, &change.new) {
-                (Some(old), Some(new)) => change::between(old, new),
-                _ => TemplateChange::ByUser,
-            };
-            if changed != TemplateChange::None {
+            if change.of_template() != TemplateChange::None {
                 self.namespaces.add(object::name(change.object()).to_owned());
             }
         } else if !change.initial
             && (*gvr == kinds.cluster_override_policy.gvr || (*gvr == kinds.cluster.gvr && change.old.is_none()))
         {
-            self.full_pass();
-        } else if *gvr == kinds.work.gvr && change.new.is_none() {
+            self.full_pass().await?;
+        } else if *gvr == kinds.work.gvr && change.deleted {
             let owners = object::at(change.object(), &["metadata", "ownerReferences"]).and_then(Value::as_array);
             let of_namespace = |owner: &&Value| object::kind(owner) == "Namespace";
             if let Some(owner) = owners.into_iter().flatten().find(of_namespace) {
                 self.namespaces.add(object::text(owner, &["name"]).to_owned());
             }
         }
+        Ok(())
     }
 
-    pub fn full_pass(&self) {
-        for namespace in self.context.list(&self.context.kinds.namespace, None) {
-            self.namespaces.add(object::name(&namespace).to_owned());
-        }
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        let namespaces = self.context.keys(&self.context.kinds.namespace).await?;
+        namespaces.into_iter().for_each(|(_, name)| self.namespaces.add(name));
+        Ok(())
     }
 
     fn is_synced(&self, namespace: &Value) -> bool {
@@ -68,13 +62,13 @@ impl Namespaces {
 
     pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(namespace) = context.get(&context.kinds.namespace, "", &name) else { return Ok(Outcome::Done) };
+        let Some(namespace) = context.get(&context.kinds.namespace, "", &name).await? else { return Ok(Outcome::Done) };
         if object::is_terminating(&namespace) || !self.is_synced(&namespace) {
             return Ok(Outcome::Done);
         }
-        let overrides = Overrides::of(context, None);
+        let overrides = Overrides::of(context, None).await?;
         let mut failed = None;
-        for cluster in context.clusters() {
+        for cluster in context.clusters().await? {
             if let Err(error) = self.sync(&namespace, &cluster, &overrides).await {
                 failed = Some(error);
             }
@@ -84,10 +78,10 @@ impl Namespaces {
 
     async fn sync(&self, namespace: &Value, cluster: &str, overrides: &Overrides) -> Result<(), Error> {
         let execution = format!("{}{cluster}", crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX);
-        if self.context.get(&self.context.kinds.namespace, "", &execution).is_none() {
+        if !self.context.exists(&self.context.kinds.namespace, "", &execution).await? {
             return Err(Error::Waiting(format!("namespace {execution} does not exist")));
         }
-        let Some(member) = self.context.cluster(cluster) else { return Ok(()) };
+        let Some(member) = self.context.cluster(cluster).await? else { return Ok(()) };
         let mut manifest = namespace.clone();
         let applied: overriding::Report = overriding::apply(&mut manifest, &member, &overrides.as_plan(), &[])?;
         let (cluster_wide, _) = applied.annotations();

@@ -85,6 +85,10 @@ impl Objects {
         Objects { client }
     }
 
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     async fn send(&self, method: Method, path: &str, content_type: &str, body: Option<&Value>) -> Result<Value, Error> {
         let what = format!("{method} {path}");
         let bytes = match body {

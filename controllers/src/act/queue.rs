@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -41,11 +41,38 @@ pub struct Queue<K> {
     name: &'static str,
     state: Arc<Mutex<State<K>>>,
     wake: Arc<Notify>,
+    /// Counts the keys that were handled.
+    finished: watch::Sender<u64>,
+}
+
+/// Any queue, to wait for.
+pub trait Busy {
+    /// Whether there is nothing to do right now.
+    fn is_idle(&self) -> bool;
+
+    /// Changes whenever a key was handled.
+    fn finished(&self) -> watch::Receiver<u64>;
+}
+
+impl<K> Busy for Queue<K> {
+    fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.ready.is_empty() && state.running.is_empty()
+    }
+
+    fn finished(&self) -> watch::Receiver<u64> {
+        self.finished.subscribe()
+    }
 }
 
 impl<K> Clone for Queue<K> {
     fn clone(&self) -> Self {
-        Queue { name: self.name, state: Arc::clone(&self.state), wake: Arc::clone(&self.wake) }
+        Queue {
+            name: self.name,
+            state: Arc::clone(&self.state),
+            wake: Arc::clone(&self.wake),
+            finished: self.finished.clone(),
+        }
     }
 }
 
@@ -60,7 +87,12 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
             failures: HashMap::new(),
             sequence: 0,
         };
-        Queue { name, state: Arc::new(Mutex::new(state)), wake: Arc::new(Notify::new()) }
+        Queue {
+            name,
+            state: Arc::new(Mutex::new(state)),
+            wake: Arc::new(Notify::new()),
+            finished: watch::Sender::new(0),
+        }
     }
 
     /// Asks for `key` to be looked at. While a worker has it, it is looked at once more afterwards.
@@ -90,11 +122,6 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         state.delayed_at.insert(key, slot);
         drop(state);
         self.wake.notify_one();
-    }
-
-    pub fn is_idle(&self) -> bool {
-        let state = self.state.lock();
-        state.ready.is_empty() && state.running.is_empty()
     }
 
     /// The next key no worker has, or when to look again.
@@ -149,6 +176,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
                 self.add_after(key, delay);
             }
         }
+        self.finished.send_modify(|finished| *finished += 1);
         self.wake.notify_one();
     }
 

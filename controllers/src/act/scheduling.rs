@@ -1,6 +1,7 @@
 //! The scheduler's loop: bindings get their clusters.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, label};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, ResourceHealth, TargetCluster};
+use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
@@ -71,25 +73,37 @@ impl Scheduling {
         self.reports.lock().get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    pub fn on_change(&self, change: &Change) {
+    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
         if *gvr == kinds.cluster.gvr {
-            self.on_cluster(change);
+            self.on_cluster(change).await?;
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            let key = (object::namespace(change.object()).to_owned(), object::name(change.object()).to_owned());
-            let Some(new) = &change.new else {
+            let key = change.key();
+            let Some(new) = change.new() else {
                 self.promises.lock().retain(|(binding, _), _| *binding != key);
                 self.reports.lock().remove(&key);
-                return;
+                return Ok(());
             };
             self.settle_promises(&key, new);
-            let same = |old: &Arc<Value>| {
-                object::generation(old) == object::generation(new) && object::labels(old) == object::labels(new)
-            };
-            if !change.old.as_ref().is_some_and(same) {
+            if change.is_marked() {
                 self.bindings.add(key);
             }
+        }
+        Ok(())
+    }
+
+    /// Clusters or bindings are only these.
+    pub fn told_again(&self, resource: &Resource, keys: &HashSet<BindingKey>) {
+        let kinds = &self.context.kinds;
+        let has = |namespace: &str, name: &str| keys.contains(&(namespace.to_owned(), name.to_owned()));
+        if *resource == kinds.cluster {
+            let mut clusters = self.clusters.write();
+            *clusters = Arc::new(clusters.iter().filter(|facts| has("", facts.name())).cloned().collect());
+        } else if *resource == kinds.resource_binding || *resource == kinds.cluster_resource_binding {
+            let stays = |key: &BindingKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
+            self.promises.lock().retain(|(binding, _), _| stays(binding));
+            self.reports.lock().retain(|binding, _| stays(binding));
         }
     }
 
@@ -108,77 +122,79 @@ impl Scheduling {
         self.promises.lock().retain(|(of, cluster), _| of != key || !healthy.contains(&cluster.as_str()));
     }
 
-    fn on_cluster(&self, change: &Change) {
-        let all: BTreeMap<String, Arc<ClusterFacts>> = {
-            let mut known: BTreeMap<String, Arc<ClusterFacts>> =
-                self.clusters.read().iter().map(|facts| (facts.name().to_owned(), Arc::clone(facts))).collect();
-            let name = object::name(change.object()).to_owned();
-            match change.new.as_deref().map(decode::<Cluster>) {
-                Some(Ok(cluster)) => known.insert(name, Arc::new(ClusterFacts::new(cluster))),
-                Some(Err(error)) => {
-                    tracing::warn!(name, %error, "cluster cannot be read");
-                    None
-                }
-                None => known.remove(&name),
-            };
-            known
-        };
-        *self.clusters.write() = Arc::new(all.into_values().collect());
-        let relevant = match (&change.old, &change.new) {
-            (Some(old), Some(new)) => {
-                object::generation(old) != object::generation(new)
-                    || object::labels(old) != object::labels(new)
-                    || object::is_terminating(old) != object::is_terminating(new)
+    async fn on_cluster(&self, change: &Change) -> Result<(), Error> {
+        let name = object::name(change.object());
+        let new = match change.new().map(decode::<Cluster>) {
+            Some(Ok(cluster)) => Some(Arc::new(ClusterFacts::new(cluster))),
+            Some(Err(error)) => {
+                tracing::warn!(name, %error, "cluster cannot be read");
+                return Ok(());
             }
-            (None, Some(_)) => !change.initial,
-            _ => false,
+            None => None,
         };
-        if let [Some(old), Some(new)] = [&change.old, &change.new]
-            .map(|version| version.as_ref().and_then(|version| decode(version).ok()).map(ClusterFacts::new))
-            && new.gained_any(&old)
+        // What it was is what was decided by, so this is where it is read from.
+        let old = {
+            let mut clusters = self.clusters.write();
+            let mut known: BTreeMap<String, Arc<ClusterFacts>> =
+                clusters.iter().map(|facts| (facts.name().to_owned(), Arc::clone(facts))).collect();
+            let old = match &new {
+                Some(facts) => known.insert(name.to_owned(), Arc::clone(facts)),
+                None => known.remove(name),
+            };
+            *clusters = Arc::new(known.into_values().collect());
+            old
+        };
+        let Some(new) = new else { return Ok(()) };
+        if let Some(old) = &old
+            && new.gained_any(old)
         {
-            self.ask_gained(&old, &new);
+            self.ask_gained(old, &new).await?;
         }
-        if relevant {
-            let versions: Vec<Cluster> =
-                [&change.old, &change.new].into_iter().flatten().filter_map(|version| decode(version).ok()).collect();
-            self.ask_affected(&versions);
+        if change.is_marked() && !change.initial {
+            let versions: Vec<&Cluster> = old.iter().chain([&new]).map(|facts| &facts.cluster).collect();
+            self.ask_affected(&versions).await?;
         }
+        Ok(())
     }
 
     /// A cluster that now serves a kind may take bindings of that kind it was refused before.
-    fn ask_gained(&self, old: &ClusterFacts, new: &ClusterFacts) {
+    async fn ask_gained(&self, old: &ClusterFacts, new: &ClusterFacts) -> Result<(), Error> {
+        self.ask_those(|binding| {
+            let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+            new.gained(old, object::api_version(reference), object::kind(reference))
+        })
+        .await
+    }
+
+    async fn ask_affected(&self, versions: &[&Cluster]) -> Result<(), Error> {
+        self.ask_those(|binding| {
+            let Ok(typed) = decode::<ResourceBinding>(binding) else { return false };
+            let view = view(binding, &typed);
+            versions.iter().any(|cluster| affected_by_cluster(&view, cluster))
+        })
+        .await
+    }
+
+    async fn ask_those(&self, which: impl Fn(&Value) -> bool) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            for binding in self.context.list(resource, None) {
-                let reference = object::at(&binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-                if new.gained(old, object::api_version(reference), object::kind(reference)) {
-                    self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
+            let mut bindings = pin!(self.context.stream(resource, None));
+            while let Some(binding) = bindings.try_next().await? {
+                let binding = binding.view();
+                if which(binding) {
+                    self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
                 }
             }
         }
+        Ok(())
     }
 
-    fn ask_affected(&self, versions: &[Cluster]) {
+    pub async fn full_pass(&self) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            for binding in self.context.list(resource, None) {
-                let Ok(typed) = decode::<ResourceBinding>(&binding) else { continue };
-                let view = view(&binding, &typed);
-                if versions.iter().any(|cluster| affected_by_cluster(&view, cluster)) {
-                    self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
-                }
-            }
+            self.context.keys(resource).await?.into_iter().for_each(|key| self.bindings.add(key));
         }
-    }
-
-    pub fn full_pass(&self) {
-        let kinds = &self.context.kinds;
-        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            for binding in self.context.list(resource, None) {
-                self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
-            }
-        }
+        Ok(())
     }
 
     /// Ours to schedule: our name, not suspended, and made by a policy or handed to us by a label.
@@ -197,7 +213,7 @@ impl Scheduling {
 
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let resource = self.context.kinds.binding(&key.0);
-        let Some(binding) = self.context.get(resource, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        let Some(binding) = self.context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
         let typed: ResourceBinding = decode(&binding)?;
         if object::is_terminating(&binding) || !self.is_ours(&binding, &typed.spec) || typed.spec.placement.is_none() {
             return Ok(Outcome::Done);
@@ -206,7 +222,8 @@ impl Scheduling {
             Some(_) => Some(self.grouped.lock().await),
             None => None,
         };
-        let (plan, report) = self.decide(&key, &view(&binding, &typed));
+        let peers = self.peers(&key, &typed.spec).await?;
+        let (plan, report) = self.decide(&key, &view(&binding, &typed), &peers);
         let trigger = report.trigger;
         if trigger.is_some() {
             self.reports.lock().insert(key.clone(), Arc::new(report));
@@ -242,7 +259,7 @@ impl Scheduling {
         }
     }
 
-    fn decide(&self, key: &BindingKey, binding: &Binding<'_>) -> (Plan, Report) {
+    fn decide(&self, key: &BindingKey, binding: &Binding<'_>, peers: &[Peer]) -> (Plan, Report) {
         let clusters = Arc::clone(&self.clusters.read());
         let free: Vec<(&str, Arc<Vec<FreeNode>>)> = clusters
             .iter()
@@ -256,34 +273,36 @@ impl Scheduling {
             nodes: free.iter().map(|(name, nodes)| (*name, nodes.as_slice())).collect(),
             assumed: self.assumed(key, &clusters),
         };
-        let peers = self.peers(key, binding.spec);
         let world = scheduling::World {
             clusters: &clusters,
             estimate: &estimate,
-            peers: &peers,
+            peers,
             gates: self.context.config.gates,
             propagate_empty_workloads: self.context.config.propagate_empty_workloads,
         };
         scheduling::plan(&world, binding)
     }
 
-    fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Vec<Peer> {
+    async fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {
+        let mut peers = Vec::new();
         if !self.context.config.gates.workload_affinity || spec.workload_affinity_groups.is_none() {
-            return Vec::new();
+            return Ok(peers);
         }
-        let bindings = self.context.list(&self.context.kinds.resource_binding, Some(&key.0));
-        let others = bindings.iter().filter(|binding| object::name(binding) != key.1);
-        others
-            .filter_map(|binding| decode::<ResourceBinding>(binding).ok())
-            .filter_map(|binding| {
-                let groups = binding.spec.workload_affinity_groups?;
-                Some(Peer {
+        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, Some(&key.0)));
+        while let Some(binding) = bindings.try_next().await? {
+            let other = object::name(binding.view()) != key.1;
+            if other
+                && let Ok(binding) = decode::<ResourceBinding>(binding.view())
+                && let Some(groups) = binding.spec.workload_affinity_groups
+            {
+                peers.push(Peer {
                     affinity_group: groups.affinity_group,
                     anti_affinity_group: groups.anti_affinity_group,
                     clusters: binding.spec.clusters.into_iter().map(|target| target.name).collect(),
-                })
-            })
-            .collect()
+                });
+            }
+        }
+        Ok(peers)
     }
 
     fn assumed<'a>(&self, key: &BindingKey, clusters: &'a [Arc<ClusterFacts>]) -> BTreeMap<&'a str, Vec<Assumed>> {

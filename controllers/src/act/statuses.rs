@@ -12,7 +12,7 @@ use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
 use super::templates::template_of;
-use super::world::Change;
+use super::world::{Cached, Change, Old};
 use crate::Error;
 use crate::plan::{conditions, object, status};
 
@@ -30,40 +30,39 @@ impl Statuses {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
         if *gvr == kinds.work.gvr {
-            let [old, new] = [&change.old, &change.new].map(|work| work.as_ref().and_then(|work| work.get("status")));
-            let terminating = |work: &Option<Arc<Value>>| work.as_deref().is_some_and(object::is_terminating);
-            if (old != new || terminating(&change.old) != terminating(&change.new))
+            let [old, new] = [change.old(), change.new()].map(|work| work.and_then(|work| work.get("status")));
+            let terminating = |header: &Old| header.header.terminating;
+            let turned =
+                change.old.as_ref().is_some_and(terminating) != change.new().is_some_and(object::is_terminating);
+            if (change.is_old_forgotten() || old != new || turned)
                 && let Some(key) = binding_of_work(change.object())
             {
                 self.bindings.add(key);
             }
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            let Some(new) = &change.new else { return };
-            let moved = change.old.as_ref().is_some_and(|old| object::generation(old) != object::generation(new));
-            if moved {
-                self.bindings.add((object::namespace(new).to_owned(), object::name(new).to_owned()));
+            if change.old.is_some() && !change.deleted && change.is_moved() {
+                self.bindings.add(change.key());
             }
         }
     }
 
-    pub fn full_pass(&self) {
+    pub async fn full_pass(&self) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            for binding in self.context.list(resource, None) {
-                self.bindings.add((object::namespace(&binding).to_owned(), object::name(&binding).to_owned()));
-            }
+            self.context.keys(resource).await?.into_iter().for_each(|key| self.bindings.add(key));
         }
+        Ok(())
     }
 
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = context.kinds.binding(&key.0);
-        let Some(binding) = context.get(resource, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        let Some(binding) = context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
         if object::is_terminating(&binding) {
             return Ok(Outcome::Done);
         }
         let typed: ResourceBinding = decode(&binding)?;
-        let works = self.works_of(&binding, &key)?;
+        let works = self.works_of(&binding, &key).await?;
         let views: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
         let items = status::aggregate(&views, &typed.spec.resource);
         let never = conditions::find(&typed.status.conditions, condition::FULLY_APPLIED).is_none();
@@ -81,14 +80,15 @@ impl Statuses {
         Ok(Outcome::Done)
     }
 
-    fn works_of(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
+    async fn works_of(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
         let label = match key.0.as_str() {
             "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
             _ => label::RESOURCE_BINDING_PERMANENT_ID,
         };
         let id = object::label(binding, label).unwrap_or_default();
-        let works = self.context.with_id(&self.context.kinds.work, label, id);
-        let named = works.iter().filter_map(|work| Some((cluster_of(object::namespace(work))?.to_owned(), work)));
+        let works = self.context.with_id(&self.context.kinds.work, label, id).await?;
+        let views = works.iter().map(Cached::view);
+        let named = views.filter_map(|work| Some((cluster_of(object::namespace(work))?.to_owned(), work)));
         named.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
     }
 

@@ -4,24 +4,27 @@
 //! and bound. A changed policy only asks for the templates it claims or could claim.
 
 use std::collections::{BTreeMap, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 
 use crowsnest_api::constants::{event, finalizer, label};
 use crowsnest_api::names::{Gvr, binding_name, is_reserved_namespace};
 use crowsnest_api::policy::PropagationSpec;
 use crowsnest_fleet::ApiResources;
+use futures::TryStreamExt;
 use parking_lot::{Mutex, RwLock};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::context::{Context, decode, new_id};
 use super::events::Severity;
 use super::objects::{Resource, Target};
 use super::queue::{Outcome, Queue};
-use super::world::Change;
+use super::world::{Cached, Change};
 use crate::Error;
 use crate::plan::object;
 use crate::plan::propagation::binding::{self, BindingPlan, Intent};
-use crate::plan::propagation::change::{self, Change as TemplateChange};
+use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::propagation::{Choice, Policy, choose, claim};
 use crate::plan::selector::{best_precision, precision_of};
 
@@ -37,22 +40,23 @@ pub struct TemplateKey {
 type PolicyKey = (String, String);
 
 struct PolicyRecord {
-    object: Arc<Value>,
+    object: Cached,
     spec: PropagationSpec,
 }
 
 impl PolicyRecord {
     fn policy(&self) -> Policy<'_> {
-        let namespace = object::namespace(&self.object);
+        let policy = self.object.view();
+        let namespace = object::namespace(policy);
         let id = match namespace {
             "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
             _ => label::PROPAGATION_POLICY_PERMANENT_ID,
         };
         Policy {
             namespace,
-            name: object::name(&self.object),
-            permanent_id: object::label(&self.object, id).unwrap_or_default(),
-            terminating: object::is_terminating(&self.object),
+            name: object::name(policy),
+            permanent_id: object::label(policy, id).unwrap_or_default(),
+            terminating: object::is_terminating(policy),
             spec: &self.spec,
         }
     }
@@ -82,7 +86,7 @@ const OWN_GROUPS: [&str; 10] = [
     "events.k8s.io",
 ];
 
-fn is_template_resource(gvr: &Gvr) -> bool {
+pub(super) fn is_template_resource(gvr: &Gvr) -> bool {
     let own = OWN_GROUPS.contains(&&*gvr.group);
     let event = gvr.group.is_empty() && &*gvr.resource == "events";
     let lease = &*gvr.group == "coordination.k8s.io" && &*gvr.resource == "leases";
@@ -138,30 +142,29 @@ impl Templates {
     }
 
     fn on_policy(&self, change: &Change) {
-        let key = (object::namespace(change.object()).to_owned(), object::name(change.object()).to_owned());
-        match &change.new {
-            None => {
-                self.known_policies.write().remove(&key);
+        let key = change.key();
+        let Some(policy) = change.new() else {
+            self.known_policies.write().remove(&key);
+            return;
+        };
+        match PropagationSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
+            Ok(spec) => {
+                let record = PolicyRecord { object: change.object.clone(), spec };
+                self.known_policies.write().insert(key.clone(), Arc::new(record));
             }
-            Some(policy) => {
-                let spec = policy.get("spec").cloned().unwrap_or_default();
-                match serde_json::from_value(spec) {
-                    Ok(spec) => {
-                        let record = PolicyRecord { object: Arc::clone(policy), spec };
-                        self.known_policies.write().insert(key.clone(), Arc::new(record));
-                    }
-                    Err(error) => tracing::warn!(?key, %error, "policy cannot be read"),
-                }
-                let (old, new) = (change.old.as_deref(), policy);
-                let touched = old.is_none_or(|old| {
-                    object::generation(old) != object::generation(new)
-                        || object::is_terminating(old) != object::is_terminating(new)
-                        || object::labels(old) != object::labels(new)
-                });
-                if touched {
-                    self.policies.add(key);
-                }
-            }
+            Err(error) => tracing::warn!(?key, %error, "policy cannot be read"),
+        }
+        if change.is_marked() {
+            self.policies.add(key);
+        }
+    }
+
+    /// Policies are only these.
+    pub fn told_again(&self, resource: &Resource, keys: &HashSet<PolicyKey>) {
+        let kinds = &self.context.kinds;
+        if *resource == kinds.propagation_policy || *resource == kinds.cluster_propagation_policy {
+            let stays = |key: &PolicyKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
+            self.known_policies.write().retain(|key, _| stays(key));
         }
     }
 
@@ -174,20 +177,12 @@ impl Templates {
     }
 
     fn on_template(&self, change: &Change) {
-        let Some(new) = &change.new else { return };
-        let key = TemplateKey {
-            gvr: change.resource.gvr.clone(),
-            namespace: object::namespace(new).to_owned(),
-            name: object::name(new).to_owned(),
-        };
-        if !self.is_template(&key) {
+        let (namespace, name) = change.key();
+        let key = TemplateKey { gvr: change.resource.gvr.clone(), namespace, name };
+        if change.deleted || !self.is_template(&key) {
             return;
         }
-        let changed = match &change.old {
-            Some(old) => change::between(old, new),
-            None if change.initial => TemplateChange::ByControlPlane,
-            None => TemplateChange::ByUser,
-        };
+        let changed = if change.initial { TemplateChange::ByControlPlane } else { change.of_template() };
         if changed == TemplateChange::ByUser {
             self.changed.lock().insert(key.clone());
         }
@@ -205,22 +200,16 @@ impl Templates {
     }
 
     /// Everything is looked at again.
-    pub fn full_pass(&self) {
+    pub async fn full_pass(&self) -> Result<(), Error> {
         for resource in self.context.world.resources(&self.context.control_plane) {
             if is_template_resource(&resource.gvr) {
-                for template in self.context.list(&resource, None) {
-                    let key = TemplateKey {
-                        gvr: resource.gvr.clone(),
-                        namespace: object::namespace(&template).to_owned(),
-                        name: object::name(&template).to_owned(),
-                    };
-                    if self.is_template(&key) {
-                        self.templates.add(key);
-                    }
+                for (namespace, name) in self.context.keys(&resource).await? {
+                    self.ask(&resource, namespace, name);
                 }
             }
         }
         self.known_policies.read().keys().for_each(|key| self.policies.add(key.clone()));
+        Ok(())
     }
 
     fn policies_for(&self, namespace: &str) -> Vec<Arc<PolicyRecord>> {
@@ -236,27 +225,28 @@ impl Templates {
 
     pub async fn reconcile_template(self: Arc<Self>, key: TemplateKey) -> Result<Outcome, Error> {
         let Some(resource) = self.resource_of(&key.gvr) else { return Ok(Outcome::Done) };
-        let Some(template) = self.context.get(&resource, &key.namespace, &key.name) else {
+        let Some(template) = self.context.glance(&resource, &key.namespace, &key.name).await? else {
             self.changed.lock().remove(&key);
             return Ok(Outcome::Done);
         };
+        let template = template.view();
         let claimed_elsewhere =
-            object::label(&template, label::RESOURCE_TEMPLATE_CLAIMED_BY).is_some_and(|by| !by.is_empty());
-        if object::is_terminating(&template) || claimed_elsewhere {
+            object::label(template, label::RESOURCE_TEMPLATE_CLAIMED_BY).is_some_and(|by| !by.is_empty());
+        if object::is_terminating(template) || claimed_elsewhere {
             return Ok(Outcome::Done);
         }
         let records = self.policies_for(&key.namespace);
         let policies: Vec<Policy<'_>> = records.iter().map(|record| record.policy()).collect();
-        let (choice, _) = choose(&template, &policies, self.context.config.gates.propagation_policy_preemption);
+        let (choice, _) = choose(template, &policies, self.context.config.gates.propagation_policy_preemption);
         match choice {
-            Choice::Follow(policy) => self.apply(&key, &resource, &template, &policy, None).await?,
+            Choice::Follow(policy) => self.apply(&key, &resource, template, &policy, None).await?,
             Choice::Preempt(policy) => {
-                let loser = claim::Claim::of(&template);
-                self.apply(&key, &resource, &template, &policy, Some(&loser)).await?;
+                let loser = claim::Claim::of(template);
+                self.apply(&key, &resource, template, &policy, Some(&loser)).await?;
             }
             Choice::Release => {
-                let id = claim::Claim::of(&template).id().to_owned();
-                self.release(&resource, &template, &id).await?;
+                let id = claim::Claim::of(template).id().to_owned();
+                self.release(&resource, template, &id).await?;
             }
             Choice::Unselected(_) | Choice::Unmatched => {}
             Choice::Wait => return Err(Error::Waiting("the policy is being deleted".to_owned())),
@@ -269,29 +259,30 @@ impl Templates {
         &self,
         key: &TemplateKey,
         resource: &Resource,
-        template: &Arc<Value>,
+        template: &Value,
         policy: &Policy<'_>,
         preempted: Option<&claim::Claim>,
     ) -> Result<(), Error> {
-        self.check_dependent_overrides(policy)?;
-        let template = match claim::patch(template, policy) {
-            None => Arc::clone(template),
-            Some(patch) => Arc::new(self.context.merge(resource, template, patch).await?),
+        self.check_dependent_overrides(policy).await?;
+        let claimed = match claim::patch(template, policy) {
+            None => None,
+            Some(patch) => Some(self.context.merge(resource, template, patch).await?),
         };
+        let template = claimed.as_ref().unwrap_or(template);
         if let Some(claim::Claim::Policy { name, .. } | claim::Claim::ClusterPolicy { name, .. }) = preempted {
             let message =
                 format!("Propagation policy({}) preempted propagation policy({name}) successfully", policy.name);
-            self.context.events.note(&template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, message);
+            self.context.events.note(template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, message);
         }
         let by_user = self.changed.lock().remove(key);
         if policy.is_lazy() && !by_user {
             return Ok(());
         }
-        match self.bind(&template, policy, by_user).await {
+        match self.bind(template, policy, by_user).await {
             Ok(changed) => {
                 if changed {
                     let message = format!("Apply {} succeed", describe(policy));
-                    self.context.events.note(&template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
+                    self.context.events.note(template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
                 }
                 Ok(())
             }
@@ -301,29 +292,30 @@ impl Templates {
                 }
                 if !error.is_conflict() && !error.is_waiting() {
                     let message = format!("Apply {} failed: {}", describe(policy), error.message());
-                    self.context.events.note(&template, Severity::Warning, event::APPLY_POLICY_FAILED, message);
+                    self.context.events.note(template, Severity::Warning, event::APPLY_POLICY_FAILED, message);
                 }
                 Err(error)
             }
         }
     }
 
-    fn check_dependent_overrides(&self, policy: &Policy<'_>) -> Result<(), Error> {
+    async fn check_dependent_overrides(&self, policy: &Policy<'_>) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         let resource =
             if policy.namespace.is_empty() { &kinds.cluster_override_policy } else { &kinds.override_policy };
-        let mut names = policy.spec.dependent_overrides.iter();
-        match names.find(|name| self.context.get(resource, policy.namespace, name).is_none()) {
-            Some(missing) => Err(Error::Waiting(format!("waiting for dependent overrides: {missing}"))),
-            None => Ok(()),
+        for name in &policy.spec.dependent_overrides {
+            if !self.context.exists(resource, policy.namespace, name).await? {
+                return Err(Error::Waiting(format!("waiting for dependent overrides: {name}")));
+            }
         }
+        Ok(())
     }
 
     /// Writes the binding; whether there was anything to write.
     async fn bind(&self, template: &Value, policy: &Policy<'_>, template_changed: bool) -> Result<bool, Error> {
         let resource = self.context.kinds.binding(object::namespace(template));
         let name = binding_name(object::kind(template), object::name(template));
-        let existing = self.context.get(resource, object::namespace(template), &name);
+        let existing = self.context.get(resource, object::namespace(template), &name).await?;
         let intent = Intent {
             template,
             policy,
@@ -363,7 +355,7 @@ impl Templates {
     async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
         let name = binding_name(object::kind(template), object::name(template));
         let binding_resource = self.context.kinds.binding(object::namespace(template));
-        if let Some(binding) = self.context.get(binding_resource, object::namespace(template), &name)
+        if let Some(binding) = self.context.get(binding_resource, object::namespace(template), &name).await?
             && let Some(patch) = claim::release(&binding, id)
         {
             self.context.merge(binding_resource, &binding, patch).await?;
@@ -381,54 +373,50 @@ impl Templates {
             "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
             _ => label::PROPAGATION_POLICY_PERMANENT_ID,
         };
-        let claimed = self.claimed_by(id_label, policy.permanent_id);
+        let claimed = self.claimed_by(id_label, policy.permanent_id).await?;
         if policy.terminating {
             for (resource, template) in &claimed {
-                self.release(resource, template, policy.permanent_id).await?;
+                self.release(resource, template.view(), policy.permanent_id).await?;
             }
             let kinds = &self.context.kinds;
             let (resource, finalizer) = match policy.namespace {
                 "" => (&kinds.cluster_propagation_policy, finalizer::CLUSTER_PROPAGATION_POLICY_CONTROLLER),
                 _ => (&kinds.propagation_policy, finalizer::PROPAGATION_POLICY_CONTROLLER),
             };
-            self.context.remove_finalizer(resource, &record.object, finalizer).await?;
+            self.context.remove_finalizer(resource, record.object.view(), finalizer).await?;
             return Ok(Outcome::Done);
         }
         for (resource, template) in &claimed {
+            let template = template.view();
             if best_precision(&policy.spec.resource_selectors, template).is_none() {
                 self.release(resource, template, policy.permanent_id).await?;
             } else {
-                self.ask(resource, template);
+                self.ask(resource, object::namespace(template).to_owned(), object::name(template).to_owned());
             }
         }
-        self.ask_for_selected(&policy);
+        self.ask_for_selected(&policy).await?;
         Ok(Outcome::Done)
     }
 
-    fn claimed_by(&self, id_label: &str, id: &str) -> Vec<(Arc<Resource>, Arc<Value>)> {
+    async fn claimed_by(&self, id_label: &str, id: &str) -> Result<Vec<(Arc<Resource>, Cached)>, Error> {
         let resources = self.context.world.resources(&self.context.control_plane);
-        let templates = resources.into_iter().filter(|resource| is_template_resource(&resource.gvr));
-        templates
-            .flat_map(|resource| {
-                let claimed = self.context.with_id(&resource, id_label, id);
-                claimed.into_iter().map(move |template| (Arc::clone(&resource), template))
-            })
-            .collect()
+        let mut claimed = Vec::new();
+        for resource in resources.into_iter().filter(|resource| is_template_resource(&resource.gvr)) {
+            let templates = self.context.with_id(&resource, id_label, id).await?;
+            claimed.extend(templates.into_iter().map(|template| (Arc::clone(&resource), template)));
+        }
+        Ok(claimed)
     }
 
-    fn ask(&self, resource: &Resource, template: &Value) {
-        let key = TemplateKey {
-            gvr: resource.gvr.clone(),
-            namespace: object::namespace(template).to_owned(),
-            name: object::name(template).to_owned(),
-        };
+    fn ask(&self, resource: &Resource, namespace: String, name: String) {
+        let key = TemplateKey { gvr: resource.gvr.clone(), namespace, name };
         if self.is_template(&key) {
             self.templates.add(key);
         }
     }
 
     /// Asks for every template a policy selects; each decides for itself whether that changes anything.
-    fn ask_for_selected(&self, policy: &Policy<'_>) {
+    async fn ask_for_selected(&self, policy: &Policy<'_>) -> Result<(), Error> {
         let resources = self.context.world.resources(&self.context.control_plane);
         for selector in &policy.spec.resource_selectors {
             let of_kind = |resource: &&Arc<Resource>| {
@@ -439,12 +427,15 @@ impl Templates {
                 ("", "") => None,
                 ("", namespace) | (namespace, _) => Some(namespace),
             };
-            for template in self.context.list(resource, namespace) {
-                if precision_of(selector, &template).is_some() {
-                    self.ask(resource, &template);
+            let mut templates = pin!(self.context.stream(resource, namespace));
+            while let Some(template) = templates.try_next().await? {
+                let template = template.view();
+                if precision_of(selector, template).is_some() {
+                    self.ask(resource, object::namespace(template).to_owned(), object::name(template).to_owned());
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -455,7 +446,7 @@ fn describe(policy: &Policy<'_>) -> String {
     }
 }
 
-/// The template a binding refers to.
+/// The template a binding refers to, with everything in it.
 pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
     let reference: crowsnest_api::work::ObjectReference =
         decode(object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;
@@ -465,7 +456,7 @@ pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(R
         Err(error) => return Err(error),
     };
     if context.world.is_synced(&context.control_plane, &resource.gvr) {
-        let template = context.get(&resource, &reference.namespace, &reference.name);
+        let template = context.get(&resource, &reference.namespace, &reference.name).await?;
         return Ok(template.map(|template| (resource, template)));
     }
     let live = context.objects.get(Target::new(&resource, &reference.namespace, &reference.name)).await?;

@@ -20,7 +20,7 @@ use super::context::{Context, decode, now};
 use super::events::Severity;
 use super::objects::{Objects, Target};
 use super::queue::{Outcome, Queue};
-use super::world::Change;
+use super::world::{Cached, Change};
 use crate::Error;
 use crate::plan::work::apply::{self, ApplyPlan};
 use crate::plan::work::managed;
@@ -61,33 +61,25 @@ impl Works {
         Arc::new(Works { context, works: Queue::new("works"), written: Mutex::default() })
     }
 
-    pub fn on_change(&self, change: &Change) {
+    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
         if change.cluster != self.context.control_plane {
             self.on_member_object(change);
         } else if change.resource.gvr == self.context.kinds.work.gvr {
-            let Some(new) = &change.new else { return };
-            let same = |old: &Arc<Value>| {
-                object::generation(old) == object::generation(new)
-                    && object::is_terminating(old) == object::is_terminating(new)
-            };
-            if !change.old.as_ref().is_some_and(same) {
-                self.works.add((object::namespace(new).to_owned(), object::name(new).to_owned()));
+            if !change.deleted && change.is_moved_or_terminating() {
+                self.works.add(change.key());
             }
         } else if change.resource.gvr == self.context.kinds.cluster.gvr {
-            self.on_cluster(change);
+            self.on_cluster(change).await?;
         }
+        Ok(())
     }
 
     fn on_member_object(&self, change: &Change) {
         let object = change.object();
-        let key = MemberObject {
-            cluster: change.cluster.clone(),
-            gvr: change.resource.gvr.clone(),
-            namespace: object::namespace(object).to_owned(),
-            name: object::name(object).to_owned(),
-        };
+        let (namespace, name) = change.key();
+        let key = MemberObject { cluster: change.cluster.clone(), gvr: change.resource.gvr.clone(), namespace, name };
         let known = self.written.lock().get(&key).map(|written| (written.work.clone(), written.version.clone()));
-        let version = change.new.as_deref().map(object::resource_version);
+        let version = change.new().map(object::resource_version);
         if let Some((work, left)) = known {
             if version != Some(left.as_str()) {
                 self.works.add(work);
@@ -102,24 +94,24 @@ impl Works {
     }
 
     /// When a member becomes ready, or starts to leave, its Works go on.
-    fn on_cluster(&self, change: &Change) {
-        let state = |cluster: &Arc<Value>| {
+    async fn on_cluster(&self, change: &Change) -> Result<(), Error> {
+        let state = |cluster: &Value| {
             let typed = decode::<Cluster>(cluster).ok();
             (typed.is_some_and(|cluster| is_ready(&cluster)), object::is_terminating(cluster))
         };
-        let (Some(new), old) = (&change.new, &change.old) else { return };
-        if old.as_ref().map(state) != Some(state(new)) {
+        let Some(new) = change.new() else { return Ok(()) };
+        if change.old().map(state) != Some(state(new)) {
             let namespace = crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX.to_owned() + object::name(new);
-            for work in self.context.list(&self.context.kinds.work, Some(&namespace)) {
-                self.works.add((namespace.clone(), object::name(&work).to_owned()));
+            for work in self.context.headers(&self.context.kinds.work, &namespace).await? {
+                self.works.add((work.namespace, work.name));
             }
         }
+        Ok(())
     }
 
-    pub fn full_pass(&self) {
-        for work in self.context.list(&self.context.kinds.work, None) {
-            self.works.add((object::namespace(&work).to_owned(), object::name(&work).to_owned()));
-        }
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        self.context.keys(&self.context.kinds.work).await?.into_iter().for_each(|key| self.works.add(key));
+        Ok(())
     }
 
     pub fn forget(&self, cluster: &ClusterName) {
@@ -128,9 +120,11 @@ impl Works {
 
     pub async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
         let Some(cluster) = member_of(&key.0) else { return Ok(Outcome::Done) };
-        let Some(work) = self.context.get(&self.context.kinds.work, &key.0, &key.1) else { return Ok(Outcome::Done) };
+        let Some(work) = self.context.get(&self.context.kinds.work, &key.0, &key.1).await? else {
+            return Ok(Outcome::Done);
+        };
         let typed: Work = decode(&work)?;
-        let member = self.context.cluster(cluster.as_str());
+        let member = self.context.cluster(cluster.as_str()).await?;
         if object::is_terminating(&work) {
             self.remove(&cluster, member.as_ref(), &work, &typed).await?;
             return Ok(Outcome::Done);
@@ -215,7 +209,7 @@ impl Works {
         self.context.world.collect(cluster, &resource);
         let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
         let member = self.member(cluster)?;
-        let mut observed = self.observed(cluster, &member, target).await?;
+        let seen = self.seen(cluster, target).await?;
         let known = MemberObject {
             cluster: cluster.clone(),
             gvr: resource.gvr.clone(),
@@ -223,11 +217,19 @@ impl Works {
             name: target.name.to_owned(),
         };
         let fingerprint = fingerprint(manifest);
+        if self.is_as_left(&known, key, fingerprint, seen.as_ref().map(Cached::view)) {
+            return Ok(());
+        }
+        let mut observed = match seen {
+            None => None,
+            Some(seen) => match seen.whole() {
+                // Values that are not cached are compared with what is there now.
+                None => member.get(target).await?.map(Arc::new),
+                whole => whole,
+            },
+        };
         const TRIES: usize = 5;
         for attempt in 1.. {
-            if self.is_as_left(&known, key, fingerprint, observed.as_deref()) {
-                return Ok(());
-            }
             let retain = |desired: &mut Value, observed: &Value| self.context.interpreter.retain(desired, observed);
             let written = match apply::plan(cluster.as_str(), manifest, observed.as_deref(), retain)? {
                 ApplyPlan::Keep => Ok(observed.as_deref().cloned().unwrap_or_default()),
@@ -256,17 +258,12 @@ impl Works {
         Ok(())
     }
 
-    /// The live object: from the world once its first list is in, else asked for.
-    async fn observed(
-        &self,
-        cluster: &ClusterName,
-        member: &Objects,
-        target: Target<'_>,
-    ) -> Result<Option<Arc<Value>>, Error> {
+    /// The member's object: from the world once its first list is in, else asked for.
+    async fn seen(&self, cluster: &ClusterName, target: Target<'_>) -> Result<Option<Cached>, Error> {
         if self.context.world.is_synced(cluster, &target.resource.gvr) {
-            return Ok(self.context.world.get(cluster, &target.resource.gvr, target.namespace, target.name));
+            return self.context.world.get(cluster, &target.resource.gvr, target.namespace, target.name).await;
         }
-        Ok(member.get(target).await?.map(Arc::new))
+        Ok(self.member(cluster)?.get(target).await?.map(Cached::live))
     }
 
     /// Whether the member still has exactly what this manifest was last turned into. Fields a member fills in would
@@ -292,23 +289,20 @@ impl Works {
             let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
             let Some(resource) = self.context.catalog.known(cluster, api_version, kind) else { return Ok(None) };
             let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
-            let observed = match self.context.world.is_synced(cluster, &resource.gvr) {
-                true => self.context.world.get(cluster, &resource.gvr, target.namespace, target.name),
-                false => {
-                    let member = self.member(cluster)?;
-                    match member.get(target).await {
-                        Ok(live) => live.map(Arc::new),
-                        Err(_) => return Ok(None),
-                    }
-                }
+            // A member that cannot be asked now has nothing new to say.
+            let seen = match self.seen(cluster, target).await {
+                Err(error @ Error::Cache(_)) => return Err(error),
+                Err(_) => return Ok(None),
+                Ok(seen) => seen,
             };
-            let Some(observed) = observed.filter(|observed| managed::is_managed(observed)) else { continue };
+            let Some(seen) = seen.filter(|seen| managed::is_managed(seen.view())) else { continue };
+            let seen = seen.view();
             let interpreter = &self.context.interpreter;
-            let reflected = interpreter.reflect(&observed).inspect_err(|error| {
+            let reflected = interpreter.reflect(seen).inspect_err(|error| {
                 self.context.events.note(manifest, Severity::Warning, event::REFLECT_STATUS_FAILED, error.message());
             })?;
             // A script that cannot tell leaves the health unknown; the status is worth reporting all the same.
-            let healthy = interpreter.is_healthy(&observed).inspect_err(|error| {
+            let healthy = interpreter.is_healthy(seen).inspect_err(|error| {
                 self.context.events.note(manifest, Severity::Warning, event::INTERPRET_HEALTH_FAILED, error.message());
             });
             statuses.push(status::manifest_status(ordinal, manifest, reflected, healthy.ok()));

@@ -68,6 +68,11 @@ impl Interpreter {
         Interpreter { gates, customizations: RwLock::default() }
     }
 
+    /// Customizations are only those that satisfy `stays`.
+    pub fn keep(&self, stays: impl Fn(&str) -> bool) {
+        self.customizations.write().retain(|name, _| stays(name));
+    }
+
     /// A customization came, changed, or went (`None`).
     pub fn learn(&self, name: &str, customization: Option<&ResourceInterpreterCustomization>) {
         let Some(customization) = customization else {

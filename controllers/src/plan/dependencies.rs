@@ -79,6 +79,11 @@ pub fn attach(parent: &Parent<'_>, template: &Value, existing: Option<&Value>, n
     if object::semantically_equal(existing, &updated) { AttachedPlan::Keep } else { AttachedPlan::Update(updated) }
 }
 
+/// Namespaces and names of the bindings that require an attached one.
+pub fn parents(binding: &Value) -> Vec<(String, String)> {
+    required_by(binding).into_iter().map(|parent| (parent.namespace, parent.name)).collect()
+}
+
 fn required_by(binding: &Value) -> Vec<BindingSnapshot> {
     object::at(binding, &["spec", "requiredBy"])
         .and_then(|list| serde_json::from_value(list.clone()).ok())

@@ -8,9 +8,13 @@ use crowsnest_apiserver::admission::webhook::client::WebhookClient;
 use crowsnest_apiserver::crd::controller::Controller;
 use crowsnest_apiserver::outbound::{ClusterServices, Outbound};
 use crowsnest_apiserver::{ApiServer, Config as ServerConfig, Data};
-use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_controllers::act::objects::{Objects, Resource};
+use crowsnest_controllers::act::world::chosen_labels;
 use crowsnest_controllers::act::{Config, Manager};
 use crowsnest_fleet::{Fleet, FleetOptions};
+use crowsnest_index::{Index, IndexOptions};
+use futures::StreamExt;
+use kube::runtime::WatchStreamExt;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +22,8 @@ pub struct Home {
     pub control_plane: ApiServer,
     pub members: Vec<(String, ApiServer)>,
     pub manager: Manager,
+    pub index: Index,
+    pub directory: tempfile::TempDir,
     stop: CancellationToken,
 }
 
@@ -35,44 +41,39 @@ fn cluster_scoped(resource: &str, kind: &str) -> Resource {
     Resource::builtin("", "v1", resource, kind, false)
 }
 
-/// Looks until `look` has an answer; the test fails when that takes unreasonably long.
-pub async fn eventually<T, L, R>(what: &str, look: L) -> T
-where
-    L: Fn() -> R,
-    R: Future<Output = Option<T>>,
-{
-    let looking = async {
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Watches one object until it is as wanted; the test fails, with what it saw last, when that takes unreasonably long.
+async fn watch(
+    what: &str,
+    objects: &Objects,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    wanted: impl Fn(Option<&Value>) -> bool,
+) -> Option<Value> {
+    let gvr = &resource.gvr;
+    let kind = kube::api::GroupVersionKind::gvk(&gvr.group, &gvr.version, &resource.kind);
+    let kind = kube::api::ApiResource::from_gvk_with_plural(&kind, &gvr.resource);
+    let client = objects.client().clone();
+    let api: kube::Api<kube::api::DynamicObject> = match namespace {
+        "" => kube::Api::all_with(client, &kind),
+        namespace => kube::Api::namespaced_with(client, namespace, &kind),
     };
-    tokio::time::timeout(Duration::from_secs(30), looking).await.unwrap_or_else(|_| panic!("never came: {what}"))
-}
-
-/// Prints what was last seen when a wait fails.
-struct LastSeen<'a>(Option<&'a std::sync::Mutex<Value>>);
-
-fn last_seen(last: &std::sync::Mutex<Value>) -> LastSeen<'_> {
-    LastSeen(Some(last))
-}
-
-impl LastSeen<'_> {
-    fn dismiss(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for LastSeen<'_> {
-    fn drop(&mut self) {
-        if let Some(last) = self.0 {
-            #[expect(clippy::print_stderr, reason = "a failing test says what it saw")]
-            {
-                eprintln!("last seen: {}", last.lock().expect("no other thread"));
-            }
+    let mut seen = std::pin::pin!(kube::runtime::watcher::watch_object(api, name).default_backoff());
+    let until = tokio::time::Instant::now() + LONGEST;
+    let mut last = Value::Null;
+    loop {
+        let Ok(next) = tokio::time::timeout_at(until, seen.next()).await else {
+            panic!("never came: {what}, but {last}")
+        };
+        // A kind that is not served yet is asked for again.
+        let Ok(object) = next.expect("a watch does not end") else { continue };
+        let object = object.map(|object| serde_json::to_value(object).expect("JSON"));
+        if wanted(object.as_ref()) {
+            return object;
         }
+        last = object.unwrap_or_default();
     }
 }
 
@@ -144,10 +145,14 @@ impl Home {
             running.push(((*name).to_owned(), member));
         }
         let fleet = Fleet::start(control_plane.admin(), FleetOptions::default()).await.expect("a fleet");
-        let manager = Manager::start(fleet, Config::conformance(), stop.clone());
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut options = IndexOptions::new(directory.path());
+        options.chosen_labels = chosen_labels();
+        let index = Index::open(fleet, options).await.expect("a cache");
+        let manager = Manager::start(index.clone(), Config::conformance(), stop.clone());
         let mut health = manager.health();
         health.wait_for(Result::is_ok).await.expect("healthy");
-        let home = Home { control_plane, members: running, manager, stop };
+        let home = Home { control_plane, members: running, manager, index, directory, stop };
         for name in members {
             home.when(&objects, &cluster_resource(), "", name, takes_workloads).await;
         }
@@ -172,28 +177,24 @@ impl Home {
         name: &str,
         holds: impl Fn(&Value) -> bool,
     ) -> Value {
-        let (holds, last) = (&holds, &std::sync::Mutex::new(Value::Null));
         let what = format!("{} {namespace}/{name}", resource.kind);
-        let looking = eventually(&what, || async move {
-            let object = objects.get(Target::new(resource, namespace, name)).await.ok().flatten()?;
-            *last.lock().expect("one look at a time") = object.clone();
-            holds(&object).then_some(object)
-        });
-        let shown = last_seen(last);
-        let object = looking.await;
-        shown.dismiss();
-        object
+        let object = watch(&what, objects, resource, namespace, name, |object| object.is_some_and(&holds)).await;
+        object.expect("it holds")
     }
 
     pub async fn gone(&self, objects: &Objects, resource: &Resource, namespace: &str, name: &str) {
-        eventually(&format!("no {} {namespace}/{name}", resource.kind), || async move {
-            objects.get(Target::new(resource, namespace, name)).await.ok()?.is_none().then_some(())
-        })
-        .await;
+        let what = format!("no {} {namespace}/{name}", resource.kind);
+        watch(&what, objects, resource, namespace, name, |object| object.is_none()).await;
+    }
+
+    /// Waits until no loop has anything to do.
+    pub async fn idle(&self) {
+        tokio::time::timeout(LONGEST, self.manager.idle()).await.expect("idle in time");
     }
 
     pub async fn stop(self) {
         self.manager.stop().await;
+        self.index.stop().await;
         self.stop.cancel();
         for (_, member) in self.members {
             member.stop().await.expect("stopped");
@@ -219,14 +220,9 @@ async fn define(server: &ApiServer) {
     let cluster = cluster_resource();
     let policy = custom("policy.karmada.io", "v1alpha1", "propagationpolicies", "PropagationPolicy", true);
     for (resource, namespace) in [(&cluster, ""), (&policy, "default")] {
-        let objects = &objects;
-        eventually(&format!("{} is served", resource.kind), || async move {
-            // An unknown resource is an error other than a missing object only in its message.
-            let probe = json!({"apiVersion": resource.gvr.api_version(), "kind": resource.kind, "metadata": {}});
-            let refused = objects.create(resource, namespace, &probe).await.err()?;
-            (!refused.is_not_found()).then_some(())
-        })
-        .await;
+        // Nothing can be watched before the kind is served.
+        let what = format!("{} is served", resource.kind);
+        watch(&what, &objects, resource, namespace, "none", |object| object.is_none()).await;
     }
 }
 
