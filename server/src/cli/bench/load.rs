@@ -38,14 +38,17 @@ pub(super) async fn run(members: usize, load: &Load, seconds: u32) -> anyhow::Re
     let fleet = super::start(&scratch, members).await?;
     let members = try_join_all((1..=members).map(|number| simulated(&scratch, number))).await?;
 
+    let quiet = Load { churn: 0.0, ..load.clone() };
     let began = Instant::now();
     let mut slowest = Duration::ZERO;
     tokio::select! {
-        filled = fill(&members, load) => filled?,
+        filled = fill(&members, &quiet) => filled?,
         failed = ask(&members[0].api, &mut slowest) => return Err(failed),
     }
     let took = began.elapsed();
     let resident = super::resident_kib(&fleet.child)?;
+    // Only now, so that readiness is not measured on pods that come and go.
+    fill(&members, load).await?;
     let (changes, events) = churned(&members, seconds).await?;
     super::stop(fleet).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
@@ -74,7 +77,7 @@ async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Asks the members for their shares and waits until every pod that becomes ready is.
+/// Asks the members for their shares; waits until every pod that becomes ready is, unless churn keeps changing that.
 async fn fill(members: &[Simulated], load: &Load) -> anyhow::Result<()> {
     let each = members.iter().enumerate();
     try_join_all(each.map(|(number, member)| fill_one(member, load.share(number, members.len())))).await?;
@@ -86,9 +89,7 @@ async fn fill_one(member: &Simulated, share: Load) -> anyhow::Result<()> {
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(&share)?)?;
     let report: Report = member.control_plane.request(request).await.context("asking for the load")?;
-    // What churn has just replaced is not ready for a moment.
-    let settled = report.healthy - report.healthy.min(share.churn.ceil() as usize);
-    while state(member).await?.ready_pods < settled {
+    while share.churn == 0.0 && state(member).await?.ready_pods < report.healthy {
         tokio::time::sleep(LOOK).await;
     }
     Ok(())
