@@ -66,6 +66,8 @@ pub enum Why {
     Controller(&'static str),
     /// The rules that say who may see what (invariant I9).
     Rights,
+    /// Another replica of this name asks.
+    Replica(String),
     Other(String),
 }
 
@@ -76,6 +78,7 @@ impl fmt::Display for Why {
             Self::Search => f.write_str("search"),
             Self::Controller(name) => write!(f, "controller {name}"),
             Self::Rights => f.write_str("rights"),
+            Self::Replica(name) => write!(f, "replica {name}"),
             Self::Other(why) => f.write_str(why),
         }
     }

@@ -4,6 +4,7 @@ use crate::collect::{Shared, Supervisor};
 use crate::metrics::Metrics;
 use crate::replicas::Claims;
 use crate::replicas::follower::LogFollower;
+use crate::replicas::interests::SharedInterests;
 use crate::replicas::keeper::Keeper;
 use crate::replicas::plan::View;
 use crate::replicas::states::SharedStates;
@@ -22,6 +23,7 @@ use crowsnest_api::selector::{FieldSelector, Selector};
 use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
 use futures::Stream;
 use futures::stream::try_unfold;
+use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -122,6 +124,7 @@ impl Index {
             StoreOptions::Postgres(postgres) => {
                 let replica = postgres.replica.clone().unwrap_or_else(|| replica_name(rand::random()));
                 let mut store = PostgresStore::open(&postgres, &replica, Arc::clone(&codec)).await?;
+                store.belong_to(&control_plane_id(&fleet).await?).await?;
                 store.choose_labels(&options.chosen_labels).await?;
                 let store = Arc::new(store);
                 let shared: Arc<dyn Store> = Arc::clone(&store) as _;
@@ -227,6 +230,8 @@ impl Index {
         self.work("log follower", follower.run(stop.clone()));
         let states = SharedStates::new(Arc::clone(&store), states, Arc::clone(&claims), seen, heard);
         self.work("shared states", states.run(stop.clone()));
+        let interests = SharedInterests { store: Arc::clone(&store), interests: shared.fleet.interests().clone() };
+        self.work("shared interests", interests.run(stop.clone()));
         if collect {
             let (shared, health) = (Arc::clone(shared), self.inner.health.clone());
             self.work("lease", Keeper { store, shared, claims, health, view }.run(stop.clone()));
@@ -421,6 +426,14 @@ fn declare_rules(fleet: &Fleet) -> Vec<InterestGuard> {
         }
     }
     guards
+}
+
+/// Tells one control plane from another: the uid of its oldest namespace, empty where it has none.
+async fn control_plane_id(fleet: &Fleet) -> Result<String, Error> {
+    let namespaces: kube::Api<Namespace> = kube::Api::all(fleet.control_plane());
+    let found = namespaces.get_opt("kube-system").await;
+    let found = found.map_err(|e| crowsnest_fleet::Error::kube("reading namespace kube-system", e))?;
+    Ok(found.and_then(|namespace| namespace.metadata.uid).unwrap_or_default())
 }
 
 /// The host's name and a random part, short enough for a connection's name.

@@ -15,7 +15,6 @@ pub mod metrics;
 pub mod options;
 #[cfg(test)]
 #[path = "../tests/support/postgres.rs"]
-#[expect(clippy::unwrap_used, clippy::print_stderr, reason = "in a test a panic is the report")]
 mod postgres_server;
 pub mod query;
 pub mod record;

@@ -152,3 +152,42 @@ impl Follower {
         self.since = seq;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Happened;
+    use crate::fixtures::stored;
+    use serde_json::json;
+
+    fn changes(seqs: std::ops::RangeInclusive<u64>) -> Vec<Change> {
+        let pod = json!({"kind": "Pod", "metadata": {"name": "a", "namespace": "x", "uid": "u"}});
+        let change = |seq: u64| {
+            let object = stored("member1", seq, &pod);
+            Change { seq: Seq(seq), happened: Happened::Added, object, previous: None }
+        };
+        seqs.map(change).collect()
+    }
+
+    #[tokio::test]
+    async fn each_change_is_told_once_and_in_order_whoever_brings_it() {
+        let tail = Arc::new(Tail::new(Seq(2), 100, 1 << 20));
+        let mut follower = tail.follow(Seq(2));
+        let mut told = async || -> Result<Vec<u64>, Gone> {
+            Ok(follower.ready_now()?.iter().map(|change| change.seq.0).collect())
+        };
+        assert!(tail.publish(changes(3..=4)));
+        // Others' changes come first: these wait until those were read.
+        assert!(!tail.publish(changes(7..=8)));
+        assert_eq!(tail.latest(), Seq(4));
+        assert!(tail.publish(changes(3..=6)));
+        assert!(tail.publish(changes(5..=8)));
+        assert!(tail.publish(changes(1..=8)));
+        assert_eq!(told().await, Ok(vec![3, 4, 5, 6, 7, 8]));
+        // A hole that cannot be filled: whoever followed has to list again.
+        tail.restart(Seq(20));
+        assert_eq!(told().await, Err(Gone { oldest: Seq(20) }));
+        assert!(tail.publish(changes(20..=21)));
+        assert_eq!(tail.latest(), Seq(21));
+    }
+}

@@ -60,8 +60,9 @@ impl States {
     }
 
     pub(crate) fn remove(&self, key: &CollectionKey) {
-        self.states.write().remove(key);
-        self.version.send_modify(|version| *version += 1);
+        if self.states.write().remove(key).is_some() {
+            self.version.send_modify(|version| *version += 1);
+        }
     }
 
     fn progress(&self, key: &CollectionKey, progress: &Progress, now_ms: i64) {

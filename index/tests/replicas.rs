@@ -56,6 +56,11 @@ fn main() {
     }
 }
 
+/// Between two looks at another process's state: looking without a pause would starve it.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Between two rounds of changes.
+const CHANGE_EVERY: Duration = Duration::from_millis(20);
+
 /// One replica: follows everything into `<home>/log`, answers `list <cluster>` and `ready` on a port it prints.
 async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
     let mut config = kube::Config::new(control_plane.parse().unwrap());
@@ -180,7 +185,7 @@ impl Process {
                 if last.starts_with("ready") {
                     return;
                 }
-                tokio::task::yield_now().await;
+                tokio::time::sleep(LOOK_EVERY).await;
             }
         };
         if tokio::time::timeout(Duration::from_secs(60), waiting).await.is_err() {
@@ -222,8 +227,8 @@ impl World {
             .collect()
     }
 
-    /// Waits until others hold what this replica held, and what happens there now is told by `witness`. The whole must
-    /// not take longer than a fault may cost.
+    /// Waits until others hold what this replica held, which must not take longer than a fault may cost, and until what
+    /// happened there since is read from `witness`.
     async fn moved(&self, from: &Process, had: &BTreeSet<String>, witness: &Process, fault: &str) {
         assert!(!had.is_empty(), "{} had nothing to lose", from.id);
         let began = Instant::now();
@@ -234,26 +239,28 @@ impl World {
                 member.create(config_map("shop", &mark, fault)).await;
             }
         }
-        let mut claimed = Duration::ZERO;
-        let seen = async {
+        let moving = async {
             loop {
                 let holders = self.holders().await;
                 let gone = |cluster: &String| holders[cluster].as_deref().is_some_and(|holder| holder != from.id);
                 if had.iter().all(gone) {
-                    break;
+                    return;
                 }
-                tokio::task::yield_now().await;
-            }
-            claimed = began.elapsed();
-            for cluster in had.iter().filter(|cluster| cluster.starts_with("member")) {
-                while !witness.ask(&format!("list {cluster}")).await.unwrap().contains(&mark) {
-                    tokio::task::yield_now().await;
-                }
+                tokio::time::sleep(LOOK_EVERY).await;
             }
         };
-        let done = tokio::time::timeout(MOVED_WITHIN, seen).await;
+        let done = tokio::time::timeout(MOVED_WITHIN, moving).await;
+        let claimed = began.elapsed();
+        assert!(done.is_ok(), "{fault}: after {claimed:?} {had:?} of {} are with {:?}", from.id, self.holders().await);
+        within("news of the clusters that moved", async {
+            for cluster in had.iter().filter(|cluster| cluster.starts_with("member")) {
+                while !witness.ask(&format!("list {cluster}")).await.unwrap().contains(&mark) {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+            }
+        })
+        .await;
         let took = began.elapsed();
-        assert!(done.is_ok(), "{fault}: after {took:?} {had:?} of {} are with {:?}", from.id, self.holders().await);
         println!("{fault}: {} clusters were claimed in {claimed:.1?} and told of in {took:.1?}", had.len());
     }
 }
@@ -261,7 +268,10 @@ impl World {
 /// Changes objects all the time, until told to stop: adds, changes, deletes.
 async fn churn(clients: Vec<Client>, stop: CancellationToken) -> usize {
     let mut rounds = 0;
+    let mut pace = tokio::time::interval(CHANGE_EVERY);
+    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while !stop.is_cancelled() {
+        pace.tick().await;
         for client in &clients {
             let object = config_map("shop", &format!("churn-{}", rounds % 7), &rounds.to_string());
             let objects = api(client, &object);
@@ -275,7 +285,6 @@ async fn churn(clients: Vec<Client>, stop: CancellationToken) -> usize {
             }
         }
         rounds += 1;
-        tokio::task::yield_now().await;
     }
     rounds
 }
@@ -289,7 +298,7 @@ async fn replicas_survive_each_others_faults() {
     let clusters = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {}});
     within("the definition", async {
         while api(&admin, &clusters).list(&ListParams::default()).await.is_err() {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     })
     .await;
@@ -324,7 +333,7 @@ async fn replicas_survive_each_others_faults() {
             let holders = world.holders().await;
             holders.values().flatten().collect::<BTreeSet<_>>().len()
         } {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     })
     .await;
@@ -367,6 +376,7 @@ async fn replicas_survive_each_others_faults() {
             let waiting = async {
                 while last != expected {
                     last = replica.ask(&format!("list member{nth}")).await.unwrap();
+                    tokio::time::sleep(LOOK_EVERY).await;
                 }
             };
             let done = tokio::time::timeout(Duration::from_secs(60), waiting).await;
@@ -379,7 +389,7 @@ async fn replicas_survive_each_others_faults() {
     for replica in alive {
         within("the end of the log", async {
             while replica.log().1.last().is_none_or(|(seq, _)| *seq < newest.0) {
-                tokio::task::yield_now().await;
+                tokio::time::sleep(LOOK_EVERY).await;
             }
         })
         .await;

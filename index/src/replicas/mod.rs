@@ -3,6 +3,7 @@
 //! ```text
 //!   keeper ── beats, claims ──▶ replicas, claims ──▶ Claims ──▶ supervisor: collectors of what is held
 //!   writer ── changes, checked against the claim ──▶ records + versions ── NOTIFY ──▶ follower ──▶ tail, text index
+//!   interests ── what one wants, whoever collects it does
 //!   states ── own troubles, others' positions ◀──▶ collections
 //! ```
 //!
@@ -16,6 +17,7 @@
 //! A process alone with its SQLite file has [`Claims::everything`] and none of these tasks.
 
 pub(crate) mod follower;
+pub(crate) mod interests;
 pub(crate) mod keeper;
 pub(crate) mod plan;
 pub(crate) mod states;

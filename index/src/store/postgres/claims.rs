@@ -82,7 +82,8 @@ impl PostgresStore {
         let names: Vec<&str> = clusters.iter().map(ClusterName::as_str).collect();
         let query = sqlx::query(sql).bind(names).bind(&self.replica).bind(LEASE.as_secs_f64());
         let rows = query.fetch_all(&mut *transaction).await.map_err(fail)?;
-        let forget = "DELETE FROM replicas WHERE heartbeat < clock_timestamp() - $1::text::interval";
+        let forget = "WITH gone AS (DELETE FROM replicas WHERE heartbeat < clock_timestamp() - $1::text::interval \
+            RETURNING id) DELETE FROM interests WHERE replica IN (SELECT id FROM gone)";
         sqlx::query(forget).bind(FORGET).execute(&mut *transaction).await.map_err(fail)?;
         transaction.commit().await.map_err(fail)?;
         *line = Some(connection);
@@ -119,9 +120,12 @@ impl PostgresStore {
         let mut connection = self.line(line.take()).await?;
         let mut transaction = connection.begin().await.map_err(fail)?;
         lock(&mut transaction).await?;
-        for sql in ["UPDATE claims SET replica = NULL WHERE replica = $1", "DELETE FROM replicas WHERE id = $1"] {
-            sqlx::query(sql).bind(&self.replica).execute(&mut *transaction).await.map_err(fail)?;
-        }
+        let claims = "UPDATE claims SET replica = NULL WHERE replica = $1";
+        sqlx::query(claims).bind(&self.replica).execute(&mut *transaction).await.map_err(fail)?;
+        // Dead, but lately: what it wanted still counts for a while.
+        let lease = "UPDATE replicas SET heartbeat = clock_timestamp() - make_interval(secs => $2) WHERE id = $1";
+        let query = sqlx::query(lease).bind(&self.replica).bind(LEASE.as_secs_f64());
+        query.execute(&mut *transaction).await.map_err(fail)?;
         transaction.commit().await.map_err(fail)?;
         *line = Some(connection);
         Ok(())

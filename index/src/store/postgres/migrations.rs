@@ -12,7 +12,7 @@ struct Migration {
     down: &'static str,
 }
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration {
         up: include_str!("../../../../migrations/postgres/cache_0001_objects.up.sql"),
         down: include_str!("../../../../migrations/postgres/cache_0001_objects.down.sql"),
@@ -20,6 +20,10 @@ const MIGRATIONS: [Migration; 2] = [
     Migration {
         up: include_str!("../../../../migrations/postgres/cache_0002_chosen_labels.up.sql"),
         down: include_str!("../../../../migrations/postgres/cache_0002_chosen_labels.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0003_interests.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0003_interests.down.sql"),
     },
 ];
 

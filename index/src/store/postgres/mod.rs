@@ -14,6 +14,7 @@
 //! replica holds the others up: the server ends a transaction that stands idle.
 
 mod claims;
+mod interests;
 mod labels;
 mod log;
 mod migrations;
@@ -222,6 +223,24 @@ impl PostgresStore {
         let id = row.number(0).map_err(fail)?;
         self.catalog.insert(id, key, row.text(1).map_err(fail)?.into());
         Ok(Some(id))
+    }
+
+    /// Notes whose members are cached here. Two fleets in one database would each delete what the other collects, so
+    /// another one is refused.
+    pub(crate) async fn belong_to(&self, control_plane: &str) -> Result<(), Error> {
+        if control_plane.is_empty() {
+            return Ok(());
+        }
+        let sql = "INSERT INTO facts (name, value) VALUES ('control plane', $1) ON CONFLICT (name) DO NOTHING";
+        self.rows("cannot note its control plane", sqlx::query(sql).bind(control_plane)).await?;
+        match self.fact("control plane").await? {
+            Some(known) if known != control_plane => Err(Error::StoreFormat(format!(
+                "{} caches the fleet of another control plane ({known}, this one is {control_plane}): use another \
+                 database, or drop its schema {SCHEMA}",
+                database_name(&self.connect)
+            ))),
+            _ => Ok(()),
+        }
     }
 
     async fn fact(&self, name: &str) -> Result<Option<String>, Error> {

@@ -4,11 +4,13 @@ use super::{Log, PostgresStore, migrations};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{Change, CollectionKey, Seq};
+use crate::replicas::interests::Wish;
 use crate::store::codec::Codec;
 use crate::store::reading::Reach;
 use crate::store::{Batch, Progress, Scan, Step, Store};
 use crate::{Epoch, Error, PostgresOptions};
 use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::{Clusters, Namespaces};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet};
@@ -204,6 +206,32 @@ async fn a_claim_that_moved_writes_nothing_more() {
 }
 
 #[tokio::test]
+async fn what_one_replica_wants_the_others_hear() {
+    let Some(database) = Database::fresh().await else { return };
+    let (one, two) = (open(&database, "one").await, open(&database, "two").await);
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let everywhere: Wish = (Clusters::All, pods("x").resource, Namespaces::All);
+    let narrow: Wish = (
+        Clusters::Names(BTreeSet::from([cluster("member1"), cluster("member2")])),
+        pods("x").resource,
+        Namespaces::Names(names(&["a", "b"])),
+    );
+    one.tell_interests(&BTreeSet::from([everywhere.clone(), narrow.clone()])).await.unwrap();
+    assert!(two.hear_interests().await.unwrap().is_empty(), "it was never alive");
+    one.beat(true).await.unwrap();
+    let from_one = |wish: &Wish| ("one".to_owned(), wish.clone());
+    assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&everywhere), from_one(&narrow)]));
+    assert!(one.hear_interests().await.unwrap().is_empty());
+    one.tell_interests(&BTreeSet::from([narrow.clone()])).await.unwrap();
+    assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
+    // Who leaves is dead at once, and what it wanted outlives it for a while.
+    one.leave().await.unwrap();
+    assert!(two.beat(true).await.unwrap().live.contains("two"));
+    assert!(!two.beat(true).await.unwrap().live.contains("one"));
+    assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
+}
+
+#[tokio::test]
 async fn formats_go_up_and_down_and_foreign_tables_are_left_alone() {
     let Some(database) = Database::fresh().await else { return };
     drop(open(&database, "one").await);
@@ -220,6 +248,18 @@ async fn formats_go_up_and_down_and_foreign_tables_are_left_alone() {
     let refused = PostgresStore::open(&PostgresOptions::new(database.url()), "one", Arc::default()).await;
     let Err(Error::StoreFormat(text)) = refused else { panic!("{refused:?}") };
     assert!(text.contains("holds tables that are not the cache's (accounts)") && !text.contains('\n'), "{text}");
+}
+
+#[tokio::test]
+async fn another_fleets_database_is_refused() {
+    let Some(database) = Database::fresh().await else { return };
+    let store = open(&database, "one").await;
+    for _ in 0..2 {
+        store.belong_to("uid-1").await.unwrap();
+        store.belong_to("").await.unwrap();
+    }
+    let Err(Error::StoreFormat(text)) = store.belong_to("uid-2").await else { panic!("it was taken") };
+    assert!(text.contains("caches the fleet of another control plane (uid-1, this one is uid-2)"), "{text}");
 }
 
 #[tokio::test]

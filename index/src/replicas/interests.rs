@@ -1,0 +1,71 @@
+//! What replicas want collected, so that whoever collects a cluster collects it for all of them.
+//!
+//! Interests every replica has by itself (search, rights) are not shared. Others' count for a while after their replica
+//! was last heard of: a leader that restarts must not have its collections dropped meanwhile.
+
+use crate::Error;
+use crate::store::postgres::PostgresStore;
+use crowsnest_api::names::Gvr;
+use crowsnest_fleet::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Which clusters, of which resource, which namespaces.
+pub(crate) type Wish = (Clusters, Gvr, Namespaces);
+
+pub(crate) struct SharedInterests {
+    pub store: Arc<PostgresStore>,
+    pub interests: Interests,
+}
+
+impl SharedInterests {
+    /// Runs until stopped; an outage changes nothing of what is wanted.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let mut version = self.interests.version();
+        let mut told: Option<BTreeSet<Wish>> = None;
+        let mut guards: BTreeMap<(String, Wish), InterestGuard> = BTreeMap::new();
+        loop {
+            version.borrow_and_update();
+            let own = wishes(&self.interests.all());
+            if told.as_ref() != Some(&own) {
+                match self.store.tell_interests(&own).await {
+                    Ok(()) => told = Some(own),
+                    Err(error) => tracing::debug!(error = error.chain(), "cannot tell what this replica wants"),
+                }
+            }
+            match self.store.hear_interests().await {
+                Ok(heard) => self.declare(&heard, &mut guards),
+                Err(error) => tracing::debug!(error = error.chain(), "cannot hear what other replicas want"),
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                changed = version.changed() => if changed.is_err() { return Ok(()) },
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    fn declare(&self, heard: &BTreeSet<(String, Wish)>, guards: &mut BTreeMap<(String, Wish), InterestGuard>) {
+        for (replica, (clusters, resource, namespaces)) in heard {
+            let key = (replica.clone(), (clusters.clone(), resource.clone(), namespaces.clone()));
+            guards.entry(key).or_insert_with(|| {
+                let (clusters, resource) = (clusters.clone(), resource.clone());
+                let (namespaces, why) = (namespaces.clone(), Why::Replica(replica.clone()));
+                self.interests.declare(Interest { clusters, resource, namespaces, why })
+            });
+        }
+        guards.retain(|key, _| heard.contains(key));
+    }
+}
+
+/// What others have to be told.
+fn wishes(interests: &[Interest]) -> BTreeSet<Wish> {
+    let own = |interest: &&Interest| !matches!(interest.why, Why::Search | Why::Rights | Why::Replica(_));
+    let wish =
+        |interest: &Interest| (interest.clusters.clone(), interest.resource.clone(), interest.namespaces.clone());
+    interests.iter().filter(own).map(wish).collect()
+}
