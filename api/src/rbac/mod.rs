@@ -84,6 +84,9 @@ pub enum Decision {
     },
 }
 
+/// Sees one binding that names the user, with its role's rules or why there are none; false stops the walk.
+type See<'v> = dyn FnMut(At<'_>, &Binding, &Subject, Result<&Arc<[PolicyRule]>, String>) -> bool + 'v;
+
 impl Rbac {
     /// Takes in a role; the namespace of a ClusterRole is empty.
     pub fn put_role(&mut self, namespace: &str, name: &str, role: Role) {
@@ -154,12 +157,7 @@ impl Rbac {
     }
 
     /// Walks the bindings that name `user`; `see` returns false to stop.
-    fn visit(
-        &self,
-        user: &UserInfo,
-        namespace: &str,
-        see: &mut dyn FnMut(At<'_>, &Binding, &Subject, Result<&Arc<[PolicyRule]>, String>) -> bool,
-    ) {
+    fn visit(&self, user: &UserInfo, namespace: &str, see: &mut See<'_>) {
         let scopes = if namespace.is_empty() { &[""][..] } else { &["", namespace] };
         for scope in scopes {
             for (name, binding) in self.bindings.get(*scope).into_iter().flatten() {

@@ -74,7 +74,7 @@ fn what_is_set_back_was_no_update() {
     let cases = [
         (object("1", &[b.clone(), later.clone()]), true),
         (object("2", &[b.clone(), later.clone()]), false),
-        (object("1", &[later.clone()]), false),
+        (object("1", std::slice::from_ref(&later)), false),
         (object("1", &[b.clone(), later, entry("c", "2026-01-01T00:00:09Z")]), false),
         (object("1", &[b.clone(), b]), false),
     ];

@@ -51,7 +51,7 @@ impl Capacity {
         if change.resource.gvr == kinds.node.gvr {
             let mut facts = self.facts.lock();
             let facts = facts.entry(change.cluster.clone()).or_default();
-            match change.new() {
+            match change.current() {
                 Some(node) => facts.nodes.insert(name, NodeFacts::of(node)),
                 None => facts.nodes.remove(&name),
             };
@@ -60,7 +60,7 @@ impl Capacity {
             let key = change.key();
             let mut facts = self.facts.lock();
             let facts = facts.entry(change.cluster.clone()).or_default();
-            let new = change.new().map(PodFacts::of);
+            let new = change.current().map(PodFacts::of);
             if facts.pods.get(&key) == new.as_ref() {
                 return;
             }

@@ -37,12 +37,12 @@ impl Evictions {
         let gvr = &change.resource.gvr;
         if *gvr == kinds.cluster.gvr {
             let taints = |cluster: Option<&Value>| cluster.and_then(|c| object::at(c, &["spec", "taints"]).cloned());
-            let changed = change.is_old_forgotten() || taints(change.old()) != taints(change.new());
+            let changed = change.is_old_forgotten() || taints(change.old()) != taints(change.current());
             if changed && self.evicts_by_taint() {
                 self.ask_for(object::name(change.object())).await?;
             }
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            let Some(new) = change.new() else { return Ok(()) };
+            let Some(new) = change.current() else { return Ok(()) };
             let evicting = object::at(new, &["spec", "gracefulEvictionTasks"]).is_some();
             if evicting || (change.is_moved() && self.evicts_by_taint()) {
                 self.bindings.add(change.key());

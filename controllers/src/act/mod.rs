@@ -160,7 +160,7 @@ impl Loops {
     /// Scripts may change the meaning of any template, wherever it is on its way.
     fn on_customization(&self, change: &Change) {
         let name = object::name(change.object());
-        match change.new().map(context::decode).transpose() {
+        match change.current().map(context::decode).transpose() {
             Ok(customization) => self.context.interpreter.learn(name, customization.as_ref()),
             Err(error) => tracing::warn!(name, %error, "customization cannot be read; the one before it stays"),
         }

@@ -80,7 +80,7 @@ impl Scheduling {
             self.on_cluster(change).await?;
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
             let key = change.key();
-            let Some(new) = change.new() else {
+            let Some(new) = change.current() else {
                 self.promises.lock().retain(|(binding, _), _| *binding != key);
                 self.reports.lock().remove(&key);
                 return Ok(());
@@ -124,7 +124,7 @@ impl Scheduling {
 
     async fn on_cluster(&self, change: &Change) -> Result<(), Error> {
         let name = object::name(change.object());
-        let new = match change.new().map(decode::<Cluster>) {
+        let new = match change.current().map(decode::<Cluster>) {
             Some(Ok(cluster)) => Some(Arc::new(ClusterFacts::new(cluster))),
             Some(Err(error)) => {
                 tracing::warn!(name, %error, "cluster cannot be read");

@@ -30,19 +30,21 @@ impl Statuses {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
         if *gvr == kinds.work.gvr {
-            let [old, new] = [change.old(), change.new()].map(|work| work.and_then(|work| work.get("status")));
+            let [old, new] = [change.old(), change.current()].map(|work| work.and_then(|work| work.get("status")));
             let terminating = |header: &Old| header.header.terminating;
             let turned =
-                change.old.as_ref().is_some_and(terminating) != change.new().is_some_and(object::is_terminating);
+                change.old.as_ref().is_some_and(terminating) != change.current().is_some_and(object::is_terminating);
             if (change.is_old_forgotten() || old != new || turned)
                 && let Some(key) = binding_of_work(change.object())
             {
                 self.bindings.add(key);
             }
-        } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            if change.old.is_some() && !change.deleted && change.is_moved() {
-                self.bindings.add(change.key());
-            }
+        } else if (*gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr)
+            && change.old.is_some()
+            && !change.deleted
+            && change.is_moved()
+        {
+            self.bindings.add(change.key());
         }
     }
 

@@ -143,7 +143,7 @@ impl Templates {
 
     fn on_policy(&self, change: &Change) {
         let key = change.key();
-        let Some(policy) = change.new() else {
+        let Some(policy) = change.current() else {
             self.known_policies.write().remove(&key);
             return;
         };

@@ -79,7 +79,7 @@ impl Works {
         let (namespace, name) = change.key();
         let key = MemberObject { cluster: change.cluster.clone(), gvr: change.resource.gvr.clone(), namespace, name };
         let known = self.written.lock().get(&key).map(|written| (written.work.clone(), written.version.clone()));
-        let version = change.new().map(object::resource_version);
+        let version = change.current().map(object::resource_version);
         if let Some((work, left)) = known {
             if version != Some(left.as_str()) {
                 self.works.add(work);
@@ -99,7 +99,7 @@ impl Works {
             let typed = decode::<Cluster>(cluster).ok();
             (typed.is_some_and(|cluster| is_ready(&cluster)), object::is_terminating(cluster))
         };
-        let Some(new) = change.new() else { return Ok(()) };
+        let Some(new) = change.current() else { return Ok(()) };
         if change.old().map(state) != Some(state(new)) {
             let namespace = crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX.to_owned() + object::name(new);
             for work in self.context.headers(&self.context.kinds.work, &namespace).await? {

@@ -106,7 +106,7 @@ impl Change {
     }
 
     /// The object, unless it went.
-    pub fn new(&self) -> Option<&Value> {
+    pub fn current(&self) -> Option<&Value> {
         (!self.deleted).then(|| self.object.view())
     }
 
@@ -154,7 +154,7 @@ impl Change {
     /// What of a template's change matters. A template that came or went is its user's doing, and so is, to be safe,
     /// everything that cannot be compared any more.
     pub fn of_template(&self) -> TemplateChange {
-        let (Some(old), Some(new)) = (&self.old, self.new()) else { return TemplateChange::ByUser };
+        let (Some(old), Some(new)) = (&self.old, self.current()) else { return TemplateChange::ByUser };
         match &old.object {
             Some(before) if before.redacted || self.object.redacted => {
                 let found = change::between(&without_values(before.view()), &without_values(new));

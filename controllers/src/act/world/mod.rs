@@ -252,7 +252,7 @@ impl World {
     /// All objects of a resource, or those of one namespace, by namespace and name. For collections known to be small.
     pub async fn list(&self, cluster: &ClusterName, gvr: &Gvr, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
         let mut found: Vec<Cached> = self.stream(cluster, gvr, namespace).try_collect().await?;
-        found.sort_by(|a, b| key_of(a.view()).cmp(&key_of(b.view())));
+        found.sort_by_key(|object| key_of(object.view()));
         Ok(found)
     }
 
