@@ -172,15 +172,16 @@ impl Own {
         Some((entry.object.clone(), entry.previous.take()))
     }
 
-    /// The cache's own change of an object is about to be told: what it is to us. Drops what it reaches.
-    pub fn hear(&mut self, collection: &CollectionKey, key: &Key, version: Version) -> Heard {
+    /// The cache's own change of an object is about to be told: what it is to us. Drops what it reaches. A deletion that a
+    /// list found out carries the version the object had last, so it is news even where that version was told.
+    pub fn hear(&mut self, collection: &CollectionKey, key: &Key, version: Version, deleted: bool) -> Heard {
         let Some(entry) = self.collections.get(collection).and_then(|entries| entries.get(key)) else {
             return Heard::News(None);
         };
         if entry.version > version {
             return Heard::Outdated;
         }
-        let same = entry.version == version;
+        let same = entry.version == version && !deleted;
         match self.remove(collection, key) {
             Some(entry) if entry.told && same => Heard::Told,
             Some(entry) if entry.told => Heard::News(Some(entry.object)),
@@ -352,7 +353,7 @@ mod tests {
                 }
                 Step::Tell => {
                     let Some(event) = self.tail.get(self.told).copied() else { return };
-                    match self.own.hear(&things(), &key(), Version(event.version)) {
+                    match self.own.hear(&things(), &key(), Version(event.version), !event.exists) {
                         Heard::News(_) => self.shown = event.exists.then_some(event.version),
                         Heard::Told => assert_eq!(self.shown, Some(event.version)),
                         Heard::Outdated => {}
@@ -385,26 +386,49 @@ mod tests {
         proptest::collection::vec(one, 1..60)
     }
 
+    /// A reader never sees less than what this process wrote, unless it was deleted since; and whatever came in which
+    /// order, readers and handlers end up with what the API server has, and nothing is kept.
+    fn check(steps: &[Step]) -> Result<(), TestCaseError> {
+        let mut model = Model {
+            version: 0,
+            server: None,
+            answers: VecDeque::new(),
+            watched: VecDeque::new(),
+            stored: None,
+            position: 0,
+            tail: Vec::new(),
+            told: 0,
+            shown: None,
+            answered: 0,
+            deleted_at: 0,
+            own: Own::new(1 << 20),
+            now: Instant::now(),
+        };
+        for step in steps {
+            model.step(*step);
+            let seen = model.read().unwrap_or_default();
+            prop_assert!(seen >= model.answered || model.deleted_at > model.answered, "{step:?}: {seen}");
+        }
+        for step in [Step::Answer, Step::Collect, Step::Tell, Step::Settle] {
+            (0..100).for_each(|_| model.step(step));
+        }
+        prop_assert_eq!((model.read(), model.shown), (model.server, model.server));
+        prop_assert!(model.own.is_empty());
+        Ok(())
+    }
+
+    /// Our write is told, and only then the deletion that a list found out.
+    #[test]
+    fn a_deletion_found_by_a_list_is_told() {
+        use Step::{Answer, Collect, Delete, Relist, Tell, WriteOurs};
+        check(&[WriteOurs, Collect, Delete, Relist, Tell, Answer]).unwrap();
+        check(&[WriteOurs, WriteOurs, Collect, Collect, Delete, Relist, Tell, Tell]).unwrap();
+    }
+
     proptest! {
-        /// A reader never sees less than what this process wrote, unless it was deleted since; and whatever came in
-        /// which order, readers and handlers end up with what the API server has, and nothing is kept.
         #[test]
         fn readers_see_our_writes_and_end_with_the_truth(steps in steps()) {
-            let mut model = Model {
-                version: 0, server: None, answers: VecDeque::new(), watched: VecDeque::new(), stored: None, position: 0,
-                tail: Vec::new(), told: 0, shown: None, answered: 0, deleted_at: 0, own: Own::new(1 << 20),
-                now: Instant::now(),
-            };
-            for step in steps {
-                model.step(step);
-                let seen = model.read().unwrap_or_default();
-                prop_assert!(seen >= model.answered || model.deleted_at > model.answered, "{step:?}: {seen}");
-            }
-            for step in [Step::Answer, Step::Collect, Step::Tell, Step::Settle] {
-                (0..100).for_each(|_| model.step(step));
-            }
-            prop_assert_eq!((model.read(), model.shown), (model.server, model.server));
-            prop_assert!(model.own.is_empty());
+            check(&steps)?;
         }
     }
 

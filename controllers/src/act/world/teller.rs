@@ -193,7 +193,7 @@ impl Teller {
         let keep = collection.key.cluster.is_control_plane();
         let before = inner.decoded.tell(&record.key, change.seq, (!deleted).then_some(&object), keep);
         let key = key_of(&record.key);
-        let heard = inner.own.lock().hear(&collection.key, &key, Version::of(&record.resource_version));
+        let heard = inner.own.lock().hear(&collection.key, &key, Version::of(&record.resource_version), deleted);
         let covered = Seq(collection.from.load(Ordering::Acquire)) >= change.seq;
         if covered || !collection.telling.load(Ordering::Acquire) {
             return Ok(());
