@@ -196,11 +196,7 @@ impl Parser<'_> {
             let c = self.cursor.bump().map(String::from).unwrap_or_default();
             return Ok(Pattern::Phrase(c));
         }
-        // With a slash at its head only, a word printed bare could begin a regular expression with what follows.
-        Ok(match pattern(word) {
-            Pattern::Word(path) if path.rfind('/') == Some(0) => Pattern::Phrase(path),
-            other => other,
-        })
+        Ok(pattern(word))
     }
 
     fn checked_regex(&mut self, start: usize, found: Pattern) -> Result<Pattern, TooMuch> {

@@ -72,13 +72,11 @@ impl Display for Values {
         if self.negated {
             f.write_char('!')?;
         }
-        for (index, value) in self.any.iter().enumerate() {
-            if index > 0 {
-                f.write_char(',')?;
-            }
-            value.fmt(f)?;
-        }
-        Ok(())
+        let texts: Vec<String> = self.any.iter().map(ToString::to_string).collect();
+        let list = texts.join(",");
+        // Bare, the sign of such a value would be taken for the field's.
+        let signed = |first: &Value| matches!(first, Value::Pattern(_)) && list.starts_with(['!', '=']);
+        if self.any.first().is_some_and(signed) { write!(f, "({list})") } else { f.write_str(&list) }
     }
 }
 
@@ -128,6 +126,8 @@ fn raw(pattern: &Pattern) -> String {
 impl Display for Pattern {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            // With a slash at its head only, it could begin a regular expression with what follows.
+            Pattern::Word(text) if text.rfind('/') == Some(0) => quote(f, text),
             Pattern::Word(text) | Pattern::Glob(text) => f.write_str(text),
             Pattern::Phrase(text) => quote(f, text),
             Pattern::Fuzzy { word, distance } => write!(f, "{word}~{distance}"),

@@ -33,6 +33,7 @@ fn queries_mean() {
         ("label:a=1,b=2", "label:a=1,b=2"),
         ("name:/^web-[0-9]+$/ name:/X/i", "name:/^web-[0-9]+$/ name:/X/i"),
         ("/var/log/pods /tmp", "/var/log/pods \"/tmp\""),
+        (".spec.x:(!a,b) name:(=x)", ".spec.x:(!a,b) name:(=x)"),
         ("checkuot~ checkuot~2", "checkuot~1 checkuot~2"),
         ("image:ghcr.io/acme/*:1.2*", "image:ghcr.io/acme/*:1.2*"),
         ("uid:*", "uid:*"),
