@@ -1,6 +1,7 @@
 //! Which labels objects are looked up by, and what a transaction changes of them: the same for every backend.
 
 use super::decide::Decided;
+use crate::Error;
 use std::collections::BTreeMap;
 
 /// Keys, with a `*` at either end for anything.
@@ -30,6 +31,11 @@ impl ChosenLabels {
             (None, Some(start)) => key.starts_with(start),
             (None, None) => key == pattern,
         })
+    }
+
+    /// Refuses to look by a label that was not chosen.
+    pub fn require(&self, key: &str) -> Result<(), Error> {
+        if self.contains(key) { Ok(()) } else { Err(Error::LabelNotIndexed(key.to_owned())) }
     }
 
     /// As the store remembers the choice.

@@ -8,6 +8,7 @@ mod catalog;
 pub mod codec;
 mod decide;
 mod labels;
+mod migration;
 pub mod postgres;
 mod reading;
 mod rows;

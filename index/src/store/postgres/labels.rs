@@ -52,9 +52,7 @@ impl PostgresStore {
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<Record>, Error> {
-        if !self.chosen.contains(label) {
-            return Err(Error::LabelNotIndexed(label.to_owned()));
-        }
+        self.chosen.require(label)?;
         let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
         let sql = format!(
             "SELECT {COLUMNS} FROM records WHERE id IN (SELECT record FROM chosen_labels WHERE collection = $1 AND \

@@ -3,14 +3,9 @@
 
 use super::SCHEMA;
 use crate::Error;
+use crate::store::migration::{Migration, next};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
-
-/// One step of the format: to it and back.
-struct Migration {
-    up: &'static str,
-    down: &'static str,
-}
 
 const MIGRATIONS: [Migration; 3] = [
     Migration {
@@ -69,10 +64,8 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
             MIGRATIONS.len()
         )));
     }
-    while version != target {
-        let up = version < target;
-        let step = if up { MIGRATIONS[version].up } else { MIGRATIONS[version - 1].down };
-        version = if up { version + 1 } else { version - 1 };
+    while let Some((step, reached)) = next(&MIGRATIONS, version, target) {
+        version = reached;
         sqlx::raw_sql(step).execute(&mut *transaction).await.map_err(fail)?;
         let mark = sqlx::query("UPDATE format SET version = $1").bind(version as i32);
         mark.execute(&mut *transaction).await.map_err(fail)?;

@@ -59,9 +59,7 @@ impl SqliteStore {
         label: &str,
         value: Option<&str>,
     ) -> Result<Vec<Record>, Error> {
-        if !self.chosen.contains(label) {
-            return Err(Error::LabelNotIndexed(label.to_owned()));
-        }
+        self.chosen.require(label)?;
         let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let only = if value.is_some() { "AND value = ?3" } else { "" };
         let sql = format!(

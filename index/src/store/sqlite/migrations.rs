@@ -1,15 +1,10 @@
 //! Bringing a database file to this version's format, step by step, up or down.
 
 use crate::Error;
+use crate::store::migration::{Migration, next};
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use std::path::Path;
-
-/// One step of the format: to it and back.
-struct Migration {
-    up: &'static str,
-    down: &'static str,
-}
 
 const MIGRATIONS: [Migration; 2] = [
     Migration {
@@ -38,10 +33,8 @@ pub(super) async fn migrate(connection: &mut SqliteConnection, path: &Path, targ
             MIGRATIONS.len()
         )));
     }
-    while version != target {
-        let up = version < target;
-        let step = if up { MIGRATIONS[version].up } else { MIGRATIONS[version - 1].down };
-        version = if up { version + 1 } else { version - 1 };
+    while let Some((step, reached)) = next(&MIGRATIONS, version, target) {
+        version = reached;
         let mut transaction = connection.begin().await.map_err(fail)?;
         sqlx::raw_sql(step).execute(&mut *transaction).await.map_err(fail)?;
         let mark = AssertSqlSafe(format!("PRAGMA user_version = {version}"));
