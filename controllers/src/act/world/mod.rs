@@ -108,7 +108,7 @@ impl World {
     /// Wants a resource of a cluster collected, if it does not yet.
     pub fn collect(&self, cluster: &ClusterName, resource: &Resource) {
         let key = CollectionKey::new(cluster.clone(), resource.gvr.clone());
-        if self.inner.collections.read().contains_key(&key) {
+        if self.is_wanted(&key) {
             return;
         }
         let mut collections = self.inner.collections.write();
@@ -159,6 +159,10 @@ impl World {
         self.inner.collections.read().get(key).cloned()
     }
 
+    fn is_wanted(&self, key: &CollectionKey) -> bool {
+        self.inner.collections.read().contains_key(key)
+    }
+
     fn wanted(&self, cluster: &ClusterName, gvr: &Gvr) -> Option<Arc<Collection>> {
         self.collection(&CollectionKey::new(cluster.clone(), gvr.clone()))
     }
@@ -191,7 +195,7 @@ impl World {
         name: &str,
     ) -> Result<Option<Cached>, Error> {
         let key = RecordKey::new(cluster.clone(), gvr.clone(), namespace, name);
-        if !self.inner.collections.read().contains_key(&key.collection) {
+        if !self.is_wanted(&key.collection) {
             return Ok(None);
         }
         // Our own first: it is only dropped once the cache shows something as new.
@@ -210,6 +214,13 @@ impl World {
         Ok(newest(ours, stored))
     }
 
+    /// Our own writes that the cache may not have heard of yet.
+    fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> BTreeMap<Key, (Version, Cached)> {
+        let mut ours = self.inner.own.lock().of(key);
+        ours.retain(|(of, _), _| namespace.is_none_or(|namespace| of == namespace));
+        ours
+    }
+
     /// All objects of a resource, or those of one namespace, in no order. Only a few are in memory at a time.
     pub fn stream(
         &self,
@@ -221,9 +232,8 @@ impl World {
         if let Some(namespace) = namespace {
             query = query.in_namespace(namespace);
         }
-        let wanted = self.inner.collections.read().contains_key(&query.collection);
-        let mut ours = self.inner.own.lock().of(&query.collection);
-        ours.retain(|(of, _), _| namespace.is_none_or(|namespace| of == namespace));
+        let wanted = self.is_wanted(&query.collection);
+        let ours = self.ours(&query.collection, namespace);
         let world = self.clone();
         let start = (wanted.then_some(query), ours, Vec::new().into_iter());
         try_unfold(start, move |(mut query, mut ours, mut ready)| {
@@ -259,7 +269,7 @@ impl World {
     /// Namespace and name of everything in a collection.
     pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<Key>, Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
-        if !self.inner.collections.read().contains_key(&key) {
+        if !self.is_wanted(&key) {
             return Ok(Vec::new());
         }
         let ours = self.inner.own.lock().of(&key);
@@ -279,11 +289,10 @@ impl World {
         if let Some(namespace) = namespace {
             query = query.in_namespace(namespace);
         }
-        if !self.inner.collections.read().contains_key(&query.collection) {
+        if !self.is_wanted(&query.collection) {
             return Ok(Vec::new());
         }
-        let mut ours = self.inner.own.lock().of(&query.collection);
-        ours.retain(|(of, _), _| namespace.is_none_or(|namespace| of == namespace));
+        let ours = self.ours(&query.collection, namespace);
         let records = self.inner.index.records(&query).await?;
         Ok(headers(&records, ours, |_| true))
     }
@@ -297,7 +306,7 @@ impl World {
         value: Option<&str>,
     ) -> Result<Vec<Cached>, Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
-        if !self.inner.collections.read().contains_key(&key) {
+        if !self.is_wanted(&key) {
             return Ok(Vec::new());
         }
         let mut ours = self.inner.own.lock().of(&key);
@@ -317,7 +326,7 @@ impl World {
         value: Option<&str>,
     ) -> Result<Vec<Header>, Error> {
         let key = CollectionKey::new(cluster.clone(), gvr.clone());
-        if !self.inner.collections.read().contains_key(&key) {
+        if !self.is_wanted(&key) {
             return Ok(Vec::new());
         }
         let ours = self.inner.own.lock().of(&key);
@@ -354,7 +363,7 @@ impl World {
     /// Puts in what the API server answered to a write of ours.
     pub fn observe(&self, cluster: &ClusterName, gvr: &Gvr, mut object: Value) {
         let collection = CollectionKey::new(cluster.clone(), gvr.clone());
-        if object::name(&object).is_empty() || !self.inner.collections.read().contains_key(&collection) {
+        if object::name(&object).is_empty() || !self.is_wanted(&collection) {
             return;
         }
         // The cache does not keep them either.
