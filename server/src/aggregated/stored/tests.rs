@@ -7,7 +7,6 @@ use crowsnest_apiserver::outbound::{ClusterServices, Outbound};
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
 
 const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io" };
 
@@ -64,12 +63,7 @@ async fn control_plane() -> ApiServer {
     let mut definitions = crowsnest_api::crd::crds(None);
     definitions.retain(|definition| definition["spec"]["group"] == STORAGE_GROUP);
     assert_eq!(definitions.len(), 2);
-    for definition in definitions {
-        let request = Request::post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
-            .header("content-type", "application/json")
-            .body(definition.to_string().into_bytes());
-        server.admin().request::<Value>(request.unwrap()).await.unwrap();
-    }
+    crate::install::apply_all(&server.admin(), &definitions).await.unwrap();
     server
 }
 
@@ -97,16 +91,7 @@ async fn with_cluster() -> ApiServer {
             "ownerReferences": [owner("1", "one")]},
         "spec": {"syncMode": "Push", "region": "east", "zones": ["e1", "e2"], "taints": [{"key": "a", "effect": "NoSchedule"}]},
     });
-    let served = async {
-        loop {
-            let (code, answer) = call(&server, "POST", "/clusters", "application/json", &cluster).await;
-            if code != 404 {
-                return (code, answer);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let (code, created) = tokio::time::timeout(Duration::from_secs(30), served).await.expect("the group is served");
+    let (code, created) = call(&server, "POST", "/clusters", "application/json", &cluster).await;
     assert_eq!(code, 201, "{created}");
     server
 }
