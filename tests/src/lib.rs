@@ -27,7 +27,8 @@ pub fn binary() -> Result<PathBuf> {
         let own = env::current_exe().map_err(|e| e.to_string())?;
         let profile = own.parent().and_then(Path::parent).ok_or("the test binary has no target directory")?;
         let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--quiet", "--locked", "--package", "crowsnest"]);
+        // Features as `cargo test --workspace` has them: with others everything would be built a second time.
+        build.args(["build", "--quiet", "--locked", "--workspace", "--bin", "crowsnest"]);
         if profile.file_name().is_some_and(|n| n == "release") {
             build.arg("--release");
         }
