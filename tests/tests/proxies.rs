@@ -17,6 +17,10 @@ fn members_are_reached_with_every_kubectl() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
     let server = fleet.server()?;
+    // Once for all walks: they would race to create it.
+    if let Some(kubectl) = fleet.any_kubectl()? {
+        kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    }
     with_each(&fleet, |kubectl| {
         let name = format!("web-{}", kubectl.generation.replace('.', "-"));
         let web = WEB.replace("NAME", &name);
@@ -151,7 +155,6 @@ fn as_the_calling_user(kubectl: &Kubectl, fleet: &Fleet, server: &str, pod: &str
 
 /// One address for all members: rows say their cluster, and a pod is reached without naming it.
 fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<()> {
-    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
     let everywhere = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
     let everywhere = kubectl.with(&["--server", &everywhere]);
     let clusters_of = |table: &str| -> Vec<String> {
