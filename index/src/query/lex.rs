@@ -131,6 +131,11 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Whether a word is read as a regular expression, or begins one where a slash follows somewhere behind it.
+pub(super) fn opens_regex(word: &str) -> bool {
+    word.starts_with('/') && Cursor::new(&format!("{word} /")).regex().is_some()
+}
+
 fn ends_value(c: char) -> bool {
     c.is_whitespace() || c == ',' || c == ')'
 }

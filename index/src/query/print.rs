@@ -5,6 +5,10 @@ use std::fmt::{self, Display, Formatter, Write};
 use super::ast::{
     Expr, Field, LabelMatch, LabelOp, Literal, Moment, Output, Pattern, Query, Term, TermKind, Value, Values,
 };
+use super::lex::opens_regex;
+
+/// Words that would be read as something else, alone or in a list of values.
+const OPERATORS: [&str; 3] = ["AND", "OR", "NOT"];
 
 impl Display for Query {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -74,9 +78,13 @@ impl Display for Values {
         }
         let texts: Vec<String> = self.any.iter().map(ToString::to_string).collect();
         let list = texts.join(",");
-        // Bare, the sign of such a value would be taken for the field's.
-        let signed = |first: &Value| matches!(first, Value::Pattern(_)) && list.starts_with(['!', '=']);
-        if self.any.first().is_some_and(signed) { write!(f, "({list})") } else { f.write_str(&list) }
+        // Bare, how such a value begins would be taken for the field's own sign or list.
+        let misread = match self.any.first() {
+            Some(Value::Pattern(_)) => list.starts_with(['!', '=', '(']),
+            Some(Value::Label(_)) => list.starts_with(['=', '(']),
+            _ => false,
+        };
+        if misread { write!(f, "({list})") } else { f.write_str(&list) }
     }
 }
 
@@ -126,8 +134,7 @@ fn raw(pattern: &Pattern) -> String {
 impl Display for Pattern {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            // With a slash at its head only, it could begin a regular expression with what follows.
-            Pattern::Word(text) if text.rfind('/') == Some(0) => quote(f, text),
+            Pattern::Word(text) if opens_regex(text) || OPERATORS.contains(&text.as_str()) => quote(f, text),
             Pattern::Word(text) | Pattern::Glob(text) => f.write_str(text),
             Pattern::Phrase(text) => quote(f, text),
             Pattern::Fuzzy { word, distance } => write!(f, "{word}~{distance}"),
@@ -185,9 +192,9 @@ impl Display for Output {
     }
 }
 
-/// Quoted when it holds anything that would end a word.
+/// Quoted when it holds anything that would end a word, or begins as a sign of the field's.
 fn plain(text: String) -> String {
-    if text.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '(' | ')')) {
+    if text.starts_with('=') || text.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '(' | ')')) {
         Pattern::Phrase(text).to_string()
     } else {
         text
