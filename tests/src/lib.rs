@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
@@ -20,25 +19,15 @@ pub fn in_ci() -> bool {
     env::var("CI").is_ok_and(|v| v == "true")
 }
 
-/// The built binary. Builds it first (nothing to do when `cargo test --workspace` just did).
+/// The binary, which cargo builds before the tests that start it.
 pub fn binary() -> Result<PathBuf> {
-    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let own = env::current_exe().map_err(|e| e.to_string())?;
-        let profile = own.parent().and_then(Path::parent).ok_or("the test binary has no target directory")?;
-        let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // Features as `cargo test --workspace` has them: with others everything would be built a second time.
-        build.args(["build", "--quiet", "--locked", "--workspace", "--bin", "crowsnest"]);
-        if profile.file_name().is_some_and(|n| n == "release") {
-            build.arg("--release");
-        }
-        let status = build.status().map_err(|e| e.to_string())?;
-        if !status.success() {
-            return Err(format!("building crowsnest ended with {status}"));
-        }
-        Ok(profile.join("crowsnest"))
-    });
-    built.clone().map_err(anyhow::Error::msg)
+    let own = env::current_exe()?;
+    let built =
+        own.parent().and_then(Path::parent).context("the test binary has no target directory")?.join("crowsnest");
+    if !built.is_file() {
+        bail!("{} is missing: run this test with `cargo test`", built.display());
+    }
+    Ok(built)
 }
 
 /// A kubectl of one generation (`1.20`, `1.32`, `1.36`), or any when `generation` is empty. `None` where there is none and
