@@ -13,6 +13,14 @@ pub enum Error {
         #[source]
         source: sqlx::Error,
     },
+    #[error(
+        "the cache's database {what}: it is damaged; `crowsnest cache rebuild` throws it away, and the next start fills it again"
+    )]
+    Damaged {
+        what: String,
+        #[source]
+        source: sqlx::Error,
+    },
     #[error("{0}")]
     StoreFormat(String),
     #[error("the cached {what} cannot be decoded")]
@@ -58,7 +66,8 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn store(what: impl Into<String>, source: sqlx::Error) -> Self {
-        Self::Store { what: what.into(), source }
+        let what = what.into();
+        if is_damage(&source) { Self::Damaged { what, source } } else { Self::Store { what, source } }
     }
 
     pub(crate) fn text(what: &'static str, source: tantivy::TantivyError) -> Self {
@@ -76,6 +85,13 @@ impl Error {
         }
         text
     }
+}
+
+/// SQLite found the file to be none of its own, or broken (SQLITE_NOTADB, SQLITE_CORRUPT and what extends them).
+fn is_damage(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::sqlite::SqliteError>());
+    let code = code.and_then(|error| sqlx::error::DatabaseError::code(error)?.parse::<u32>().ok());
+    code.is_some_and(|code| matches!(code & 0xff, 11 | 26))
 }
 
 /// A reader asked for changes that are no longer kept: it has to list again.

@@ -17,7 +17,9 @@ use crate::tail::{Follower, Tail};
 use crate::text::TextIndex;
 use crate::text::follower::TextFollower;
 use crate::writer::{States, Writer};
-use crate::{CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq, StoreOptions};
+use crate::{
+    CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq, StoreOptions, Version,
+};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::selector::{FieldSelector, Selector};
 use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
@@ -163,8 +165,7 @@ impl Index {
             states: Arc::clone(&states),
             claims: Arc::clone(&claims),
             metrics: Arc::clone(&metrics),
-            tombstones_for: options.tombstones_for,
-            tombstones_max: options.tombstones_max,
+            history: options.history,
             now_ms,
         };
         let (handle, writing) = writer.prepare(stop.clone());
@@ -325,6 +326,16 @@ impl Index {
     /// One object.
     pub async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
         self.inner.shared.store.get(key).await
+    }
+
+    /// What the objects under a key were before, newest first; deleted ones are among them.
+    pub async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
+        self.inner.shared.store.versions(key, limit).await
+    }
+
+    /// Deleted objects, the newest deletion first, before a change.
+    pub async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
+        self.inner.shared.store.deletions(before, limit).await
     }
 
     /// One page of a list: up to `limit` objects in key order.

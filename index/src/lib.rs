@@ -5,6 +5,7 @@
 //! UI. Deleting its data directory loses nothing.
 
 pub mod bench;
+pub mod check;
 mod collect;
 pub mod error;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub mod record;
 mod replicas;
 pub mod rights;
 pub mod search;
+pub mod status;
 pub mod store;
 pub mod tail;
 pub mod text;
@@ -28,8 +30,8 @@ pub mod writer;
 
 pub use error::{Error, Gone};
 pub use index::{Index, ListQuery, Page};
-pub use options::{DatabaseUrl, IndexOptions, PostgresOptions, StoreOptions};
-pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq};
+pub use options::{DatabaseUrl, History, IndexOptions, PostgresOptions, StoreOptions};
+pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version};
 pub use replicas::Epoch;
 pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Skipped, Summary};
 pub use tail::Follower;

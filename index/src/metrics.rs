@@ -57,29 +57,48 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// (name, help, value) of each, for an exposition format.
-    pub fn read(&self) -> Vec<(&'static str, &'static str, u64)> {
+    /// Each counter and gauge.
+    pub fn series(&self) -> Vec<Series> {
+        let count = |name, help, counter: &Counter| Series::plain(name, help, true, counter.get());
+        let gauge = |name, help, gauge: &Gauge| Series::plain(name, help, false, gauge.get());
         vec![
-            ("crowsnest_cache_objects_received_total", "Objects members sent.", self.objects_received.get()),
-            ("crowsnest_cache_bytes_received_total", "Bytes of those objects.", self.bytes_received.get()),
-            (
+            count("crowsnest_cache_objects_received_total", "Objects members sent.", &self.objects_received),
+            count("crowsnest_cache_bytes_received_total", "Bytes of those objects.", &self.bytes_received),
+            count(
                 "crowsnest_cache_objects_refused_total",
                 "Objects that were not what was asked for.",
-                self.objects_refused.get(),
+                &self.objects_refused,
             ),
-            ("crowsnest_cache_changes_total", "Changes stored.", self.changes.get()),
-            ("crowsnest_cache_transactions_total", "Transactions of the store.", self.transactions.get()),
-            ("crowsnest_cache_transaction_microseconds_total", "Time they took.", self.transaction_microseconds.get()),
-            ("crowsnest_cache_lists_total", "Lists taken from members.", self.lists.get()),
-            ("crowsnest_cache_watches_total", "Watches opened.", self.watches.get()),
-            ("crowsnest_cache_watch_failures_total", "Lists and watches that failed.", self.watch_failures.get()),
-            ("crowsnest_cache_collectors", "Collectors running.", self.collectors.get()),
-            ("crowsnest_text_commits_total", "Commits of the text index.", self.text_commits.get()),
-            ("crowsnest_text_commit_microseconds_total", "Time they took.", self.text_commit_microseconds.get()),
-            ("crowsnest_text_documents_total", "Documents written to the text index.", self.text_documents.get()),
-            ("crowsnest_text_lag_changes", "Changes the text index has still to take in.", self.text_lag.get()),
-            ("crowsnest_searches_total", "Searches answered.", self.searches.get()),
-            ("crowsnest_search_microseconds_total", "Time they took.", self.search_microseconds.get()),
+            count("crowsnest_cache_changes_total", "Changes stored.", &self.changes),
+            count("crowsnest_cache_transactions_total", "Transactions of the store.", &self.transactions),
+            count("crowsnest_cache_transaction_microseconds_total", "Time they took.", &self.transaction_microseconds),
+            count("crowsnest_cache_lists_total", "Lists taken from members.", &self.lists),
+            count("crowsnest_cache_watches_total", "Watches opened.", &self.watches),
+            count("crowsnest_cache_watch_failures_total", "Lists and watches that failed.", &self.watch_failures),
+            gauge("crowsnest_cache_collectors", "Collectors running.", &self.collectors),
+            count("crowsnest_text_commits_total", "Commits of the text index.", &self.text_commits),
+            count("crowsnest_text_commit_microseconds_total", "Time they took.", &self.text_commit_microseconds),
+            count("crowsnest_text_documents_total", "Documents written to the text index.", &self.text_documents),
+            gauge("crowsnest_text_lag_changes", "Changes the text index has still to take in.", &self.text_lag),
+            count("crowsnest_searches_total", "Searches answered.", &self.searches),
+            count("crowsnest_search_microseconds_total", "Time they took.", &self.search_microseconds),
         ]
+    }
+}
+
+/// One value of one metric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Series {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// It only grows.
+    pub counts: bool,
+    pub labels: Vec<(&'static str, String)>,
+    pub value: u64,
+}
+
+impl Series {
+    fn plain(name: &'static str, help: &'static str, counts: bool, value: u64) -> Self {
+        Self { name, help, counts, labels: Vec::new(), value }
     }
 }

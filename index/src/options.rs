@@ -80,9 +80,24 @@ pub struct IndexOptions {
     /// SQLite's page cache of each connection, in KiB.
     pub sqlite_cache_kib: u32,
     pub sqlite_readers: u32,
-    /// Deleted objects stay findable for so long, up to this many.
-    pub tombstones_for: Duration,
-    pub tombstones_max: u64,
+    pub history: History,
+}
+
+/// How much is kept of what objects were before. Deleted objects stay findable as long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct History {
+    /// Longest time after a version ended.
+    pub kept_for: Duration,
+    /// Versions of one object; its deletions come on top.
+    pub per_object: u32,
+    /// Of all versions together, packed: the oldest go first.
+    pub max_bytes: u64,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { kept_for: Duration::from_secs(24 * 3600), per_object: 10, max_bytes: 512 << 20 }
+    }
 }
 
 impl IndexOptions {
@@ -107,8 +122,7 @@ impl IndexOptions {
             text_commit_changes: 5_000,
             sqlite_cache_kib: 4096,
             sqlite_readers: 4,
-            tombstones_for: Duration::from_secs(24 * 3600),
-            tombstones_max: 100_000,
+            history: History::default(),
         }
     }
 }

@@ -130,6 +130,18 @@ impl Object {
     }
 }
 
+/// An object as it was until a change ended that.
+#[derive(Debug, Clone)]
+pub struct Version {
+    /// Its record's seq and time are those of the change that began it.
+    pub object: Object,
+    pub ended: Seq,
+    /// Unix milliseconds.
+    pub ended_at: i64,
+    /// It ended by being deleted.
+    pub deleted: bool,
+}
+
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happened {

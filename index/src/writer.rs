@@ -10,7 +10,7 @@ use crate::replicas::{Claims, Epoch};
 use crate::store::codec::TrainingSet;
 use crate::store::{Batch, Progress, Store};
 use crate::tail::Tail;
-use crate::{CollectionState, Error};
+use crate::{CollectionState, Error, History};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,6 +122,11 @@ impl WriterHandle {
         wait.await.map_err(|_| Error::Stopped)
     }
 
+    /// Orders that wait.
+    pub fn waiting(&self) -> usize {
+        self.orders.max_capacity().saturating_sub(self.orders.capacity())
+    }
+
     /// Whether the writer has ended.
     pub fn is_stopped(&self) -> bool {
         self.orders.is_closed()
@@ -141,8 +146,7 @@ pub(crate) struct Writer {
     pub states: Arc<States>,
     pub claims: Arc<Claims>,
     pub metrics: Arc<Metrics>,
-    pub tombstones_for: Duration,
-    pub tombstones_max: u64,
+    pub history: History,
     pub now_ms: fn() -> i64,
 }
 
@@ -162,7 +166,7 @@ impl Writer {
                 () = stop.cancelled() => return Ok(()),
                 order = queue.recv() => order,
                 _ = prune.tick() => {
-                    let pruned = self.store.prune(self.tombstones_for, self.tombstones_max, (self.now_ms)()).await;
+                    let pruned = self.store.prune(&self.history, (self.now_ms)()).await;
                     pruned.map(drop).or_else(|error| self.claims.give_up(error))?;
                     continue;
                 }

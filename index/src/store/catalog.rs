@@ -43,12 +43,6 @@ impl Catalog {
         names.by_id.insert(id, (key.clone(), kind));
     }
 
-    pub fn remove(&self, id: i64, key: &CollectionKey) {
-        let mut names = self.names.write();
-        names.ids.remove(key);
-        names.by_id.remove(&id);
-    }
-
     /// Where a batch goes, with the kind it tells, or the batches before it in the same transaction, or the catalog.
     pub fn target(&self, id: i64, batch: &Batch, before: &[Target]) -> Target {
         let told = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));

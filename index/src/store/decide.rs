@@ -6,7 +6,7 @@ use super::{Packed, Step, rows};
 use crate::ingest::Draft;
 use crate::record::{Change, CollectionKey, Happened, Object, Record, RecordKey, Seq};
 use bytes::Bytes;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -49,6 +49,16 @@ pub(super) struct Burial<'s> {
     pub version: Option<&'s str>,
     pub old: Arc<Record>,
     change: usize,
+}
+
+/// A record that is no longer what it was.
+pub(super) struct Ending<'s> {
+    pub id: i64,
+    /// The change that ends it.
+    pub ended: i64,
+    /// resourceVersion of its deletion, if the member told one.
+    pub version: Option<&'s str>,
+    pub deleted: bool,
 }
 
 /// All of one run.
@@ -108,11 +118,30 @@ impl<'s> Decided<'s> {
         self.changes.push(deletion(old, seq, version, clock.now_ms, Bytes::new()));
     }
 
-    /// The body the nth burial found.
-    pub fn buried(&mut self, nth: usize, body: Bytes) {
-        if let Some(change) = self.burials.get(nth).and_then(|burial| self.changes.get_mut(burial.change)) {
-            change.object.body = body;
-        }
+    /// What is to be kept before the records go or are written over.
+    pub fn endings(&self) -> impl Iterator<Item = Ending<'s>> {
+        let buried = self.burials.iter().map(|burial| {
+            let Burial { seq, version, old, .. } = burial;
+            Ending { id: old.id as i64, ended: seq.0 as i64, version: *version, deleted: true }
+        });
+        let changed = self.puts.iter().filter(|put| put.previous.is_some());
+        buried.chain(changed.map(|put| Ending {
+            id: put.id as i64,
+            ended: put.seq.0 as i64,
+            version: None,
+            deleted: false,
+        }))
+    }
+
+    /// The bodies of buried records, by the change that ended them. False: one is missing.
+    pub fn buried(&mut self, mut bodies: HashMap<i64, Bytes>) -> bool {
+        self.burials.iter().all(|burial| {
+            let found = bodies.remove(&(burial.seq.0 as i64)).zip(self.changes.get_mut(burial.change));
+            found.is_some_and(|(body, change)| {
+                change.object.body = body;
+                true
+            })
+        })
     }
 
     /// What readers are told, in order of seq.

@@ -1,4 +1,4 @@
-//! The durable half of the cache: records, tombstones and positions, changed together in one transaction (invariant I3).
+//! The durable half of the cache: records, what they were before, and positions, changed together in one transaction (invariant I3).
 //!
 //! Written by the one writer task; read by lists, the text index and whoever asks. One trait and one behaviour suite for
 //! both backends, [`sqlite`] and [`postgres`]; what they share besides is here: which rows a batch changes (`decide`), how
@@ -7,6 +7,7 @@
 mod catalog;
 pub mod codec;
 mod decide;
+mod history;
 mod labels;
 mod migration;
 pub mod postgres;
@@ -16,13 +17,12 @@ pub mod sqlite;
 #[cfg(test)]
 mod suite;
 
-use crate::Error;
 use crate::ingest::Draft;
-use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq};
+use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
+use crate::{Error, History};
 use async_trait::async_trait;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// A body packed for the disk.
 #[derive(Debug, Clone)]
@@ -105,10 +105,15 @@ impl Replayed {
 }
 
 /// How much is stored.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct StoreSize {
     pub records: u64,
-    pub tombstones: u64,
+    /// What records were before, and how much of it is deletions.
+    pub versions: u64,
+    pub deletions: u64,
+    pub version_bytes: u64,
+    /// Of all that is on the disk.
     pub bytes: u64,
 }
 
@@ -169,11 +174,20 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a newly trained dictionary of a kind and packs with it from now on.
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error>;
 
-    /// Drops tombstones that are too old or too many.
-    async fn prune(&self, older_than: Duration, keep_at_most: u64, now_ms: i64) -> Result<u64, Error>;
+    /// Drops old versions that are too old or too many, and gives free space back. Returns how many went.
+    async fn prune(&self, history: &History, now_ms: i64) -> Result<u64, Error>;
+
+    /// What the objects of a key were before, newest first; those deleted under that name are among them.
+    async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error>;
+
+    /// Deleted objects, the newest deletion first, before a change.
+    async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error>;
 
     /// Deletions up to here are no longer replayed: whoever stopped before it starts over.
     async fn pruned(&self) -> Result<Seq, Error>;
 
     async fn size(&self) -> Result<StoreSize, Error>;
+
+    /// Records of each collection that has some.
+    async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error>;
 }

@@ -6,7 +6,7 @@ use super::catalog::Catalog;
 use super::rows::{COLUMNS, Columns};
 use super::{Keep, Replayed, Scan};
 use crate::Error;
-use crate::record::{Object, Record, Seq};
+use crate::record::{CollectionKey, Object, Record, Seq};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -116,7 +116,21 @@ impl Bodies {
     }
 }
 
+/// Collections and their records.
+pub(super) const COUNTS: &str = "SELECT collection, count(*) FROM records GROUP BY collection";
+
 impl Catalog {
+    /// Of rows of [`COUNTS`].
+    pub(super) fn counts(&self, rows: &[impl Columns]) -> Result<Vec<(CollectionKey, u64)>, Error> {
+        let fail = |e| Error::store("cannot count its records", e);
+        let mut counts = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (id, count) = (row.number(0).map_err(fail)?, row.number(1).map_err(fail)?);
+            counts.extend(self.name_of(id).map(|(key, _)| (key, count as u64)));
+        }
+        Ok(counts)
+    }
+
     /// Puts the two halves of a replay together: rows of records, and rows (id, seq) of deletions, read at one moment,
     /// each up to `limit` rows.
     pub(super) fn replayed(

@@ -7,7 +7,7 @@ use super::{Batch, Packed, Progress, Replayed, Scan, Step, Store};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{CollectionKey, Happened, RecordKey, Seq};
-use crate::{Epoch, Error, IndexOptions, PostgresOptions};
+use crate::{Epoch, Error, History, IndexOptions, PostgresOptions};
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -248,9 +248,93 @@ async fn a_follower_that_was_away_is_told_what_it_missed(#[values(Kind::Sqlite, 
         }
         assert_eq!((seen.len(), gone.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
     }
-    assert_eq!(backend.store.prune(Duration::from_secs(3600), 0, 1000).await.unwrap(), 1);
-    assert_eq!(backend.store.pruned().await.unwrap(), Seq(11));
+    // The update of p4 is older than the deletion, and the log may still need what came after.
+    let later = 1000 + History::default().kept_for.as_millis() as i64 + 1;
+    assert_eq!(backend.store.prune(&History::default(), later).await.unwrap(), 2);
+    assert_eq!(backend.store.pruned().await.unwrap(), Seq(12));
 }
+
+/// (resourceVersion, resourceVersion in the body, seq, end, deleted), newest first.
+async fn versions(backend: &Backend, name: &str) -> Vec<(String, String, u64, u64, bool)> {
+    let versions = backend.store.versions(&key("x", name), 100).await.unwrap();
+    let told = versions.iter().map(|version| {
+        let body: Value = serde_json::from_slice(&version.object.body).unwrap();
+        let inside = body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let record = &version.object.record;
+        assert_eq!((&*record.key.name, &*record.kind, version.ended_at), (name, "Pod", 1000));
+        (record.resource_version.clone(), inside, record.seq.0, version.ended.0, version.deleted)
+    });
+    told.collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_objects_were_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "1")), backend.put(&pod("x", "b", "2", "1"))], "1").await;
+    // Twice in one transaction, deleted, and another under the same name.
+    let steps = vec![
+        backend.put(&pod("x", "a", "1", "2")),
+        backend.put(&pod("x", "a", "1", "3")),
+        Backend::delete("x", "a", "4"),
+        backend.put(&pod("x", "a", "9", "5")),
+    ];
+    backend.apply(steps, "5").await;
+    let told = |version: &str, seq, ended, deleted| (version.to_owned(), version.to_owned(), seq, ended, deleted);
+    let expected = [told("3", 4, 5, true), told("2", 3, 4, false), told("1", 1, 3, false)];
+    let backend = backend.reopened().await;
+    assert_eq!(versions(&backend, "a").await, expected);
+    assert!(versions(&backend, "b").await.is_empty() && versions(&backend, "nobody").await.is_empty());
+    assert_eq!(backend.store.versions(&key("x", "a"), 1).await.unwrap().len(), 1);
+
+    // A dropped collection leaves all it had, also after a restart.
+    while !backend.store.drop_collection(&pods(), Epoch::ALONE, 100, 1000).await.unwrap().is_empty() {}
+    let backend = backend.reopened().await;
+    assert!(backend.store.collections().await.unwrap().is_empty());
+    let deletions = backend.store.deletions(Seq(u64::MAX), 10).await.unwrap();
+    let told: Vec<_> = deletions.iter().map(|d| (&*d.object.record.key.name, d.ended.0)).collect();
+    assert!(matches!(told.as_slice(), [(_, 8), (_, 7), ("a", 5)]), "{told:?}");
+    let next = backend.store.deletions(Seq(7), 10).await.unwrap();
+    assert_eq!((next.len(), next[0].ended), (1, Seq(5)));
+    // And the same collection comes back with its history.
+    backend.apply(vec![backend.put(&pod("x", "a", "10", "7"))], "7").await;
+    assert_eq!(versions(&backend, "a").await.len(), 4);
+    let size = backend.store.size().await.unwrap();
+    assert_eq!((size.records, size.versions, size.deletions), (1, 5, 3));
+    assert!(size.version_bytes > 0 && size.bytes > size.version_bytes, "{size:?}");
+}
+
+#[rstest]
+#[case::too_old(History { kept_for: Duration::ZERO, ..KEPT }, 0, 0)]
+#[case::too_many(History { per_object: 2, ..KEPT }, 2, 1)]
+#[case::too_large(History { max_bytes: 0, ..KEPT }, 0, 0)]
+#[case::none_of_it(KEPT, 9, 1)]
+#[tokio::test]
+async fn old_versions_go(
+    #[values(Kind::Sqlite, Kind::Postgres)] kind: Kind,
+    #[case] history: History,
+    #[case] of_a: usize,
+    #[case] of_b: usize,
+) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "b", "2", "1")), Backend::delete("x", "b", "2")], "2").await;
+    let steps = (1..=10).map(|version| backend.put(&pod("x", "a", "1", &version.to_string()))).collect();
+    backend.apply(steps, "10").await;
+    // Late enough that no follower needs them any more.
+    let now = 1000 + 3600 * 1000;
+    backend.store.prune(&history, now).await.unwrap();
+    assert_eq!((versions(&backend, "a").await.len(), versions(&backend, "b").await.len()), (of_a, of_b));
+    // What is there stays, and pruning again changes nothing.
+    assert_eq!(backend.store.prune(&history, now).await.unwrap(), 0);
+    assert_eq!(backend.store.get(&key("x", "a")).await.unwrap().unwrap().record.resource_version, "10");
+    let newest = versions(&backend, "a").await;
+    assert!(newest.first().is_none_or(|version| version.0 == "9"), "{newest:?}");
+    // A whole new version is kept as before.
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "11"))], "11").await;
+    assert_eq!(versions(&backend, "a").await.len(), of_a + 1);
+}
+
+const KEPT: History = History { kept_for: Duration::from_secs(24 * 3600), per_object: 100, max_bytes: u64::MAX };
 
 #[rstest]
 #[tokio::test]

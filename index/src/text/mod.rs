@@ -19,6 +19,9 @@ use tantivy::{Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, Re
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
 const VERSION: u32 = 1;
 
+/// The index's folder in the data directory.
+pub const FOLDER: &str = "text";
+
 /// The opened index with its reader.
 pub struct TextIndex {
     pub columns: Columns,
@@ -41,11 +44,20 @@ pub struct Payload {
     pub seq: u64,
 }
 
+/// What a look at an index finds.
+pub struct Looked {
+    pub payload: Payload,
+    /// Counted only in a sound index.
+    pub documents: u64,
+    /// Files whose checksums are wrong.
+    pub damaged: Vec<std::path::PathBuf>,
+}
+
 impl TextIndex {
     /// Opens the index in `<data_dir>/text`, starting over when it belongs to another store or version, or stopped
     /// before deletions the store no longer tells (`pruned`).
     pub fn open(options: &IndexOptions, identity: &str, pruned: u64) -> Result<(Arc<Self>, Payload), Error> {
-        let path = options.data_dir.join("text");
+        let path = options.data_dir.join(FOLDER);
         let fresh = Payload { version: VERSION, identity: identity.to_owned(), seq: 0 };
         if let Some((index, payload)) = Self::existing(&path)?
             && payload.version == VERSION
@@ -64,6 +76,15 @@ impl TextIndex {
         let index = TantivyIndex::create(directory, Columns::schema(), settings)
             .map_err(|e| Error::text("cannot be created", e))?;
         Ok((Arc::new(Self::with(index)?), fresh))
+    }
+
+    /// Reads an index without using it; None where there is none that can be used.
+    pub fn look(data_dir: &Path) -> Result<Option<Looked>, Error> {
+        let Some((index, payload)) = Self::existing(&data_dir.join(FOLDER))? else { return Ok(None) };
+        let fail = |e| Error::text("cannot be checked", e);
+        let damaged = index.validate_checksum().map_err(fail)?;
+        let documents = if damaged.is_empty() { index.reader().map_err(fail)?.searcher().num_docs() } else { 0 };
+        Ok(Some(Looked { payload, documents, damaged: damaged.into_iter().collect() }))
     }
 
     /// In memory, for tests.

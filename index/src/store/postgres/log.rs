@@ -89,12 +89,14 @@ impl PostgresStore {
         Ok((Object { record: Arc::new(record), body: bytes::Bytes::new() }, ended))
     }
 
-    /// Drops old versions nobody will ask for, those of deletions excepted: they go by the tombstones' rule.
-    pub(super) async fn prune_log(&self, now_ms: i64) -> Result<(), Error> {
-        let sql = "DELETE FROM versions WHERE NOT deleted AND ended <= greatest((SELECT seq FROM counter) - $1, \
+    /// Versions that ended later are still needed by followers.
+    pub(super) async fn log_floor(&self, now_ms: i64) -> Result<i64, Error> {
+        let what = "cannot tell what its log needs";
+        let sql = "SELECT greatest((SELECT seq FROM counter) - $1, \
             coalesce((SELECT max(ended) FROM versions WHERE ended_at < $2), 0))";
         let query = sqlx::query(sql).bind(KEPT_CHANGES).bind(now_ms.saturating_sub(KEPT_MS));
-        self.rows("cannot prune its log", query).await.map(drop)
+        let row = self.one(what, query).await?.ok_or(Error::Stopped)?;
+        row.number(0).map_err(|e| Error::store(what, e))
     }
 }
 

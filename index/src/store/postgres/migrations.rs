@@ -7,7 +7,7 @@ use crate::store::migration::{Migration, next};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration {
         up: include_str!("../../../../migrations/postgres/cache_0001_objects.up.sql"),
         down: include_str!("../../../../migrations/postgres/cache_0001_objects.down.sql"),
@@ -19,6 +19,10 @@ const MIGRATIONS: [Migration; 3] = [
     Migration {
         up: include_str!("../../../../migrations/postgres/cache_0003_interests.up.sql"),
         down: include_str!("../../../../migrations/postgres/cache_0003_interests.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0004_kept_versions.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0004_kept_versions.down.sql"),
     },
 ];
 

@@ -18,19 +18,21 @@ mod interests;
 mod labels;
 mod log;
 mod migrations;
+mod prune;
 #[cfg(test)]
 mod tests;
 mod write;
 
 use super::catalog::Catalog;
 use super::codec::Codec;
+use super::history;
 use super::labels::ChosenLabels;
-use super::reading::{Bodies, Reach};
+use super::reading::{Bodies, COUNTS, Reach};
 use super::rows::{Columns, OBJECT_COLUMNS};
 use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
-use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq};
+use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
-use crate::{Error, PostgresOptions};
+use crate::{Error, History, PostgresOptions};
 use async_trait::async_trait;
 use crowsnest_api::names::{ClusterName, Gvr};
 pub use log::Log;
@@ -243,6 +245,12 @@ impl PostgresStore {
         }
     }
 
+    async fn old_versions(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Version>, Error> {
+        let rows = self.rows("cannot read old versions", query).await?;
+        self.learn(&rows).await?;
+        rows.iter().map(|row| self.catalog.version_of(row)).collect()
+    }
+
     async fn fact(&self, name: &str) -> Result<Option<String>, Error> {
         let what = "cannot read what it knows of itself";
         let row = self.one(what, sqlx::query("SELECT value FROM facts WHERE name = $1").bind(name)).await?;
@@ -422,33 +430,45 @@ impl Store for PostgresStore {
         Ok(())
     }
 
-    async fn prune(&self, older_than: Duration, keep_at_most: u64, now_ms: i64) -> Result<u64, Error> {
-        let oldest = now_ms.saturating_sub(older_than.as_millis() as i64);
-        self.prune_log(now_ms).await?;
-        let what = "cannot prune tombstones";
-        let sql = "WITH last AS (SELECT coalesce(max(ended), 0) AS ended FROM versions WHERE deleted AND (ended_at < $1 \
-            OR ended <= coalesce((SELECT ended FROM versions WHERE deleted ORDER BY ended DESC LIMIT 1 OFFSET $2), 0))), \
-            pruned AS (DELETE FROM versions WHERE deleted AND ended <= (SELECT ended FROM last) RETURNING 1), \
-            noted AS (INSERT INTO facts (name, value) SELECT 'pruned', ended FROM last WHERE ended > 0 \
-            ON CONFLICT (name) DO UPDATE SET value = greatest(facts.value::bigint, excluded.value::bigint)) \
-            SELECT count(*) FROM pruned";
-        let row = self.one(what, sqlx::query(sql).bind(oldest).bind(keep_at_most as i64)).await?;
-        let pruned = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
-        Ok(pruned.unwrap_or_default() as u64)
+    async fn prune(&self, history: &History, now_ms: i64) -> Result<u64, Error> {
+        self.prune_versions(history, now_ms).await
+    }
+
+    async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
+        let Some(id) = self.id_of(&key.collection).await? else { return Ok(Vec::new()) };
+        let query = sqlx::query(AssertSqlSafe(history::of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
+        self.old_versions(query.bind(limit as i64)).await
+    }
+
+    async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
+        let before = i64::try_from(before.0).unwrap_or(i64::MAX);
+        self.old_versions(sqlx::query(AssertSqlSafe(history::deletions())).bind(before).bind(limit as i64)).await
     }
 
     async fn pruned(&self) -> Result<Seq, Error> {
-        let seq = self.fact("pruned").await?.and_then(|seq| seq.parse().ok());
-        Ok(Seq(seq.unwrap_or_default()))
+        Ok(Seq(self.number_fact("pruned").await? as u64))
+    }
+
+    async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {
+        // Other replicas may have made some.
+        self.read_collections().await?;
+        self.catalog.counts(&self.rows("cannot count its records", sqlx::query(COUNTS)).await?)
     }
 
     async fn size(&self) -> Result<StoreSize, Error> {
         let what = "cannot measure itself";
-        let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions WHERE deleted), \
+        let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions), \
+            (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0)::bigint FROM versions), \
             (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class \
             WHERE relnamespace = to_regnamespace($1) AND relkind = 'r')";
         let row = self.one(what, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
         let number = |at: usize| row.number(at).map(|n| n as u64).map_err(|e| Error::store(what, e));
-        Ok(StoreSize { records: number(0)?, tombstones: number(1)?, bytes: number(2)? })
+        Ok(StoreSize {
+            records: number(0)?,
+            versions: number(1)?,
+            deletions: number(2)?,
+            version_bytes: number(3)?,
+            bytes: number(4)?,
+        })
     }
 }

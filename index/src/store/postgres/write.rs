@@ -27,9 +27,10 @@ const PUT: &str = "INSERT INTO records (id, collection, namespace, name, seq, ui
 
 /// Keeps records as they were; gives back the bodies of those that are deleted.
 const KEEP: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
-    resource_version, generation, created, deleting, changed_at, labels, header, dictionary, body) \
+    resource_version, generation, created, deleting, changed_at, bytes, labels, header, dictionary, body) \
     SELECT e.ended, $5, e.deleted, e.version, r.id, r.collection, r.namespace, r.name, r.seq, r.uid, r.resource_version, \
-    r.generation, r.created, r.deleting, r.changed_at, r.labels, r.header, r.dictionary, r.body \
+    r.generation, r.created, r.deleting, r.changed_at, length(r.labels) + length(r.header) + length(r.body), r.labels, \
+    r.header, r.dictionary, r.body \
     FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bool[]) AS e (id, ended, version, deleted) \
     JOIN records AS r ON r.id = e.id \
     RETURNING ended, CASE WHEN deleted THEN dictionary END, CASE WHEN deleted THEN body END";
@@ -169,17 +170,11 @@ impl PostgresStore {
     ) -> Result<(), Error> {
         let fail = |e| Error::store("cannot keep old versions", e);
         let (mut ids, mut ended, mut versions, mut deleted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for burial in &decided.burials {
-            ids.push(burial.old.id as i64);
-            ended.push(burial.seq.0 as i64);
-            versions.push(burial.version);
-            deleted.push(true);
-        }
-        for put in decided.puts.iter().filter(|put| put.previous.is_some()) {
-            ids.push(put.id as i64);
-            ended.push(put.seq.0 as i64);
-            versions.push(None);
-            deleted.push(false);
+        for ending in decided.endings() {
+            ids.push(ending.id);
+            ended.push(ending.ended);
+            versions.push(ending.version);
+            deleted.push(ending.deleted);
         }
         if ids.is_empty() {
             return Ok(());
@@ -199,12 +194,7 @@ impl PostgresStore {
         for row in &rows {
             bodies.extend(body(row)?);
         }
-        for nth in 0..decided.burials.len() {
-            let seq = decided.burials[nth].seq.0 as i64;
-            let body = bodies.remove(&seq).ok_or_else(|| fail(sqlx::Error::RowNotFound))?;
-            decided.buried(nth, body);
-        }
-        Ok(())
+        if decided.buried(bodies) { Ok(()) } else { Err(fail(sqlx::Error::RowNotFound)) }
     }
 }
 

@@ -1,29 +1,39 @@
 //! SQLite: one file, write-ahead log, one writing connection, a few reading ones.
 
+mod check;
 mod labels;
 mod migrations;
+mod prune;
 mod write;
 
 use super::catalog::Catalog;
 use super::codec::Codec;
 use super::decide::{Clock, Decided, Target, runs};
+use super::history;
 use super::labels::ChosenLabels;
-use super::reading::{Bodies, Reach};
+use super::reading::{Bodies, COUNTS, Reach};
 use super::rows::{COLUMNS, OBJECT_COLUMNS};
 use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
-use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq};
+use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
-use crate::{Error, IndexOptions};
+use crate::{Error, History, IndexOptions};
 use async_trait::async_trait;
 use crowsnest_api::names::{ClusterName, Gvr};
+use sqlx::query::Query;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+    SqliteArguments, SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions,
+    SqliteRow, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, Connection, Row as _, SqlitePool};
+use sqlx::{AssertSqlSafe, Connection, Row as _, Sqlite, SqlitePool};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use write::{save_latest, save_progress};
+
+/// The database's file in the data directory.
+pub const FILE: &str = "cache.sqlite";
+/// What the write-ahead log may keep of the disk once a large transaction is over.
+const JOURNAL_BYTES: &str = "67108864";
 
 /// The SQLite backend.
 pub struct SqliteStore {
@@ -47,17 +57,19 @@ impl std::fmt::Debug for SqliteStore {
 impl SqliteStore {
     /// Opens or creates `cache.sqlite` in the data directory and brings its format up to date.
     pub async fn open(options: &IndexOptions, codec: Arc<Codec>) -> Result<Self, Error> {
-        let path = options.data_dir.join("cache.sqlite");
+        let path = options.data_dir.join(FILE);
         std::fs::create_dir_all(&options.data_dir)
             .map_err(|source| Error::Io { path: options.data_dir.display().to_string(), source })?;
         let common = SqliteConnectOptions::new()
             .filename(&path)
             .page_size(8192)
+            .auto_vacuum(SqliteAutoVacuum::Incremental)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(Duration::from_secs(10))
             .statement_cache_capacity(64)
             .pragma("temp_store", "MEMORY")
+            .pragma("journal_size_limit", JOURNAL_BYTES)
             .pragma("cache_size", format!("-{}", options.sqlite_cache_kib));
         let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
         let mut connection =
@@ -90,21 +102,19 @@ impl SqliteStore {
             self.catalog.codec.install(id, &kind, &dictionary);
         }
         let newest = "SELECT max(coalesce((SELECT max(seq) FROM records), 0), \
-            coalesce((SELECT max(seq) FROM tombstones), 0), \
+            coalesce((SELECT max(ended) FROM versions), 0), \
             coalesce((SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'seq'), 0))";
         let row = sqlx::query(newest).fetch_one(&mut writer.connection).await.map_err(fail)?;
         writer.latest = row.try_get::<i64, _>(0).map_err(fail)? as u64;
         drop(writer);
-        for stored in self.read_collections().await? {
-            self.catalog.insert(stored.0, &stored.1.key, stored.1.state.kind);
-        }
-        Ok(())
+        self.read_collections().await.map(drop)
     }
 
-    async fn read_collections(&self) -> Result<Vec<(i64, StoredCollection)>, Error> {
+    /// Those that are collected; all become known by their numbers.
+    async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
         let fail = |e| Error::store("cannot list its collections", e);
         let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
-            heard_at FROM collections";
+            heard_at, gone FROM collections";
         let rows = sqlx::query(sql).fetch_all(&self.readers).await.map_err(fail)?;
         let mut found = Vec::with_capacity(rows.len());
         for row in rows {
@@ -119,9 +129,17 @@ impl SqliteStore {
                 trouble: None,
             };
             let key = CollectionKey::new(cluster, Gvr::new(&text(2)?, &text(3)?, &text(4)?));
-            found.push((row.try_get(0).map_err(fail)?, StoredCollection { key, state, scope: text(7)? }));
+            self.catalog.insert(row.try_get(0).map_err(fail)?, &key, Arc::clone(&state.kind));
+            if !row.try_get::<bool, _>(11).map_err(fail)? {
+                found.push(StoredCollection { key, state, scope: text(7)? });
+            }
         }
         Ok(found)
+    }
+
+    async fn old_versions(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<Version>, Error> {
+        let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot read old versions", e))?;
+        rows.iter().map(|row| self.catalog.version_of(row)).collect()
     }
 
     async fn objects(&self, sql: AssertSqlSafe<String>, parameter: String) -> Result<Vec<Object>, Error> {
@@ -173,12 +191,6 @@ impl Store for SqliteStore {
         let mut writer = self.writer.lock().await;
         let mut clock = Clock { seq: writer.latest, now_ms };
         let mut transaction = writer.connection.begin().await.map_err(fail)?;
-        // Incomplete first: a crash in between must not leave a half-empty collection that looks whole.
-        sqlx::query("UPDATE collections SET complete = 0, resource_version = '' WHERE id = ?")
-            .bind(id)
-            .execute(&mut *transaction)
-            .await
-            .map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = ? LIMIT ?"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
         let mut decided = Decided::default();
@@ -186,21 +198,13 @@ impl Store for SqliteStore {
             decided.bury(id, self.catalog.record_of(&row, id)?, None, &mut clock);
         }
         let changes = self.obey(&mut transaction, decided, now_ms).await?;
-        let empty = changes.is_empty();
-        if empty {
-            // Its tombstones stay until they are pruned: the text index may still have to read them.
-            sqlx::query("DELETE FROM collections WHERE id = ?")
-                .bind(id)
-                .execute(&mut *transaction)
-                .await
-                .map_err(fail)?;
-        }
+        // Incomplete first: what a crash leaves in between must not look whole.
+        let sql = "UPDATE collections SET complete = 0, resource_version = '', gone = $2, \
+            scope = CASE WHEN $2 THEN '' ELSE scope END WHERE id = $1";
+        sqlx::query(sql).bind(id).bind(changes.is_empty()).execute(&mut *transaction).await.map_err(fail)?;
         save_latest(&mut transaction, clock.seq).await?;
         transaction.commit().await.map_err(fail)?;
         writer.latest = clock.seq;
-        if empty {
-            self.catalog.remove(id, key);
-        }
         Ok(changes)
     }
 
@@ -255,7 +259,7 @@ impl Store for SqliteStore {
         let sql = AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE seq > ? ORDER BY seq LIMIT ?"));
         let (since, rows) = (since.0 as i64, limit as i64);
         let records = sqlx::query(sql).bind(since).bind(rows).fetch_all(&mut *reading).await.map_err(fail)?;
-        let deleted = "SELECT id, seq FROM tombstones WHERE seq > ? ORDER BY seq LIMIT ?";
+        let deleted = "SELECT id, ended FROM versions WHERE deleted AND ended > ? ORDER BY ended LIMIT ?";
         let deleted = sqlx::query(deleted).bind(since).bind(rows).fetch_all(&mut *reading).await.map_err(fail)?;
         reading.commit().await.map_err(fail)?;
         self.catalog.replayed(&records, &deleted, limit)
@@ -271,7 +275,7 @@ impl Store for SqliteStore {
     }
 
     async fn collections(&self) -> Result<Vec<StoredCollection>, Error> {
-        Ok(self.read_collections().await?.into_iter().map(|(_, stored)| stored).collect())
+        self.read_collections().await
     }
 
     async fn latest(&self) -> Result<Seq, Error> {
@@ -306,28 +310,19 @@ impl Store for SqliteStore {
         Ok(())
     }
 
-    async fn prune(&self, older_than: Duration, keep_at_most: u64, now_ms: i64) -> Result<u64, Error> {
-        let fail = |e| Error::store("cannot prune tombstones", e);
-        let oldest = now_ms.saturating_sub(older_than.as_millis() as i64);
-        let mut writer = self.writer.lock().await;
-        let last = "SELECT max(seq) FROM tombstones WHERE changed_at < ?1 OR seq <= coalesce((SELECT seq FROM tombstones \
-            ORDER BY seq DESC LIMIT 1 OFFSET ?2), 0)";
-        let mut transaction = writer.connection.begin().await.map_err(fail)?;
-        let row = sqlx::query(last).bind(oldest).bind(keep_at_most as i64).fetch_one(&mut *transaction).await;
-        let last: Option<i64> = row.and_then(|row| row.try_get(0)).map_err(fail)?;
-        let Some(last) = last else { return Ok(0) };
-        let done = sqlx::query("DELETE FROM tombstones WHERE seq <= ?")
-            .bind(last)
-            .execute(&mut *transaction)
-            .await
-            .map_err(fail)?;
-        sqlx::query("INSERT OR REPLACE INTO facts (name, value) VALUES ('pruned', ?)")
-            .bind(last.to_string())
-            .execute(&mut *transaction)
-            .await
-            .map_err(fail)?;
-        transaction.commit().await.map_err(fail)?;
-        Ok(done.rows_affected())
+    async fn prune(&self, history: &History, now_ms: i64) -> Result<u64, Error> {
+        self.prune_versions(history, now_ms).await
+    }
+
+    async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
+        let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(Vec::new()) };
+        let query = sqlx::query(AssertSqlSafe(history::of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
+        self.old_versions(query.bind(limit as i64)).await
+    }
+
+    async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
+        let before = i64::try_from(before.0).unwrap_or(i64::MAX);
+        self.old_versions(sqlx::query(AssertSqlSafe(history::deletions())).bind(before).bind(limit as i64)).await
     }
 
     async fn pruned(&self) -> Result<Seq, Error> {
@@ -338,13 +333,25 @@ impl Store for SqliteStore {
         Ok(Seq(seq.unwrap_or_default() as u64))
     }
 
+    async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {
+        let rows = sqlx::query(COUNTS).fetch_all(&self.readers).await;
+        self.catalog.counts(&rows.map_err(|e| Error::store("cannot count its records", e))?)
+    }
+
     async fn size(&self) -> Result<StoreSize, Error> {
         let fail = |e| Error::store("cannot measure itself", e);
-        let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM tombstones), \
+        let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions), \
+            (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0) FROM versions), \
             (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)";
         let row = sqlx::query(sql).fetch_one(&self.readers).await.map_err(fail)?;
         let number = |column: usize| row.try_get::<i64, _>(column).map(|n| n as u64).map_err(fail);
-        Ok(StoreSize { records: number(0)?, tombstones: number(1)?, bytes: number(2)? })
+        Ok(StoreSize {
+            records: number(0)?,
+            versions: number(1)?,
+            deletions: number(2)?,
+            version_bytes: number(3)?,
+            bytes: number(4)?,
+        })
     }
 }
 

@@ -1,12 +1,11 @@
 //! The writing half: what a batch changes, row by row, inside one transaction.
 
-use super::{SqliteStore, labels};
+use super::{SqliteStore, json_ids, labels};
 use crate::Error;
 use crate::record::{Change, CollectionKey, Record};
-use crate::store::decide::{Burial, Clock, Decided, Put, Target};
+use crate::store::decide::{Clock, Decided, Put, Target};
 use crate::store::rows;
 use crate::store::{Batch, Progress, Step};
-use bytes::Bytes;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Row as _};
 use std::collections::HashMap;
@@ -25,6 +24,16 @@ static INSERTS: LazyLock<[(usize, Arc<str>); 3]> = LazyLock::new(|| {
         (size, sql.into())
     })
 });
+
+/// Keeps records as they were ($1: list of id, seq of the end, its resourceVersion, whether deleted); gives back the bodies of
+/// those that are deleted.
+const KEEP: &str = "INSERT INTO versions (ended, ended_at, deleted, ended_version, id, collection, namespace, name, seq, uid, \
+    resource_version, generation, created, deleting, changed_at, bytes, labels, header, dictionary, body) \
+    SELECT e.value ->> 1, $2, e.value ->> 3, e.value ->> 2, r.id, r.collection, r.namespace, r.name, r.seq, r.uid, \
+    r.resource_version, r.generation, r.created, r.deleting, r.changed_at, \
+    length(r.labels) + length(r.header) + length(r.body), r.labels, r.header, r.dictionary, r.body \
+    FROM json_each($1) AS e CROSS JOIN records AS r ON r.id = e.value ->> 0 \
+    RETURNING ended, CASE WHEN deleted THEN dictionary END, CASE WHEN deleted THEN body END";
 
 impl SqliteStore {
     pub(super) async fn ensure_collection(
@@ -56,8 +65,7 @@ impl SqliteStore {
         keys: &[(&str, &str)],
     ) -> Result<HashMap<(String, String), Record>, Error> {
         let fail = |e| Error::store("cannot compare with what is there", e);
-        let wanted =
-            serde_json::to_string(keys).map_err(|source| Error::Decode { what: "list of keys".to_owned(), source })?;
+        let wanted = json(&keys, "list of keys")?;
         let sql = "SELECT r.id, r.seq, r.uid, r.resource_version, r.generation, r.created, r.deleting, r.changed_at, \
             r.labels, r.header, r.namespace, r.name FROM json_each(?) AS k CROSS JOIN records AS r \
             ON r.collection = ? AND r.namespace = k.value ->> 0 AND r.name = k.value ->> 1";
@@ -96,39 +104,48 @@ impl SqliteStore {
         mut decided: Decided<'_>,
         now_ms: i64,
     ) -> Result<Vec<Change>, Error> {
-        for nth in 0..decided.burials.len() {
-            let body = self.bury(connection, &decided.burials[nth], now_ms).await?;
-            decided.buried(nth, body);
-        }
+        self.keep_versions(connection, &mut decided, now_ms).await?;
         insert(connection, &decided.puts, now_ms).await?;
         labels::write(connection, self.chosen.relabel(&decided)).await?;
         Ok(decided.into_changes())
     }
 
-    /// Moves a record among the tombstones; returns its body.
-    async fn bury(&self, connection: &mut SqliteConnection, burial: &Burial<'_>, now_ms: i64) -> Result<Bytes, Error> {
-        let fail = |e| Error::store("cannot delete a record", e);
-        let bury = "INSERT INTO tombstones (seq, id, collection, namespace, name, uid, resource_version, generation, \
-            created, deleting, changed_at, labels, header, dictionary, body) SELECT ?, id, collection, namespace, name, \
-            uid, coalesce(?, resource_version), generation, created, deleting, ?, labels, header, dictionary, body \
-            FROM records WHERE id = ? AND collection = ?";
-        sqlx::query(bury)
-            .bind(burial.seq.0 as i64)
-            .bind(burial.version)
-            .bind(now_ms)
-            .bind(burial.old.id as i64)
-            .bind(burial.collection)
-            .execute(&mut *connection)
-            .await
-            .map_err(fail)?;
-        let row = sqlx::query("DELETE FROM records WHERE id = ? RETURNING dictionary, body")
-            .bind(burial.old.id as i64)
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(fail)?;
-        let body: &[u8] = row.try_get(1).map_err(fail)?;
-        self.catalog.codec.unpack(body, row.try_get(0).map_err(fail)?)
+    /// Keeps records as they were, and takes out those that are deleted.
+    async fn keep_versions(
+        &self,
+        connection: &mut SqliteConnection,
+        decided: &mut Decided<'_>,
+        now_ms: i64,
+    ) -> Result<(), Error> {
+        let fail = |e| Error::store("cannot keep old versions", e);
+        let endings: Vec<_> = decided.endings().map(|e| (e.id, e.ended, e.version, e.deleted)).collect();
+        if endings.is_empty() {
+            return Ok(());
+        }
+        let endings = json(&endings, "list of old versions")?;
+        let rows = sqlx::query(KEEP).bind(endings).bind(now_ms).fetch_all(&mut *connection).await.map_err(fail)?;
+        let mut bodies = HashMap::new();
+        for row in &rows {
+            if let Some(dictionary) = row.try_get::<Option<u32>, _>(1).map_err(fail)? {
+                let body = self.catalog.codec.unpack(row.try_get(2).map_err(fail)?, dictionary)?;
+                bodies.insert(row.try_get::<i64, _>(0).map_err(fail)?, body);
+            }
+        }
+        if !decided.buried(bodies) {
+            return Err(fail(sqlx::Error::RowNotFound));
+        }
+        if !decided.burials.is_empty() {
+            let ids = json_ids(decided.burials.iter().map(|burial| burial.old.id));
+            let sql = "DELETE FROM records WHERE id IN (SELECT value FROM json_each(?))";
+            let done = sqlx::query(sql).bind(ids).execute(&mut *connection).await;
+            done.map_err(|e| Error::store("cannot delete records", e))?;
+        }
+        Ok(())
     }
+}
+
+fn json(list: &impl serde::Serialize, what: &str) -> Result<String, Error> {
+    serde_json::to_string(list).map_err(|source| Error::Decode { what: what.to_owned(), source })
 }
 
 async fn insert(connection: &mut SqliteConnection, mut puts: &[Put<'_>], now_ms: i64) -> Result<(), Error> {
@@ -169,8 +186,8 @@ pub(super) async fn save_progress(
     now_ms: i64,
 ) -> Result<(), Error> {
     let sql = "UPDATE collections SET resource_version = coalesce(?, resource_version), complete = max(complete, ?), \
-        kind = coalesce(?, kind), namespaced = coalesce(?, namespaced), scope = coalesce(?, scope), heard_at = ? \
-        WHERE id = ?";
+        kind = coalesce(?, kind), namespaced = coalesce(?, namespaced), scope = coalesce(?, scope), heard_at = ?, \
+        gone = 0 WHERE id = ?";
     sqlx::query(sql)
         .bind(progress.resource_version.as_deref())
         .bind(progress.complete)

@@ -1,0 +1,185 @@
+//! Looking a cache over, and throwing it away: for `crowsnest cache check` and `crowsnest cache rebuild`.
+//!
+//! Checks read only, so a running cache may be checked. Nothing here is the home of truth: what is thrown away comes back
+//! from the members (invariant I2).
+
+use crate::store::codec::Codec;
+use crate::store::sqlite::{self, SqliteStore};
+use crate::text::TextIndex;
+use crate::{Error, Seq};
+use serde::Serialize;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Findings shown; the rest is counted.
+const SHOWN: usize = 20;
+
+/// What was found.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckReport {
+    pub records: u64,
+    pub versions: u64,
+    /// Documents of the text index.
+    pub documents: u64,
+    /// Changes the text index has still to take in.
+    pub behind: u64,
+    /// What is wrong, the first of it.
+    pub problems: Vec<String>,
+    /// How much more is wrong.
+    pub more: u64,
+}
+
+impl CheckReport {
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    pub(crate) fn problem(&mut self, text: String) {
+        if self.problems.len() < SHOWN { self.problems.push(text) } else { self.more += 1 }
+    }
+}
+
+/// Reads everything in a cache's data directory: the database page by page, every body, the text index's checksums, and
+/// whether the two agree. Only a directory without a cache, or one that cannot be read, is an error.
+pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
+    let path = data_dir.join(sqlite::FILE);
+    if !path.is_file() {
+        let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+        return Err(Error::Io { path: path.display().to_string(), source });
+    }
+    let mut report = CheckReport::default();
+    let store = match SqliteStore::read_only(data_dir, Arc::new(Codec::default())).await {
+        Ok(store) => store,
+        Err(error @ Error::Damaged { .. }) => {
+            report.problem(error.chain());
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
+    };
+    store.check(&mut report).await?;
+    let (latest, identity) = (store.newest().await?, store.known_identity().await?);
+    check_text(data_dir, &identity, latest, &mut report);
+    Ok(report)
+}
+
+fn check_text(data_dir: &Path, identity: &str, latest: Seq, report: &mut CheckReport) {
+    let found = match TextIndex::look(data_dir) {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            report.behind = latest.0;
+            return;
+        }
+        Err(error) => {
+            report.problem(error.chain());
+            return;
+        }
+    };
+    report.documents = found.documents;
+    let damaged = !found.damaged.is_empty();
+    for file in found.damaged {
+        report.problem(format!("the text index's file {} is damaged", file.display()));
+    }
+    if found.payload.identity != identity {
+        // It is thrown away on the next start.
+        report.behind = latest.0;
+        return;
+    }
+    report.behind = latest.0.saturating_sub(found.payload.seq);
+    if report.behind == 0 && !damaged && found.documents != report.records {
+        report.problem(format!("the text index has {} documents of {} records", found.documents, report.records));
+    }
+}
+
+/// What to throw away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rebuild {
+    /// The text index: it is made anew from the database.
+    Text,
+    /// All of it: it is filled anew from the members.
+    Everything,
+}
+
+/// Throws away; nobody may have it open. Returns whether there was anything.
+pub fn discard(data_dir: &Path, what: Rebuild) -> Result<bool, Error> {
+    let mut there = remove(&data_dir.join(crate::text::FOLDER))?;
+    if what == Rebuild::Everything {
+        for suffix in ["", "-wal", "-shm"] {
+            there |= remove(&data_dir.join(format!("{}{suffix}", sqlite::FILE)))?;
+        }
+    }
+    Ok(there)
+}
+
+fn remove(path: &Path) -> Result<bool, Error> {
+    let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    match removed {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(Error::Io { path: path.display().to_string(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{CacheBench, run};
+    use crate::{IndexOptions, store::Store};
+    use std::io::{Seek, SeekFrom, Write};
+
+    async fn filled(home: &Path) {
+        run(IndexOptions::new(home), &CacheBench { clusters: 2, pods: 300, pod_bytes: 3000, reads: 1 }).await.unwrap();
+    }
+
+    /// Overwrites a page in the middle of a file.
+    fn damage(path: &Path) {
+        const PAGE: u64 = 8192;
+        let length = std::fs::metadata(path).unwrap().len();
+        let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.seek(SeekFrom::Start(length / 2 / PAGE * PAGE)).unwrap();
+        file.write_all(&[0xAA; PAGE as usize]).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_sound_cache_is_sound_and_damage_is_found() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(check(home.path()).await.unwrap_err().to_string().contains("cache.sqlite"));
+        filled(home.path()).await;
+        let report = check(home.path()).await.unwrap();
+        assert_eq!(
+            (report.is_sound(), report.records, report.documents, report.behind),
+            (true, 300, 300, 0),
+            "{report:?}"
+        );
+
+        let text = home.path().join(crate::text::FOLDER);
+        let stores = std::fs::read_dir(&text).unwrap().map(|entry| entry.unwrap().path());
+        damage(&stores.filter(|path| path.extension().is_some_and(|e| e == "store")).next().unwrap());
+        let report = check(home.path()).await.unwrap();
+        assert!(report.problems.iter().all(|p| p.starts_with("the text index")) && !report.is_sound(), "{report:?}");
+        assert!(discard(home.path(), Rebuild::Text).unwrap());
+        let report = check(home.path()).await.unwrap();
+        assert_eq!((report.is_sound(), report.documents, report.behind > 0), (true, 0, true), "{report:?}");
+
+        damage(&home.path().join(sqlite::FILE));
+        assert!(!check(home.path()).await.unwrap().is_sound());
+        assert!(discard(home.path(), Rebuild::Everything).unwrap());
+        assert!(!discard(home.path(), Rebuild::Everything).unwrap());
+        // And it fills again.
+        filled(home.path()).await;
+        assert!(check(home.path()).await.unwrap().is_sound());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_database_is_refused_in_one_line() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join(sqlite::FILE), vec![b'x'; 9000]).unwrap();
+        let options = IndexOptions::new(home.path());
+        let refused = SqliteStore::open(&options, Arc::default()).await.unwrap_err().chain();
+        assert!(refused.contains("it is damaged; `crowsnest cache rebuild`") && !refused.contains('\n'), "{refused}");
+        let report = check(home.path()).await.unwrap();
+        assert!(report.problems[0].contains("is damaged"), "{report:?}");
+        discard(home.path(), Rebuild::Everything).unwrap();
+        assert_eq!(SqliteStore::open(&options, Arc::default()).await.unwrap().latest().await.unwrap(), Seq(0));
+    }
+}

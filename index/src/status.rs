@@ -1,0 +1,135 @@
+//! What the cache says of itself: read by the status API, the metrics and `crowsnest cache status`.
+
+use crate::metrics::Series;
+use crate::store::StoreSize;
+use crate::{CollectionKey, CollectionState, Error, Index, Seq};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The cache at one moment.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheStatus {
+    /// The newest change.
+    pub seq: Seq,
+    /// The newest change text search can find.
+    pub searchable: Seq,
+    /// Why it is not ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    pub store: StoreSize,
+    /// Batches that wait for the store's writer.
+    pub queued: usize,
+    /// In order of cluster and resource.
+    pub collections: Vec<CollectionStatus>,
+}
+
+/// One resource of one cluster.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CollectionStatus {
+    pub cluster: String,
+    pub group: String,
+    pub version: String,
+    pub resource: String,
+    pub kind: String,
+    pub records: u64,
+    /// A whole list was taken.
+    pub complete: bool,
+    pub resource_version: String,
+    /// When the member was last heard of for this resource, Unix milliseconds; 0: never.
+    pub heard_at: i64,
+    /// Why it is not followed now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+impl CollectionStatus {
+    fn of(key: CollectionKey, state: CollectionState, records: u64) -> Self {
+        let CollectionKey { cluster, resource } = key;
+        Self {
+            cluster: cluster.to_string(),
+            group: resource.group.to_string(),
+            version: resource.version.to_string(),
+            resource: resource.resource.to_string(),
+            kind: state.kind.to_string(),
+            records,
+            complete: state.complete,
+            resource_version: state.resource_version,
+            heard_at: state.heard_at,
+            trouble: state.trouble,
+        }
+    }
+
+    fn labels(&self) -> Vec<(&'static str, String)> {
+        let label = |text: &String| text.clone();
+        vec![
+            ("cluster", label(&self.cluster)),
+            ("group", label(&self.group)),
+            ("version", label(&self.version)),
+            ("resource", label(&self.resource)),
+        ]
+    }
+}
+
+impl Index {
+    /// Counts every collection's records: some hundred milliseconds with millions of them.
+    pub async fn status(&self) -> Result<CacheStatus, Error> {
+        let store = &self.inner.shared.store;
+        let (size, counts) = (store.size().await?, store.counts().await?);
+        let counts: BTreeMap<CollectionKey, u64> = counts.into_iter().collect();
+        let collections = self.states().into_iter().map(|(key, state)| {
+            let records = counts.get(&key).copied().unwrap_or_default();
+            CollectionStatus::of(key, state, records)
+        });
+        Ok(CacheStatus {
+            seq: self.seq(),
+            searchable: *self.inner.searchable.borrow(),
+            problem: self.ready().err(),
+            store: size,
+            queued: self.inner.shared.writer.waiting(),
+            collections: collections.collect(),
+        })
+    }
+
+    /// Every metric of the cache now.
+    pub async fn series(&self, now_ms: i64) -> Result<Vec<Series>, Error> {
+        let status = self.status().await?;
+        let mut all = self.metrics().series();
+        let plain = |name, help, value| Series { name, help, counts: false, labels: Vec::new(), value };
+        let store = &status.store;
+        all.extend([
+            plain("crowsnest_cache_seq", "The newest change.", status.seq.0),
+            plain("crowsnest_text_seq", "The newest change text search can find.", status.searchable.0),
+            plain("crowsnest_cache_ready", "1 when every worker lives.", status.problem.is_none().into()),
+            plain("crowsnest_cache_versions", "Old versions kept.", store.versions),
+            plain("crowsnest_cache_deletions", "Deleted objects kept.", store.deletions),
+            plain("crowsnest_cache_version_bytes", "Bytes of old versions, packed.", store.version_bytes),
+            plain("crowsnest_cache_store_bytes", "Bytes of the database.", store.bytes),
+            plain("crowsnest_cache_writer_queue", "Batches that wait for the writer.", status.queued as u64),
+        ]);
+        for (name, help, value) in COLLECTION_SERIES {
+            let of = |one: &CollectionStatus| Series {
+                name,
+                help,
+                counts: false,
+                labels: one.labels(),
+                value: value(one, now_ms),
+            };
+            all.extend(status.collections.iter().map(of));
+        }
+        Ok(all)
+    }
+}
+
+/// What is measured of a collection at a time.
+type Measure = fn(&CollectionStatus, i64) -> u64;
+
+const COLLECTION_SERIES: [(&str, &str, Measure); 4] = [
+    ("crowsnest_cache_records", "Objects cached.", |one, _| one.records),
+    ("crowsnest_cache_complete", "1 once a whole list was taken.", |one, _| one.complete.into()),
+    ("crowsnest_cache_followed", "1 while the member is followed.", |one, _| one.trouble.is_none().into()),
+    ("crowsnest_cache_silent_seconds", "Time since the member was heard of.", |one, now_ms| {
+        (now_ms.saturating_sub(one.heard_at).max(0) / 1000) as u64
+    }),
+];

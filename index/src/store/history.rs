@@ -1,0 +1,67 @@
+//! What objects were before: how much of it is kept, and reading it back.
+//!
+//! Written as records change and pruned by the one writer; read by whoever asks for an object's versions or for deleted
+//! objects. The SQL here is understood by both dialects: placeholders are `$n`.
+
+use super::catalog::Catalog;
+use super::rows::{Columns, OBJECT_COLUMNS};
+use crate::Error;
+use crate::options::History;
+use crate::record::{Seq, Version};
+
+/// The last version that is too old ($1: Unix ms) or beyond the bytes ($2) that may be kept of all, none after $3.
+pub(super) const CUT: &str = "SELECT coalesce(max(ended), 0) FROM (SELECT ended, ended_at, \
+    sum(bytes) OVER (ORDER BY ended DESC) AS total FROM versions) AS v \
+    WHERE (ended_at < $1 OR total > $2) AND ended <= $3";
+
+pub(super) const DROP: &str = "DELETE FROM versions WHERE ended <= $1";
+
+/// Of objects with a version that ended after $1: those beyond the newest $3, none after $2. Deletions stay, they say
+/// that something was there.
+pub(super) const TRIM: &str = "DELETE FROM versions WHERE ended IN (SELECT ended FROM (SELECT v.ended, v.deleted, \
+    row_number() OVER (PARTITION BY v.collection, v.namespace, v.name ORDER BY v.ended DESC) AS age \
+    FROM (SELECT DISTINCT collection, namespace, name FROM versions WHERE ended > $1 AND ended <= $2) AS touched \
+    JOIN versions AS v ON v.collection = touched.collection AND v.namespace = touched.namespace \
+    AND v.name = touched.name) AS aged WHERE age > $3 AND NOT deleted AND ended <= $2)";
+
+/// What [`Catalog::version_of`] reads.
+fn columns() -> String {
+    format!("{OBJECT_COLUMNS}, ended, ended_at, CAST(CASE WHEN deleted THEN 1 ELSE 0 END AS BIGINT)")
+}
+
+/// Of one key ($1, $2, $3), newest first, at most $4.
+pub(super) fn of_key() -> String {
+    let columns = columns();
+    format!(
+        "SELECT {columns} FROM versions WHERE collection = $1 AND namespace = $2 AND name = $3 ORDER BY ended DESC LIMIT $4"
+    )
+}
+
+/// Deletions before $1, newest first, at most $2.
+pub(super) fn deletions() -> String {
+    let columns = columns();
+    format!("SELECT {columns} FROM versions WHERE deleted AND ended < $1 ORDER BY ended DESC LIMIT $2")
+}
+
+impl History {
+    /// Versions that ended before this go, Unix milliseconds.
+    pub(super) fn oldest(&self, now_ms: i64) -> i64 {
+        now_ms.saturating_sub(i64::try_from(self.kept_for.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    pub(super) fn most_bytes(&self) -> i64 {
+        i64::try_from(self.max_bytes).unwrap_or(i64::MAX)
+    }
+}
+
+impl Catalog {
+    pub(super) fn version_of(&self, row: &impl Columns) -> Result<Version, Error> {
+        let fail = |e| Error::store("has a row of another shape", e);
+        Ok(Version {
+            object: self.object_of(row)?,
+            ended: Seq(row.number(15).map_err(fail)? as u64),
+            ended_at: row.number(16).map_err(fail)?,
+            deleted: row.number(17).map_err(fail)? != 0,
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! Letting go of old versions that neither readers nor followers of the log will ask for.
+
+use super::{PostgresStore, WRITE_TIMEOUT, late};
+use crate::store::history::{CUT, DROP, TRIM};
+use crate::store::rows::Columns;
+use crate::{Error, History};
+use sqlx::Postgres;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+
+impl PostgresStore {
+    pub(super) async fn prune_versions(&self, history: &History, now_ms: i64) -> Result<u64, Error> {
+        let (what, floor) = ("cannot prune old versions", self.log_floor(now_ms).await?);
+        let query = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(floor);
+        let row = self.one(what, query).await?.ok_or(Error::Stopped)?;
+        let cut = row.number(0).map_err(|e| Error::store(what, e))?;
+        // Noted first: whoever is told that nothing is missing must not find it gone.
+        self.reach("pruned", cut).await?;
+        let dropped = self.count(what, sqlx::query(DROP).bind(cut)).await?;
+        let trimmed = self.number_fact("trimmed").await?;
+        let per_object = i64::from(history.per_object);
+        let aged = self.count(what, sqlx::query(TRIM).bind(trimmed).bind(floor).bind(per_object)).await?;
+        self.reach("trimmed", floor).await?;
+        Ok(dropped + aged)
+    }
+
+    /// Rows a statement changed.
+    async fn count(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<u64, Error> {
+        let fail = |e| Error::store(what, e);
+        let mut connection = self.readers.acquire().await.map_err(fail)?;
+        match tokio::time::timeout(WRITE_TIMEOUT, query.execute(&mut *connection)).await {
+            Ok(done) => done.map(|done| done.rows_affected()).map_err(fail),
+            Err(_) => {
+                drop(connection.detach());
+                Err(fail(late()))
+            }
+        }
+    }
+
+    /// Notes a number that only grows.
+    async fn reach(&self, name: &str, number: i64) -> Result<(), Error> {
+        let sql = "INSERT INTO facts (name, value) VALUES ($1, $2::bigint::text) ON CONFLICT (name) DO UPDATE \
+            SET value = greatest(facts.value::bigint, excluded.value::bigint)";
+        self.count("cannot note what it pruned", sqlx::query(sql).bind(name).bind(number)).await.map(drop)
+    }
+
+    pub(super) async fn number_fact(&self, name: &str) -> Result<i64, Error> {
+        Ok(self.fact(name).await?.and_then(|value| value.parse().ok()).unwrap_or_default())
+    }
+}
