@@ -140,6 +140,11 @@ pub(crate) fn foundations() -> Vec<Value> {
         json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["query", "status"], "verbs": ["list", "watch"]}]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
     ));
+    manifests.extend(role_and_binding(
+        "crowsnest:monitoring",
+        json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["cache", "metrics"], "verbs": ["list"]}]),
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:monitoring"}),
+    ));
     manifests
 }
 

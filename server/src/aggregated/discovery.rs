@@ -46,7 +46,12 @@ const GROUPS: &[(&str, &[Line])] = &[
     ),
     (
         "search.crowsnest.io",
-        &[line("query", "query", "Query", &["list"]), line("status", "status", "CacheStatus", &["list"])],
+        &[
+            line("cache", "cache", "CacheStatus", &["list"]),
+            line("metrics", "metrics", "CacheMetrics", &["list"]),
+            line("query", "query", "Query", &["list"]),
+            line("status", "status", "FleetStatus", &["list", "watch"]),
+        ],
     ),
 ];
 

@@ -1,5 +1,5 @@
 //! `search.crowsnest.io/v1alpha1`: `query` (JSON, or server-sent events), `status` (the fleet at a glance, followed with
-//! `watch=true`). Handlers read parameters, call the cache's search as the caller, and print.
+//! `watch=true`), `cache`, `metrics`. Handlers read parameters, call the cache's search as the caller, and print.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use futures::{Stream, StreamExt};
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::fleet_status;
 use super::fleetwide::running;
 use super::reply::{Failure, json as reply};
+use super::{cache, fleet_status};
 use crate::roles::{Roles, Running};
 
 /// Hits of one page when nothing is said, and at most.
@@ -38,6 +38,8 @@ pub(super) async fn serve(
         "query" => whole(running, caller, &parameters).await,
         "status" if streamed || parameters.flag("watch") => Ok(followed(running, caller).into_response()),
         "status" => Ok(reply(StatusCode::OK, &fleet_status::now(running, caller).await?)),
+        "cache" => cache::status(running).await,
+        "metrics" => cache::metrics(running).await,
         other => Err(Failure::not_found(format!("search.crowsnest.io has no resource {other:?}"))),
     }
 }

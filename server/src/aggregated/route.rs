@@ -33,7 +33,7 @@ pub(crate) enum Route<'a> {
     FleetProxy {
         path: &'a str,
     },
-    /// `search.crowsnest.io` resources: `query`, `status`
+    /// `search.crowsnest.io` resources: `query`, `status`, `cache`, `metrics`
     Search(&'a str),
     /// `/openapi/v2`, `/openapi/v3…`
     OpenApi(&'a str),

@@ -8,6 +8,8 @@ use clap::{Parser, Subcommand};
 
 pub(crate) mod apiserver;
 pub(crate) mod bench;
+pub(crate) mod cache;
+pub(crate) mod columns;
 pub(crate) mod connection;
 pub(crate) mod search;
 pub(crate) mod sim;
@@ -38,6 +40,8 @@ enum Command {
     Apiserver(apiserver::ApiserverArgs),
     /// Find objects and events in all clusters
     Search(search::SearchArgs),
+    /// What the cache holds, whether it is sound, and filling it anew
+    Cache(cache::CacheArgs),
     /// Break and mend simulated members of a running `crowsnest up`
     Sim(sim::SimArgs),
     /// Measure: each benchmark prints one line per figure
@@ -56,6 +60,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Up(args) => up::run(args).await,
         Command::Apiserver(args) => apiserver::run(args).await,
         Command::Search(args) => search::run(args).await,
+        Command::Cache(args) => cache::run(args).await,
         Command::Sim(args) => sim::run(args).await,
         Command::Bench(args) => bench::run(args).await,
     }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 
+use super::columns;
 use super::connection::ConnectionArgs;
 
 /// Exit code of `--fail-on-empty` with no hit.
@@ -84,7 +85,6 @@ fn print(out: &mut impl Write, answer: &Value, output: Output, headers: bool, no
     }
 }
 
-/// Columns as wide as their longest cell, three blanks between, nothing behind the last.
 fn table(out: &mut impl Write, hits: &[Value], wide: bool, headers: bool, now: jiff::Timestamp) -> io::Result<()> {
     if hits.is_empty() {
         return Ok(());
@@ -93,18 +93,9 @@ fn table(out: &mut impl Write, hits: &[Value], wide: bool, headers: bool, now: j
     if wide {
         names.extend(["READY", "RESTARTS", "NODE", "MATCHED"]);
     }
-    let mut rows: Vec<Vec<String>> = Vec::with_capacity(hits.len() + 1);
-    if headers {
-        rows.push(names.iter().map(|n| (*n).to_owned()).collect());
-    }
-    rows.extend(hits.iter().map(|hit| row(hit, wide, now)));
-    let widths: Vec<usize> =
-        (0..names.len()).map(|c| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0)).collect();
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        writeln!(out, "{}", cells.join("   ").trim_end())?;
-    }
-    Ok(())
+    let head = headers.then(|| names.iter().map(|name| (*name).to_owned()).collect());
+    let rows: Vec<Vec<String>> = head.into_iter().chain(hits.iter().map(|hit| row(hit, wide, now))).collect();
+    columns::write(out, &rows)
 }
 
 fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {

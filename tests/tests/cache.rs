@@ -1,0 +1,67 @@
+//! The cache as those who run it meet it: its status, damage to its files, and filling it anew.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use crowsnest_tests::{Fleet, Said, binary, until};
+
+const CONFIG: &str = include_str!("cache/config.yaml");
+
+/// A command on a data directory whose fleet is stopped.
+fn stopped(data_dir: &Path, args: &[&str]) -> Result<Said> {
+    Said::of(&Command::new(binary()?).args(args).arg("--data-dir").arg(data_dir).output()?)
+}
+
+fn finds_the_object(fleet: &Fleet) -> Result<()> {
+    until("the object to be found in the member", || {
+        let said = fleet.crowsnest(&["search", "name:kept-apart", "-o", "name"])?;
+        Ok(said.out.contains("member1/default/configmaps/kept-apart"))
+    })
+}
+
+#[test]
+fn a_damaged_cache_is_refused_and_filled_anew() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data_dir = dir.path().join("data");
+    let fleet = Fleet::start(&data_dir, &["--members", "1"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.on(&fleet.kubeconfig("member1")).ok(&["apply", "-f", "-"], CONFIG)?;
+    finds_the_object(&fleet)?;
+
+    until("the status to show a followed member", || {
+        let said = fleet.crowsnest(&["cache", "status", "--resources"])?;
+        let line = said.out.lines().find(|line| line.starts_with("member1 ") && line.contains(" configmaps "));
+        Ok(said.code == Some(0) && line.is_some_and(|line| line.contains("1/1") && line.ends_with("<none>")))
+    })?;
+    let metrics = kubectl.ok(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"], "")?;
+    let followed = "crowsnest_cache_followed{cluster=\"member1\",group=\"\",version=\"v1\",resource=\"configmaps\"} 1";
+    ensure!(metrics.contains(followed) && metrics.contains("\ncrowsnest_cache_ready 1\n"), "{metrics}");
+    let nobody = kubectl.with(&["--as", "nobody"]);
+    nobody.says(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/cache"], "", 1, "forbidden")?;
+    let said = stopped(&data_dir, &["cache", "rebuild"])?;
+    ensure!(said.code == Some(1) && said.err.contains("is in use by another crowsnest"), "{said:?}");
+    let said = stopped(&data_dir, &["cache", "check"])?;
+    ensure!(said.code == Some(0) && said.out.ends_with("sound\n"), "while it runs: {said:?}");
+    ensure!(fleet.stop()?.success());
+
+    let database = data_dir.join("cache/cache.sqlite");
+    let mut bytes = fs::read(&database)?;
+    bytes[..16].copy_from_slice(b"no such database");
+    fs::write(&database, bytes)?;
+    let said = stopped(&data_dir, &["cache", "check"])?;
+    ensure!(said.code == Some(1) && said.out.contains("damaged: "), "{said:?}");
+    let said = stopped(&data_dir, &["up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--members", "1"])?;
+    let error = said.err.lines().filter(|line| line.starts_with("error: ")).collect::<Vec<_>>();
+    ensure!(said.code == Some(1) && error.len() == 1 && error[0].contains("crowsnest cache rebuild"), "{said:?}");
+    let said = stopped(&data_dir, &["cache", "rebuild"])?;
+    ensure!(said.code == Some(0), "{said:?}");
+
+    let fleet = Fleet::start(&data_dir, &["--members", "1"])?;
+    finds_the_object(&fleet)?;
+    ensure!(fleet.stop()?.success());
+    let said = stopped(&data_dir, &["cache", "check"])?;
+    ensure!(said.code == Some(0) && said.out.ends_with("sound\n"), "{said:?}");
+    Ok(())
+}
