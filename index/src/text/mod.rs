@@ -126,6 +126,57 @@ impl TextIndex {
         // Every update is a delete and an add: without this, segments of deleted documents stay for ever.
         policy.set_del_docs_ratio_before_merge(0.2);
         writer.set_merge_policy(Box::new(policy));
+        // Whoever was killed during a commit left files of it; made again under the same names they would be refused.
+        writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be tidied", e))?;
         Ok(writer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::stored;
+    use serde_json::json;
+    use tantivy::Term;
+
+    fn change(text: &TextIndex, change: impl FnOnce(&IndexWriter)) {
+        let mut writer = text.writer(0).unwrap();
+        change(&writer);
+        let mut prepared = writer.prepare_commit().unwrap();
+        prepared
+            .set_payload(&serde_json::to_string(&Payload { version: VERSION, identity: "x".into(), seq: 1 }).unwrap());
+        prepared.commit().unwrap();
+        writer.wait_merging_threads().unwrap();
+    }
+
+    #[test]
+    fn a_commit_cut_short_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = IndexOptions::new(directory.path());
+        let meta = directory.path().join("text/meta.json");
+        let delete = |text: &TextIndex| {
+            change(text, |writer| {
+                writer.delete_term(Term::from_field_u64(text.columns.id, 1));
+            });
+        };
+        let (text, _) = TextIndex::open(&options, "x", 0).unwrap();
+        change(&text, |writer| {
+            // Enough that one of them is no reason to merge.
+            for id in 1..=20 {
+                let pod = json!({"kind": "Pod", "metadata": {"name": format!("pod-{id}"), "namespace": "a"}});
+                let document = document::Document::of(&stored("member1", id, &pod));
+                writer.add_document(document.to_tantivy(&text.columns)).unwrap();
+            }
+        });
+        let before = std::fs::read(&meta).unwrap();
+        delete(&text);
+        // Killed before the last file of the commit was written.
+        drop(text);
+        std::fs::write(&meta, before).unwrap();
+        let (text, payload) = TextIndex::open(&options, "x", 0).unwrap();
+        assert_eq!((payload.seq, text.reader.searcher().num_docs()), (1, 20));
+        delete(&text);
+        text.reader.reload().unwrap();
+        assert_eq!(text.reader.searcher().num_docs(), 19);
     }
 }
