@@ -1,5 +1,6 @@
 //! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
 
+use super::columns::Word;
 use super::document::Document;
 use super::{Payload, TextIndex};
 use crate::metrics::Metrics;
@@ -28,6 +29,8 @@ pub(crate) struct TextFollower {
     pub interval: Duration,
     pub commit_changes: usize,
     pub heap_bytes: usize,
+    /// The store's seq when the index was last known to hold nothing: deletions before that are none of its business.
+    pub empty_at: Seq,
 }
 
 impl TextFollower {
@@ -49,6 +52,7 @@ impl TextFollower {
             interval: options.text_commit_interval,
             commit_changes: options.text_commit_changes.max(1),
             heap_bytes: options.text_heap_bytes,
+            empty_at: Seq(0),
         };
         (follower, receiver)
     }
@@ -129,11 +133,20 @@ impl TextFollower {
             }
             // Read first: what comes later than this the tail will tell, if the store has nothing more.
             let told = self.tail.latest();
-            let replayed = runtime.block_on(self.store.replay(since, REPLAY))?;
-            if replayed.is_empty() {
-                return Ok(since.max(told));
+            let Replay { changes, pruned, latest } = runtime.block_on(self.replay(since))?;
+            if pruned > since.max(self.empty_at) {
+                self.start_over(writer, pending, latest);
+                since = Seq(0);
+                continue;
             }
-            for change in &replayed {
+            if changes.is_empty() {
+                let reached = since.max(told);
+                if reached > pending.seq.unwrap_or(Seq(self.payload.seq)) {
+                    pending.add(reached);
+                }
+                return Ok(reached);
+            }
+            for change in &changes {
                 match change {
                     Replayed::Put(object) => self.put(writer, object)?,
                     Replayed::Deleted { id, .. } => self.delete(writer, *id),
@@ -147,6 +160,23 @@ impl TextFollower {
             }
             self.metrics.text_lag.set(self.tail.latest().0.saturating_sub(since.0));
         }
+    }
+
+    async fn replay(&self, since: Seq) -> Result<Replay, Error> {
+        let changes = self.store.replay(since, REPLAY).await?;
+        // Asked afterwards, so that nothing is pruned in between.
+        Ok(Replay { changes, pruned: self.store.pruned().await?, latest: self.store.latest().await? })
+    }
+
+    /// Deletions were pruned before they were seen here, for which a clock that leaps is enough. Without this, what they
+    /// deleted would be counted for ever.
+    fn start_over(&mut self, writer: &IndexWriter, pending: &mut Pending, latest: Seq) {
+        tracing::info!("deletions were pruned before the text index saw them; it is filled again");
+        // Every document has a cluster.
+        writer.delete_term(Term::from_field_text(self.text.columns.word(Word::Has), Word::Cluster.name()));
+        *pending = Pending::default();
+        self.payload.seq = 0;
+        self.empty_at = latest;
     }
 
     fn delete(&self, writer: &IndexWriter, id: u64) {
@@ -180,6 +210,14 @@ impl TextFollower {
     }
 }
 
+/// Changes read from the store.
+struct Replay {
+    changes: Vec<Replayed>,
+    /// Deletions up to here may be missing from them.
+    pruned: Seq,
+    latest: Seq,
+}
+
 /// Written, not committed.
 #[derive(Default)]
 struct Pending {
@@ -200,4 +238,72 @@ enum Next {
     Stop,
     Commit,
     Changes(Result<Vec<Arc<crate::Change>>, crate::Gone>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{cluster, draft, resource_of};
+    use crate::store::codec::Codec;
+    use crate::store::sqlite::SqliteStore;
+    use crate::store::{Batch, Progress, Step};
+    use crate::{CollectionKey, Epoch};
+    use serde_json::{Value, json};
+
+    fn pod(name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": name, "uid": name,
+            "resourceVersion": "1"}})
+    }
+
+    async fn apply(store: &SqliteStore, codec: &Codec, steps: impl IntoIterator<Item = (&str, bool)>) {
+        let step = |(name, deleted): (&str, bool)| match deleted {
+            true => Step::Delete { namespace: "a".to_owned(), name: name.to_owned(), resource_version: "2".to_owned() },
+            false => {
+                let draft = draft(&pod(name));
+                let (packed, _) = codec.pack("/Pod", &draft.body).unwrap();
+                Step::Put(Box::new(draft), packed)
+            }
+        };
+        let collection = CollectionKey::new(cluster("member1"), resource_of(&pod("")));
+        let steps = steps.into_iter().map(step).collect();
+        store
+            .apply(&[Batch { collection, epoch: Epoch::ALONE, steps, progress: Progress::default() }], 0)
+            .await
+            .unwrap();
+    }
+
+    /// Follows from where the index is until it has what the store has; tells the number of documents.
+    async fn caught_up(options: &IndexOptions, store: &Arc<SqliteStore>) -> u64 {
+        let (identity, latest) = (store.identity().await.unwrap(), store.latest().await.unwrap());
+        // As if it had been opened before the pruning.
+        let opened = TextIndex::open(options, &identity, 0).unwrap();
+        let text = Arc::clone(&opened.0);
+        let tail = Arc::new(Tail::new(latest, 10, 1 << 20));
+        let shared: Arc<dyn Store> = Arc::clone(store) as _;
+        let (follower, mut searchable) = TextFollower::new(opened, shared, tail, Arc::default(), options);
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(follower.run(stop.clone()));
+        let reached = tokio::time::timeout(Duration::from_secs(60), searchable.wait_for(|seq| *seq >= latest)).await;
+        reached.unwrap().unwrap();
+        stop.cancel();
+        running.await.unwrap().unwrap();
+        text.reader.searcher().num_docs()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_deleted_and_forgotten_is_not_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = IndexOptions { text_commit_interval: Duration::ZERO, ..IndexOptions::new(directory.path()) };
+        let codec = Arc::new(Codec::default());
+        let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
+        apply(&store, &codec, [("one", false), ("two", false)]).await;
+        assert_eq!(caught_up(&options, &store).await, 2);
+        // The deletion is gone before the index looks, and so is what it could be rebuilt up to.
+        apply(&store, &codec, [("two", true), ("three", false), ("one", true)]).await;
+        assert!(store.prune(Duration::ZERO, 0, i64::MAX).await.unwrap() > 0);
+        assert_eq!(caught_up(&options, &store).await, 1);
+        apply(&store, &codec, [("three", true)]).await;
+        store.prune(Duration::ZERO, 0, i64::MAX).await.unwrap();
+        assert_eq!(caught_up(&options, &store).await, 0);
+    }
 }
