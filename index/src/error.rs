@@ -74,6 +74,19 @@ impl Error {
         Self::Text { what, source }
     }
 
+    /// The database was away, or busy, for a while; asking again may help.
+    pub(crate) fn is_outage(&self) -> bool {
+        let Self::Store { source, .. } = self else { return false };
+        match source {
+            sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::PoolTimedOut => true,
+            // Connection, resources, administrator; locks, and transactions given up for others.
+            sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+                ["08", "53", "57", "40", "55P03", "25P03"].iter().any(|class| code.starts_with(class))
+            }),
+            _ => false,
+        }
+    }
+
     /// The error with its causes, on one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();

@@ -13,6 +13,13 @@ pub enum StoreOptions {
     Postgres(PostgresOptions),
 }
 
+impl StoreOptions {
+    /// A database that is away comes back, and its replicas go on; a process alone with its file has no way back.
+    pub(crate) fn outlives_outages(&self) -> bool {
+        matches!(self, Self::Postgres(_))
+    }
+}
+
 /// How to reach Postgres.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {

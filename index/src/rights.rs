@@ -12,9 +12,12 @@ use crowsnest_api::user::UserInfo;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+/// Between two questions to a database that is away.
+const RETRY: Duration = Duration::from_secs(1);
 const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
 /// The resources rights are decided from.
@@ -110,7 +113,7 @@ fn is_rbac(record: &Record) -> bool {
 /// Follows the RBAC objects of all clusters.
 pub(crate) async fn follow(rights: Arc<Rights>, shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Error> {
     let mut tail = shared.tail.follow(shared.tail.latest());
-    load(&rights, &shared).await?;
+    load(&rights, &shared, &stop).await?;
     loop {
         let changes = tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -125,14 +128,29 @@ pub(crate) async fn follow(rights: Arc<Rights>, shared: Arc<Shared>, stop: Cance
             }
             Some(Err(_)) => {
                 tail.skip_to(shared.tail.latest());
-                rights.clear();
-                load(&rights, &shared).await?;
+                load(&rights, &shared, &stop).await?;
             }
         }
     }
 }
 
-async fn load(rights: &Rights, shared: &Shared) -> Result<(), Error> {
+/// Reads the rules of all clusters anew. An outage of the database only makes it late.
+async fn load(rights: &Rights, shared: &Shared, stop: &CancellationToken) -> Result<(), Error> {
+    loop {
+        rights.clear();
+        match load_once(rights, shared).await {
+            Err(error) if shared.options.store.outlives_outages() && error.is_outage() => {
+                tracing::debug!(error = error.chain(), "the access rules cannot be read");
+            }
+            other => return other,
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(RETRY)).await.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn load_once(rights: &Rights, shared: &Shared) -> Result<(), Error> {
     for (key, _) in shared.states.all() {
         let gvr = &key.resource;
         if &*gvr.group != GROUP || !RESOURCES.contains(&&*gvr.resource) {

@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Changes read from the store at once while catching up.
 const REPLAY: usize = 500;
+/// Between two questions to a database that is away.
+const RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) struct TextFollower {
     pub text: Arc<TextIndex>,
@@ -31,6 +33,7 @@ pub(crate) struct TextFollower {
     pub heap_bytes: usize,
     /// The store's seq when the index was last known to hold nothing: deletions before that are none of its business.
     pub empty_at: Seq,
+    pub outlives_outages: bool,
 }
 
 impl TextFollower {
@@ -53,6 +56,7 @@ impl TextFollower {
             commit_changes: options.text_commit_changes.max(1),
             heap_bytes: options.text_heap_bytes,
             empty_at: Seq(0),
+            outlives_outages: options.store.outlives_outages(),
         };
         (follower, receiver)
     }
@@ -133,7 +137,15 @@ impl TextFollower {
             }
             // Read first: what comes later than this the tail will tell, if the store has nothing more.
             let told = self.tail.latest();
-            let Replay { changes, pruned, latest } = runtime.block_on(self.replay(since))?;
+            let Replay { changes, pruned, latest } = match runtime.block_on(self.replay(since)) {
+                Err(error) if self.outlives_outages && error.is_outage() => {
+                    tracing::debug!(error = error.chain(), "the text index waits for the database");
+                    self.commit(writer, pending)?;
+                    runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(RETRY)));
+                    continue;
+                }
+                other => other?,
+            };
             if pruned > since.max(self.empty_at) {
                 self.start_over(writer, pending, latest);
                 since = Seq(0);
