@@ -30,6 +30,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -52,6 +53,7 @@ pub(crate) struct Inner {
     pub health: watch::Sender<Health>,
     stop: CancellationToken,
     tasks: TaskTracker,
+    workers: Mutex<BTreeMap<&'static str, AbortHandle>>,
 }
 
 /// Which workers are not well. Empty is healthy.
@@ -166,7 +168,7 @@ impl Index {
             claims: Arc::clone(&claims),
             metrics: Arc::clone(&metrics),
             history: options.history,
-            now_ms,
+            now_ms: options.clock,
         };
         let (handle, writing) = writer.prepare(stop.clone());
         let shared = Arc::new(Shared {
@@ -179,8 +181,8 @@ impl Index {
             states,
             claims,
             metrics,
+            now_ms: options.clock,
             options,
-            now_ms,
             lists_per_cluster: Mutex::default(),
             no_watch_list: Mutex::default(),
             served: RwLock::default(),
@@ -207,6 +209,7 @@ impl Index {
             health,
             stop: stop.clone(),
             tasks: TaskTracker::new(),
+            workers: Mutex::default(),
         });
         let index = Self { inner };
         index.work("store writer", writing);
@@ -243,6 +246,7 @@ impl Index {
     pub(crate) fn work(&self, name: &'static str, worker: impl Future<Output = Result<(), Error>> + Send + 'static) {
         let (health, stop) = (self.inner.health.clone(), self.inner.stop.clone());
         let guarded = self.inner.tasks.spawn(worker);
+        self.inner.workers.lock().insert(name, guarded.abort_handle());
         self.inner.tasks.spawn(async move {
             let reason = match guarded.await {
                 Ok(Ok(())) if stop.is_cancelled() => return,
@@ -255,10 +259,20 @@ impl Index {
         });
     }
 
+    /// Kills a worker where it stands, for tests of what then happens. False: there is none of that name.
+    #[doc(hidden)]
+    pub fn abort(&self, worker: &str) -> bool {
+        let handle = self.inner.workers.lock().get(worker).cloned();
+        handle.inspect(AbortHandle::abort).is_some()
+    }
+
     /// False, with the reason, when a worker is dead or the registry does not follow the control plane.
     pub fn ready(&self) -> Result<(), String> {
-        if let Some((worker, reason)) = self.inner.health.borrow().iter().next() {
-            return Err(format!("the cache's {worker} fails: {reason}"));
+        // All of them: a worker's death may be another's, and which came first is not known here.
+        let failing = |(worker, reason): (&&str, &String)| format!("the cache's {worker} fails: {reason}");
+        let failing: Vec<String> = self.inner.health.borrow().iter().map(failing).collect();
+        if !failing.is_empty() {
+            return Err(failing.join("; "));
         }
         self.inner.shared.fleet.ready()
     }
@@ -452,8 +466,4 @@ fn replica_name(random: u32) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String = host.trim().chars().filter(char::is_ascii).take(40).collect();
     format!("{host}-{random:08x}")
-}
-
-pub(crate) fn now_ms() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
 }

@@ -58,6 +58,8 @@ pub struct IndexOptions {
     /// Holds the database, where that is a file, and the text index. Deleting it loses nothing: it refills.
     pub data_dir: PathBuf,
     pub store: StoreOptions,
+    /// Unix milliseconds; another one only where a test lets it go wrong.
+    pub clock: fn() -> i64,
     /// Declare an interest in everything each member lists, so that search finds it.
     pub collect_everything: bool,
     /// The same for the control plane.
@@ -113,6 +115,7 @@ impl IndexOptions {
         Self {
             data_dir: data_dir.into(),
             store: StoreOptions::default(),
+            clock: now_ms,
             collect_everything: true,
             collect_control_plane: true,
             excluded: excluded.map(str::to_owned).to_vec(),
@@ -132,4 +135,8 @@ impl IndexOptions {
             history: History::default(),
         }
     }
+}
+
+fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
 }

@@ -53,7 +53,7 @@ pub(super) fn facts(index: &Index) -> Vec<ClusterFacts> {
 /// One line for each cluster that an answer misses something of.
 pub(super) fn skipped(index: &Index, caller: &UserInfo) -> Vec<Skipped> {
     let states = by_cluster(index);
-    let now = crate::index::now_ms();
+    let now = (index.options().clock)();
     let mut skipped = Vec::new();
     let rights_known = |name: &ClusterName| {
         let complete = |gvr| index.state(&CollectionKey::new(name.clone(), gvr)).is_some_and(|state| state.complete);
