@@ -80,6 +80,10 @@ impl Supervisor {
             if due {
                 interests.borrow_and_update();
                 claims.mark_unchanged();
+                if self.shared.writer.is_stopped() && !stop.is_cancelled() {
+                    // Collectors end at their first write; started again they would list their members without pause.
+                    return Err(crate::Error::Stopped);
+                }
                 self.reconcile().await?;
             }
             due = tokio::select! {
