@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+use axum::Router;
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::server::{ApiServer, Config, Data};
@@ -23,15 +24,19 @@ pub struct Member {
 pub const TOKEN: &str = "master-token";
 
 pub async fn start(name: &str) -> Member {
-    let mut config = Config::new(name, Data::Memory);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    start_on(listener, Config::new(name, Data::Memory), |_| Router::new()).await
+}
+
+/// The same with data and a port that outlive it, and perhaps routes that are asked first.
+pub async fn start_on(listener: TcpListener, mut config: Config, beside: fn(&ApiServer) -> Router) -> Member {
     let groups = vec!["system:masters".to_owned()];
     config.tokens.insert(TOKEN.to_owned(), UserInfo { name: "admin".to_owned(), groups, ..UserInfo::default() });
     let server = ApiServer::start(config).await.unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let (serves, stops) = (server.clone(), stop.clone());
-    let serving = tokio::spawn(async move { serves.serve(listener, stops).await.unwrap() });
+    let serving = tokio::spawn(async move { serves.serve_beside(beside(&serves), listener, stops).await.unwrap() });
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());

@@ -1,0 +1,255 @@
+//! The cache under fault: whatever dies, breaks or forgets, in the end it holds what the members hold, byte for byte, and
+//! text search finds exactly that.
+//!
+//! Members are real API servers in this process, each behind a network that fails; the cache runs in a process of its own
+//! that is killed, stopped, frozen and crippled. A round is a random series of writes with one to three faults between
+//! them, and then the comparison. `CROWSNEST_FAULT_ROUNDS` says how many rounds for each store, `CROWSNEST_FAULT_SEED`
+//! repeats a series (times differ, choices do not); the seed is printed.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "in a test a panic is the report")]
+
+#[path = "faults/check.rs"]
+mod check;
+#[path = "faults/fault.rs"]
+mod fault;
+#[path = "faults/host.rs"]
+mod host;
+#[path = "support/members.rs"]
+mod members;
+#[path = "faults/network.rs"]
+mod network;
+#[path = "support/postgres.rs"]
+mod postgres;
+#[path = "faults/process.rs"]
+mod process;
+#[path = "faults/site.rs"]
+mod site;
+
+use fault::Fault;
+use host::Start;
+use kube::api::ListParams;
+use members::{Member, api, cluster_definition, namespace, start, within};
+use postgres::Database;
+use process::Host;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::json;
+use site::{Model, Site, Words, plan, write_all};
+use sqlx::Connection;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+const MEMBERS: usize = 3;
+/// Writes to one member before, during and after each fault.
+const WRITES: std::ops::Range<usize> = 1..9;
+/// Between two looks at another process's state: looking without a pause would starve it.
+const LOOK_EVERY: Duration = Duration::from_millis(30);
+const USUAL_ROUNDS: [usize; 2] = [8, 3];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["host", start] => runtime.block_on(host::run(serde_json::from_str(start).unwrap())),
+        // As the usual harness answers.
+        arguments if arguments.contains(&"--list") => {
+            println!("sqlite_survives_faults: test\npostgres_survives_faults: test");
+        }
+        arguments => {
+            let wanted = |test: &str| {
+                let mut filters = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
+                filters.peek().is_none() || filters.any(|filter| test.contains(*filter))
+            };
+            // A change is judged by what it changed: the same faults each time, unless somebody looks for new ones.
+            let usual = || if std::env::var("CI").as_deref() == Ok("true") { 1 } else { rand::random() };
+            let seed = number("CROWSNEST_FAULT_SEED").unwrap_or_else(usual);
+            let rounds =
+                USUAL_ROUNDS.map(|usual| number("CROWSNEST_FAULT_ROUNDS").map_or(usual, |rounds| rounds as usize));
+            if wanted("sqlite_survives_faults") {
+                runtime.block_on(survives(Storage::Sqlite, seed, rounds[0]));
+                println!("test sqlite_survives_faults ... ok");
+            }
+            if wanted("postgres_survives_faults") {
+                if let Some(database) = runtime.block_on(Database::fresh()) {
+                    runtime.block_on(survives(Storage::Postgres(database), seed, rounds[1]));
+                }
+                println!("test postgres_survives_faults ... ok");
+            }
+        }
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
+}
+
+/// Where the cache keeps its records.
+enum Storage {
+    Sqlite,
+    Postgres(Database),
+}
+
+impl Storage {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres(_) => "postgres",
+        }
+    }
+
+    /// Ends all connections to the database.
+    async fn terminate(&self) {
+        self.tell(
+            "SELECT count(pg_terminate_backend(pid)) > -1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
+            AND datname = current_database()",
+        )
+        .await;
+    }
+
+    /// Whether no replica was heard of for as long as a lease lasts.
+    async fn lease_has_run_out(&self) -> bool {
+        self.tell(
+            "SELECT coalesce(max(heartbeat) < clock_timestamp() - interval '5.5 s', true) \
+            FROM crowsnest_cache.replicas",
+        )
+        .await
+    }
+
+    async fn tell(&self, sql: &'static str) -> bool {
+        let Self::Postgres(database) = self else { return true };
+        let mut connection = database.connect().await;
+        let told = sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        told
+    }
+}
+
+/// Says what was being done when something panics.
+struct Story {
+    seed: u64,
+    storage: &'static str,
+    round: usize,
+    faults: Vec<Fault>,
+}
+
+impl Drop for Story {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { seed, storage, round, faults } = self;
+            eprintln!("{storage}, round {round} of CROWSNEST_FAULT_SEED={seed}: {faults:?}");
+        }
+    }
+}
+
+struct World {
+    control_plane: Member,
+    sites: Vec<Site>,
+    models: Vec<Model>,
+    words: Words,
+    storage: Storage,
+    host: Host,
+    rng: StdRng,
+    homes: tempfile::TempDir,
+}
+
+impl World {
+    async fn new(storage: Storage, seed: u64) -> Self {
+        let control_plane = start("control-plane").await;
+        control_plane.create(namespace("karmada-cluster")).await;
+        control_plane.create(cluster_definition()).await;
+        let admin = control_plane.server.admin();
+        let clusters = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {}});
+        within("the definition", async {
+            while api(&admin, &clusters).list(&ListParams::default()).await.is_err() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        })
+        .await;
+        let homes = tempfile::tempdir().unwrap();
+        let mut sites = Vec::new();
+        for nth in 0..MEMBERS {
+            let site = Site::start(&format!("member{nth}"), homes.path(), nth == MEMBERS - 1).await;
+            site.register(&admin).await;
+            sites.push(site);
+        }
+        let database = match &storage {
+            Storage::Sqlite => None,
+            Storage::Postgres(database) => Some(database.url()),
+        };
+        let start = Start {
+            control_plane: control_plane.config.cluster_url.to_string(),
+            database,
+            replica: Some("host".to_owned()),
+            home: homes.path().join("host"),
+            skew_ms: 0,
+        };
+        let (models, rng) = (vec![Model::new(); MEMBERS], StdRng::seed_from_u64(seed));
+        let host = Host::new(start);
+        Self { control_plane, sites, models, words: Words::default(), storage, host, rng, homes }
+    }
+
+    /// Writes to every member, with something beside them that begins at any of the writes.
+    async fn write_beside<T>(&mut self, beside: impl AsyncFnOnce(&mut Host, &[Site], &Storage) -> T) -> T {
+        let Self { sites, models, words, storage, host, rng, .. } = self;
+        let mut writes = Vec::new();
+        for model in models {
+            let number = rng.random_range(WRITES);
+            writes.push(plan(model, words, rng, number));
+        }
+        let at = rng.random_range(0..=writes.iter().map(Vec::len).sum::<usize>());
+        let done = watch::Sender::new(0);
+        let mut counting = done.subscribe();
+        let (_, done) = tokio::join!(write_all(sites, writes, &done), async {
+            counting.wait_for(|done| *done >= at).await.unwrap();
+            beside(host, sites, storage).await
+        });
+        done
+    }
+
+    /// Tells what it cost.
+    async fn round(&mut self, story: &mut Story) -> String {
+        let began = Instant::now();
+        self.words.turn();
+        for _ in 0..self.rng.random_range(1..=3) {
+            let fault = Fault::choose(&mut self.rng, &self.storage, MEMBERS);
+            story.faults.push(fault.clone());
+            self.write_beside(async |host, sites, storage| fault.begin(host, sites, storage).await).await;
+        }
+        let faults = &story.faults;
+        self.write_beside(async |host, sites, storage| {
+            for fault in faults {
+                fault.end(host, sites, storage).await;
+            }
+        })
+        .await;
+        let marks = check::mark(&self.sites, &mut self.words).await;
+        let broken = began.elapsed();
+        let status = check::settled(&mut self.host, &marks).await;
+        let settled = began.elapsed() - broken;
+        let differences = check::differences(&mut self.host, &self.sites, &self.words).await;
+        assert!(differences.is_empty(), "the cache is not what the members hold:\n{differences}");
+        let compared = began.elapsed() - broken - settled;
+        format!("{broken:.1?} + {settled:.1?} + {compared:.1?}, {} lists", status.lists)
+    }
+}
+
+async fn survives(storage: Storage, seed: u64, rounds: usize) {
+    let name = storage.name();
+    println!("{name}: {rounds} rounds with CROWSNEST_FAULT_SEED={seed}");
+    let began = Instant::now();
+    let mut world = World::new(storage, seed).await;
+    world.host.up().await;
+    for round in 0..rounds {
+        let mut story = Story { seed, storage: name, round, faults: Vec::new() };
+        let cost = world.round(&mut story).await;
+        println!("{name}, round {round}: {cost}, {:?}", story.faults);
+    }
+    world.host.stop().await;
+    for site in world.sites {
+        site.shut_down().await;
+    }
+    world.control_plane.shut_down().await;
+    drop(world.homes);
+    println!("{name}: {rounds} rounds in {:.1?}", began.elapsed());
+}

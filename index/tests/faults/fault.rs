@@ -1,0 +1,182 @@
+//! What goes wrong: chosen by chance, begun in the middle of writes, ended after more of them.
+
+use crate::members::within;
+use crate::process::Host;
+use crate::site::Site;
+use crate::{LOOK_EVERY, Storage};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+const HOUR_MS: i64 = 3_600_000;
+const WORKERS: [&str; 4] = ["collectors", "store writer", "text index", "rights"];
+/// Those that only replicas have.
+const REPLICA_WORKERS: [&str; 4] = ["lease", "log follower", "shared states", "shared interests"];
+
+/// Members by their number.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// SIGKILL. `down`: it stays dead while members go on.
+    Kill {
+        down: bool,
+        next: Next,
+    },
+    /// An ordinary end and start.
+    Stop {
+        next: Next,
+    },
+    /// SIGSTOP, and SIGCONT later; with a lease, perhaps after it has run out.
+    Freeze {
+        past_lease: bool,
+    },
+    /// A worker inside dies; a supervisor would start the process again.
+    Abort {
+        worker: &'static str,
+        next: Next,
+    },
+    /// A member's API server ends, with or without a word, and comes back without its watch history.
+    Restart {
+        member: usize,
+        rough: bool,
+    },
+    Cut {
+        member: usize,
+    },
+    CutWithin {
+        member: usize,
+        bytes: i64,
+    },
+    Stall {
+        member: usize,
+        cut: bool,
+    },
+    /// A member forgets its watch history; while nobody can see it, or under the eyes of everyone.
+    Compact {
+        member: usize,
+        unseen: bool,
+    },
+    /// Postgres ends all of the host's connections.
+    Terminate,
+}
+
+/// What is different at the next start.
+#[derive(Debug, Clone)]
+pub struct Next {
+    skew_hours: i64,
+    /// The text index is lost.
+    textless: bool,
+    /// A replica comes back under its own name.
+    same_name: bool,
+}
+
+impl Next {
+    fn choose(rng: &mut StdRng) -> Self {
+        // Past a day, what is kept for a day is too old at once.
+        let skew_hours = if rng.random_bool(0.5) { 0 } else { rng.random_range(-60..=60) };
+        Self { skew_hours, textless: rng.random_bool(0.1), same_name: rng.random_bool(0.7) }
+    }
+
+    async fn apply(&self, host: &mut Host) {
+        host.start.skew_ms = self.skew_hours * HOUR_MS;
+        if !self.same_name && host.start.database.is_some() {
+            host.start.replica = None;
+        } else if host.start.database.is_some() {
+            host.start.replica = Some("host".to_owned());
+        }
+        let text = host.start.home.join("text");
+        if self.textless && text.exists() {
+            tokio::fs::remove_dir_all(text).await.unwrap();
+        }
+    }
+}
+
+impl Fault {
+    pub fn choose(rng: &mut StdRng, storage: &Storage, members: usize) -> Self {
+        let replicated = matches!(storage, Storage::Postgres(_));
+        let member = rng.random_range(0..members);
+        match rng.random_range(0..if replicated { 22 } else { 20 }) {
+            0..4 => Self::Kill { down: rng.random_bool(0.5), next: Next::choose(rng) },
+            4 => Self::Stop { next: Next::choose(rng) },
+            5..7 => Self::Freeze { past_lease: replicated && rng.random_bool(0.25) },
+            7..11 => {
+                let workers = if replicated && rng.random_bool(0.4) { REPLICA_WORKERS } else { WORKERS };
+                Self::Abort { worker: workers[rng.random_range(0..workers.len())], next: Next::choose(rng) }
+            }
+            11..13 => Self::Restart { member, rough: rng.random_bool(0.5) },
+            13 => Self::Cut { member },
+            14..16 => Self::CutWithin { member, bytes: rng.random_range(1..40_000) },
+            16..18 => Self::Stall { member, cut: rng.random_bool(0.5) },
+            18..20 => Self::Compact { member, unseen: rng.random_bool(0.7) },
+            _ => Self::Terminate,
+        }
+    }
+
+    pub async fn begin(&self, host: &mut Host, sites: &[Site], storage: &Storage) {
+        match self {
+            Self::Kill { down, next } => {
+                host.kill().await;
+                next.apply(host).await;
+                if !down {
+                    host.up().await;
+                }
+            }
+            Self::Stop { next } => {
+                host.stop().await;
+                next.apply(host).await;
+            }
+            Self::Freeze { .. } => host.freeze(true).await,
+            Self::Abort { worker, .. } => host.abort(worker).await,
+            Self::Restart { member, rough } => {
+                if *rough {
+                    sites[*member].network.cut();
+                }
+                sites[*member].restart().await;
+            }
+            Self::Cut { member } => sites[*member].network.cut(),
+            Self::CutWithin { member, bytes } => sites[*member].network.cut_within(*bytes),
+            Self::Stall { member, .. } => sites[*member].network.stall(true),
+            Self::Compact { member, unseen } => {
+                if *unseen {
+                    sites[*member].network.refuse(true);
+                    sites[*member].network.cut();
+                } else {
+                    sites[*member].compact().await;
+                }
+            }
+            Self::Terminate => storage.terminate().await,
+        }
+    }
+
+    pub async fn end(&self, host: &mut Host, sites: &[Site], storage: &Storage) {
+        match self {
+            Self::Kill { .. } | Self::Stop { .. } | Self::Restart { .. } | Self::Cut { .. } => {}
+            Self::Terminate => storage.terminate().await,
+            Self::Freeze { past_lease } => {
+                if *past_lease {
+                    within("the end of the lease", async {
+                        while !storage.lease_has_run_out().await {
+                            tokio::time::sleep(LOOK_EVERY).await;
+                        }
+                    })
+                    .await;
+                }
+                host.freeze(false).await;
+            }
+            Self::Abort { next, .. } => {
+                host.kill().await;
+                next.apply(host).await;
+            }
+            Self::CutWithin { member, .. } => sites[*member].network.heal(),
+            Self::Stall { member, cut } => {
+                if *cut {
+                    sites[*member].network.cut();
+                }
+                sites[*member].network.heal();
+            }
+            Self::Compact { member, .. } => {
+                sites[*member].compact().await;
+                sites[*member].network.heal();
+            }
+        }
+        host.up().await;
+    }
+}

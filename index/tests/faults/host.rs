@@ -1,0 +1,216 @@
+//! The process under test: it hosts the cache and answers questions about it, one JSON line each, on a port it prints.
+
+use crate::members::{TOKEN, name};
+use crowsnest_api::names::Gvr;
+use crowsnest_api::user::UserInfo;
+use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
+use crowsnest_index::{
+    Hit, Index, IndexOptions, ListQuery, Object, PostgresOptions, SearchRequest, StoreOptions, ingest,
+};
+use futures::TryStreamExt;
+use kube::Client;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// How it is started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Start {
+    pub control_plane: String,
+    /// None: SQLite in `home`.
+    pub database: Option<String>,
+    /// None: a name nobody had before.
+    pub replica: Option<String>,
+    pub home: PathBuf,
+    /// How far its clock is off.
+    pub skew_ms: i64,
+}
+
+/// How it is, as far as the test waits for it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// Why it isn't ready.
+    pub unready: Option<String>,
+    pub seq: u64,
+    pub searchable: u64,
+    pub lists: u64,
+    /// cluster, resource, resourceVersion reached, complete, trouble.
+    pub collections: Vec<(String, String, String, bool, Option<String>)>,
+}
+
+/// One object of a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Listed {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub body: String,
+    /// The columns made of the body, as text.
+    pub columns: String,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// cluster/resource/namespace/name, in order.
+    pub hits: Vec<String>,
+    /// As counted in the text index alone.
+    pub total: u64,
+    pub skipped: Vec<String>,
+}
+
+/// What is collected.
+pub fn resources() -> [Gvr; 3] {
+    [
+        Gvr::new("", "v1", "configmaps"),
+        Gvr::new("", "v1", "pods"),
+        Gvr::new("scheduling.k8s.io", "v1", "priorityclasses"),
+    ]
+}
+
+/// The columns of a draft, in the same text as a stored record's.
+pub fn columns_of(draft: &ingest::Draft) -> String {
+    let ingest::Draft { generation, created, deleting, labels, owners, printed, redacted, .. } = draft;
+    format!("{:?}", (generation, created, deleting, labels, owners, printed, redacted))
+}
+
+static SKEW: AtomicI64 = AtomicI64::new(0);
+
+fn clock() -> i64 {
+    jiff::Timestamp::now().as_millisecond() + SKEW.load(Ordering::Relaxed)
+}
+
+/// Runs until it is told to stop, or whoever started it has gone.
+pub async fn run(start: Start) {
+    SKEW.store(start.skew_ms, Ordering::Relaxed);
+    let mut config = kube::Config::new(start.control_plane.parse().unwrap());
+    config.accept_invalid_certs = true;
+    config.auth_info.token = Some(TOKEN.to_owned().into());
+    let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::default()).await.unwrap();
+    let mut options = IndexOptions::new(&start.home);
+    (options.collect_everything, options.collect_control_plane) = (false, false);
+    options.clock = clock;
+    // Small, so that a handful of objects already means several pages, and readers that fall out of the window.
+    (options.page_size, options.tail_changes, options.text_commit_changes) = (7, 64, 20);
+    options.text_commit_interval = Duration::from_millis(50);
+    if let Some(database) = start.database {
+        let replica = start.replica;
+        options.store = StoreOptions::Postgres(PostgresOptions { replica, ..PostgresOptions::new(database) });
+    }
+    let interest = |resource| {
+        let (clusters, namespaces, why) = (Clusters::All, Namespaces::All, Why::Other("the test".to_owned()));
+        fleet.interests().declare(Interest { clusters, resource, namespaces, why })
+    };
+    let _interests = resources().map(interest);
+    let index = Index::open(fleet.clone(), options).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{}", listener.local_addr().unwrap().port());
+    let stop = CancellationToken::new();
+    let parent = stop.clone();
+    tokio::spawn(async move {
+        // Nothing is ever written there: it ends with the parent.
+        drop(tokio::io::stdin().read(&mut [0]).await);
+        parent.cancel();
+    });
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => accepted.unwrap().0,
+            () = stop.cancelled() => break,
+        };
+        let (index, stop) = (index.clone(), stop.clone());
+        tokio::spawn(async move {
+            let mut stream = BufReader::new(stream);
+            let mut question = String::new();
+            if stream.read_line(&mut question).await.is_err() {
+                return;
+            }
+            let question: Vec<String> = serde_json::from_str(&question).unwrap();
+            let words: Vec<&str> = question.iter().map(String::as_str).collect();
+            let answer = answer(&index, &words, &stop).await.unwrap_or_else(|error| json!({"error": error}));
+            // Whoever asked may have lost patience.
+            drop(stream.get_mut().write_all(answer.to_string().as_bytes()).await);
+        });
+    }
+    index.stop().await;
+    fleet.stop().await;
+}
+
+async fn answer(index: &Index, question: &[&str], stop: &CancellationToken) -> Result<Value, String> {
+    Ok(match question {
+        ["status"] => json!(status(index)),
+        ["list", cluster, resource] => {
+            let resource = resources().into_iter().find(|known| &*known.resource == *resource).unwrap();
+            let query = ListQuery::new(name(cluster), resource);
+            let objects: Vec<Object> = index.list(query).try_collect().await.map_err(|error| error.chain())?;
+            json!(objects.iter().map(listed).collect::<Vec<_>>())
+        }
+        ["search", queries @ ..] => {
+            let mut found = BTreeMap::new();
+            for query in queries {
+                found.insert(*query, search(index, query).await?);
+            }
+            json!(found)
+        }
+        ["abort", worker] => json!(index.abort(worker)),
+        ["stop"] => {
+            stop.cancel();
+            json!(true)
+        }
+        other => return Err(format!("no such question: {other:?}")),
+    })
+}
+
+fn status(index: &Index) -> Status {
+    let collection = |(key, state): (crowsnest_index::CollectionKey, crowsnest_index::CollectionState)| {
+        let resource = key.resource.resource.to_string();
+        (key.cluster.to_string(), resource, state.resource_version, state.complete, state.trouble)
+    };
+    Status {
+        unready: index.ready().err(),
+        seq: index.seq().0,
+        searchable: index.searchable().borrow().0,
+        lists: index.metrics().lists.get(),
+        collections: index.states().into_iter().map(collection).collect(),
+    }
+}
+
+fn listed(object: &Object) -> Listed {
+    let record = &object.record;
+    let columns = (
+        &record.generation,
+        &record.created,
+        &record.deleting,
+        &record.labels,
+        &record.owners,
+        &record.printed,
+        &record.redacted,
+    );
+    Listed {
+        namespace: record.key.namespace.to_string(),
+        name: record.key.name.to_string(),
+        uid: record.uid.clone(),
+        resource_version: record.resource_version.clone(),
+        body: String::from_utf8(object.body.to_vec()).unwrap(),
+        columns: format!("{columns:?}"),
+    }
+}
+
+async fn search(index: &Index, query: &str) -> Result<Found, String> {
+    let request = SearchRequest { limit: Some(1000), ..SearchRequest::new(query, UserInfo::system()) };
+    let answer = index.search_all(request).await.map_err(|error| error.chain())?;
+    let text = |hit: &Hit| {
+        let key = &hit.object.record.key;
+        format!("{}/{}/{}/{}", key.cluster(), key.resource().resource, key.namespace, key.name)
+    };
+    let mut hits: Vec<String> = answer.hits.iter().map(text).collect();
+    hits.sort();
+    let skipped = answer.skipped.iter().map(|skipped| format!("{}: {}", skipped.cluster, skipped.reason)).collect();
+    Ok(Found { hits, total: answer.summary.map_or(0, |summary| summary.total), skipped })
+}

@@ -1,0 +1,119 @@
+//! The network between the cache and one member: a proxy that cuts connections, cuts an answer short, stalls and refuses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub struct Network {
+    port: u16,
+    wire: Arc<Wire>,
+    accepting: JoinHandle<()>,
+}
+
+/// What all connections obey.
+struct Wire {
+    stalled: watch::Sender<bool>,
+    refusing: watch::Sender<bool>,
+    /// Grows with every cut: connections of before end.
+    cuts: watch::Sender<u64>,
+    /// Bytes of answers that still come through.
+    budget: AtomicI64,
+}
+
+impl Network {
+    pub async fn before(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let wire = Arc::new(Wire {
+            stalled: watch::Sender::new(false),
+            refusing: watch::Sender::new(false),
+            cuts: watch::Sender::new(0),
+            budget: AtomicI64::new(i64::MAX),
+        });
+        let shared = Arc::clone(&wire);
+        let accepting = tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                if !*shared.refusing.borrow() {
+                    tokio::spawn(connection(near, port, Arc::clone(&shared)));
+                }
+            }
+        });
+        Self { port: own, wire, accepting }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Ends every connection there is.
+    pub fn cut(&self) {
+        self.wire.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Lets so many more bytes of answers through and then ends every connection, each in the middle of whatever it is.
+    pub fn cut_within(&self, bytes: i64) {
+        self.wire.budget.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Keeps connections open and carries nothing.
+    pub fn stall(&self, stalled: bool) {
+        self.wire.stalled.send_replace(stalled);
+    }
+
+    /// Takes no new connections.
+    pub fn refuse(&self, refusing: bool) {
+        self.wire.refusing.send_replace(refusing);
+    }
+
+    pub fn heal(&self) {
+        self.wire.budget.store(i64::MAX, Ordering::SeqCst);
+        self.refuse(false);
+        self.stall(false);
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn connection(near: TcpStream, port: u16, wire: Arc<Wire>) {
+    let mut cuts = wire.cuts.subscribe();
+    let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    let (near_read, near_write) = near.into_split();
+    let (far_read, far_write) = far.into_split();
+    // Whatever ends first takes the others along: both sockets close.
+    tokio::select! {
+        () = carry(near_read, far_write, &wire, false) => {}
+        () = carry(far_read, near_write, &wire, true) => {}
+        _ = cuts.changed() => {}
+    }
+}
+
+/// One direction, until either end closes or the answers' budget is used up.
+async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wire: &Wire, answers: bool) {
+    let mut stalled = wire.stalled.subscribe();
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let Ok(read) = from.read(&mut buffer).await else { return };
+        if read == 0 || stalled.wait_for(|stalled| !stalled).await.is_err() {
+            return;
+        }
+        let left = if answers { wire.budget.fetch_sub(read as i64, Ordering::SeqCst) } else { i64::MAX };
+        let through = read.min(usize::try_from(left).unwrap_or(0));
+        if to.write_all(&buffer[..through]).await.is_err() {
+            return;
+        }
+        if through < read {
+            // Once is enough: what connects again gets through.
+            wire.budget.store(i64::MAX, Ordering::SeqCst);
+            wire.cuts.send_modify(|cuts| *cuts += 1);
+            return;
+        }
+    }
+}
