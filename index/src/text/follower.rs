@@ -255,6 +255,7 @@ enum Next {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::History;
     use crate::fixtures::{cluster, draft, resource_of};
     use crate::store::codec::Codec;
     use crate::store::sqlite::SqliteStore;
@@ -284,6 +285,8 @@ mod tests {
             .unwrap();
     }
 
+    const FORGOTTEN: History = History { kept_for: Duration::ZERO, per_object: 1, max_bytes: 0 };
+
     /// Follows from where the index is until it has what the store has; tells the number of documents.
     async fn caught_up(options: &IndexOptions, store: &Arc<SqliteStore>) -> u64 {
         let (identity, latest) = (store.identity().await.unwrap(), store.latest().await.unwrap());
@@ -312,10 +315,10 @@ mod tests {
         assert_eq!(caught_up(&options, &store).await, 2);
         // The deletion is gone before the index looks, and so is what it could be rebuilt up to.
         apply(&store, &codec, [("two", true), ("three", false), ("one", true)]).await;
-        assert!(store.prune(Duration::ZERO, 0, i64::MAX).await.unwrap() > 0);
+        assert!(store.prune(&FORGOTTEN, i64::MAX).await.unwrap() > 0);
         assert_eq!(caught_up(&options, &store).await, 1);
         apply(&store, &codec, [("three", true)]).await;
-        store.prune(Duration::ZERO, 0, i64::MAX).await.unwrap();
+        store.prune(&FORGOTTEN, i64::MAX).await.unwrap();
         assert_eq!(caught_up(&options, &store).await, 0);
     }
 }
