@@ -56,6 +56,13 @@ pub(crate) struct Inner {
     workers: Mutex<BTreeMap<&'static str, AbortHandle>>,
 }
 
+impl Drop for Inner {
+    /// The text index's thread would outlive whoever forgot to stop the cache, and hold its process.
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
 /// Which workers are not well. Empty is healthy.
 pub(crate) type Health = BTreeMap<&'static str, String>;
 

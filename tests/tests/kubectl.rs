@@ -1,7 +1,5 @@
 //! What a user does with kubectl on the control plane of `crowsnest up`, with each kubectl that is met in the field.
 
-use std::path::Path;
-
 use anyhow::{Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, with_each};
 
@@ -168,5 +166,4 @@ fn cleans_up(own: &Kubectl, members: &[Kubectl], namespace: &str) -> Result<()> 
 #[test]
 fn fixtures_name_no_namespace() {
     assert!(!WEB.contains("namespace:") && !OVERRIDE.contains("namespace:"));
-    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("fetch-kubectl").is_file());
 }

@@ -30,6 +30,8 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use write::{save_latest, save_progress};
 
+/// Begins a transaction that writes. A reading one that comes to write later is refused where somebody wrote meanwhile.
+const WRITE: &str = "BEGIN IMMEDIATE";
 /// The database's file in the data directory.
 pub const FILE: &str = "cache.sqlite";
 /// What the write-ahead log may keep of the disk once a large transaction is over.
@@ -63,7 +65,6 @@ impl SqliteStore {
         let common = SqliteConnectOptions::new()
             .filename(&path)
             .page_size(8192)
-            .auto_vacuum(SqliteAutoVacuum::Incremental)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(Duration::from_secs(10))
@@ -72,8 +73,9 @@ impl SqliteStore {
             .pragma("journal_size_limit", JOURNAL_BYTES)
             .pragma("cache_size", format!("-{}", options.sqlite_cache_kib));
         let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
-        let mut connection =
-            SqliteConnection::connect_with(&common.clone().create_if_missing(true)).await.map_err(unusable)?;
+        // Only here: to say it again, as every reader would, is a write.
+        let writing = common.clone().create_if_missing(true).auto_vacuum(SqliteAutoVacuum::Incremental);
+        let mut connection = SqliteConnection::connect_with(&writing).await.map_err(unusable)?;
         migrations::migrate(&mut connection, &path, migrations::NEWEST).await?;
         let chosen = ChosenLabels(options.chosen_labels.clone());
         labels::prepare(&mut connection, &chosen).await?;
@@ -155,7 +157,7 @@ impl Store for SqliteStore {
         let fail = |e| Error::store("cannot write", e);
         let mut writer = self.writer.lock().await;
         let mut clock = Clock { seq: writer.latest, now_ms };
-        let mut transaction = writer.connection.begin().await.map_err(fail)?;
+        let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
         let mut changes = Vec::new();
         let mut named: Vec<Target> = Vec::new();
         for batch in batches {
@@ -190,7 +192,7 @@ impl Store for SqliteStore {
         let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
         let mut writer = self.writer.lock().await;
         let mut clock = Clock { seq: writer.latest, now_ms };
-        let mut transaction = writer.connection.begin().await.map_err(fail)?;
+        let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = ? LIMIT ?"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
         let mut decided = Decided::default();

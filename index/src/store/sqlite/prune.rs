@@ -1,6 +1,6 @@
 //! Letting go of old versions, and giving the space back.
 
-use super::SqliteStore;
+use super::{SqliteStore, WRITE};
 use crate::store::history::{CUT, DROP, TRIM};
 use crate::{Error, History};
 use sqlx::sqlite::SqliteConnection;
@@ -14,7 +14,7 @@ impl SqliteStore {
         let fail = |e| Error::store("cannot prune old versions", e);
         let mut writer = self.writer.lock().await;
         let latest = writer.latest as i64;
-        let mut transaction = writer.connection.begin().await.map_err(fail)?;
+        let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
         let row = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(latest);
         let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;
         let cut: i64 = row.try_get(0).map_err(fail)?;
