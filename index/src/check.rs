@@ -153,8 +153,8 @@ mod tests {
         );
 
         let text = home.path().join(crate::text::FOLDER);
-        let stores = std::fs::read_dir(&text).unwrap().map(|entry| entry.unwrap().path());
-        damage(&stores.filter(|path| path.extension().is_some_and(|e| e == "store")).next().unwrap());
+        let mut files = std::fs::read_dir(&text).unwrap().map(|entry| entry.unwrap().path());
+        damage(&files.find(|path| path.extension().is_some_and(|e| e == "store")).unwrap());
         let report = check(home.path()).await.unwrap();
         assert!(report.problems.iter().all(|p| p.starts_with("the text index")) && !report.is_sound(), "{report:?}");
         assert!(discard(home.path(), Rebuild::Text).unwrap());
