@@ -116,6 +116,8 @@ impl Collector {
     fn after(&self, ended: Ended, position: &mut Option<String>) -> Result<(), Error> {
         if matches!(ended, Ended::Expired) {
             *position = None;
+            let missed = "the member no longer tells what it missed; it is listed again";
+            self.shared.states.update(&self.key, |state| state.trouble = Some(missed.to_owned()));
         }
         Ok(())
     }

@@ -227,7 +227,8 @@ impl Supervisor {
         };
         let state = self.shared.states.get(&key);
         let position = state.filter(|state| state.complete && same_scope).map(|state| state.resource_version);
-        self.shared.states.update(&key, |_| {});
+        // Of other namespaces nothing is known before they are listed.
+        self.shared.states.update(&key, |state| state.complete &= same_scope);
         let collector = Collector {
             shared: Arc::clone(&self.shared),
             key: key.clone(),
