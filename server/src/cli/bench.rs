@@ -1,5 +1,6 @@
 //! `crowsnest bench`: the figures of docs/BENCHMARKS.md, each printed as `name value unit`.
 
+mod cache;
 mod load;
 
 use std::io::Write;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use crowsnest_embedded::load::Load;
+use crowsnest_index::bench::CacheBench;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -33,6 +35,20 @@ enum Bench {
         #[arg(long, default_value_t = 10)]
         settle: u64,
     },
+    /// What synthetic pods cost the cache, how fast they go in and how fast they are found (no API servers involved)
+    Cache {
+        /// Clusters the pods are spread over
+        #[arg(long, default_value_t = 3)]
+        clusters: usize,
+        #[arg(long, default_value_t = 30_000)]
+        pods: usize,
+        /// About how large each pod is
+        #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
+        pod_bytes: usize,
+        /// Lists and searches measured
+        #[arg(long, default_value_t = 200)]
+        reads: usize,
+    },
     /// Synthetic pods per second until they are ready, memory with them, and the churn that is reached
     Load {
         /// Simulated members
@@ -50,6 +66,9 @@ enum Bench {
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
+        Bench::Cache { clusters, pods, pod_bytes, reads } => {
+            cache::run(&CacheBench { clusters, pods, pod_bytes, reads }).await?
+        }
         Bench::Load { members, load, seconds } => load::run(members, &load, seconds).await?,
     }
     Ok(ExitCode::SUCCESS)
