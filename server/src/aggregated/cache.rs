@@ -1,58 +1,76 @@
-//! What the cache says of itself: `search.crowsnest.io/v1alpha1` `cache` (JSON) and `metrics` (Prometheus' text), for those who run
+//! What the cache says of itself: `search.crowsnest.io/v1alpha1` `cache` (JSON) and `metrics` (OpenMetrics text), for those who run
 //! it. Neither holds anything of an object.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
 use axum::response::Response;
 use crowsnest_index::metrics::Series;
 use http::{HeaderValue, StatusCode, header};
-use serde_json::{Value, json};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use serde_json::json;
 
 use super::reply::{Body, Failure, json as reply};
 use crate::roles::Running;
 
 pub(super) async fn status(running: &Running) -> Result<Response, Failure> {
     let status = running.index.status().await.map_err(Failure::internal)?;
-    let mut body = json!({"kind": "CacheStatus", "apiVersion": "search.crowsnest.io/v1alpha1"});
-    let status = serde_json::to_value(status).map_err(Failure::internal)?;
-    if let (Some(body), Value::Object(status)) = (body.as_object_mut(), status) {
-        body.extend(status);
-    }
+    let mut body = serde_json::to_value(status).map_err(Failure::internal)?;
+    body["kind"] = json!("CacheStatus");
+    body["apiVersion"] = json!("search.crowsnest.io/v1alpha1");
     Ok(reply(StatusCode::OK, &body))
 }
 
+/// Counts every collection's records, as `status` does: a scrape costs as much.
 pub(super) async fn metrics(running: &Running) -> Result<Response, Failure> {
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let series = running.index.series(now_ms).await.map_err(Failure::internal)?;
-    let mut response = Response::new(Body::from(exposition(&series)));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let mut response = Response::new(Body::from(exposition(series).map_err(Failure::internal)?));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
 }
 
-/// Prometheus' text format, version 0.0.4: metrics by name, series as they came.
-fn exposition(series: &[Series]) -> String {
-    let mut by_name: BTreeMap<&str, Vec<&Series>> = BTreeMap::new();
-    for one in series {
-        by_name.entry(one.name).or_default().push(one);
-    }
+fn exposition(series: Vec<Series>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(series)));
     let mut text = String::new();
-    for (name, series) in by_name {
-        let Some(first) = series.first() else { continue };
-        let kind = if first.counts { "counter" } else { "gauge" };
-        text.push_str(&format!("# HELP {name} {}\n# TYPE {name} {kind}\n", first.help));
-        series.iter().for_each(|one| text.push_str(&format!("{name}{} {}\n", labels(&one.labels), one.value)));
-    }
-    text
+    encode(&mut text, &registry)?;
+    Ok(text)
 }
 
-fn labels(labels: &[(&'static str, String)]) -> String {
-    if labels.is_empty() {
-        return String::new();
+/// All series of one moment; those of one metric stand together.
+#[derive(Debug)]
+struct Scrape(Vec<Series>);
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for series in self.0.chunk_by(|one, next| one.name == next.name) {
+            let Some(Series { name, help, counts, .. }) = series.first() else { continue };
+            let kind = if *counts { MetricType::Counter } else { MetricType::Gauge };
+            // The encoder says itself that a counter is a total.
+            let name = name.strip_suffix("_total").unwrap_or(name);
+            let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+            for one in series {
+                value(&mut metric, one)?;
+            }
+        }
+        Ok(())
     }
-    let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-    format!("{{{}}}", pairs.join(","))
+}
+
+fn value(metric: &mut MetricEncoder<'_>, one: &Series) -> Result<(), fmt::Error> {
+    if one.counts {
+        return metric.encode_counter::<NoLabelSet, _, f64>(&one.value, None);
+    }
+    let value = i64::try_from(one.value).unwrap_or(i64::MAX);
+    match one.labels.is_empty() {
+        true => metric.encode_gauge(&value),
+        false => metric.encode_family(&one.labels)?.encode_gauge(&value),
+    }
 }
 
 #[cfg(test)]
@@ -60,15 +78,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_are_prometheus_text() {
+    fn metrics_are_what_prometheus_reads() {
         let series = |name, counts, labels, value| Series { name, help: "Help.", counts, labels, value };
-        let text = exposition(&[
-            series("b_total", true, Vec::new(), 3),
+        let text = exposition(vec![
             series("a", false, vec![("cluster", "m\"1".to_owned()), ("resource", "pods".to_owned())], 1),
             series("a", false, vec![("cluster", "m2".to_owned()), ("resource", "pods".to_owned())], 2),
+            series("b_total", true, Vec::new(), 3),
+            series("c", false, Vec::new(), 4),
         ]);
         let expected = "# HELP a Help.\n# TYPE a gauge\na{cluster=\"m\\\"1\",resource=\"pods\"} 1\n\
-            a{cluster=\"m2\",resource=\"pods\"} 2\n# HELP b_total Help.\n# TYPE b_total counter\nb_total 3\n";
-        assert_eq!(text, expected);
+            a{cluster=\"m2\",resource=\"pods\"} 2\n# HELP b Help.\n# TYPE b counter\nb_total 3\n\
+            # HELP c Help.\n# TYPE c gauge\nc 4\n# EOF\n";
+        assert_eq!(text.as_deref(), Ok(expected));
     }
 }
