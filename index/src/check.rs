@@ -3,9 +3,10 @@
 //! Checks read only, so a running cache may be checked. Nothing here is the home of truth: what is thrown away comes back
 //! from the members (invariant I2).
 
+use crate::store::Store;
 use crate::store::codec::Codec;
 use crate::store::sqlite::{self, SqliteStore};
-use crate::text::TextIndex;
+use crate::text::{Looked, TextIndex};
 use crate::{Error, Seq};
 use serde::Serialize;
 use std::path::Path;
@@ -58,13 +59,16 @@ pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
         Err(error) => return Err(error),
     };
     store.check(&mut report).await?;
-    let (latest, identity) = (store.newest().await?, store.known_identity().await?);
-    check_text(data_dir, &identity, latest, &mut report);
+    let (opened_at, identity) = (store.latest().await?, store.known_identity().await?);
+    let text = TextIndex::look(data_dir);
+    // While somebody writes, the two are read at different moments and cannot be compared.
+    let still = store.newest().await? == opened_at;
+    check_text(text, &identity, opened_at, still, &mut report);
     Ok(report)
 }
 
-fn check_text(data_dir: &Path, identity: &str, latest: Seq, report: &mut CheckReport) {
-    let found = match TextIndex::look(data_dir) {
+fn check_text(text: Result<Option<Looked>, Error>, identity: &str, latest: Seq, still: bool, report: &mut CheckReport) {
+    let found = match text {
         Ok(Some(found)) => found,
         Ok(None) => {
             report.behind = latest.0;
@@ -86,7 +90,7 @@ fn check_text(data_dir: &Path, identity: &str, latest: Seq, report: &mut CheckRe
         return;
     }
     report.behind = latest.0.saturating_sub(found.payload.seq);
-    if report.behind == 0 && !damaged && found.documents != report.records {
+    if still && found.payload.seq == latest.0 && !damaged && found.documents != report.records {
         report.problem(format!("the text index has {} documents of {} records", found.documents, report.records));
     }
 }
@@ -123,8 +127,8 @@ fn remove(path: &Path) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::IndexOptions;
     use crate::bench::{CacheBench, run};
-    use crate::{IndexOptions, store::Store};
     use std::io::{Seek, SeekFrom, Write};
 
     async fn filled(home: &Path) {

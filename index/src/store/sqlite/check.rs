@@ -56,9 +56,9 @@ impl SqliteStore {
         Ok(store)
     }
 
-    /// The newest seq and the name of the database as read when it was opened.
+    /// The newest seq now, which another process may have given; `latest` is that of the opening.
     pub(crate) async fn newest(&self) -> Result<Seq, Error> {
-        Ok(Seq(self.writer.lock().await.latest))
+        super::newest(&self.readers).await
     }
 
     pub(crate) async fn known_identity(&self) -> Result<String, Error> {

@@ -11,7 +11,7 @@ use super::codec::Codec;
 use super::decide::{Clock, Decided, Target, runs};
 use super::history;
 use super::labels::ChosenLabels;
-use super::reading::{Bodies, COUNTS, Reach};
+use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{COLUMNS, OBJECT_COLUMNS};
 use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
@@ -21,8 +21,8 @@ use async_trait::async_trait;
 use crowsnest_api::names::{ClusterName, Gvr};
 use sqlx::query::Query;
 use sqlx::sqlite::{
-    SqliteArguments, SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions,
-    SqliteRow, SqliteSynchronous,
+    SqliteArguments, SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode,
+    SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
 use sqlx::{AssertSqlSafe, Connection, Row as _, Sqlite, SqlitePool};
 use std::sync::Arc;
@@ -103,11 +103,7 @@ impl SqliteStore {
             let (kind, dictionary): (String, Vec<u8>) = (row.try_get(1).map_err(fail)?, row.try_get(2).map_err(fail)?);
             self.catalog.codec.install(id, &kind, &dictionary);
         }
-        let newest = "SELECT max(coalesce((SELECT max(seq) FROM records), 0), \
-            coalesce((SELECT max(ended) FROM versions), 0), \
-            coalesce((SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'seq'), 0))";
-        let row = sqlx::query(newest).fetch_one(&mut writer.connection).await.map_err(fail)?;
-        writer.latest = row.try_get::<i64, _>(0).map_err(fail)? as u64;
+        writer.latest = newest(&mut writer.connection).await?.0;
         drop(writer);
         self.read_collections().await.map(drop)
     }
@@ -328,16 +324,19 @@ impl Store for SqliteStore {
     }
 
     async fn pruned(&self) -> Result<Seq, Error> {
-        let fail = |e| Error::store("cannot tell what was pruned", e);
-        let sql = "SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'pruned'";
-        let row = sqlx::query(sql).fetch_optional(&self.readers).await.map_err(fail)?;
-        let seq = row.map(|row| row.try_get::<i64, _>(0)).transpose().map_err(fail)?;
-        Ok(Seq(seq.unwrap_or_default() as u64))
+        Ok(Seq(prune::number(&self.readers, "pruned").await? as u64))
     }
 
     async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {
         let rows = sqlx::query(COUNTS).fetch_all(&self.readers).await;
         self.catalog.counts(&rows.map_err(|e| Error::store("cannot count its records", e))?)
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.readers.close().await;
+        let mut writer = self.writer.lock().await;
+        let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut writer.connection).await;
+        checkpoint.map(drop).map_err(|e| Error::store("cannot put its log into its file", e))
     }
 
     async fn size(&self) -> Result<StoreSize, Error> {
@@ -346,15 +345,18 @@ impl Store for SqliteStore {
             (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0) FROM versions), \
             (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)";
         let row = sqlx::query(sql).fetch_one(&self.readers).await.map_err(fail)?;
-        let number = |column: usize| row.try_get::<i64, _>(column).map(|n| n as u64).map_err(fail);
-        Ok(StoreSize {
-            records: number(0)?,
-            versions: number(1)?,
-            deletions: number(2)?,
-            version_bytes: number(3)?,
-            bytes: number(4)?,
-        })
+        size_of(&row)
     }
+}
+
+/// The newest seq ever given, as the file says.
+async fn newest(connection: impl SqliteExecutor<'_>) -> Result<Seq, Error> {
+    let fail = |e| Error::store("cannot tell its newest change", e);
+    let sql = "SELECT max(coalesce((SELECT max(seq) FROM records), 0), \
+        coalesce((SELECT max(ended) FROM versions), 0), \
+        coalesce((SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'seq'), 0))";
+    let row = sqlx::query(sql).fetch_one(connection).await.map_err(fail)?;
+    Ok(Seq(row.try_get::<i64, _>(0).map_err(fail)? as u64))
 }
 
 fn json_ids(ids: impl Iterator<Item = u64>) -> String {
