@@ -5,6 +5,7 @@
 
 use crate::collect::Shared;
 use crate::record::Happened;
+use crate::store::OUTAGE_RETRY;
 use crate::{CollectionKey, Error, ListQuery, Object, Record};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::rbac::{Grant, Rbac, Readable};
@@ -12,12 +13,9 @@ use crowsnest_api::user::UserInfo;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// Between two questions to a database that is away.
-const RETRY: Duration = Duration::from_secs(1);
 const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
 /// The resources rights are decided from.
@@ -144,7 +142,7 @@ async fn load(rights: &Rights, shared: &Shared, stop: &CancellationToken) -> Res
             }
             other => return other,
         }
-        if stop.run_until_cancelled(tokio::time::sleep(RETRY)).await.is_none() {
+        if stop.run_until_cancelled(tokio::time::sleep(OUTAGE_RETRY)).await.is_none() {
             return Ok(());
         }
     }

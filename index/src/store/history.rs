@@ -14,6 +14,9 @@ pub(super) const CUT: &str = "SELECT coalesce(max(ended), 0) FROM (SELECT ended,
     sum(bytes) OVER (ORDER BY ended DESC) AS total FROM versions) AS v \
     WHERE (ended_at < $1 OR total > $2) AND ended <= $3";
 
+/// The last deletion up to $1: whoever stopped before it was never told.
+pub(super) const LAST_DELETION: &str = "SELECT coalesce(max(ended), 0) FROM versions WHERE deleted AND ended <= $1";
+
 pub(super) const DROP: &str = "DELETE FROM versions WHERE ended <= $1";
 
 /// Of objects with a version that ended after $1: those beyond the newest $3, none after $2. Deletions stay, they say

@@ -23,6 +23,10 @@ use crate::replicas::Epoch;
 use crate::{Error, History};
 use async_trait::async_trait;
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Between two questions to a database that is away.
+pub(crate) const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
 /// A body packed for the disk.
 #[derive(Debug, Clone)]
@@ -187,6 +191,11 @@ pub trait Store: Send + Sync + 'static {
     async fn pruned(&self) -> Result<Seq, Error>;
 
     async fn size(&self) -> Result<StoreSize, Error>;
+
+    /// Leaves everything in the database's own file, where that is a file. Nothing is read or written afterwards.
+    async fn close(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Records of each collection that has some.
     async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error>;

@@ -4,7 +4,7 @@
 
 use super::catalog::Catalog;
 use super::rows::{COLUMNS, Columns};
-use super::{Keep, Replayed, Scan};
+use super::{Keep, Replayed, Scan, StoreSize};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record, Seq};
 use bytes::Bytes;
@@ -114,6 +114,18 @@ impl Bodies {
         };
         records.into_iter().filter_map(object).collect()
     }
+}
+
+/// Of a row (records, versions, deletions, bytes of versions, bytes of all).
+pub(super) fn size_of(row: &impl Columns) -> Result<StoreSize, Error> {
+    let number = |at: usize| row.number(at).map(|n| n as u64).map_err(|e| Error::store("cannot measure itself", e));
+    Ok(StoreSize {
+        records: number(0)?,
+        versions: number(1)?,
+        deletions: number(2)?,
+        version_bytes: number(3)?,
+        bytes: number(4)?,
+    })
 }
 
 /// Collections and their records.

@@ -5,7 +5,7 @@ use super::document::Document;
 use super::{Payload, TextIndex};
 use crate::metrics::Metrics;
 use crate::record::{Happened, Object, Seq};
-use crate::store::{Replayed, Store};
+use crate::store::{OUTAGE_RETRY, Replayed, Store};
 use crate::tail::Tail;
 use crate::{Error, IndexOptions};
 use std::sync::Arc;
@@ -17,8 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Changes read from the store at once while catching up.
 const REPLAY: usize = 500;
-/// Between two questions to a database that is away.
-const RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) struct TextFollower {
     pub text: Arc<TextIndex>,
@@ -141,7 +139,7 @@ impl TextFollower {
                 Err(error) if self.outlives_outages && error.is_outage() => {
                     tracing::debug!(error = error.chain(), "the text index waits for the database");
                     self.commit(writer, pending)?;
-                    runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(RETRY)));
+                    runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(OUTAGE_RETRY)));
                     continue;
                 }
                 other => other?,

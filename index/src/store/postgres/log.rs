@@ -95,8 +95,7 @@ impl PostgresStore {
         let sql = "SELECT greatest((SELECT seq FROM counter) - $1, \
             coalesce((SELECT max(ended) FROM versions WHERE ended_at < $2), 0))";
         let query = sqlx::query(sql).bind(KEPT_CHANGES).bind(now_ms.saturating_sub(KEPT_MS));
-        let row = self.one(what, query).await?.ok_or(Error::Stopped)?;
-        row.number(0).map_err(|e| Error::store(what, e))
+        self.number(what, query).await
     }
 }
 

@@ -27,7 +27,7 @@ use super::catalog::Catalog;
 use super::codec::Codec;
 use super::history;
 use super::labels::ChosenLabels;
-use super::reading::{Bodies, COUNTS, Reach};
+use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{Columns, OBJECT_COLUMNS};
 use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
@@ -462,13 +462,6 @@ impl Store for PostgresStore {
             (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class \
             WHERE relnamespace = to_regnamespace($1) AND relkind = 'r')";
         let row = self.one(what, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
-        let number = |at: usize| row.number(at).map(|n| n as u64).map_err(|e| Error::store(what, e));
-        Ok(StoreSize {
-            records: number(0)?,
-            versions: number(1)?,
-            deletions: number(2)?,
-            version_bytes: number(3)?,
-            bytes: number(4)?,
-        })
+        size_of(&row)
     }
 }

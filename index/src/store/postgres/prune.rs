@@ -1,7 +1,7 @@
 //! Letting go of old versions that neither readers nor followers of the log will ask for.
 
 use super::{PostgresStore, WRITE_TIMEOUT, late};
-use crate::store::history::{CUT, DROP, TRIM};
+use crate::store::history::{CUT, DROP, LAST_DELETION, TRIM};
 use crate::store::rows::Columns;
 use crate::{Error, History};
 use sqlx::Postgres;
@@ -12,16 +12,20 @@ impl PostgresStore {
     pub(super) async fn prune_versions(&self, history: &History, now_ms: i64) -> Result<u64, Error> {
         let (what, floor) = ("cannot prune old versions", self.log_floor(now_ms).await?);
         let query = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(floor);
-        let row = self.one(what, query).await?.ok_or(Error::Stopped)?;
-        let cut = row.number(0).map_err(|e| Error::store(what, e))?;
+        let cut = self.number(what, query).await?;
         // Noted first: whoever is told that nothing is missing must not find it gone.
-        self.reach("pruned", cut).await?;
+        self.reach("pruned", self.number(what, sqlx::query(LAST_DELETION).bind(cut)).await?).await?;
         let dropped = self.count(what, sqlx::query(DROP).bind(cut)).await?;
         let trimmed = self.number_fact("trimmed").await?;
         let per_object = i64::from(history.per_object);
         let aged = self.count(what, sqlx::query(TRIM).bind(trimmed).bind(floor).bind(per_object)).await?;
         self.reach("trimmed", floor).await?;
         Ok(dropped + aged)
+    }
+
+    pub(super) async fn number(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<i64, Error> {
+        let row = self.one(what, query).await?.ok_or(Error::Stopped)?;
+        row.number(0).map_err(|e| Error::store(what, e))
     }
 
     /// Rows a statement changed.

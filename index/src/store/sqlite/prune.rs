@@ -1,9 +1,9 @@
 //! Letting go of old versions, and giving the space back.
 
 use super::{SqliteStore, WRITE};
-use crate::store::history::{CUT, DROP, TRIM};
+use crate::store::history::{CUT, DROP, LAST_DELETION, TRIM};
 use crate::{Error, History};
-use sqlx::sqlite::SqliteConnection;
+use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use sqlx::{Connection, Row as _};
 
 /// Pages given back at once: the writer waits meanwhile.
@@ -18,11 +18,12 @@ impl SqliteStore {
         let row = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(latest);
         let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;
         let cut: i64 = row.try_get(0).map_err(fail)?;
+        let row = sqlx::query(LAST_DELETION).bind(cut).fetch_one(&mut *transaction).await.map_err(fail)?;
+        note(&mut transaction, "pruned", row.try_get(0).map_err(fail)?).await?;
         let dropped = sqlx::query(DROP).bind(cut).execute(&mut *transaction).await.map_err(fail)?;
-        let trimmed = number(&mut transaction, "trimmed").await?;
+        let trimmed = number(&mut *transaction, "trimmed").await?;
         let trim = sqlx::query(TRIM).bind(trimmed).bind(latest).bind(i64::from(history.per_object));
         let aged = trim.execute(&mut *transaction).await.map_err(fail)?;
-        note(&mut transaction, "pruned", cut).await?;
         note(&mut transaction, "trimmed", latest).await?;
         transaction.commit().await.map_err(fail)?;
         sqlx::query(VACUUM_PAGES).execute(&mut writer.connection).await.map_err(fail)?;
@@ -38,7 +39,8 @@ async fn note(connection: &mut SqliteConnection, name: &str, number: i64) -> Res
     done.map(drop).map_err(|e| Error::store("cannot note what it pruned", e))
 }
 
-async fn number(connection: &mut SqliteConnection, name: &str) -> Result<i64, Error> {
+/// What was noted last; 0 before anything was.
+pub(super) async fn number(connection: impl SqliteExecutor<'_>, name: &str) -> Result<i64, Error> {
     let fail = |e| Error::store("cannot tell what it pruned", e);
     let sql = "SELECT CAST(value AS INTEGER) FROM facts WHERE name = ?";
     let row = sqlx::query(sql).bind(name).fetch_optional(connection).await.map_err(fail)?;
