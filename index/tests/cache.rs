@@ -14,7 +14,8 @@ use futures::TryStreamExt;
 use kube::Api;
 use kube::api::DeleteParams;
 use members::{
-    Member, TOKEN, api, cluster_definition, config_map, config_maps, name, namespace, register, start, within,
+    Member, TOKEN, api, cluster_definition, config_map, config_maps, control_plane, name, namespace, register, start,
+    within,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -66,17 +67,8 @@ fn names(answer: &Answer) -> Vec<String> {
 
 impl World {
     async fn new() -> Self {
-        let control_plane = start("control-plane").await;
-        control_plane.create(namespace("karmada-cluster")).await;
-        control_plane.create(cluster_definition()).await;
+        let control_plane = control_plane().await;
         let client = control_plane.server.admin();
-        let clusters = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {}});
-        within("the definition", async {
-            while api(&client, &clusters).list(&Default::default()).await.is_err() {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
         let members = vec![start("member1").await, start("member2").await];
         for (nth, member) in members.iter().enumerate() {
             member.create(namespace("shop")).await;

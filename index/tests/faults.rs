@@ -27,13 +27,11 @@ mod site;
 
 use fault::Fault;
 use host::Start;
-use kube::api::ListParams;
-use members::{Member, api, cluster_definition, namespace, start, within};
+use members::{Member, control_plane};
 use postgres::Database;
 use process::Host;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::json;
 use site::{Model, Site, Words, plan, write_all};
 use sqlx::Connection;
 use std::time::{Duration, Instant};
@@ -155,17 +153,8 @@ struct World {
 
 impl World {
     async fn new(storage: Storage, seed: u64) -> Self {
-        let control_plane = start("control-plane").await;
-        control_plane.create(namespace("karmada-cluster")).await;
-        control_plane.create(cluster_definition()).await;
+        let control_plane = control_plane().await;
         let admin = control_plane.server.admin();
-        let clusters = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {}});
-        within("the definition", async {
-            while api(&admin, &clusters).list(&ListParams::default()).await.is_err() {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        })
-        .await;
         let homes = tempfile::tempdir().unwrap();
         let mut sites = Vec::new();
         for nth in 0..MEMBERS {

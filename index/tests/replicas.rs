@@ -19,10 +19,9 @@ use futures::TryStreamExt;
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use members::{
-    Member, TOKEN, api, cluster_definition, config_map, config_maps, create, name, namespace, register, start, within,
+    Member, TOKEN, api, config_map, config_maps, control_plane, create, name, namespace, register, start, within,
 };
 use postgres::Database;
-use serde_json::json;
 use silence::Silence;
 use sqlx::Row;
 use std::collections::{BTreeMap, BTreeSet};
@@ -291,17 +290,8 @@ async fn churn(clients: Vec<Client>, stop: CancellationToken) -> usize {
 
 async fn replicas_survive_each_others_faults() {
     let Some(database) = Database::fresh().await else { return };
-    let control_plane = start("control-plane").await;
-    control_plane.create(namespace("karmada-cluster")).await;
-    control_plane.create(cluster_definition()).await;
+    let control_plane = control_plane().await;
     let admin = control_plane.server.admin();
-    let clusters = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {}});
-    within("the definition", async {
-        while api(&admin, &clusters).list(&ListParams::default()).await.is_err() {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-    })
-    .await;
     let mut members = Vec::new();
     for nth in 0..MEMBERS {
         let member = start(&format!("member{nth}")).await;

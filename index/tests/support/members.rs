@@ -6,7 +6,7 @@ use axum::Router;
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::server::{ApiServer, Config, Data};
-use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -41,6 +41,22 @@ pub async fn start_on(listener: TcpListener, mut config: Config, beside: fn(&Api
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());
     Member { server, config, serving, stop }
+}
+
+/// A control plane that serves Clusters.
+pub async fn control_plane() -> Member {
+    let control_plane = start("control-plane").await;
+    control_plane.create(namespace("karmada-cluster")).await;
+    control_plane.create(cluster_definition()).await;
+    let admin = control_plane.server.admin();
+    let clusters = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {}});
+    within("the definition", async {
+        while api(&admin, &clusters).list(&ListParams::default()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    control_plane
 }
 
 impl Member {
