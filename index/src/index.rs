@@ -444,6 +444,9 @@ impl Index {
         self.inner.stop.cancel();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+        if let Err(error) = self.inner.shared.store.close().await {
+            tracing::warn!(error = error.chain(), "the cache's database was not closed");
+        }
     }
 }
 
