@@ -106,7 +106,10 @@ pub enum Rebuild {
 
 /// Throws away; nobody may have it open. Returns whether there was anything.
 pub fn discard(data_dir: &Path, what: Rebuild) -> Result<bool, Error> {
-    let mut there = remove(&data_dir.join(crate::text::FOLDER))?;
+    let mut there = false;
+    for folder in crate::text::FOLDERS {
+        there |= remove(&data_dir.join(folder))?;
+    }
     if what == Rebuild::Everything {
         for suffix in ["", "-wal", "-shm"] {
             there |= remove(&data_dir.join(format!("{}{suffix}", sqlite::FILE)))?;
@@ -127,12 +130,40 @@ fn remove(path: &Path) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::IndexOptions;
-    use crate::bench::{CacheBench, run};
+    use crate::fixtures::{cluster, draft, resource_of};
+    use crate::store::{Batch, Progress, Step};
+    use crate::{CollectionKey, Epoch, Index, IndexOptions};
+    use crowsnest_fleet::Fleet;
+    use serde_json::json;
     use std::io::{Seek, SeekFrom, Write};
+    use std::sync::Arc;
 
+    const PODS: usize = 300;
+
+    /// A cache that was closed with some hundred pods, no two of which say the same.
     async fn filled(home: &Path) {
-        run(IndexOptions::new(home), &CacheBench { clusters: 2, pods: 300, pod_bytes: 3000, reads: 1 }).await.unwrap();
+        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+        let fleet = Fleet::detached(kube::Client::try_from(nowhere).unwrap());
+        let (options, codec) = (IndexOptions::new(home), Arc::new(Codec::default()));
+        let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
+        let index = Index::with_store(fleet, options, store, None, Arc::clone(&codec), false).await.unwrap();
+        let pod = |nth: usize| {
+            let said =
+                format!("{:x}", (nth as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).repeat(60);
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": format!("pod-{nth}"),
+                "uid": format!("uid-{nth}"), "resourceVersion": "1", "annotations": {"said": said}}})
+        };
+        let steps = (0..PODS).map(|nth| {
+            let draft = draft(&pod(nth));
+            let packed = codec.pack("/Pod", &draft.body).unwrap().0;
+            Step::Put(Box::new(draft), packed)
+        });
+        let collection = CollectionKey::new(cluster("member1"), resource_of(&pod(0)));
+        let batch = Batch { collection, epoch: Epoch::ALONE, steps: steps.collect(), progress: Progress::default() };
+        index.inner.shared.writer.apply_and_wait(batch).await.unwrap();
+        let latest = index.seq();
+        index.searchable().wait_for(|seq| *seq >= latest).await.unwrap();
+        index.stop().await;
     }
 
     /// Overwrites a page in the middle of a file.
@@ -152,11 +183,11 @@ mod tests {
         let report = check(home.path()).await.unwrap();
         assert_eq!(
             (report.is_sound(), report.records, report.documents, report.behind),
-            (true, 300, 300, 0),
+            (true, PODS as u64, PODS as u64, 0),
             "{report:?}"
         );
 
-        let text = home.path().join(crate::text::FOLDER);
+        let text = home.path().join(crate::text::FOLDERS[0]);
         let mut files = std::fs::read_dir(&text).unwrap().map(|entry| entry.unwrap().path());
         damage(&files.find(|path| path.extension().is_some_and(|e| e == "store")).unwrap());
         let report = check(home.path()).await.unwrap();

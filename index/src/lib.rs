@@ -4,7 +4,6 @@
 //! store, the store's writer feeds the tail, the text index follows. Read by the proxy, the controllers, search and the
 //! UI. Deleting its data directory loses nothing.
 
-pub mod bench;
 pub mod check;
 mod collect;
 pub mod error;
@@ -31,6 +30,7 @@ pub mod writer;
 pub use error::{Error, Gone};
 pub use index::{Index, ListQuery, Page};
 pub use options::{DatabaseUrl, History, IndexOptions, PostgresOptions, StoreOptions};
+pub use record::metadata_in;
 pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version};
 pub use replicas::Epoch;
 pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Skipped, Summary};

@@ -2,6 +2,9 @@
 
 mod cache;
 mod load;
+mod members;
+mod pods;
+mod reads;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +14,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use crowsnest_embedded::load::Load;
-use crowsnest_index::bench::CacheBench;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -35,19 +37,17 @@ enum Bench {
         #[arg(long, default_value_t = 10)]
         settle: u64,
     },
-    /// What synthetic pods cost the cache, how fast they go in and how fast they are found (no API servers involved)
-    Cache {
-        /// Clusters the pods are spread over
-        #[arg(long, default_value_t = 3)]
+    /// What synthetic pods in another process cost the cache, how fast they come in and how fast they are found
+    Cache(cache::CacheArgs),
+    /// The members of `bench cache`, until they are killed
+    #[command(hide = true)]
+    Members {
+        #[arg(long)]
         clusters: usize,
-        #[arg(long, default_value_t = 30_000)]
+        #[arg(long)]
         pods: usize,
-        /// About how large each pod is
-        #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
+        #[arg(long)]
         pod_bytes: usize,
-        /// Lists and searches measured
-        #[arg(long, default_value_t = 200)]
-        reads: usize,
     },
     /// Synthetic pods per second until they are ready, memory with them, and the churn that is reached
     Load {
@@ -66,8 +66,9 @@ enum Bench {
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
-        Bench::Cache { clusters, pods, pod_bytes, reads } => {
-            cache::run(&CacheBench { clusters, pods, pod_bytes, reads }).await?
+        Bench::Cache(args) => cache::run(&args).await?,
+        Bench::Members { clusters, pods, pod_bytes } => {
+            members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
         }
         Bench::Load { members, load, seconds } => load::run(members, &load, seconds).await?,
     }
@@ -147,9 +148,18 @@ async fn stop(mut running: Running) -> anyhow::Result<()> {
 
 fn resident_kib(child: &Child) -> anyhow::Result<u64> {
     let pid = child.id().context("the fleet ended by itself")?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    Ok(resident(&pid.to_string())? / 1024)
+}
+
+/// Of this process.
+fn resident_bytes() -> anyhow::Result<u64> {
+    resident("self")
+}
+
+fn resident(process: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
 }
 
 fn median(values: &mut [u64]) -> u64 {

@@ -1,0 +1,318 @@
+//! `crowsnest bench members`: clusters of synthetic pods in a process of their own, made while they are read.
+//!
+//! Serves what the cache asks of a member: discovery, lists in pages, watches with initial events, and rules that let the
+//! user `reader` read pods. `POST /churn?rate=N` changes so many pods a second, of all clusters together.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::pods::{Pods, Revision};
+
+/// Pods written into one piece of an answer.
+const PIECE: usize = 32;
+/// Between two rounds of changes.
+const TICK: Duration = Duration::from_millis(5);
+
+pub(super) struct Members {
+    pods: Pods,
+    clusters: Vec<Site>,
+    /// Changes a second.
+    rate: watch::Sender<f64>,
+}
+
+/// One cluster: every `of`-th pod from `first` on.
+struct Site {
+    first: usize,
+    of: usize,
+    count: usize,
+    changes: Mutex<Changes>,
+    version: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Changes {
+    /// (resourceVersion, what changed) of pods that changed.
+    now: HashMap<usize, (u64, Revision)>,
+    /// All changes in order; the first has the version after the pods' own.
+    log: Vec<(usize, Revision)>,
+}
+
+impl Site {
+    fn new(first: usize, of: usize, count: usize) -> Self {
+        let version = watch::Sender::new(count as u64);
+        Self { first, of, count, changes: Mutex::default(), version }
+    }
+
+    /// A pod as it is now.
+    fn now(&self, at: usize) -> (u64, Revision) {
+        self.changes.lock().now.get(&at).copied().unwrap_or((at as u64 + 1, Revision::default()))
+    }
+
+    fn change(&self, at: usize, now_us: i64) {
+        let mut changes = self.changes.lock();
+        let version = *self.version.borrow() + 1;
+        let (own, revision) = changes.now.entry(at).or_default();
+        *own = version;
+        *revision = Revision { number: revision.number + 1, changed_at: now_us };
+        let revision = *revision;
+        changes.log.push((at, revision));
+        self.version.send_replace(version);
+    }
+}
+
+impl Members {
+    pub(super) fn new(clusters: usize, pods: usize, bytes: usize) -> Self {
+        let clusters = clusters.max(1);
+        let site = |nth: usize| Site::new(nth, clusters, (pods + clusters - 1 - nth) / clusters);
+        Self {
+            pods: Pods { fleet: pods, bytes },
+            clusters: (0..clusters).map(site).collect(),
+            rate: watch::Sender::new(0.0),
+        }
+    }
+}
+
+/// Serves until it is killed; the first line of its output is its address.
+pub(super) async fn run(members: Members) -> anyhow::Result<()> {
+    let members = Arc::new(members);
+    let router = Router::new()
+        .route("/churn", post(churn))
+        .route("/c/{cluster}/api", get(core))
+        .route("/c/{cluster}/apis", get(groups))
+        .route("/c/{cluster}/api/v1/pods", get(pods))
+        .route("/c/{cluster}/apis/rbac.authorization.k8s.io/v1/{resource}", get(rules))
+        .with_state(Arc::clone(&members));
+    let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the cache")?;
+    writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
+    tokio::select! {
+        served = axum::serve(listener, router) => served.context("serving the members"),
+        () = change(members) => Ok(()),
+    }
+}
+
+#[derive(Deserialize)]
+struct Rate {
+    rate: f64,
+}
+
+async fn churn(State(members): State<Arc<Members>>, Query(Rate { rate }): Query<Rate>) -> StatusCode {
+    members.rate.send_replace(rate);
+    StatusCode::NO_CONTENT
+}
+
+async fn change(members: Arc<Members>) {
+    let (mut rates, mut owed, mut picked) = (members.rate.subscribe(), 0.0, 0_usize);
+    let mut tick = tokio::time::interval(TICK);
+    loop {
+        tick.tick().await;
+        owed += *rates.borrow_and_update() * TICK.as_secs_f64();
+        while owed >= 1.0 {
+            owed -= 1.0;
+            // A large prime wanders over all of them.
+            picked = picked.wrapping_add(1_000_003);
+            let site = &members.clusters[picked % members.clusters.len()];
+            if site.count > 0 {
+                site.change((picked / members.clusters.len()) % site.count, jiff::Timestamp::now().as_microsecond());
+            }
+        }
+    }
+}
+
+fn resource(name: &str, kind: &str, namespaced: bool) -> Value {
+    json!({"resource": name, "responseKind": {"group": "", "version": "v1", "kind": kind}, "singularResource": "",
+        "scope": if namespaced { "Namespaced" } else { "Cluster" }, "verbs": ["get", "list", "watch"]})
+}
+
+fn discovery(group: Option<(&str, Vec<Value>)>) -> Response {
+    let group = group.map(|(name, resources)| {
+        json!({"metadata": {"name": name}, "versions": [{"version": "v1", "freshness": "Current",
+            "resources": resources}]})
+    });
+    let items: Vec<Value> = group.into_iter().collect();
+    let body = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+        "items": items});
+    axum::Json(body).into_response()
+}
+
+async fn core() -> Response {
+    discovery(Some(("", vec![resource("pods", "Pod", true)])))
+}
+
+async fn groups() -> Response {
+    let rules = [
+        ("roles", "Role", true),
+        ("rolebindings", "RoleBinding", true),
+        ("clusterroles", "ClusterRole", false),
+        ("clusterrolebindings", "ClusterRoleBinding", false),
+    ];
+    let rules = rules.map(|(name, kind, namespaced)| resource(name, kind, namespaced)).to_vec();
+    discovery(Some(("rbac.authorization.k8s.io", rules)))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Asked {
+    watch: bool,
+    send_initial_events: bool,
+    limit: usize,
+    #[serde(rename = "continue")]
+    from: usize,
+    resource_version: u64,
+    timeout_seconds: u64,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self {
+            watch: false,
+            send_initial_events: false,
+            limit: usize::MAX,
+            from: 0,
+            resource_version: 0,
+            timeout_seconds: 300,
+        }
+    }
+}
+
+async fn pods(State(members): State<Arc<Members>>, Path(cluster): Path<usize>, Query(asked): Query<Asked>) -> Response {
+    let Some(site) = members.clusters.get(cluster) else { return StatusCode::NOT_FOUND.into_response() };
+    if asked.watch {
+        return watched(&members, cluster, &asked);
+    }
+    let (version, end) = (*site.version.borrow(), site.count.min(asked.from.saturating_add(asked.limit)));
+    let next = if end < site.count { end.to_string() } else { String::new() };
+    let mut text = format!(
+        r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":["#
+    );
+    for at in asked.from..end {
+        if at > asked.from {
+            text.push(',');
+        }
+        let (version, revision) = site.now(at);
+        members.pods.write(&mut text, site.first + at * site.of, version, revision);
+    }
+    text.push_str("]}");
+    text.into_response()
+}
+
+/// Where a watch stands.
+struct Watch {
+    members: Arc<Members>,
+    cluster: usize,
+    /// Initial events still to be sent, from this pod on.
+    initial: Option<usize>,
+    seen: u64,
+    versions: watch::Receiver<u64>,
+    ends: tokio::time::Instant,
+}
+
+fn watched(members: &Arc<Members>, cluster: usize, asked: &Asked) -> Response {
+    let site = &members.clusters[cluster];
+    let versions = site.version.subscribe();
+    let now = *versions.borrow();
+    let watch = Watch {
+        members: Arc::clone(members),
+        cluster,
+        initial: asked.send_initial_events.then_some(0),
+        seen: if asked.send_initial_events { now } else { asked.resource_version.max(site.count as u64) },
+        versions,
+        ends: tokio::time::Instant::now() + Duration::from_secs(asked.timeout_seconds),
+    };
+    let pieces = stream::unfold(watch, |mut watch| async move {
+        let piece = watch.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(piece)), watch))
+    });
+    Body::from_stream(pieces).into_response()
+}
+
+impl Watch {
+    /// The next piece; None when the time is over.
+    async fn next(&mut self) -> Option<String> {
+        let members = Arc::clone(&self.members);
+        let site = &members.clusters[self.cluster];
+        let mut text = String::new();
+        if let Some(from) = self.initial {
+            let end = site.count.min(from + PIECE);
+            for at in from..end {
+                let (version, revision) = site.now(at);
+                self.event("ADDED", at, version, revision, &mut text);
+            }
+            self.initial = Some(end).filter(|end| *end < site.count);
+            if self.initial.is_none() {
+                let version = self.seen;
+                text.push_str(&end_of_initial_events("v1", "Pod", version));
+            }
+            return Some(text);
+        }
+        let seen = self.seen;
+        let changed = tokio::time::timeout_at(self.ends, self.versions.wait_for(|version| *version > seen)).await;
+        let version = *changed.ok()?.ok()?;
+        let first = (seen - site.count as u64) as usize;
+        let changed = site.changes.lock().log[first..(version - site.count as u64) as usize].to_vec();
+        for (after, (at, revision)) in changed.into_iter().enumerate() {
+            self.event("MODIFIED", at, seen + after as u64 + 1, revision, &mut text);
+        }
+        self.seen = version;
+        Some(text)
+    }
+
+    fn event(&self, what: &str, at: usize, version: u64, revision: Revision, text: &mut String) {
+        let site = &self.members.clusters[self.cluster];
+        text.push_str(&format!(r#"{{"type":"{what}","object":"#));
+        self.members.pods.write(text, site.first + at * site.of, version, revision);
+        text.push_str("}\n");
+    }
+}
+
+/// Everybody's rules: `reader` may read pods.
+async fn rules(Path((_, resource)): Path<(usize, String)>, Query(asked): Query<Asked>) -> Response {
+    let group = "rbac.authorization.k8s.io";
+    let items = match resource.as_str() {
+        "clusterroles" => json!([{"metadata": {"name": "reader", "uid": "role", "resourceVersion": "1"},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]}]),
+        "clusterrolebindings" => json!([{"metadata": {"name": "reader", "uid": "binding", "resourceVersion": "1"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "reader"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "reader"}]}]),
+        _ => json!([]),
+    };
+    if asked.watch {
+        let mut text = String::new();
+        if asked.send_initial_events {
+            for item in items.as_array().into_iter().flatten() {
+                text.push_str(&format!("{}\n", json!({"type": "ADDED", "object": item})));
+            }
+            text.push_str(&end_of_initial_events(&format!("{group}/v1"), "", 1));
+        }
+        // Nothing of it ever changes.
+        let rest = stream::once(tokio::time::sleep(Duration::from_secs(asked.timeout_seconds))).map(|()| String::new());
+        let pieces = stream::iter([text]).chain(rest).map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
+        return Body::from_stream(pieces).into_response();
+    }
+    axum::Json(json!({"kind": "List", "apiVersion": format!("{group}/v1"), "metadata": {"resourceVersion": "1"},
+        "items": items}))
+    .into_response()
+}
+
+fn end_of_initial_events(api_version: &str, kind: &str, version: u64) -> String {
+    let metadata =
+        json!({"resourceVersion": version.to_string(), "annotations": {"k8s.io/initial-events-end": "true"}});
+    let object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+    format!("{}\n", json!({"type": "BOOKMARK", "object": object}))
+}

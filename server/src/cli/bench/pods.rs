@@ -1,0 +1,154 @@
+//! Pods as a busy cluster has them: alike within an application, with the few things that differ in every pod.
+//!
+//! Pure: a pod is a function of its place and revision, so that nobody has to hold two million of them.
+
+use std::fmt::Write;
+
+/// Applications share images, environment and probes; about so many pods each.
+const PODS_OF_AN_APP: usize = 50;
+const NAMESPACES: usize = 50;
+/// Of the JSON that is the same in every pod, about.
+const FRAME: usize = 4_600;
+
+/// The annotation that holds when a pod changed last, Unix microseconds.
+pub(super) const CHANGED_AT: &str = "bench.crowsnest.io/changed-at";
+
+/// The pods of one cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pods {
+    /// Pods of all clusters: names the applications.
+    pub fleet: usize,
+    /// About how large one is, bytes of JSON.
+    pub bytes: usize,
+}
+
+/// A stream of numbers that look random and are the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn of(seed: usize) -> Self {
+        Self((seed as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// What changed a pod last.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Revision {
+    pub number: u32,
+    pub changed_at: i64,
+}
+
+pub(super) fn namespace(nth: usize) -> String {
+    format!("team-{}", nth % NAMESPACES)
+}
+
+impl Pods {
+    pub(super) fn app(self, nth: usize) -> usize {
+        // Neighbours belong together, and a namespace has several applications.
+        nth % (self.fleet / PODS_OF_AN_APP).max(7)
+    }
+
+    /// The pod's JSON, on one line.
+    pub(super) fn write(self, out: &mut String, nth: usize, resource_version: u64, revision: Revision) {
+        let (app, mut own) = (self.app(nth), Numbers::of(nth));
+        let mut shared = Numbers::of(app ^ 0x5bd1_e995);
+        let (own_uid, hash) = (uid(&mut own), format!("{:x}", shared.next() as u32));
+        let (owner, ready) = (uid(&mut shared), !nth.is_multiple_of(50));
+        let (suffix, volume) = (letters(own.next()), letters(own.next()));
+        let (container, image) = (digest(&mut own), digest(&mut shared));
+        let restarts = if ready { u64::from(revision.number) } else { 7 + u64::from(revision.number) };
+        let state = match ready {
+            true => r#"{"running":{"startedAt":"2026-09-21T10:00:05Z"}}"#,
+            false => {
+                r#"{"waiting":{"reason":"CrashLoopBackOff","message":"back-off 5m0s restarting failed container=main"}}"#
+            }
+        };
+        let ip = format!("10.{}.{}.{}", nth >> 16 & 255, nth >> 8 & 255, nth & 255);
+        let yes = if ready { "True" } else { "False" };
+        let (team, node, tag, tier) = (namespace(nth), nth % 500, app % 20, app % 3);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            out,
+            r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"app-{app}-{hash}-{suffix}","generateName":"app-{app}-{hash}-","namespace":"{team}","uid":"{own_uid}","resourceVersion":"{resource_version}","creationTimestamp":"2026-09-21T10:00:00Z","labels":{{"app":"app-{app}","tier":"t{tier}","pod-template-hash":"{hash}"}},"annotations":{{"{CHANGED_AT}":"{}","kubectl.kubernetes.io/restartedAt":"2026-09-20T08:00:00Z"}},"ownerReferences":[{{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"app-{app}-{hash}","uid":"{owner}","controller":true,"blockOwnerDeletion":true}}],"managedFields":[{MANAGED_FIELDS}]}},"#,
+            revision.changed_at
+        );
+        let _ = write!(
+            out,
+            r#""spec":{{"volumes":[{{"name":"kube-api-access-{volume}","projected":{{"sources":[{{"serviceAccountToken":{{"expirationSeconds":3607,"path":"token"}}}},{{"configMap":{{"name":"kube-root-ca.crt","items":[{{"key":"ca.crt","path":"ca.crt"}}]}}}}],"defaultMode":420}}}},{{"name":"settings","configMap":{{"name":"app-{app}-settings","defaultMode":420}}}}],"containers":[{{"name":"main","image":"registry.example/team/app-{app}:1.{tag}","ports":[{{"name":"http","containerPort":8080,"protocol":"TCP"}}],"env":["#,
+        );
+        self.environment(out, app, &mut shared);
+        let _ = write!(
+            out,
+            r#"],"resources":{{"limits":{{"memory":"256Mi"}},"requests":{{"cpu":"100m","memory":"128Mi"}}}},"volumeMounts":[{{"name":"settings","readOnly":true,"mountPath":"/etc/app"}},{{"name":"kube-api-access-{volume}","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}}],{PROBES}"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}}],"restartPolicy":"Always","terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","serviceAccountName":"default","serviceAccount":"default","nodeName":"node-{node}","securityContext":{{}},"schedulerName":"default-scheduler",{TOLERATIONS}"priority":0,"enableServiceLinks":true,"preemptionPolicy":"PreemptLowerPriority"}},"#,
+        );
+        let _ = write!(
+            out,
+            r#""status":{{"phase":"Running","conditions":[{{"type":"Initialized","status":"True","lastTransitionTime":"2026-09-21T10:00:00Z"}},{{"type":"Ready","status":"{yes}","lastTransitionTime":"2026-09-21T10:00:06Z"}},{{"type":"ContainersReady","status":"{yes}","lastTransitionTime":"2026-09-21T10:00:06Z"}},{{"type":"PodScheduled","status":"True","lastTransitionTime":"2026-09-21T10:00:00Z"}}],"hostIP":"192.168.{}.{}","podIP":"{ip}","podIPs":[{{"ip":"{ip}"}}],"startTime":"2026-09-21T10:00:00Z","containerStatuses":[{{"name":"main","state":{state},"lastState":{{}},"ready":{ready},"restartCount":{restarts},"image":"registry.example/team/app-{app}:1.{tag}","imageID":"registry.example/team/app-{app}@sha256:{image}","containerID":"containerd://{container}","started":{ready}}}],"qosClass":"Burstable"}}}}"#,
+            node >> 8,
+            node & 255,
+        );
+    }
+
+    /// The same in every pod of an application, as large as the pod is to be.
+    fn environment(self, out: &mut String, app: usize, shared: &mut Numbers) {
+        let end = out.len() + self.bytes.saturating_sub(FRAME);
+        let mut n = 0;
+        while out.len() < end {
+            if n > 0 {
+                out.push(',');
+            }
+            let token = shared.next();
+            let _ = write!(out, r#"{{"name":"SETTING_{n}","value":"setting {n} of app-{app}, token {token:016x}"}}"#);
+            n += 1;
+        }
+    }
+}
+
+fn uid(numbers: &mut Numbers) -> String {
+    let (a, b) = (numbers.next(), numbers.next());
+    format!("{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}", a as u32, a >> 32 & 0xffff, a >> 48 & 0xfff, b & 0xfff, b >> 16)
+}
+
+fn digest(numbers: &mut Numbers) -> String {
+    (0..4).map(|_| format!("{:016x}", numbers.next())).collect()
+}
+
+/// Five letters as generated names end with.
+fn letters(mut number: u64) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut text = String::with_capacity(5);
+    for _ in 0..5 {
+        text.push(LETTERS[(number % LETTERS.len() as u64) as usize] as char);
+        number /= LETTERS.len() as u64;
+    }
+    text
+}
+
+const PROBES: &str = r#""livenessProbe":{"httpGet":{"path":"/healthz","port":"http","scheme":"HTTP"},"initialDelaySeconds":5,"timeoutSeconds":1,"periodSeconds":10,"successThreshold":1,"failureThreshold":3},"readinessProbe":{"httpGet":{"path":"/ready","port":"http","scheme":"HTTP"},"timeoutSeconds":1,"periodSeconds":10,"successThreshold":1,"failureThreshold":3},"#;
+const TOLERATIONS: &str = r#""tolerations":[{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300},{"key":"node.kubernetes.io/unreachable","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}],"#;
+const MANAGED_FIELDS: &str = r#"{"manager":"kube-controller-manager","operation":"Update","apiVersion":"v1","time":"2026-09-21T10:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:generateName":{},"f:labels":{".":{},"f:app":{},"f:pod-template-hash":{},"f:tier":{}},"f:ownerReferences":{".":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:env":{".":{}},"f:image":{},"f:imagePullPolicy":{},"f:name":{},"f:ports":{".":{}},"f:resources":{".":{},"f:limits":{".":{},"f:memory":{}},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}}}},"f:dnsPolicy":{},"f:restartPolicy":{},"f:schedulerName":{}}}},{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":"2026-09-21T10:00:06Z","fieldsType":"FieldsV1","fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},"f:phase":{},"f:podIP":{},"f:startTime":{}}},"subresource":"status"}"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_json_of_the_size_asked_for() {
+        let pods = Pods { fleet: 30_000, bytes: 9_500 };
+        for nth in [0, 1, 29_999] {
+            let mut text = String::new();
+            pods.write(&mut text, nth, 7, Revision { number: 3, changed_at: 12 });
+            let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_str(&text).unwrap();
+            assert_eq!(pod.metadata.resource_version.as_deref(), Some("7"));
+            assert_eq!(pod.metadata.annotations.unwrap()[CHANGED_AT], "12");
+            assert!((9_000..10_000).contains(&text.len()), "{}", text.len());
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Readers of the benchmark's cache: lists through the fleet-wide proxy, searches, and a follower of its changes.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use bytes::Bytes;
+use crowsnest_api::user::UserInfo;
+use crowsnest_index::{Index, SearchRequest, Seq};
+use crowsnest_proxy::{Body, Proxy};
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+
+use super::cache::Figures;
+use super::pods::{CHANGED_AT, Pods, namespace};
+
+/// Lists of everything are taken of caches up to this size.
+const LISTED_WHOLE: usize = 200_000;
+
+const QUERIES: [&str; 8] = [
+    "kind:pod status:CrashLoopBackOff",
+    "app-42",
+    "namespace:team-7 restarts:>3",
+    "image:app-13 -status:Running",
+    "label:tier=t1 node:node-17",
+    "\"setting 3\"",
+    "cluster:bench0 kind:pod sort:-restarts",
+    "back-off failed",
+];
+
+pub(super) fn question(query: &str, caller: UserInfo) -> SearchRequest {
+    SearchRequest { limit: Some(20), ..SearchRequest::new(query, caller) }
+}
+
+/// Bytes of the answer, read as a client would: piece by piece.
+async fn list(proxy: &Proxy, path: &str) -> anyhow::Result<usize> {
+    let request = Request::get(format!("/{path}")).body(Body::new(Empty::<Bytes>::new().map_err(|e| match e {})))?;
+    let (path, _) = path.split_once('?').unwrap_or((path, ""));
+    let response = proxy.fleet_wide(&UserInfo::system(), path, request).await;
+    let status = response.status();
+    let (mut body, mut bytes) = (response.into_body(), 0);
+    while let Some(frame) = body.frame().await {
+        bytes += frame.map_err(anyhow::Error::from_boxed)?.data_ref().map_or(0, Bytes::len);
+    }
+    ensure!(status.is_success(), "GET {path}: {status}");
+    Ok(bytes)
+}
+
+pub(super) async fn lists(
+    proxy: &Proxy,
+    pods: usize,
+    times: usize,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    if pods <= LISTED_WHOLE {
+        for _ in 0..2 {
+            let began = Instant::now();
+            list(proxy, "api/v1/pods").await?;
+            figures.milliseconds("cache/list-all", began.elapsed())?;
+        }
+    }
+    let (mut pages, mut narrow) = (Vec::new(), Vec::new());
+    let names = Pods { fleet: pods, bytes: 0 };
+    for nth in 0..times {
+        let began = Instant::now();
+        list(proxy, "api/v1/pods?limit=500").await?;
+        pages.push(began.elapsed());
+        let (app, namespace) = (names.app(nth), namespace(nth));
+        let path = format!("api/v1/namespaces/{namespace}/pods?labelSelector=app%3Dapp-{app}");
+        let began = Instant::now();
+        list(proxy, &path).await?;
+        narrow.push(began.elapsed());
+    }
+    figures.spread("cache/list-500", pages)?;
+    figures.spread("cache/namespace-and-label", narrow)
+}
+
+/// As a user whose rights are looked up in every member. The slowest kind of question is named.
+pub(super) async fn searches(
+    index: &Index,
+    name: &str,
+    times: usize,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let reader = UserInfo::new("reader", ["system:authenticated"]);
+    let mut all = Vec::with_capacity(times);
+    let mut slowest = (Duration::ZERO, "");
+    for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
+        let began = Instant::now();
+        let answer = index.search_all(question(query, reader.clone())).await?;
+        let took = began.elapsed();
+        ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} was given up");
+        slowest = slowest.max((took, query));
+        all.push(took);
+    }
+    figures.spread(name, all)?;
+    figures.milliseconds(&format!("{name}-slowest[{}]", slowest.1), slowest.0)
+}
+
+/// From a change in a member to the tail, and to a commit of the text index that has it.
+pub(super) async fn latencies(index: Index, time: Duration) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+    let (mut watch, mut text) = (Vec::new(), Vec::new());
+    let (mut follower, mut searchable) = (index.follow(index.seq()), index.searchable());
+    let mut unsearchable: std::collections::VecDeque<(Seq, i64)> = std::collections::VecDeque::new();
+    let end = tokio::time::Instant::now() + time;
+    loop {
+        let now_us = || jiff::Timestamp::now().as_microsecond();
+        let since = |at: i64| Duration::from_micros(now_us().saturating_sub(at).max(0) as u64);
+        tokio::select! {
+            () = tokio::time::sleep_until(end) => return Ok((watch, text)),
+            changes = follower.next() => {
+                let Some(changes) = changes else { return Ok((watch, text)) };
+                for change in changes? {
+                    let Some(at) = changed_at(&change.object.body) else { continue };
+                    watch.push(since(at));
+                    unsearchable.push_back((change.seq, at));
+                }
+            }
+            moved = searchable.changed() => {
+                moved?;
+                let reached = *searchable.borrow_and_update();
+                while let Some((_, at)) = unsearchable.pop_front_if(|(seq, _)| *seq <= reached) {
+                    text.push(since(at));
+                }
+            }
+        }
+    }
+}
+
+fn changed_at(body: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(body).ok()?;
+    let (_, rest) = text.split_once(CHANGED_AT)?;
+    rest.strip_prefix("\":\"")?.split('"').next()?.parse().ok().filter(|at| *at > 0)
+}
