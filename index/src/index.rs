@@ -32,10 +32,12 @@ use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 /// Objects read from the store at once while a list streams.
 const LIST_CHUNK: usize = 250;
+/// Bodies unpacked by one task.
+const BODIES: usize = 64;
 
 /// The global cache. Cheap to clone.
 #[derive(Clone)]
@@ -110,7 +112,8 @@ impl ListQuery {
     }
 
     pub(crate) fn scan(&self) -> Scan {
-        Scan { collection: self.collection.clone(), namespaces: self.namespaces.clone(), after: self.after.clone() }
+        let (namespaces, after, labels) = (self.namespaces.clone(), self.after.clone(), self.labels.clone());
+        Scan { collection: self.collection.clone(), namespaces, after, labels }
     }
 }
 
@@ -197,7 +200,7 @@ impl Index {
             settled: Mutex::default(),
         });
         let health = watch::Sender::new(Health::new());
-        let text = TextIndex::open(&shared.options, &shared.store.identity().await?, shared.store.pruned().await?.0)?;
+        let text = TextIndex::open(&shared.options, &shared.store.identity().await?)?;
         let (store, tail, metrics) = (&shared.store, &shared.tail, &shared.metrics);
         let (follower, searchable) = TextFollower::new(
             (Arc::clone(&text.0), text.1),
@@ -372,7 +375,7 @@ impl Index {
             }
             scan.after = next;
         };
-        Ok(Page { objects: store.bodies(found).await?, next })
+        Ok(Page { objects: self.bodies(found).await?, next })
     }
 
     /// A whole list in key order, streamed in constant memory. A slow reader holds nothing up.
@@ -430,7 +433,17 @@ impl Index {
 
     /// The records' objects; those deleted meanwhile are left out, those changed meanwhile come as they are now.
     pub async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
-        self.inner.shared.store.bodies(records).await
+        let parts: Vec<Vec<Record>> = divided(records, BODIES);
+        // Unpacking is work: it is spread over the cores.
+        let unpacked = parts.into_iter().map(|part| {
+            let store = Arc::clone(&self.inner.shared.store);
+            AbortOnDropHandle::new(tokio::spawn(async move { store.bodies(part).await }))
+        });
+        let mut objects = Vec::new();
+        for part in unpacked.collect::<Vec<_>>() {
+            objects.extend(part.await.map_err(|_| Error::Stopped)??);
+        }
+        Ok(objects)
     }
 
     /// (namespace, name) of everything in a collection, in order.
@@ -448,6 +461,17 @@ impl Index {
             tracing::warn!(error = error.chain(), "the cache's database was not closed");
         }
     }
+}
+
+/// Pieces of up to so many, in order.
+fn divided<T>(mut all: Vec<T>, most: usize) -> Vec<Vec<T>> {
+    let mut parts = Vec::with_capacity(all.len().div_ceil(most));
+    while all.len() > most {
+        let rest = all.split_off(most);
+        parts.push(std::mem::replace(&mut all, rest));
+    }
+    parts.push(all);
+    parts
 }
 
 /// The objects that say who may see what, of every cluster.

@@ -55,7 +55,10 @@ word_columns! {
     AnnotationKey = "ann.key",
     /// Names of the columns the object has something in.
     Has = "has",
-    /// Everything a bare word is looked up in by substring.
+    /// `namespace/name`, for words with a slash.
+    Qualified = "qualified",
+    /// Everything a bare word is looked up in by substring. Few strings are an object's own: a substring is searched in
+    /// every one there is.
     Anything = "anything",
     /// `column=Value` with its case kept, for `:=`.
     Exact = "exact",

@@ -23,8 +23,6 @@ pub struct Document {
     pub words: Vec<(Word, String)>,
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
-    /// `namespace/name`, as people write it; empty for cluster-scoped objects.
-    pub qualified: String,
     pub content: String,
     pub message: String,
 }
@@ -42,7 +40,7 @@ impl Document {
         document.word(Word::Name, name);
         document.word(Word::Namespace, namespace);
         if !namespace.is_empty() {
-            document.qualified = format!("{namespace}/{name}");
+            document.word(Word::Qualified, &format!("{namespace}/{name}"));
         }
         document.word(Word::Uid, &record.uid);
         document.word(Word::Cluster, record.key.cluster().as_str());
@@ -74,7 +72,7 @@ impl Document {
             document.word(Word::Label, &format!("{key}={value}"));
             document.word(Word::LabelKey, key);
         }
-        document.annotations(&object.body);
+        document.annotations(object);
         states(object).into_iter().for_each(|state| document.word(Word::Is, state));
         document.message = printed.message.clone().unwrap_or_default();
         document.content = content(&object.body);
@@ -122,19 +120,15 @@ impl Document {
         }
     }
 
-    fn annotations(&mut self, body: &[u8]) {
+    fn annotations(&mut self, object: &Object) {
         #[derive(Deserialize)]
-        struct Body<'a> {
-            #[serde(borrow, default)]
-            metadata: Metadata<'a>,
-        }
-        #[derive(Deserialize, Default)]
         struct Metadata<'a> {
             #[serde(borrow, default)]
             annotations: Option<BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>>,
         }
-        let Ok(body) = serde_json::from_slice::<Body<'_>>(body) else { return };
-        for (key, value) in body.metadata.annotations.unwrap_or_default() {
+        let Some(metadata) = object.metadata() else { return };
+        let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(&object.text()[metadata]) else { return };
+        for (key, value) in metadata.annotations.unwrap_or_default() {
             self.word(Word::AnnotationKey, &key);
             let value = value.unwrap_or_default();
             if value.len() <= MAX_ANNOTATION {
@@ -162,14 +156,18 @@ impl Document {
         self.numbers.extend(printed.exit_codes.iter().map(|code| (Number::Exit, *code)));
     }
 
-    /// What a bare word is looked up in by substring.
-    pub fn anything(&self) -> impl Iterator<Item = (Word, &str)> {
-        let in_anything = |word: &Word| {
-            !matches!(word, Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is)
+    /// What a bare word is looked up in by substring. Addresses and ids are found by their beginning, in the manifest.
+    pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Word, &str)> {
+        let in_anything = move |word: Word| match word {
+            Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is => false,
+            Word::Uid | Word::Ip | Word::Digest => false,
+            Word::Qualified => with_slash,
+            _ => true,
         };
-        let whole = self.words.iter().filter(move |(word, _)| in_anything(word));
-        let qualified = (!self.qualified.is_empty()).then_some((Word::Name, self.qualified.as_str()));
-        whole.map(|(word, value)| (*word, value.as_str())).chain(qualified)
+        let words = self.words.iter().filter(move |(word, _)| in_anything(*word));
+        // Whoever searched for it meant the name.
+        let shown = |word: Word| if word == Word::Qualified { Word::Name } else { word };
+        words.map(move |(word, value)| (shown(*word), value.as_str()))
     }
 
     /// Columns `field:*` finds the object by.
@@ -187,9 +185,11 @@ impl Document {
         document.add_u64(columns.id, self.id);
         for (word, value) in &self.words {
             document.add_text(columns.word(*word), value);
-            document.add_text(columns.word(Word::Exact), format!("{}={value}", word.name()));
+            if *word != Word::Qualified {
+                document.add_text(columns.word(Word::Exact), format!("{}={value}", word.name()));
+            }
         }
-        self.anything().for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
+        self.anything(false).for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
         self.has().for_each(|name| document.add_text(columns.word(Word::Has), name));
         self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));

@@ -1,8 +1,7 @@
 //! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
 
-use super::columns::Word;
 use super::document::Document;
-use super::{Payload, TextIndex};
+use super::{Built, Payload, TextIndex};
 use crate::metrics::Metrics;
 use crate::record::{Happened, Object, Seq};
 use crate::store::{OUTAGE_RETRY, Replayed, Store};
@@ -29,8 +28,10 @@ pub(crate) struct TextFollower {
     pub interval: Duration,
     pub commit_changes: usize,
     pub heap_bytes: usize,
-    /// The store's seq when the index was last known to hold nothing: deletions before that are none of its business.
+    /// The store's seq when the index that is written was empty: deletions before that are none of its business.
     pub empty_at: Seq,
+    /// Built anew, while searches go on with the old one.
+    anew: Option<Built>,
     pub outlives_outages: bool,
 }
 
@@ -54,6 +55,7 @@ impl TextFollower {
             commit_changes: options.text_commit_changes.max(1),
             heap_bytes: options.text_heap_bytes,
             empty_at: Seq(0),
+            anew: None,
             outlives_outages: options.store.outlives_outages(),
         };
         (follower, receiver)
@@ -73,7 +75,10 @@ impl TextFollower {
         let mut tail = self.tail.follow(Seq(self.payload.seq));
         let mut pending = Pending::default();
         loop {
-            let deadline = pending.since.map(|since| since + self.interval);
+            // Far behind, larger commits get there sooner: each is a segment, to be merged again and again.
+            let behind = self.tail.latest().0.saturating_sub(tail.since().0) > REPLAY as u64 * 2;
+            let interval = if behind { self.interval * 10 } else { self.interval };
+            let deadline = pending.since.map(|since| since + interval);
             let next = runtime.block_on(async {
                 let until = async {
                     match deadline {
@@ -145,7 +150,7 @@ impl TextFollower {
                 other => other?,
             };
             if pruned > since.max(self.empty_at) {
-                self.start_over(writer, pending, latest);
+                self.start_over(writer, pending, latest)?;
                 since = Seq(0);
                 continue;
             }
@@ -153,6 +158,13 @@ impl TextFollower {
                 let reached = since.max(told);
                 if reached > pending.seq.unwrap_or(Seq(self.payload.seq)) {
                     pending.add(reached);
+                }
+                if self.anew.is_some() {
+                    self.commit(writer, pending)?;
+                }
+                if let Some(built) = self.anew.take() {
+                    self.text.replace(built)?;
+                    self.searchable.send_replace(Seq(self.payload.seq));
                 }
                 return Ok(reached);
             }
@@ -164,8 +176,8 @@ impl TextFollower {
                 since = change.seq();
                 pending.add(since);
             }
-            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval);
-            if pending.changes >= self.commit_changes || waited && pending.changes >= self.commit_changes / 4 {
+            let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval * 10);
+            if pending.changes >= self.commit_changes || waited {
                 self.commit(writer, pending)?;
             }
             self.metrics.text_lag.set(self.tail.latest().0.saturating_sub(since.0));
@@ -178,15 +190,16 @@ impl TextFollower {
         Ok(Replay { changes, pruned: self.store.pruned().await?, latest: self.store.latest().await? })
     }
 
-    /// Deletions were pruned before they were seen here, for which a clock that leaps is enough. Without this, what they
-    /// deleted would be counted for ever.
-    fn start_over(&mut self, writer: &IndexWriter, pending: &mut Pending, latest: Seq) {
-        tracing::info!("deletions were pruned before the text index saw them; it is filled again");
-        // Every document has a cluster.
-        writer.delete_term(Term::from_field_text(self.text.columns.word(Word::Has), Word::Cluster.name()));
+    /// Deletions were pruned before they were seen here, for which a clock that leaps is enough: what they deleted would be
+    /// counted for ever.
+    fn start_over(&mut self, writer: &mut IndexWriter, pending: &mut Pending, latest: Seq) -> Result<(), Error> {
+        tracing::info!("deletions were pruned before the text index saw them; it is built anew");
+        let built = self.text.anew()?;
+        *writer = built.writer(self.heap_bytes)?;
         *pending = Pending::default();
         self.payload.seq = 0;
-        self.empty_at = latest;
+        (self.empty_at, self.anew) = (latest, Some(built));
+        Ok(())
     }
 
     fn delete(&self, writer: &IndexWriter, id: u64) {
@@ -211,8 +224,10 @@ impl TextFollower {
         let mut prepared = writer.prepare_commit().map_err(fail)?;
         prepared.set_payload(&payload);
         prepared.commit().map_err(fail)?;
-        self.text.reader.reload().map_err(|e| Error::text("cannot be read again", e))?;
-        self.searchable.send_replace(seq);
+        if self.anew.is_none() {
+            self.text.reload()?;
+            self.searchable.send_replace(seq);
+        }
         self.metrics.text_commits.add(1);
         self.metrics.text_commit_microseconds.add(started.elapsed().as_micros() as u64);
         *pending = Pending::default();
@@ -289,7 +304,7 @@ mod tests {
     async fn caught_up(options: &IndexOptions, store: &Arc<SqliteStore>) -> u64 {
         let (identity, latest) = (store.identity().await.unwrap(), store.latest().await.unwrap());
         // As if it had been opened before the pruning.
-        let opened = TextIndex::open(options, &identity, 0).unwrap();
+        let opened = TextIndex::open(options, &identity).unwrap();
         let text = Arc::clone(&opened.0);
         let tail = Arc::new(Tail::new(latest, 10, 1 << 20));
         let shared: Arc<dyn Store> = Arc::clone(store) as _;
@@ -300,7 +315,7 @@ mod tests {
         reached.unwrap().unwrap();
         stop.cancel();
         running.await.unwrap().unwrap();
-        text.reader.searcher().num_docs()
+        text.searcher().num_docs()
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -317,6 +332,11 @@ mod tests {
         assert_eq!(caught_up(&options, &store).await, 1);
         apply(&store, &codec, [("three", true)]).await;
         store.prune(&FORGOTTEN, i64::MAX).await.unwrap();
+        // Until it is built anew the old one answers.
+        let (old, payload) = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
+        assert_eq!((old.searcher().num_docs(), payload.seq < store.pruned().await.unwrap().0), (1, true));
+        drop(old);
         assert_eq!(caught_up(&options, &store).await, 0);
+        assert_eq!(TextIndex::open(&options, &store.identity().await.unwrap()).unwrap().0.searcher().num_docs(), 0);
     }
 }

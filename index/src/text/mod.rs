@@ -9,24 +9,32 @@ pub mod follower;
 pub mod tokens;
 
 use crate::{Error, IndexOptions};
+use arc_swap::ArcSwap;
 use columns::Columns;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tantivy::directory::MmapDirectory;
 use tantivy::indexer::LogMergePolicy;
-use tantivy::{Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy};
+use tantivy::{Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher};
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// The index's folder in the data directory.
-pub const FOLDER: &str = "text";
+/// The index's folders in the data directory. While it is built anew in one of them, searches read the other.
+pub const FOLDERS: [&str; 2] = ["text", "text.anew"];
 
-/// The opened index with its reader.
+/// What searches read.
 pub struct TextIndex {
     pub columns: Columns,
-    pub reader: IndexReader,
+    data_dir: PathBuf,
+    built: ArcSwap<Built>,
+}
+
+/// One index, whole or being built.
+pub struct Built {
+    folder: &'static str,
     index: TantivyIndex,
+    reader: IndexReader,
 }
 
 impl std::fmt::Debug for TextIndex {
@@ -54,67 +62,123 @@ pub struct Looked {
 }
 
 impl TextIndex {
-    /// Opens the index in `<data_dir>/text`, starting over when it belongs to another store or version, or stopped
-    /// before deletions the store no longer tells (`pruned`).
-    pub fn open(options: &IndexOptions, identity: &str, pruned: u64) -> Result<(Arc<Self>, Payload), Error> {
-        let path = options.data_dir.join(FOLDER);
-        let fresh = Payload { version: VERSION, identity: identity.to_owned(), seq: 0 };
-        if let Some((index, payload)) = Self::existing(&path)?
-            && payload.version == VERSION
-            && payload.identity == identity
-            && payload.seq >= pruned
-        {
-            return Ok((Arc::new(Self::with(index)?), payload));
+    /// Opens the index of this store, or begins an empty one.
+    pub fn open(options: &IndexOptions, identity: &str) -> Result<(Arc<Self>, Payload), Error> {
+        let data_dir = &options.data_dir;
+        let found = Self::existing(data_dir)?
+            .filter(|(_, _, payload)| payload.version == VERSION && payload.identity == identity);
+        for folder in FOLDERS {
+            let path = data_dir.join(folder);
+            if found.as_ref().is_none_or(|(kept, ..)| *kept != folder) && path.exists() {
+                tracing::info!(path = %path.display(), "the text index is built from the store");
+                remove(&path)?;
+            }
         }
-        if path.exists() {
-            tracing::info!(path = %path.display(), "the text index is rebuilt from the store");
-            std::fs::remove_dir_all(&path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
-        }
-        std::fs::create_dir_all(&path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
-        let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e.into()))?;
-        let settings = IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
-        let index = TantivyIndex::create(directory, Columns::schema(), settings)
-            .map_err(|e| Error::text("cannot be created", e))?;
-        Ok((Arc::new(Self::with(index)?), fresh))
+        let (built, payload) = match found {
+            Some((folder, index, payload)) => (Built::with(folder, index)?, payload),
+            None => {
+                let payload = Payload { version: VERSION, identity: identity.to_owned(), seq: 0 };
+                (Built::empty(data_dir, FOLDERS[0])?, payload)
+            }
+        };
+        let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
+        let text = Self { columns, data_dir: data_dir.clone(), built: ArcSwap::from_pointee(built) };
+        Ok((Arc::new(text), payload))
     }
 
     /// Reads an index without using it; None where there is none that can be used.
     pub fn look(data_dir: &Path) -> Result<Option<Looked>, Error> {
-        let Some((index, payload)) = Self::existing(&data_dir.join(FOLDER))? else { return Ok(None) };
+        let Some((_, index, payload)) = Self::existing(data_dir)? else { return Ok(None) };
+        if payload.version != VERSION {
+            return Ok(None);
+        }
         let fail = |e| Error::text("cannot be checked", e);
         let damaged = index.validate_checksum().map_err(fail)?;
         let documents = if damaged.is_empty() { index.reader().map_err(fail)?.searcher().num_docs() } else { 0 };
         Ok(Some(Looked { payload, documents, damaged: damaged.into_iter().collect() }))
     }
 
-    /// In memory, for tests.
-    pub fn in_memory() -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Self::with(TantivyIndex::create_in_ram(Columns::schema()))?))
-    }
-
-    fn existing(path: &Path) -> Result<Option<(TantivyIndex, Payload)>, Error> {
-        if !path.join("meta.json").exists() {
-            return Ok(None);
+    /// Whoever was stopped while an index was built anew has two of them: the one that got further is the better one.
+    fn existing(data_dir: &Path) -> Result<Option<(&'static str, TantivyIndex, Payload)>, Error> {
+        let mut best: Option<(&'static str, TantivyIndex, Payload)> = None;
+        for folder in FOLDERS {
+            let path = data_dir.join(folder);
+            if !path.join("meta.json").exists() {
+                continue;
+            }
+            // Damage is no reason to stop: everything in it can be made again.
+            let Ok(index) = TantivyIndex::open_in_dir(path) else { continue };
+            let Ok(meta) = index.load_metas() else { continue };
+            let payload = meta.payload.and_then(|payload| serde_json::from_str::<Payload>(&payload).ok());
+            let Some(payload) = payload else { continue };
+            if best.as_ref().is_none_or(|(_, _, other)| payload.seq > other.seq) {
+                best = Some((folder, index, payload));
+            }
         }
-        // Damage is no reason to stop: everything in it can be made again.
-        let Ok(index) = TantivyIndex::open_in_dir(path) else { return Ok(None) };
-        let Ok(meta) = index.load_metas() else { return Ok(None) };
-        let payload = meta.payload.and_then(|payload| serde_json::from_str(&payload).ok());
-        Ok(payload.map(|payload| (index, payload)))
+        Ok(best)
     }
 
-    fn with(index: TantivyIndex) -> Result<Self, Error> {
+    /// In memory, for tests.
+    #[cfg(test)]
+    pub fn in_memory() -> Result<Arc<Self>, Error> {
+        let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()))?;
+        let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
+        Ok(Arc::new(Self { columns, data_dir: PathBuf::new(), built: ArcSwap::from_pointee(built) }))
+    }
+
+    pub fn searcher(&self) -> Searcher {
+        self.built.load().reader.searcher()
+    }
+
+    /// Shows searches what was committed.
+    pub fn reload(&self) -> Result<(), Error> {
+        self.built.load().reader.reload().map_err(|e| Error::text("cannot be read again", e))
+    }
+
+    /// The one writer of what searches read.
+    pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
+        self.built.load().writer(heap_bytes)
+    }
+
+    /// An empty index beside this one.
+    pub fn anew(&self) -> Result<Built, Error> {
+        let current = self.built.load().folder;
+        let folder = FOLDERS.into_iter().find(|folder| *folder != current).unwrap_or(FOLDERS[0]);
+        Built::empty(&self.data_dir, folder)
+    }
+
+    /// Searches read `built` from now on; what they read before goes.
+    pub fn replace(&self, built: Built) -> Result<(), Error> {
+        built.reader.reload().map_err(|e| Error::text("cannot be read again", e))?;
+        let old = self.built.swap(Arc::new(built));
+        // Searches that are still reading it have its files open.
+        remove(&self.data_dir.join(old.folder))
+    }
+}
+
+fn remove(folder: &Path) -> Result<(), Error> {
+    std::fs::remove_dir_all(folder).map_err(|source| Error::Io { path: folder.display().to_string(), source })
+}
+
+impl Built {
+    fn empty(data_dir: &Path, folder: &'static str) -> Result<Self, Error> {
+        let path = data_dir.join(folder);
+        if path.exists() {
+            remove(&path)?;
+        }
+        std::fs::create_dir_all(&path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
+        let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e.into()))?;
+        let settings = IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
+        let index = TantivyIndex::create(directory, Columns::schema(), settings);
+        Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?)
+    }
+
+    fn with(folder: &'static str, index: TantivyIndex) -> Result<Self, Error> {
         tokens::register(index.tokenizers());
-        let reader = index
-            .reader_builder()
-            .reload_policy(ReloadPolicy::Manual)
-            .try_into()
-            .map_err(|e| Error::text("cannot be read", e))?;
-        let columns = Columns::of(&index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        Ok(Self { columns, reader, index })
+        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into();
+        Ok(Self { folder, index, reader: reader.map_err(|e| Error::text("cannot be read", e))? })
     }
 
-    /// The one writer.
     pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
         let writer = self
             .index
@@ -159,7 +223,7 @@ mod tests {
                 writer.delete_term(Term::from_field_u64(text.columns.id, 1));
             });
         };
-        let (text, _) = TextIndex::open(&options, "x", 0).unwrap();
+        let (text, _) = TextIndex::open(&options, "x").unwrap();
         change(&text, |writer| {
             // Enough that one of them is no reason to merge.
             for id in 1..=20 {
@@ -173,10 +237,10 @@ mod tests {
         // Killed before the last file of the commit was written.
         drop(text);
         std::fs::write(&meta, before).unwrap();
-        let (text, payload) = TextIndex::open(&options, "x", 0).unwrap();
-        assert_eq!((payload.seq, text.reader.searcher().num_docs()), (1, 20));
+        let (text, payload) = TextIndex::open(&options, "x").unwrap();
+        assert_eq!((payload.seq, text.searcher().num_docs()), (1, 20));
         delete(&text);
-        text.reader.reload().unwrap();
-        assert_eq!(text.reader.searcher().num_docs(), 19);
+        text.reload().unwrap();
+        assert_eq!(text.searcher().num_docs(), 19);
     }
 }

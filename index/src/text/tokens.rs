@@ -4,7 +4,9 @@
 //! chunks; each chunk is a term, and so is each of its tails that begins behind a separator. So a prefix search finds
 //! `nginx:1.27` in `docker.io/library/nginx:1.27`, and `web-0` in `team-a/web-0`, whole and in parts.
 
-use tantivy::tokenizer::{LowerCaser, RawTokenizer, TextAnalyzer, Token, TokenStream, Tokenizer, TokenizerManager};
+use tantivy::tokenizer::{
+    BoxTokenStream, LowerCaser, RawTokenizer, TextAnalyzer, Token, TokenStream, Tokenizer, TokenizerManager,
+};
 
 /// Tokenizer of running text.
 pub const TEXT: &str = "crowsnest-text";
@@ -16,46 +18,36 @@ const MAX_CHUNK: usize = 128;
 const MAX_TAILS: usize = 10;
 
 pub(crate) fn register(manager: &TokenizerManager) {
-    manager.register(TEXT, TextAnalyzer::builder(ChunkTokenizer).build());
+    manager.register(TEXT, TextAnalyzer::builder(ChunkTokenizer::default()).build());
     manager.register(WHOLE, TextAnalyzer::builder(RawTokenizer::default()).filter(LowerCaser).build());
 }
 
 /// Separates chunks: never part of a name, a label, an image or a path.
 fn is_break(c: char) -> bool {
-    c.is_whitespace() || matches!(c, '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '[' | ']' | '{' | '}' | '<' | '>' | '|')
+    matches!(c, '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '[' | ']' | '{' | '}' | '<' | '>' | '|') || c.is_whitespace()
 }
 
-/// The chunks of a text, lower case, without punctuation at their ends.
-pub fn chunks(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.split(is_break).filter_map(|chunk| {
-        let chunk = chunk.trim_matches(|c: char| matches!(c, '.' | ':' | '!' | '?' | '-' | '=' | '/'));
-        (!chunk.is_empty()).then(|| chunk.to_lowercase())
-    })
+/// The chunks of a lower-case text, without punctuation at their ends.
+pub fn chunks(lower: &str) -> impl Iterator<Item = &str> {
+    let punctuation = |c: char| matches!(c, '.' | ':' | '!' | '?' | '-' | '=' | '/');
+    lower.split(is_break).map(move |chunk| chunk.trim_matches(punctuation)).filter(|chunk| !chunk.is_empty())
 }
 
 /// Terms of one chunk: itself and its tails.
-pub fn terms(chunk: &str) -> Vec<String> {
-    let mut terms = Vec::new();
-    if chunk.len() <= MAX_CHUNK {
-        terms.push(chunk.to_owned());
-    }
-    if looks_like_uuid(chunk) {
-        return terms;
-    }
-    let mut previous_separates = false;
-    let mut tails = 0;
-    for (at, c) in chunk.char_indices() {
-        let separates = !c.is_alphanumeric();
-        if previous_separates && !separates && chunk.len() - at <= MAX_CHUNK {
-            terms.push(chunk[at..].to_owned());
-            tails += 1;
-            if tails == MAX_TAILS {
-                break;
-            }
-        }
-        previous_separates = separates;
-    }
-    terms
+pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
+    let whole = (chunk.len() <= MAX_CHUNK).then_some(chunk);
+    let separable = if looks_like_uuid(chunk) { "" } else { chunk };
+    let mut separated = false;
+    let begins = separable.char_indices().filter_map(move |(at, c)| {
+        let begins = std::mem::replace(&mut separated, !c.is_alphanumeric()) && !separated;
+        (begins && chunk.len() - at <= MAX_CHUNK).then_some(at)
+    });
+    whole.into_iter().chain(begins.take(MAX_TAILS).map(move |at| &chunk[at..]))
+}
+
+/// Whether a word finds the terms that begin with it. Shorter ones begin too much: they find themselves.
+pub fn begins_terms(word: &str) -> bool {
+    word.chars().nth(2).is_some()
 }
 
 fn looks_like_uuid(chunk: &str) -> bool {
@@ -65,33 +57,41 @@ fn looks_like_uuid(chunk: &str) -> bool {
         && bytes.iter().filter(|b| b.is_ascii_hexdigit()).count() == 32
 }
 
+/// Keeps the lower-case text of the value it reads, so that terms are slices of it.
 #[derive(Clone, Default)]
-struct ChunkTokenizer;
+struct ChunkTokenizer {
+    lower: String,
+}
 
-struct ChunkStream {
-    tokens: std::vec::IntoIter<String>,
+struct ChunkStream<I> {
+    terms: I,
     token: Token,
 }
 
 impl Tokenizer for ChunkTokenizer {
-    type TokenStream<'a> = ChunkStream;
+    type TokenStream<'a> = BoxTokenStream<'a>;
 
-    fn token_stream<'a>(&'a mut self, text: &'a str) -> ChunkStream {
-        let tokens: Vec<String> = chunks(text).flat_map(|chunk| terms(&chunk)).collect();
-        ChunkStream { tokens: tokens.into_iter(), token: Token::default() }
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> BoxTokenStream<'a> {
+        self.lower.clear();
+        match text.is_ascii() {
+            true => {
+                self.lower.push_str(text);
+                self.lower.make_ascii_lowercase();
+            }
+            false => self.lower.push_str(&text.to_lowercase()),
+        }
+        let terms = chunks(&self.lower).flat_map(terms);
+        BoxTokenStream::new(ChunkStream { terms, token: Token::default() })
     }
 }
 
-impl TokenStream for ChunkStream {
+impl<'t, I: Iterator<Item = &'t str>> TokenStream for ChunkStream<I> {
     fn advance(&mut self) -> bool {
-        match self.tokens.next() {
-            Some(text) => {
-                self.token.text = text;
-                self.token.position = self.token.position.wrapping_add(1);
-                true
-            }
-            None => false,
-        }
+        let Some(text) = self.terms.next() else { return false };
+        self.token.text.clear();
+        self.token.text.push_str(text);
+        self.token.position = self.token.position.wrapping_add(1);
+        true
     }
 
     fn token(&self) -> &Token {
@@ -108,7 +108,10 @@ mod tests {
     use super::*;
 
     fn all(text: &str) -> Vec<String> {
-        chunks(text).flat_map(|chunk| terms(&chunk)).collect()
+        let mut tokenizer = ChunkTokenizer::default();
+        let (mut stream, mut all) = (tokenizer.token_stream(text), Vec::new());
+        stream.process(&mut |token| all.push(token.text.clone()));
+        all
     }
 
     #[test]
