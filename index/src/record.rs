@@ -6,8 +6,10 @@ use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::print::Printed;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The store's own increasing number of a change.
@@ -122,11 +124,44 @@ pub struct Object {
 }
 
 impl Object {
+    /// Its JSON.
+    pub fn text(&self) -> &str {
+        // Bodies are made of text: see `ingest`.
+        std::str::from_utf8(&self.body).unwrap_or_default()
+    }
+
+    /// Where the value of `metadata` lies in [`Self::text`].
+    pub fn metadata(&self) -> Option<Range<usize>> {
+        metadata_in(self.text())
+    }
+
     pub fn parse<K: DeserializeOwned>(&self) -> Result<K, Error> {
         serde_json::from_slice(&self.body).map_err(|source| Error::Decode {
             what: format!("{} {}/{}", self.record.kind, self.record.key.namespace, self.record.key.name),
             source,
         })
+    }
+}
+
+/// Where the value of `metadata` lies in an object's JSON. Quick where only short fields come before it, as in bodies that
+/// ingest made.
+pub fn metadata_in(body: &str) -> Option<Range<usize>> {
+    let next = |at: usize| {
+        let mut values = serde_json::Deserializer::from_str(&body[at..]).into_iter::<&RawValue>();
+        let value = values.next()?.ok()?.get();
+        let end = at + values.byte_offset();
+        Some((value, end))
+    };
+    let separated = |at: usize, by: u8| (body.as_bytes().get(at) == Some(&by)).then_some(at + 1);
+    let mut at = separated(0, b'{')?;
+    loop {
+        let (field, end) = next(at)?;
+        let begin = separated(end, b':')?;
+        let (value, end) = next(begin)?;
+        if field == "\"metadata\"" {
+            return Some(end - value.len()..end);
+        }
+        at = separated(end, b',')?;
     }
 }
 
@@ -181,5 +216,24 @@ impl CollectionState {
     /// Complete and being followed.
     pub fn is_fresh(&self) -> bool {
         self.complete && self.trouble.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::as_ingest_writes(
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a,}"},"spec":{}}"#,
+        Some(r#"{"name":"a,}"}"#)
+    )]
+    #[case::last(r#"{"kind":"A\"b","n":[1,{"metadata":2}],"metadata":{}}"#, Some("{}"))]
+    #[case::none(r#"{"kind":"A"}"#, None)]
+    #[case::empty("{}", None)]
+    #[case::nothing("", None)]
+    fn metadata_is_found(#[case] body: &str, #[case] expected: Option<&str>) {
+        assert_eq!(metadata_in(body).map(|at| &body[at]), expected);
     }
 }

@@ -78,10 +78,13 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep_secret_values: bool) ->
     let mut out = split::Joined::new(&mut body);
     out.push("apiVersion", &serde_json::to_string(&api_version)?);
     out.push("kind", &serde_json::to_string(&kind)?);
+    // Early, where readers find it without going through the rest.
+    if let Some(metadata) = fields.get("metadata") {
+        out.push("metadata", &split::metadata(metadata.get(), secret)?);
+    }
     for (name, value) in fields.iter() {
         match name {
-            "apiVersion" | "kind" => {}
-            "metadata" => out.push(name, &split::metadata(value.get(), secret)?),
+            "apiVersion" | "kind" | "metadata" => {}
             _ if secret => out.push(name, &redact::field(&kind, name, value)?),
             _ => out.push(name, value.get()),
         }

@@ -2,6 +2,7 @@
 
 use super::plan::{Match, Test};
 use crate::text::columns::{Columns, Number, Word};
+use crate::text::tokens::begins_terms;
 use std::ops::Bound;
 use tantivy::Term;
 use tantivy::query::{
@@ -67,7 +68,11 @@ impl Compiler<'_> {
             Match::BareRegex(pattern) => {
                 let whole = self.regex(self.columns.word(Word::Anything), pattern);
                 let inside = self.regex(self.columns.content, pattern);
-                self.any_scored(vec![(whole, ANYTHING), (inside, CONTENT)])
+                let mut parts = vec![(whole, ANYTHING), (inside, CONTENT)];
+                if pattern.contains('/') {
+                    parts.push((self.regex(self.columns.word(Word::Qualified), pattern), ANYTHING));
+                }
+                self.any_scored(parts)
             }
             Match::Fuzzy(word, distance) => {
                 let distance = (*distance).min(2);
@@ -109,10 +114,13 @@ impl Compiler<'_> {
         let escaped = regex::escape(word);
         let mut parts = vec![
             (self.term(name, word), NAME_EXACT),
-            (self.regex(name, &format!("{escaped}.*")), NAME_PREFIX),
+            (self.prefix(name, word), NAME_PREFIX),
             (self.regex(self.columns.word(Word::Anything), &format!(".*{escaped}.*")), ANYTHING),
         ];
-        let chunks: Vec<String> = crate::text::tokens::chunks(word).collect();
+        if word.contains('/') {
+            parts.push((self.regex(self.columns.word(Word::Qualified), &format!(".*{escaped}.*")), ANYTHING));
+        }
+        let chunks: Vec<String> = crate::text::tokens::chunks(word).map(str::to_owned).collect();
         if !chunks.is_empty() {
             parts.push((self.prefixes(self.columns.message, &chunks, 0.0), MESSAGE));
             parts.push((self.prefixes(self.columns.content, &chunks, 0.0), CONTENT));
@@ -132,16 +140,23 @@ impl Compiler<'_> {
         }
     }
 
-    /// Every chunk begins some term.
-    fn prefixes(&mut self, field: Field, chunks: &[String], score: f32) -> Made {
+    /// Every chunk begins some term; a very short one is a term.
+    fn prefixes(&self, field: Field, chunks: &[String], score: f32) -> Made {
         if chunks.is_empty() {
             return Box::new(EmptyQuery);
         }
         let parts = chunks.iter().map(|chunk| {
-            let query = self.regex(field, &format!("{}.*", regex::escape(chunk)));
+            let query = if begins_terms(chunk) { self.prefix(field, chunk) } else { self.term(field, chunk) };
             (Occur::Must, constant(query, score))
         });
         Box::new(BooleanQuery::new(parts.collect()))
+    }
+
+    /// Terms that begin so: a range of the dictionary.
+    fn prefix(&self, field: Field, prefix: &str) -> Made {
+        let end = format!("{prefix}{}", char::MAX);
+        let (from, to) = (Term::from_field_text(field, prefix), Term::from_field_text(field, &end));
+        Box::new(RangeQuery::new(Bound::Included(from), Bound::Excluded(to)))
     }
 
     fn regex(&mut self, field: Field, pattern: &str) -> Made {

@@ -3,7 +3,7 @@
 use super::plan::{Match, Test, compile};
 use crate::text::columns::Word;
 use crate::text::document::Document;
-use crate::text::tokens::{chunks, terms};
+use crate::text::tokens::{begins_terms, chunks, terms};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -84,9 +84,11 @@ impl<'d> Evaluated<'d> {
             Match::Content(wanted) => self.text("content", wanted),
             Match::Message(wanted) => self.text("message", wanted),
             Match::Bare(word) => {
-                let whole = document.anything().filter(|(_, value)| value.to_lowercase().contains(word.as_str()));
+                let whole = document
+                    .anything(word.contains('/'))
+                    .filter(|(_, value)| value.to_lowercase().contains(word.as_str()));
                 let mut found: Vec<_> = whole.map(|(column, value)| reason(column.name(), value)).collect();
-                let wanted: Vec<String> = chunks(word).collect();
+                let wanted: Vec<String> = chunks(word).map(str::to_owned).collect();
                 found.extend(self.text("message", &wanted));
                 if found.is_empty() {
                     found.extend(self.text("content", &wanted));
@@ -95,7 +97,8 @@ impl<'d> Evaluated<'d> {
             }
             Match::BareRegex(pattern) => {
                 let Some(regex) = compile(pattern) else { return Vec::new() };
-                let whole = document.anything().filter(|(_, value)| regex.is_match(&value.to_lowercase()));
+                let whole =
+                    document.anything(pattern.contains('/')).filter(|(_, value)| regex.is_match(&value.to_lowercase()));
                 let mut found: Vec<_> = whole.map(|(column, value)| reason(column.name(), value)).collect();
                 if found.is_empty() {
                     let inside = self.content().iter().find(|term| regex.is_match(term));
@@ -129,7 +132,8 @@ impl<'d> Evaluated<'d> {
         };
         let mut found = Vec::new();
         for chunk in wanted {
-            match all.range(chunk.clone()..).next().filter(|term| term.starts_with(chunk.as_str())) {
+            let fits = |term: &&String| *term == chunk || begins_terms(chunk) && term.starts_with(chunk.as_str());
+            match all.range(chunk.clone()..).next().filter(fits) {
                 Some(_) if field == "message" => found.push(reason(field, &document.message)),
                 Some(term) => found.push(reason(field, term)),
                 None => return Vec::new(),
@@ -140,7 +144,7 @@ impl<'d> Evaluated<'d> {
 }
 
 fn all_terms(text: &str) -> BTreeSet<String> {
-    chunks(text).flat_map(|chunk| terms(&chunk)).collect()
+    chunks(&text.to_lowercase()).flat_map(terms).map(str::to_owned).collect()
 }
 
 fn reason(field: &str, value: &str) -> Reason {

@@ -456,7 +456,9 @@ fn condition(pattern: &Pattern) -> Match {
 
 fn text_match(pattern: &Pattern, make: fn(Vec<String>) -> Match) -> Match {
     match pattern {
-        Pattern::Word(text) | Pattern::Phrase(text) => make(crate::text::tokens::chunks(text).collect()),
+        Pattern::Word(text) | Pattern::Phrase(text) => {
+            make(crate::text::tokens::chunks(&text.to_lowercase()).map(str::to_owned).collect())
+        }
         Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
         Pattern::Glob(glob) => Match::BareRegex(glob_regex(glob, ".")),
         Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
