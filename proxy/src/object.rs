@@ -1,14 +1,16 @@
 //! Objects on their way out and back in: the annotation that names their cluster, and their resourceVersion.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
+use crowsnest_index::metadata_in;
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
 
 use crate::composite::Composite;
 
-type Fields<'a> = BTreeMap<String, &'a RawValue>;
+type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
 /// In which form an object is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,31 +20,33 @@ pub enum Form {
     Metadata,
 }
 
-/// `body` with the annotation that names its cluster, and with `version` as its resourceVersion (none: its own).
+/// `body` with the annotation that names its cluster, and with `version` as its resourceVersion (none: its own). Only the
+/// metadata is read.
 pub fn mark(body: &[u8], cluster: &str, version: Option<&str>, form: Form) -> Result<Vec<u8>, serde_json::Error> {
-    let mut object: Fields<'_> = serde_json::from_slice(body)?;
-    let mut metadata: Fields<'_> = match object.get("metadata") {
-        Some(raw) => serde_json::from_str(raw.get())?,
-        None => Fields::new(),
-    };
-    let mut annotations: BTreeMap<String, String> = match metadata.get("annotations") {
+    let body = std::str::from_utf8(body).map_err(|error| <serde_json::Error as serde::de::Error>::custom(error))?;
+    let Some(at) = metadata_in(body) else { return Ok(body.as_bytes().to_vec()) };
+    let mut metadata: Fields<'_> = serde_json::from_str(&body[at.clone()])?;
+    let mut annotations: BTreeMap<Cow<'_, str>, &RawValue> = match metadata.get("annotations") {
         Some(raw) => serde_json::from_str::<Option<_>>(raw.get())?.unwrap_or_default(),
         None => BTreeMap::new(),
     };
-    annotations.insert(CACHED_FROM_CLUSTER.to_owned(), cluster.to_owned());
+    let cluster = to_raw_value(cluster)?;
+    annotations.insert(CACHED_FROM_CLUSTER.into(), &cluster);
     let annotations = to_raw_value(&annotations)?;
     let version = version.map(to_raw_value).transpose()?;
-    metadata.insert("annotations".to_owned(), &annotations);
+    metadata.insert("annotations".into(), &annotations);
     if let Some(version) = &version {
-        metadata.insert("resourceVersion".to_owned(), version);
+        metadata.insert("resourceVersion".into(), version);
     }
-    let metadata = to_raw_value(&metadata)?;
-    if form == Form::Metadata {
-        let meta = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
-        return serde_json::to_vec(&meta);
-    }
-    object.insert("metadata".to_owned(), &metadata);
-    serde_json::to_vec(&object)
+    let mut out = Vec::with_capacity(body.len() + 256);
+    let (before, after) = match form {
+        Form::Whole => (&body[..at.start], &body[at.end..]),
+        Form::Metadata => (r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#, "}"),
+    };
+    out.extend_from_slice(before.as_bytes());
+    serde_json::to_writer(&mut out, &metadata)?;
+    out.extend_from_slice(after.as_bytes());
+    Ok(out)
 }
 
 /// What a client sends back of an object read here, as the owning cluster knows it.
@@ -71,6 +75,7 @@ pub fn unmark(body: &[u8], cluster: &str) -> Result<Vec<u8>, serde_json::Error> 
 mod tests {
     use super::*;
     use crowsnest_index::Seq;
+    use serde_json::json;
 
     #[test]
     fn an_object_goes_out_marked_and_comes_back_as_it_was() {

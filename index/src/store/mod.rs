@@ -22,6 +22,7 @@ use crate::record::{Change, CollectionKey, CollectionState, Object, Record, Reco
 use crate::replicas::Epoch;
 use crate::{Error, History};
 use async_trait::async_trait;
+use crowsnest_api::selector::Selector;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -82,6 +83,8 @@ pub struct Scan {
     pub namespaces: Option<BTreeSet<String>>,
     /// Start after this (namespace, name).
     pub after: Option<(String, String)>,
+    /// Labels the records must have, as far as the database can tell: `keep` tells exactly.
+    pub labels: Option<Selector>,
 }
 
 /// What the store remembers of a collection besides its state.
@@ -143,7 +146,8 @@ pub trait Store: Send + Sync + 'static {
     async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error>;
 
     /// Up to `limit` records after `scan.after` that `keep` accepts, without bodies, and where the scan stopped: None
-    /// at its end. A call looks at a bounded number of records, so it may return few or none and still not be at the end.
+    /// at its end. A call takes a bounded number of records from the database, so it may return few or none and still not
+    /// be at the end.
     async fn records(
         &self,
         scan: &Scan,

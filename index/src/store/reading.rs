@@ -8,6 +8,7 @@ use super::{Keep, Replayed, Scan, StoreSize};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record, Seq};
 use bytes::Bytes;
+use crowsnest_api::selector::{Operator, Selector};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(super) struct Reach<'s> {
     pub namespace: String,
     pub name: String,
     pub rows: i64,
+    /// Parameter 5, where labels are asked for.
+    pub labels: Option<String>,
 }
 
 impl<'s> Reach<'s> {
@@ -40,7 +43,8 @@ impl<'s> Reach<'s> {
         }
         // Nothing filters out much less than a page, so ask for no more than is wanted when nothing is filtered.
         let rows = (limit as i64 + 1).clamp(2, SCAN_ROWS);
-        Some(Self { scan, limit, single, namespace, name, rows })
+        let labels = scan.labels.as_ref().and_then(labels_like);
+        Some(Self { scan, limit, single, namespace, name, rows, labels })
     }
 
     pub fn sql(&self) -> String {
@@ -48,7 +52,8 @@ impl<'s> Reach<'s> {
             None => ("(namespace, name) > ($2, $3)", "namespace, name"),
             Some(_) => ("namespace = $2 AND name > $3", "name"),
         };
-        format!("SELECT {COLUMNS} FROM records WHERE collection = $1 AND {after} ORDER BY {order} LIMIT $4")
+        let labels = if self.labels.is_some() { "AND labels LIKE $5 ESCAPE '!'" } else { "" };
+        format!("SELECT {COLUMNS} FROM records WHERE collection = $1 AND {after} {labels} ORDER BY {order} LIMIT $4")
     }
 
     /// The records that are kept, and where the scan stopped.
@@ -78,6 +83,33 @@ impl<'s> Reach<'s> {
         });
         Ok((found, following.map(|namespace| (namespace, String::new()))))
     }
+}
+
+/// A pattern that the labels column of every match has: JSON in order of keys, as [`super::rows::encode`] writes it.
+fn labels_like(selector: &Selector) -> Option<String> {
+    let mut wanted: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    for requirement in selector.requirements() {
+        let mut values = requirement.values();
+        match (requirement.operator(), values.next(), values.next()) {
+            (Operator::Equals | Operator::DoubleEquals | Operator::In, Some(value), None) => {
+                wanted.insert(requirement.key(), Some(value));
+            }
+            (Operator::In | Operator::Exists, ..) => {
+                wanted.entry(requirement.key()).or_default();
+            }
+            _ => {}
+        }
+    }
+    if wanted.is_empty() {
+        return None;
+    }
+    let escaped = |text: &str| text.replace('!', "!!").replace('_', "!_").replace('%', "!%");
+    let mut pattern = "%".to_owned();
+    for (key, value) in wanted {
+        let value = value.map(|value| format!("\"{}\"", escaped(value))).unwrap_or_default();
+        pattern.push_str(&format!("\"{}\":{value}%", escaped(key)));
+    }
+    Some(pattern)
 }
 
 /// Bodies found for records.

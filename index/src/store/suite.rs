@@ -8,6 +8,7 @@ use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{CollectionKey, Happened, RecordKey, Seq};
 use crate::{Epoch, Error, History, IndexOptions, PostgresOptions};
+use crowsnest_api::selector::Selector;
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -97,6 +98,7 @@ impl Backend {
             collection: pods(),
             namespaces: namespaces.map(|all| all.iter().map(|n| (*n).to_owned()).collect()),
             after: None,
+            labels: None,
         };
         let mut names = Vec::new();
         loop {
@@ -174,6 +176,44 @@ async fn lists_go_in_key_order_and_resume(#[values(Kind::Sqlite, Kind::Postgres)
         assert_eq!(backend.names(Some(&["x", "z", "nowhere"]), limit, &|_| true).await, ["x/a", "x/b", "x/c", "z/e"]);
         assert_eq!(backend.names(None, limit, &|name| name == "a" || name == "e").await, ["x/a", "y/a", "z/e"]);
         assert!(backend.names(None, limit, &|_| false).await.is_empty());
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_scan_for_labels_finds_all_that_have_them(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let labels = [
+        ("a", json!({"app": "web", "a_b.io/x_y": "v_1", "tier": "front"})),
+        ("b", json!({"app": "web-2", "aXb.io/xXy": "vX1", "tier": "front"})),
+        ("c", json!({"app": "db", "z": "app"})),
+        ("d", json!({})),
+    ];
+    let labelled = |(name, labels): &(&str, Value)| {
+        let mut pod = pod("x", name, name, "1");
+        pod["metadata"]["labels"] = labels.clone();
+        backend.put(&pod)
+    };
+    backend.apply(labels.iter().map(labelled).collect(), "1").await;
+    for (selector, expected) in [
+        ("app=web", "a"),
+        ("app", "abc"),
+        ("!app", "d"),
+        ("app!=web", "bcd"),
+        ("app in (web,db)", "ac"),
+        ("app in (web)", "a"),
+        ("app notin (web)", "bcd"),
+        ("tier=front,app=web-2", "b"),
+        ("tier,app,app=web", "a"),
+        ("a_b.io/x_y=v_1", "a"),
+        ("app=db,app=web", ""),
+        ("", "abcd"),
+    ] {
+        let wanted = Selector::parse(selector).unwrap();
+        let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(wanted.clone()) };
+        let found = backend.store.records(&scan, &|record| wanted.matches(&record.labels), 100).await.unwrap();
+        let names: String = found.0.iter().map(|record| &*record.key.name).collect();
+        assert_eq!((names.as_str(), found.1), (expected, None), "{selector}");
     }
 }
 

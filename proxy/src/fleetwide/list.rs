@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use crowsnest_api::names::ClusterName;
-use crowsnest_index::{Index, Object, RecordKey};
+use crowsnest_index::{Index, Object, Page, RecordKey};
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{View, warning};
 use crate::composite::{Composite, Continue};
@@ -31,6 +32,8 @@ struct Listing {
     clusters: VecDeque<ClusterName>,
     /// Where the first of `clusters` goes on.
     after: Option<(String, String)>,
+    /// The page that begins there, already being read while the client takes the one before.
+    ahead: Option<AbortOnDropHandle<Result<Page, crowsnest_index::Error>>>,
     /// Objects the client still wants; none is all.
     left: Option<usize>,
     any: bool,
@@ -83,6 +86,7 @@ impl Proxy {
             incomplete: incomplete.iter().map(super::view::Incomplete::meta).collect(),
             clusters,
             after,
+            ahead: None,
             left: (limit > 0).then_some(limit),
             any: false,
             started: false,
@@ -182,8 +186,17 @@ impl Listing {
                 continue;
             };
             query.after = self.after.take();
-            let want = self.left.unwrap_or(CHUNK).min(CHUNK);
-            let page = self.index.page(&query, want).await?;
+            let page = match self.ahead.take() {
+                Some(ahead) => ahead.await??,
+                None => self.index.page(&query, self.left.unwrap_or(CHUNK).min(CHUNK)).await?,
+            };
+            let still = self.left.map(|left| left.saturating_sub(page.objects.len()));
+            if page.next.is_some() && still != Some(0) {
+                query.after.clone_from(&page.next);
+                let (index, want) = (self.index.clone(), still.unwrap_or(CHUNK).min(CHUNK));
+                let ahead = async move { index.page(&query, want).await };
+                self.ahead = Some(AbortOnDropHandle::new(tokio::spawn(ahead)));
+            }
             for object in &page.objects {
                 self.item(object, &mut out)?;
             }

@@ -341,7 +341,9 @@ impl Store for PostgresStore {
         let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
         let Some(reach) = Reach::of(scan, limit) else { return Ok((Vec::new(), None)) };
         let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
-        let rows = self.rows("cannot list records", query.bind(reach.rows)).await?;
+        let query = query.bind(reach.rows);
+        let query = if let Some(labels) = &reach.labels { query.bind(labels) } else { query };
+        let rows = self.rows("cannot list records", query).await?;
         if self.catalog.name_of(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
             self.read_collections().await?;
         }

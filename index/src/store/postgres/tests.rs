@@ -271,7 +271,7 @@ async fn nothing_reads_whole_tables() {
     store.apply(&[batch("member1", steps)], 1000).await.unwrap();
     let mut connection = store.writer.lock().await;
     let connection: &mut PgConnection = connection.as_mut().unwrap();
-    let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None };
+    let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None, labels: None };
     let narrow = Scan { namespaces: Some(BTreeSet::from(["x".to_owned()])), ..everywhere.clone() };
     let scans = [&everywhere, &narrow].map(|scan| Reach::of(scan, 10).unwrap().sql());
     let (of_key, deletions) = (history::of_key(), history::deletions());

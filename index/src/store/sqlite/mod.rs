@@ -226,7 +226,9 @@ impl Store for SqliteStore {
         let Some(id) = self.catalog.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
         let Some(reach) = Reach::of(scan, limit) else { return Ok((Vec::new(), None)) };
         let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
-        let rows = query.bind(reach.rows).fetch_all(&self.readers).await.map_err(fail)?;
+        let query = query.bind(reach.rows);
+        let query = if let Some(labels) = &reach.labels { query.bind(labels) } else { query };
+        let rows = query.fetch_all(&self.readers).await.map_err(fail)?;
         reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
     }
 
