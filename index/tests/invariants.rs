@@ -1,0 +1,222 @@
+//! The cache's invariants (docs/ARCHITECTURE.md), each broken by one of these tests if it no longer holds. I5 (memory) and
+//! I7 (members that lie) have more in `lying.rs`, I3 and I6 in `faults.rs`, I9 in `cache.rs`.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "support/members.rs"]
+mod members;
+
+use crowsnest_api::names::Gvr;
+use crowsnest_api::user::UserInfo;
+use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_index::{Answer, CollectionKey, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary};
+use futures::TryStreamExt;
+use members::{Member, config_map, config_maps, control_plane, name, namespace, register, start, within};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+/// One member whose ConfigMaps and Secrets are wanted.
+struct World {
+    member: Option<Member>,
+    fleet: Fleet,
+    interests: Vec<InterestGuard>,
+    directory: tempfile::TempDir,
+    _control_plane: Member,
+}
+
+const OBJECTS: usize = 20;
+
+fn secrets() -> Gvr {
+    Gvr::new("", "v1", "secrets")
+}
+
+fn interest(resource: Gvr, why: &str) -> Interest {
+    let (clusters, namespaces) = (Clusters::All, Namespaces::All);
+    Interest { clusters, resource, namespaces, why: Why::Other(why.to_owned()) }
+}
+
+fn all_of(resource: Gvr) -> ListQuery {
+    ListQuery::new(name("member1"), resource)
+}
+
+impl World {
+    async fn new() -> Self {
+        let control_plane = control_plane().await;
+        let member = start("member1").await;
+        member.create(namespace("shop")).await;
+        for nth in 0..OBJECTS {
+            member.create(config_map("shop", &format!("app-{nth}"), "hello world")).await;
+        }
+        register(&control_plane.server.admin(), "member1", &member).await;
+        let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::default()).await.unwrap();
+        let interests =
+            [config_maps(), secrets()].map(|resource| fleet.interests().declare(interest(resource, "test")));
+        let directory = tempfile::tempdir().unwrap();
+        Self { member: Some(member), fleet, interests: interests.into(), directory, _control_plane: control_plane }
+    }
+
+    fn options(&self) -> IndexOptions {
+        let text_commit_interval = Duration::from_millis(20);
+        let options = IndexOptions::new(self.directory.path());
+        IndexOptions { collect_everything: false, collect_control_plane: false, text_commit_interval, ..options }
+    }
+
+    async fn opened(&self, options: IndexOptions) -> Index {
+        let index = Index::open(self.fleet.clone(), options).await.unwrap();
+        for resource in [config_maps(), secrets()] {
+            within("the first list", index.complete(&CollectionKey::new(name("member1"), resource))).await;
+        }
+        index
+    }
+
+    fn member(&self) -> &Member {
+        self.member.as_ref().unwrap()
+    }
+}
+
+async fn bodies(index: &Index) -> Vec<String> {
+    let objects: Vec<_> = index.list(all_of(config_maps())).try_collect().await.unwrap();
+    objects.iter().map(|object| object.text().to_owned()).collect()
+}
+
+async fn found(index: &Index, query: &str) -> Answer {
+    index.search_all(SearchRequest::new(query, UserInfo::system())).await.unwrap()
+}
+
+async fn searchable(index: &Index) {
+    let seq = index.seq();
+    within("the text index", index.searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i1_one_collector_follows_a_resource_whoever_asks() {
+    let mut world = World::new().await;
+    let index = world.opened(world.options()).await;
+    let collectors = index.metrics().collectors.get();
+    let more = ["registry", "controller", "page"];
+    world.interests.extend(more.map(|why| world.fleet.interests().declare(interest(config_maps(), why))));
+    // Something that comes later is collected: those before it were looked at.
+    let roles = Gvr::new("", "v1", "endpoints");
+    let late = world.fleet.interests().declare(interest(roles.clone(), "late"));
+    within("the late one", index.complete(&CollectionKey::new(name("member1"), roles.clone()))).await;
+    assert_eq!(index.metrics().collectors.get(), collectors + 1);
+
+    // The last one out stops it, and its records go.
+    let key = CollectionKey::new(name("member1"), config_maps());
+    drop(late);
+    world.interests.drain(..1).for_each(drop);
+    let mut version = index.states_version();
+    let gone = CollectionKey::new(name("member1"), roles);
+    within("the late one's end", version.wait_for(|_| index.state(&gone).is_none())).await.unwrap();
+    assert!(index.state(&key).is_some_and(|state| state.is_fresh()), "three others still ask");
+    world.interests.clear();
+    within("the end", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
+    assert!(bodies(&index).await.is_empty());
+    index.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i2_a_deleted_data_directory_loses_nothing() {
+    let world = World::new().await;
+    let index = world.opened(world.options()).await;
+    let before = bodies(&index).await;
+    index.stop().await;
+    for entry in std::fs::read_dir(world.directory.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+    }
+    let index = world.opened(world.options()).await;
+    assert_eq!((bodies(&index).await, before.len()), (before, OBJECTS));
+    searchable(&index).await;
+    assert_eq!(found(&index, "kind:configmap hello").await.hits.len(), OBJECTS);
+    index.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i3_the_text_index_comes_back_from_the_store_alone() {
+    let mut world = World::new().await;
+    let index = world.opened(world.options()).await;
+    index.stop().await;
+    world.member.take().unwrap().shut_down().await;
+    std::fs::remove_dir_all(world.directory.path().join("text")).unwrap();
+    let index = world.opened(world.options()).await;
+    searchable(&index).await;
+    let answer = found(&index, "kind:configmap hello").await;
+    assert_eq!((answer.hits.len(), answer.skipped.len()), (OBJECTS, 1), "the member is gone, which is said");
+    index.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i4_reads_never_wait_for_the_text_index() {
+    let world = World::new().await;
+    let never = Duration::from_secs(24 * 3600);
+    let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..world.options() };
+    let index = world.opened(options).await;
+    let mut follower = index.follow(index.seq());
+    world.member().create(config_map("shop", "new", "fresh")).await;
+    let change = within("the change", follower.next()).await.unwrap().unwrap().pop().unwrap();
+    assert_eq!(&*change.object.record.key.name, "new");
+    let key = RecordKey::new(name("member1"), config_maps(), "shop", "new");
+    assert_eq!(index.get(&key).await.unwrap().unwrap().body, change.object.body);
+    assert!(bodies(&index).await.contains(&change.object.text().to_owned()));
+    // Search does not know it yet, and says how far it is.
+    let Summary { total, seq, behind, .. } = found(&index, "fresh").await.summary.unwrap();
+    assert_eq!((total, seq.0 + behind), (0, index.seq().0));
+    assert!(behind > 0);
+    index.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i6_a_dead_worker_makes_the_cache_unready() {
+    for worker in ["store writer", "text index", "rights", "collectors"] {
+        let world = World::new().await;
+        let index = world.opened(world.options()).await;
+        assert_eq!(index.ready(), Ok(()));
+        assert!(index.abort(worker), "there is no {worker}");
+        let unready = within(worker, async {
+            loop {
+                match index.ready() {
+                    Err(reason) => return reason,
+                    Ok(()) => tokio::task::yield_now().await,
+                }
+            }
+        });
+        assert!(unready.await.contains(worker), "{worker}");
+        index.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i8_secret_values_are_nowhere() {
+    const VALUE: &str = "correct-horse-battery";
+    let world = World::new().await;
+    let index = world.opened(world.options()).await;
+    let mut follower = index.follow(index.seq());
+    world
+        .member()
+        .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "login"},
+            "stringData": {"password": VALUE}}))
+        .await;
+    let change = within("the change", follower.next()).await.unwrap().unwrap().pop().unwrap();
+    searchable(&index).await;
+    let body: Value = change.object.parse().unwrap();
+    assert_eq!((&body["data"]["password"], change.object.record.redacted), (&json!(""), true));
+    assert_eq!(found(&index, "kind:secret password").await.hits.len(), 1, "names of keys are found");
+    let encoded = "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5";
+    for query in [VALUE, encoded] {
+        assert_eq!(found(&index, query).await.hits.len(), 0, "{query}");
+    }
+    index.stop().await;
+    let mut files = vec![world.directory.path().to_owned()];
+    while let Some(path) = files.pop() {
+        match path.is_dir() {
+            true => files.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path())),
+            false => assert!(!holds(&path, VALUE) && !holds(&path, encoded), "{}", path.display()),
+        }
+    }
+}
+
+fn holds(path: &Path, text: &str) -> bool {
+    std::fs::read(path).unwrap().windows(text.len()).any(|window| window == text.as_bytes())
+}
