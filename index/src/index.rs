@@ -179,7 +179,7 @@ impl Index {
         };
         let (handle, writing) = writer.prepare(stop.clone());
         let shared = Arc::new(Shared {
-            lists: Semaphore::new(options.concurrent_lists.max(1)),
+            lists: Arc::new(Semaphore::new(options.concurrent_lists.max(1))),
             fleet,
             store,
             codec,

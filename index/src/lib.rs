@@ -30,7 +30,7 @@ pub mod writer;
 
 pub use error::{Error, Gone};
 pub use index::{Index, ListQuery, Page};
-pub use options::{DatabaseUrl, History, IndexOptions, PostgresOptions, StoreOptions};
+pub use options::{DatabaseUrl, History, IndexOptions, Patience, PostgresOptions, StoreOptions};
 pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version};
 pub use replicas::Epoch;
 pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Skipped, Summary};

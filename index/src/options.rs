@@ -90,6 +90,46 @@ pub struct IndexOptions {
     pub sqlite_cache_kib: u32,
     pub sqlite_readers: u32,
     pub history: History,
+    pub patience: Patience,
+}
+
+/// How long members are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For the beginning of an answer.
+    pub answer: Duration,
+    /// For all of a page of a list.
+    pub page: Duration,
+    /// A server that streams an initial list makes no longer pauses.
+    pub pause: Duration,
+    /// A streamed initial list brings an object not seen before at least so often.
+    pub progress: Duration,
+    /// A list in progress lets others go first after this time.
+    pub turn: Duration,
+    /// What a watch lasts at least; at most twice as long, so that they do not all end at once.
+    pub watch: Duration,
+    /// A watch that told something older than before is followed no longer than this, then all is listed again.
+    pub doubt: Duration,
+    /// First and longest pause after a failure.
+    pub backoff: (Duration, Duration),
+    /// Longest pause a member can ask for with `Retry-After`.
+    pub retry_after: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            answer: Duration::from_secs(60),
+            page: Duration::from_secs(30),
+            pause: Duration::from_secs(15),
+            progress: Duration::from_secs(60),
+            turn: Duration::from_secs(10),
+            watch: Duration::from_secs(300),
+            doubt: Duration::from_secs(60),
+            backoff: (Duration::from_millis(250), Duration::from_secs(30)),
+            retry_after: Duration::from_secs(120),
+        }
+    }
 }
 
 /// How much is kept of what objects were before. Deleted objects stay findable as long.
@@ -133,6 +173,7 @@ impl IndexOptions {
             sqlite_cache_kib: 4096,
             sqlite_readers: 4,
             history: History::default(),
+            patience: Patience::default(),
         }
     }
 }

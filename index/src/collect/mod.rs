@@ -6,7 +6,12 @@
 mod collector;
 mod everything;
 mod feed;
+mod list;
+mod stream;
 mod supervisor;
+mod turn;
+mod versions;
+mod watch;
 
 pub(crate) use supervisor::Supervisor;
 
@@ -39,7 +44,7 @@ pub(crate) struct Shared {
     pub options: IndexOptions,
     pub now_ms: fn() -> i64,
     /// Bounds lists in flight, and with them the bytes.
-    pub lists: Semaphore,
+    pub lists: Arc<Semaphore>,
     pub lists_per_cluster: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
     /// Clusters that were found not to stream initial lists.
     pub no_watch_list: Mutex<BTreeSet<ClusterName>>,
