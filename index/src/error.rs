@@ -52,6 +52,8 @@ pub enum Error {
     TooLarge { cluster: ClusterName, resource: Gvr, what: &'static str, limit: usize },
     #[error("{cluster} broke off while sending {resource}: {reason}")]
     Interrupted { cluster: ClusterName, resource: Gvr, reason: String },
+    #[error("{cluster} took longer than {after:?} for a page of {resource}")]
+    Slow { cluster: ClusterName, resource: Gvr, after: Duration },
     #[error("the text index {what}")]
     Text {
         what: &'static str,

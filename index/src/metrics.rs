@@ -34,6 +34,33 @@ impl Gauge {
     }
 }
 
+/// A sum of what is held at the moment.
+#[derive(Debug, Default)]
+pub struct Level {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Level {
+    pub fn add(&self, amount: u64) {
+        let now = self.now.fetch_add(amount, Ordering::Relaxed) + amount;
+        self.peak.fetch_max(now, Ordering::Relaxed);
+    }
+
+    pub fn subtract(&self, amount: u64) {
+        self.now.fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// The most there has been.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
 /// Everything the cache counts.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -48,6 +75,8 @@ pub struct Metrics {
     pub watches: Counter,
     pub watch_failures: Counter,
     pub collectors: Gauge,
+    /// Of objects between the wire and the store.
+    pub bytes_in_flight: Level,
     pub text_commits: Counter,
     pub text_commit_microseconds: Counter,
     pub text_documents: Counter,
@@ -62,6 +91,7 @@ impl Metrics {
     pub fn series(&self) -> Vec<Series> {
         let count = |name, help, counter: &Counter| Series::plain(name, help, true, counter.get());
         let gauge = |name, help, gauge: &Gauge| Series::plain(name, help, false, gauge.get());
+        let level = |name, help, level: &Level| Series::plain(name, help, false, level.get());
         vec![
             count("crowsnest_cache_objects_received_total", "Objects members sent.", &self.objects_received),
             count("crowsnest_cache_bytes_received_total", "Bytes of those objects.", &self.bytes_received),
@@ -82,6 +112,11 @@ impl Metrics {
             count("crowsnest_cache_watches_total", "Watches opened.", &self.watches),
             count("crowsnest_cache_watch_failures_total", "Lists and watches that failed.", &self.watch_failures),
             gauge("crowsnest_cache_collectors", "Collectors running.", &self.collectors),
+            level(
+                "crowsnest_cache_bytes_in_flight",
+                "Bytes of objects between the wire and the store.",
+                &self.bytes_in_flight,
+            ),
             count("crowsnest_text_commits_total", "Commits of the text index.", &self.text_commits),
             count("crowsnest_text_commit_microseconds_total", "Time they took.", &self.text_commit_microseconds),
             count("crowsnest_text_documents_total", "Documents written to the text index.", &self.text_documents),

@@ -74,11 +74,14 @@ pub struct IndexOptions {
     pub tail_bytes: usize,
     /// Recent changes kept, in number.
     pub tail_changes: usize,
-    /// Objects asked for in one page of a list.
+    /// Objects asked for in one page of a list, at most: fewer where they are large.
     pub page_size: u32,
-    /// Lists in flight at once over all members: with `page_size` it bounds the bytes in flight.
+    /// Lists in flight at once over all members.
     pub concurrent_lists: usize,
     pub concurrent_lists_per_cluster: usize,
+    /// Bytes of objects between the wire and the store, over all members; a single larger object passes alone.
+    pub bytes_in_flight: usize,
+    pub bytes_in_flight_per_cluster: usize,
     /// Largest single object or watch event taken.
     pub max_object_bytes: usize,
     /// Memory of the text index's writer; tantivy wants at least 15 MB.
@@ -166,6 +169,8 @@ impl IndexOptions {
             page_size: 500,
             concurrent_lists: 8,
             concurrent_lists_per_cluster: 3,
+            bytes_in_flight: 64 << 20,
+            bytes_in_flight_per_cluster: 16 << 20,
             max_object_bytes: 8 << 20,
             text_heap_bytes: 15_000_000,
             text_commit_interval: Duration::from_millis(500),

@@ -74,7 +74,7 @@ fn after_honesty() -> Vec<Case> {
         case("empty-pages", Trouble("does not end"), |ask| {
             relisted(ask, |ask| list("ConfigMapList", 11, &ask.nth.to_string(), &[]))
         }),
-        case("half-a-page", Trouble("a page took longer"), |ask| {
+        case("half-a-page", Trouble("for a page of"), |ask| {
             relisted(ask, |_| Reply::Lines(vec!["{\"kind\":\"ConfigMapList\",".to_owned()], Then::Hold))
         }),
         case("no-answer", Trouble("no answer within"), |ask| relisted(ask, |_| Reply::Never)),

@@ -1,6 +1,8 @@
 //! One collector: list, then watch, for ever; resumes from the stored position.
 
+use super::budget::Share;
 use super::feed;
+use super::pages::Pages;
 use super::watch::Ended;
 use super::{Scope, Shared};
 use crate::store::{Batch, Progress, Step};
@@ -40,6 +42,8 @@ pub(super) struct Course {
     pub position: Option<String>,
     /// The last list was older than what came before it. The next that says so is believed.
     pub doubted: Option<String>,
+    /// How large pages may be.
+    pub pages: Pages,
     /// List by pages: streaming did not work the last time.
     pub by_pages: bool,
     /// Answers since the position moved that could not be read.
@@ -69,7 +73,7 @@ impl Collector {
             course.garbage += u32::from(error.is_garbage());
             if course.garbage >= GARBAGE {
                 // The same position would bring the same again.
-                course = Course { by_pages: true, ..Course::default() };
+                course = Course { by_pages: true, pages: course.pages, ..Course::default() };
             }
             self.shared.metrics.watch_failures.add(1);
             let reason = error.chain();
@@ -207,8 +211,14 @@ impl Collector {
         Batch { collection: self.key.clone(), epoch: self.epoch, steps, progress }
     }
 
-    pub async fn send(&self, steps: Vec<Step>, progress: Progress) -> Result<(), Error> {
-        self.shared.writer.apply(self.batch(steps, progress)).await
+    /// The share is given back once the steps are stored.
+    pub async fn send(&self, steps: Vec<Step>, progress: Progress, share: Share) -> Result<(), Error> {
+        self.shared.writer.apply_holding(self.batch(steps, progress), share).await
+    }
+
+    /// Waits until bytes of this cluster may be in flight.
+    pub async fn share(&self, bytes: usize) -> Result<Share, Error> {
+        self.shared.budget.take(&self.key.cluster, bytes).await
     }
 
     pub async fn send_and_wait(&self, steps: Vec<Step>, progress: Progress) -> Result<(), Error> {

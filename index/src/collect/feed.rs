@@ -180,7 +180,8 @@ pub async fn read_page(mut body: Body, key: &CollectionKey, max: usize, within: 
         Ok(page.freeze())
     };
     let read = tokio::time::timeout(within, reading).await;
-    read.unwrap_or_else(|_| Err(interrupted(key, format!("a page took longer than {within:?}"))))
+    let (cluster, resource) = (key.cluster.clone(), key.resource.clone());
+    read.unwrap_or(Err(Error::Slow { cluster, resource, after: within }))
 }
 
 /// Cuts a byte stream into lines; a line longer than `max` ends it with an error.
@@ -216,6 +217,11 @@ where
                 None
             }
         }
+    }
+
+    /// Bytes that are here.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
     }
 
     /// Waits for more bytes. False at the end of the stream. Cancel-safe.

@@ -1,12 +1,15 @@
 //! Lists by pages, and what ends any list: what it did not name is deleted.
 
+use super::budget::Share;
 use super::collector::{Collector, Course, Taken};
 use super::feed::{self, Named, Page};
+use super::pages::{Limits, Plan};
 use super::turn::Turn;
 use super::versions::is_older;
 use super::watch::Ended;
 use crate::Error;
 use crate::store::{Progress, Step};
+use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -99,12 +102,13 @@ impl Collector {
         let mut listing = Listing { seen: Seen::new(), token: None };
         loop {
             turn.renew().await?;
-            let bytes = turn.lend(self.page(listing.token.as_deref())).await?;
+            let (bytes, mut share) = turn.lend(self.next_page(listing.token.as_deref(), course)).await?;
             let page: Page<'_> = self.parse(&bytes)?;
+            course.pages.came(page.items.len(), bytes.len());
             if listing.token.is_none() {
                 self.went_back(&page.metadata.resource_version, reached, course)?;
             }
-            let new = self.take_page(&page, &mut listing.seen).await?;
+            let new = self.take_page(&page, &mut listing.seen, &mut share).await?;
             match page.metadata.continue_token.filter(|token| !token.is_empty()) {
                 Some(next) if new && listing.token.as_ref() != Some(&next) => listing.token = Some(next),
                 Some(_) => return Err(self.interrupted("its list does not end: it tells the same again and again")),
@@ -118,11 +122,29 @@ impl Collector {
         }
     }
 
-    async fn page(&self, token: Option<&str>) -> Result<bytes::Bytes, Error> {
-        let size = self.shared.options.page_size;
+    /// Asks for fewer objects as long as they are too many bytes.
+    async fn next_page(&self, token: Option<&str>, course: &mut Course) -> Result<(Bytes, Share), Error> {
+        let options = &self.shared.options;
+        let (objects, bytes) = (options.page_size, self.shared.budget.of_cluster());
+        let limits = Limits { objects, bytes, object: options.max_object_bytes };
+        loop {
+            let plan = course.pages.plan(limits);
+            match self.page(token, plan).await {
+                Err(Error::TooLarge { .. }) if course.pages.failed(plan.objects) => {}
+                Err(error @ Error::Slow { .. }) => {
+                    course.pages.failed(plan.objects);
+                    return Err(error);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    pub async fn page(&self, token: Option<&str>, plan: Plan) -> Result<(Bytes, Share), Error> {
+        let mut share = self.share(plan.bytes).await?;
         let query = match token {
-            None => format!("limit={size}"),
-            Some(token) => format!("limit={size}&continue={}", percent(token)),
+            None => format!("limit={}", plan.objects),
+            Some(token) => format!("limit={}&continue={}", plan.objects, percent(token)),
         };
         let body = match self.get(&query).await {
             Err(Error::Answer { status: 410, .. }) if token.is_some() => {
@@ -130,8 +152,9 @@ impl Collector {
             }
             other => other?,
         };
-        let max = self.shared.options.max_object_bytes * 8;
-        feed::read_page(body, &self.key, max, self.shared.options.patience.page).await
+        let bytes = feed::read_page(body, &self.key, plan.bytes, self.shared.options.patience.page).await?;
+        share.shrink(bytes.len());
+        Ok((bytes, share))
     }
 
     /// An older replica of the API server may have answered, once. A member that was restored from a backup stays with
@@ -148,7 +171,7 @@ impl Collector {
     }
 
     /// False: nothing in it was new.
-    async fn take_page(&self, page: &Page<'_>, seen: &mut Seen) -> Result<bool, Error> {
+    async fn take_page(&self, page: &Page<'_>, seen: &mut Seen, share: &mut Share) -> Result<bool, Error> {
         let listed = page.kind.strip_suffix("List").unwrap_or_default();
         let (known, namespaced) = self.kind();
         let kind = if known.is_empty() { listed } else { &known };
@@ -166,7 +189,8 @@ impl Collector {
             }
             let namespaced = namespaced.unwrap_or_else(|| steps.iter().any(|step| !step.key().0.is_empty()));
             let kind = Some((kind.to_owned(), namespaced)).filter(|(kind, _)| !kind.is_empty());
-            self.send(steps, Progress { kind, ..Progress::default() }).await?;
+            let part = share.split(chunk.iter().map(|raw| raw.get().len()).sum());
+            self.send(steps, Progress { kind, ..Progress::default() }, part).await?;
         }
         Ok(new)
     }

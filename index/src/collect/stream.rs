@@ -36,7 +36,7 @@ impl Collector {
         let mut lines = Lines::new(body.into_data_stream(), &self.key, self.shared.options.max_object_bytes);
         let mut initial = Initial { seen: Seen::new(), progress: Instant::now() };
         let version = loop {
-            if let Some(version) = self.initial_events(&mut lines, &mut initial).await? {
+            if let Some(version) = turn.lend(self.initial_events(&mut lines, &mut initial)).await? {
                 break version;
             }
             let stalled = Instant::now() + patience.pause;
@@ -74,6 +74,7 @@ impl Collector {
         E: std::error::Error + 'static,
     {
         let (kind, _) = self.kind();
+        let share = self.share(lines.buffered()).await?;
         let mut steps = Vec::new();
         let mut ended = None;
         while let Some(line) = lines.ready() {
@@ -107,7 +108,7 @@ impl Collector {
         }
         if !steps.is_empty() {
             let kind = self.kind_told(&steps);
-            self.send(steps, Progress { kind, ..Progress::default() }).await?;
+            self.send(steps, Progress { kind, ..Progress::default() }, share).await?;
         }
         Ok(ended)
     }

@@ -298,6 +298,7 @@ impl Supervisor {
         self.shared.settled.lock().retain(|cluster| !gone(cluster));
         self.shared.served.write().retain(|cluster, _| !gone(cluster));
         self.shared.lists_per_cluster.lock().retain(|cluster, _| !gone(cluster));
+        self.shared.budget.retain(|cluster| !gone(cluster));
         Ok(())
     }
 }

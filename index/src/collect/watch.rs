@@ -4,9 +4,11 @@
 //! replica of its API server answers, or it was restored from a backup. What is stored is not overwritten by what is
 //! older (opaque versions cannot be judged: the last one counts), and soon everything is listed again.
 
+use super::budget::Share;
 use super::collector::{Collector, Course, Taken};
-use super::feed::{Bookmark, Event, Lines, Page, StatusBody, read_page};
+use super::feed::{Bookmark, Event, Lines, Page, StatusBody};
 use super::list::percent;
+use super::pages::Plan;
 use super::versions::is_older;
 use crate::Error;
 use crate::options::Patience;
@@ -126,9 +128,8 @@ impl Collector {
     /// Servers tell nothing from before where a watch begins. One that was restored from a backup, with a lower version
     /// than that, is silent until it gets there: so a silent watch is followed by a look at the version.
     async fn still_there(&self, course: &Course) -> Result<Ended, Error> {
-        let options = &self.shared.options;
-        let body = self.get("limit=1").await?;
-        let bytes = read_page(body, &self.key, options.max_object_bytes * 2, options.patience.page).await?;
+        let plan = Plan { objects: 1, bytes: self.shared.options.max_object_bytes };
+        let (bytes, _share) = self.page(None, plan).await?;
         let page: Page<'_> = self.parse(&bytes)?;
         let version = page.metadata.resource_version;
         match &course.position {
@@ -151,6 +152,7 @@ impl Collector {
         E: std::error::Error + 'static,
     {
         let (kind, _) = self.kind();
+        let share = self.share(lines.buffered()).await?;
         let mut heard = Heard::default();
         let mut ended = Ok(None);
         while let Some(line) = lines.ready() {
@@ -163,7 +165,7 @@ impl Collector {
                 break;
             }
         }
-        self.deliver(heard, watching, course).await?;
+        self.deliver(heard, share, watching, course).await?;
         ended
     }
 
@@ -206,12 +208,20 @@ impl Collector {
         bookmark.metadata.resource_version
     }
 
-    async fn deliver(&self, heard: Heard, watching: &mut Watching, course: &mut Course) -> Result<(), Error> {
+    async fn deliver(
+        &self,
+        heard: Heard,
+        share: Share,
+        watching: &mut Watching,
+        course: &mut Course,
+    ) -> Result<(), Error> {
         let Heard { steps, version, late, mut doubt } = heard;
-        if let Some(version) = version {
+        if !steps.is_empty() || version.is_some() {
             let kind = self.kind_told(&steps);
-            let progress = Progress { resource_version: Some(version.clone()), kind, ..Progress::default() };
-            self.send(steps, progress).await?;
+            let progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
+            self.send(steps, progress, share).await?;
+        }
+        if let Some(version) = version {
             course.advance(version);
         }
         if !late.is_empty() {
@@ -224,7 +234,8 @@ impl Collector {
                 self.shared.metrics.objects_outdated.add(1);
                 doubt = Some(went_back(version_of(&step), reached));
             } else {
-                self.send(vec![step], Progress::default()).await?;
+                let share = self.share(size_of(&step)).await?;
+                self.send(vec![step], Progress::default(), share).await?;
             }
         }
         if let Some(reason) = doubt.filter(|_| watching.doubt.is_none()) {
@@ -251,6 +262,13 @@ fn version_of(step: &Step) -> &str {
     match step {
         Step::Put(draft, _) => &draft.resource_version,
         Step::Delete { resource_version, .. } => resource_version,
+    }
+}
+
+fn size_of(step: &Step) -> usize {
+    match step {
+        Step::Put(draft, _) => draft.body.len(),
+        Step::Delete { .. } => 0,
     }
 }
 
