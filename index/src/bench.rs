@@ -140,7 +140,7 @@ async fn fill(
         let expected = Expected { group: "", api_version: "v1", kind: "Pod" };
         let malformed = |source| Error::Decode { what: "benchmark pod".to_owned(), source };
         let raw: &RawValue = serde_json::from_str(&text).map_err(malformed)?;
-        let draft = read(raw, expected, false).map_err(malformed)?;
+        let draft = read(raw, expected, crate::ingest::Keep::default()).map_err(malformed)?;
         let (packed, training) = shared.codec.pack("/Pod", &draft.body)?;
         if let Some(set) = training {
             shared.writer.train(set);

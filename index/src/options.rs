@@ -1,5 +1,6 @@
 //! What bounds the cache (invariant I5): sizes are configuration, never a function of the fleet.
 
+use crate::ingest::Keep;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ pub struct IndexOptions {
     pub excluded: Vec<String>,
     /// Keep values of Secrets in bodies (they are never indexed).
     pub store_secret_values: bool,
+    /// Keep `managedFields` in bodies: about a third more of them.
+    pub keep_managed_fields: bool,
     /// Labels objects are looked up by without a scan: keys, with a `*` at either end for anything.
     pub chosen_labels: Vec<String>,
     /// Bodies kept for recent changes, in bytes.
@@ -163,6 +166,7 @@ impl IndexOptions {
             collect_control_plane: true,
             excluded: excluded.map(str::to_owned).to_vec(),
             store_secret_values: false,
+            keep_managed_fields: false,
             chosen_labels: Vec::new(),
             tail_bytes: 16 << 20,
             tail_changes: 20_000,
@@ -180,6 +184,10 @@ impl IndexOptions {
             history: History::default(),
             patience: Patience::default(),
         }
+    }
+
+    pub(crate) fn keep(&self) -> Keep {
+        Keep { secret_values: self.store_secret_values, managed_fields: self.keep_managed_fields }
     }
 }
 

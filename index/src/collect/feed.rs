@@ -1,6 +1,6 @@
 //! What a member's list and watch answers look like on the wire, read without copying objects.
 
-use crate::ingest::{Draft, Expected, read};
+use crate::ingest::{Draft, Expected, Keep, read};
 use crate::{CollectionKey, Error};
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt};
@@ -242,16 +242,10 @@ where
 
 /// Reads one object, refusing other kinds and nameless things. `kind` is what it has to be, where that is known, and
 /// `unsaid` what it is when it does not say.
-pub fn draft(
-    raw: &RawValue,
-    key: &CollectionKey,
-    kind: &str,
-    unsaid: &str,
-    keep_secrets: bool,
-) -> Result<Draft, Error> {
+pub fn draft(raw: &RawValue, key: &CollectionKey, kind: &str, unsaid: &str, keep: Keep) -> Result<Draft, Error> {
     let api_version = key.resource.api_version();
     let expected = Expected { group: &key.resource.group, api_version: &api_version, kind: unsaid };
-    let draft = read(raw, expected, keep_secrets).map_err(|source| malformed(key, source))?;
+    let draft = read(raw, expected, keep).map_err(|source| malformed(key, source))?;
     let other = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
     if draft.name.is_empty() || other {
         return Err(malformed(key, custom(format!("{} {:?}", draft.kind, draft.name))));
