@@ -113,6 +113,12 @@ fn after_honesty() -> Vec<Case> {
                 Reply::Lines(lines.iter().map(|(what, object)| event(what, object)).collect(), Then::Hold)
             })
         }),
+        case("behind", Fresh("8"), |ask| match (ask.watch, ask.from.as_str()) {
+            (true, "10") => Some(Reply::Json(504, status(504, "Too large resource version: 10, current: 8"))),
+            (true, "8") => Some(Reply::Lines(vec![bookmark(8, false)], Then::Hold)),
+            (true, _) => Some(gone()),
+            (false, _) => Some(list("ConfigMapList", 8, "", &BEFORE.map(|(name, version)| object(name, version)))),
+        }),
         case("older-bookmark", Trouble("resourceVersion 7 after 10"), |ask| {
             watched(ask, |_| Reply::Lines(vec![bookmark(7, false)], Then::Hold))
         }),

@@ -136,8 +136,7 @@ impl Collector {
     }
 
     /// What is now known of the kind, once some objects were read.
-    pub fn kind_told(&self, steps: &[Step]) -> Option<(String, bool)> {
-        let (kind, namespaced) = self.kind();
+    pub fn kind_told((kind, namespaced): (String, Option<bool>), steps: &[Step]) -> Option<(String, bool)> {
         let first = steps.iter().find_map(|step| match step {
             Step::Put(draft, _) => Some(draft.kind.clone()),
             Step::Delete { .. } => None,

@@ -73,7 +73,7 @@ impl Collector {
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: std::error::Error + 'static,
     {
-        let (kind, _) = self.kind();
+        let (kind, namespaced) = self.kind();
         let share = self.share(lines.buffered()).await?;
         let mut steps = Vec::new();
         let mut ended = None;
@@ -107,7 +107,7 @@ impl Collector {
             }
         }
         if !steps.is_empty() {
-            let kind = self.kind_told(&steps);
+            let kind = Self::kind_told((kind, namespaced), &steps);
             self.send(steps, Progress { kind, ..Progress::default() }, share).await?;
         }
         Ok(ended)

@@ -75,6 +75,13 @@ impl Collector {
         let query = format!("{query}&resourceVersion={from}&timeoutSeconds={}", seconds.as_secs());
         let body = match self.get(&query).await {
             Err(Error::Answer { status: 410, .. }) => return Ok(expired()),
+            // Perhaps it has not come so far yet, or never will again.
+            Err(error @ Error::Answer { status: 504, .. }) => {
+                return match self.still_there(course).await? {
+                    Ended::Closed => Err(error),
+                    expired => Ok(expired),
+                };
+            }
             other => other?,
         };
         let mut lines = Lines::new(body.into_data_stream(), &self.key, self.shared.options.max_object_bytes);
@@ -151,7 +158,10 @@ impl Collector {
         S: Stream<Item = Result<Bytes, E>> + Unpin,
         E: std::error::Error + 'static,
     {
-        let (kind, _) = self.kind();
+        if lines.buffered() == 0 {
+            return Ok(None);
+        }
+        let known = self.kind();
         let share = self.share(lines.buffered()).await?;
         let mut heard = Heard::default();
         let mut ended = Ok(None);
@@ -160,12 +170,12 @@ impl Collector {
                 continue;
             }
             watching.heard = true;
-            ended = self.event(&line, &kind, course, &mut heard);
+            ended = self.event(&line, &known.0, course, &mut heard);
             if !matches!(ended, Ok(None)) {
                 break;
             }
         }
-        self.deliver(heard, share, watching, course).await?;
+        self.deliver(heard, known, share, watching, course).await?;
         ended
     }
 
@@ -190,7 +200,8 @@ impl Collector {
             }
             other => return Err(self.interrupted(format!("unknown event type {other:?}"))),
         };
-        let version = self.version(event.object);
+        // What became a step has been read already.
+        let version = step.as_ref().map_or_else(|| self.version(event.object), |step| version_of(step).to_owned());
         let reached = heard.version.as_deref().or(course.position.as_deref());
         match reached.filter(|reached| is_older(&version, reached)) {
             None => {
@@ -211,13 +222,14 @@ impl Collector {
     async fn deliver(
         &self,
         heard: Heard,
+        known: (String, Option<bool>),
         share: Share,
         watching: &mut Watching,
         course: &mut Course,
     ) -> Result<(), Error> {
         let Heard { steps, version, late, mut doubt } = heard;
         if !steps.is_empty() || version.is_some() {
-            let kind = self.kind_told(&steps);
+            let kind = Self::kind_told(known, &steps);
             let progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
             self.send(steps, progress, share).await?;
         }
