@@ -5,6 +5,7 @@
 
 mod budget;
 mod collector;
+mod definitions;
 mod everything;
 mod feed;
 mod list;
