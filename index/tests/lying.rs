@@ -107,6 +107,9 @@ fn after_honesty() -> Vec<Case> {
         }),
         case("silent", Trouble("went silent"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Hold))),
         case("brief", Trouble("ended at once"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Close))),
+        case("brief-bookmark", Trouble("ended at once"), |ask| {
+            watched(ask, |_| Reply::Lines(vec![bookmark(10, false)], Then::Close))
+        }),
         case("older-events", Trouble("after 10: an outdated"), |ask| {
             watched(ask, |_| {
                 let lines = [("ADDED", object("z", 2)), ("MODIFIED", object("a", 2)), ("DELETED", object("b", 1))];

@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A watch that ends sooner, and has told nothing, is a failure.
+/// A watch that ends sooner, and has told nothing new, is a failure.
 const BRIEF: Duration = Duration::from_millis(900);
 
 /// Why a watch ended without a failure.
@@ -39,6 +39,8 @@ pub(super) struct Watching {
     deadline: Instant,
     /// Anything came.
     heard: bool,
+    /// The position has moved.
+    moved: bool,
     /// It told something older than before; followed until then.
     doubt: Option<(String, Instant)>,
 }
@@ -46,7 +48,7 @@ pub(super) struct Watching {
 impl Watching {
     pub fn begin(patience: &Patience, seconds: Duration) -> Self {
         let began = Instant::now();
-        Self { began, deadline: began + seconds + patience.answer, heard: false, doubt: None }
+        Self { began, deadline: began + seconds + patience.answer, heard: false, moved: false, doubt: None }
     }
 }
 
@@ -121,13 +123,13 @@ impl Collector {
     }
 
     async fn closed(&self, watching: Watching, course: &mut Course) -> Result<Ended, Error> {
-        let (heard, lasted) = (watching.heard, watching.began.elapsed());
+        let (heard, brief) = (watching.heard, !watching.moved && watching.began.elapsed() < BRIEF);
         if let Some(ended) = doubted(watching) {
             return Ok(ended);
         }
         match heard {
+            _ if brief => Err(self.interrupted("its watch ended at once")),
             true => Ok(Ended::Closed),
-            false if lasted < BRIEF => Err(self.interrupted("its watch ended at once")),
             false => self.still_there(course).await,
         }
     }
@@ -232,8 +234,12 @@ impl Collector {
             let kind = Self::kind_told(known, &steps);
             let progress = Progress { resource_version: version.clone(), kind, ..Progress::default() };
             self.send(steps, progress, share).await?;
+        } else {
+            // Nobody waits for bytes while holding some.
+            drop(share);
         }
         if let Some(version) = version {
+            watching.moved |= course.position.as_ref() != Some(&version);
             course.advance(version);
         }
         if !late.is_empty() {
