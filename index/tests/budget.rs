@@ -18,7 +18,7 @@ use sqlx::Connection;
 
 const OBJECT: usize = 20 << 10;
 const OF_CLUSTER: u64 = 256 << 10;
-const OF_ALL: u64 = 384 << 10;
+const OF_ALL: u64 = 512 << 10;
 
 fn large(nth: usize) -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "shop", "name": format!("large-{nth:03}"),
@@ -72,7 +72,7 @@ async fn a_blocked_store_holds_members_back() {
     let _paged = want("paged");
     within("all one cluster can have", reaches(OF_CLUSTER)).await;
     let _streamed = want("streamed");
-    within("what is left for others", reaches(OF_CLUSTER + OBJECT as u64)).await;
+    within("what is left for others", reaches(OF_CLUSTER + 1)).await;
     assert!(in_flight.peak() <= OF_ALL, "{} bytes are in flight", in_flight.peak());
 
     sqlx::query("ROLLBACK").execute(&mut blocker).await.unwrap();

@@ -61,8 +61,8 @@ impl Pages {
 
     /// A page came whole.
     pub fn came(&mut self, objects: usize, bytes: usize) {
-        if objects > 0 {
-            let newest = (bytes / objects).max(1);
+        if let Some(newest) = bytes.checked_div(objects) {
+            let newest = newest.max(1);
             self.average = Some(self.average.map_or(newest, |average| average.midpoint(newest)));
         }
         self.ceiling = self.ceiling.map(|ceiling| ceiling.saturating_mul(2));
