@@ -116,6 +116,12 @@ fn after_honesty() -> Vec<Case> {
                 Reply::Lines(lines.iter().map(|(what, object)| event(what, object)).collect(), Then::Hold)
             })
         }),
+        case("mixed-pages", Fresh("11"), |ask| match (ask.watch, ask.from.as_str(), ask.token.as_str()) {
+            (true, "11", _) => Some(Reply::Lines(vec![bookmark(11, false)], Then::Hold)),
+            (true, ..) => Some(gone()),
+            (false, _, "") => Some(list("ConfigMapList", 11, "next", &[object("a", 3), object("b", 4)])),
+            (false, ..) => Some(list("ConfigMapList", 12, "", &[object("c", 5)])),
+        }),
         case("behind", Fresh("8"), |ask| match (ask.watch, ask.from.as_str()) {
             (true, "10") => Some(Reply::Json(504, status(504, "Too large resource version: 10, current: 8"))),
             (true, "8") => Some(Reply::Lines(vec![bookmark(8, false)], Then::Hold)),

@@ -74,6 +74,8 @@ impl Seen {
 struct Listing {
     seen: Seen,
     token: Option<String>,
+    /// Of its first page. Where later pages are newer, a watch from here tells what they did not have in common.
+    version: Option<String>,
 }
 
 impl Collector {
@@ -99,7 +101,7 @@ impl Collector {
     async fn paged_list(&self, reached: Option<&str>, course: &mut Course) -> Result<String, Error> {
         let mut turn = Turn::take(&self.shared, &self.key.cluster).await?;
         self.shared.metrics.lists.add(1);
-        let mut listing = Listing { seen: Seen::new(), token: None };
+        let mut listing = Listing { seen: Seen::new(), token: None, version: None };
         loop {
             turn.renew().await?;
             let (bytes, mut share) = turn.lend(self.next_page(listing.token.as_deref(), course)).await?;
@@ -108,12 +110,12 @@ impl Collector {
             if listing.token.is_none() {
                 self.went_back(&page.metadata.resource_version, reached, course)?;
             }
-            let new = self.take_page(&page, &mut listing.seen, &mut share).await?;
+            let version = listing.version.get_or_insert(page.metadata.resource_version).clone();
+            let new = self.take_page(&page.kind, &page.items, &mut listing.seen, &mut share).await?;
             match page.metadata.continue_token.filter(|token| !token.is_empty()) {
                 Some(next) if new && listing.token.as_ref() != Some(&next) => listing.token = Some(next),
                 Some(_) => return Err(self.interrupted("its list does not end: it tells the same again and again")),
                 None => {
-                    let version = page.metadata.resource_version;
                     self.finish_list(&listing.seen, &version).await?;
                     course.doubted = None;
                     return Ok(version);
@@ -171,14 +173,20 @@ impl Collector {
     }
 
     /// False: nothing in it was new.
-    async fn take_page(&self, page: &Page<'_>, seen: &mut Seen, share: &mut Share) -> Result<bool, Error> {
-        let listed = page.kind.strip_suffix("List").unwrap_or_default();
+    async fn take_page(
+        &self,
+        kind: &str,
+        items: &[&RawValue],
+        seen: &mut Seen,
+        share: &mut Share,
+    ) -> Result<bool, Error> {
+        let listed = kind.strip_suffix("List").unwrap_or_default();
         let (known, namespaced) = self.kind();
         let kind = if known.is_empty() { listed } else { &known };
         // In a list of something else, each has to say itself what it is.
         let unsaid = if listed == kind { kind } else { "" };
         let mut new = false;
-        for chunk in page.items.chunks(BATCH_STEPS) {
+        for chunk in items.chunks(BATCH_STEPS) {
             let mut steps = Vec::with_capacity(chunk.len());
             for raw in chunk {
                 let taken = self.put(raw, kind, unsaid);
