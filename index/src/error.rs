@@ -1,6 +1,7 @@
 //! Everything that can go wrong in the cache.
 
 use crowsnest_api::names::{ClusterName, Gvr};
+use std::time::Duration;
 
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -39,9 +40,20 @@ pub enum Error {
         source: serde_json::Error,
     },
     #[error("{cluster} answered a request for {resource} with {status}: {message}")]
-    Answer { cluster: ClusterName, resource: Gvr, status: u16, message: String },
+    Answer {
+        cluster: ClusterName,
+        resource: Gvr,
+        status: u16,
+        message: String,
+        /// It asks not to be asked again before.
+        retry_after: Option<Duration>,
+    },
+    #[error("{cluster} sent a {what} of {resource} larger than {limit} bytes")]
+    TooLarge { cluster: ClusterName, resource: Gvr, what: &'static str, limit: usize },
     #[error("{cluster} broke off while sending {resource}: {reason}")]
     Interrupted { cluster: ClusterName, resource: Gvr, reason: String },
+    #[error("{cluster} took longer than {after:?} for a page of {resource}")]
+    Slow { cluster: ClusterName, resource: Gvr, after: Duration },
     #[error("the text index {what}")]
     Text {
         what: &'static str,
@@ -85,6 +97,11 @@ impl Error {
             }),
             _ => false,
         }
+    }
+
+    /// What a member sent cannot be read, and asking for the same again would bring the same.
+    pub(crate) fn is_garbage(&self) -> bool {
+        matches!(self, Self::Malformed { .. } | Self::TooLarge { .. })
     }
 
     /// The error with its causes, on one line.

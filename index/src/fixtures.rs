@@ -1,6 +1,6 @@
 //! Objects for tests and benchmarks, made through ingest as collectors make them.
 
-use crate::ingest::{Draft, Expected, read};
+use crate::ingest::{Draft, Expected, Keep, read};
 use crate::record::{CollectionKey, Object, Record, RecordKey, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub fn draft(object: &Value) -> Draft {
     let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
     let gvr = resource_of(object);
     let expected = Expected { group: &gvr.group, api_version: &gvr.api_version(), kind: "Pod" };
-    read(raw, expected, false).expect("an object")
+    read(raw, expected, Keep::default()).expect("an object")
 }
 
 /// The object as the store would give it back.

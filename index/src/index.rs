@@ -1,6 +1,6 @@
 //! The cache as its readers see it.
 
-use crate::collect::{Shared, Supervisor};
+use crate::collect::{Budget, Shared, Supervisor};
 use crate::metrics::Metrics;
 use crate::replicas::Claims;
 use crate::replicas::follower::LogFollower;
@@ -181,8 +181,10 @@ impl Index {
             now_ms: options.clock,
         };
         let (handle, writing) = writer.prepare(stop.clone());
+        let budget = Budget::new(options.bytes_in_flight, options.bytes_in_flight_per_cluster, Arc::clone(&metrics));
         let shared = Arc::new(Shared {
-            lists: Semaphore::new(options.concurrent_lists.max(1)),
+            budget,
+            lists: Arc::new(Semaphore::new(options.concurrent_lists.max(1))),
             fleet,
             store,
             codec,

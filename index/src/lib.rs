@@ -29,7 +29,7 @@ pub mod writer;
 
 pub use error::{Error, Gone};
 pub use index::{Index, ListQuery, Page};
-pub use options::{DatabaseUrl, History, IndexOptions, PostgresOptions, StoreOptions};
+pub use options::{DatabaseUrl, History, IndexOptions, Patience, PostgresOptions, StoreOptions};
 pub use record::metadata_in;
 pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version};
 pub use replicas::Epoch;

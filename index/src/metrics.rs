@@ -34,12 +34,40 @@ impl Gauge {
     }
 }
 
+/// A sum of what is held at the moment.
+#[derive(Debug, Default)]
+pub struct Level {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Level {
+    pub fn add(&self, amount: u64) {
+        let now = self.now.fetch_add(amount, Ordering::Relaxed) + amount;
+        self.peak.fetch_max(now, Ordering::Relaxed);
+    }
+
+    pub fn subtract(&self, amount: u64) {
+        self.now.fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// The most there has been.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
 /// Everything the cache counts.
 #[derive(Debug, Default)]
 pub struct Metrics {
     pub objects_received: Counter,
     pub bytes_received: Counter,
     pub objects_refused: Counter,
+    pub objects_outdated: Counter,
     pub changes: Counter,
     pub transactions: Counter,
     pub transaction_microseconds: Counter,
@@ -47,6 +75,8 @@ pub struct Metrics {
     pub watches: Counter,
     pub watch_failures: Counter,
     pub collectors: Gauge,
+    /// Of objects between the wire and the store.
+    pub bytes_in_flight: Level,
     pub text_commits: Counter,
     pub text_commit_microseconds: Counter,
     pub text_documents: Counter,
@@ -61,6 +91,7 @@ impl Metrics {
     pub fn series(&self) -> Vec<Series> {
         let count = |name, help, counter: &Counter| Series::plain(name, help, true, counter.get());
         let gauge = |name, help, gauge: &Gauge| Series::plain(name, help, false, gauge.get());
+        let level = |name, help, level: &Level| Series::plain(name, help, false, level.get());
         vec![
             count("crowsnest_cache_objects_received_total", "Objects members sent.", &self.objects_received),
             count("crowsnest_cache_bytes_received_total", "Bytes of those objects.", &self.bytes_received),
@@ -69,6 +100,11 @@ impl Metrics {
                 "Objects that were not what was asked for.",
                 &self.objects_refused,
             ),
+            count(
+                "crowsnest_cache_objects_outdated_total",
+                "Events that were older than what is stored, and left out.",
+                &self.objects_outdated,
+            ),
             count("crowsnest_cache_changes_total", "Changes stored.", &self.changes),
             count("crowsnest_cache_transactions_total", "Transactions of the store.", &self.transactions),
             count("crowsnest_cache_transaction_microseconds_total", "Time they took.", &self.transaction_microseconds),
@@ -76,6 +112,11 @@ impl Metrics {
             count("crowsnest_cache_watches_total", "Watches opened.", &self.watches),
             count("crowsnest_cache_watch_failures_total", "Lists and watches that failed.", &self.watch_failures),
             gauge("crowsnest_cache_collectors", "Collectors running.", &self.collectors),
+            level(
+                "crowsnest_cache_bytes_in_flight",
+                "Bytes of objects between the wire and the store.",
+                &self.bytes_in_flight,
+            ),
             count("crowsnest_text_commits_total", "Commits of the text index.", &self.text_commits),
             count("crowsnest_text_commit_microseconds_total", "Time they took.", &self.text_commit_microseconds),
             count("crowsnest_text_documents_total", "Documents written to the text index.", &self.text_documents),

@@ -1,5 +1,6 @@
 //! What bounds the cache (invariant I5): sizes are configuration, never a function of the fleet.
 
+use crate::ingest::Keep;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,17 +69,22 @@ pub struct IndexOptions {
     pub excluded: Vec<String>,
     /// Keep values of Secrets in bodies (they are never indexed).
     pub store_secret_values: bool,
+    /// Keep `managedFields` in bodies: about a third more of them.
+    pub keep_managed_fields: bool,
     /// Labels objects are looked up by without a scan: keys, with a `*` at either end for anything.
     pub chosen_labels: Vec<String>,
     /// Bodies kept for recent changes, in bytes.
     pub tail_bytes: usize,
     /// Recent changes kept, in number.
     pub tail_changes: usize,
-    /// Objects asked for in one page of a list.
+    /// Objects asked for in one page of a list, at most: fewer where they are large.
     pub page_size: u32,
-    /// Lists in flight at once over all members: with `page_size` it bounds the bytes in flight.
+    /// Lists in flight at once over all members.
     pub concurrent_lists: usize,
     pub concurrent_lists_per_cluster: usize,
+    /// Bytes of objects between the wire and the store, over all members; a single larger object passes alone.
+    pub bytes_in_flight: usize,
+    pub bytes_in_flight_per_cluster: usize,
     /// Largest single object or watch event taken.
     pub max_object_bytes: usize,
     /// Memory of the text index's writer; tantivy wants at least 15 MB.
@@ -90,6 +96,46 @@ pub struct IndexOptions {
     pub sqlite_cache_kib: u32,
     pub sqlite_readers: u32,
     pub history: History,
+    pub patience: Patience,
+}
+
+/// How long members are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For the beginning of an answer.
+    pub answer: Duration,
+    /// For all of a page of a list.
+    pub page: Duration,
+    /// A server that streams an initial list makes no longer pauses.
+    pub pause: Duration,
+    /// A streamed initial list brings an object not seen before at least so often.
+    pub progress: Duration,
+    /// A list in progress lets others go first after this time.
+    pub turn: Duration,
+    /// What a watch lasts at least; at most twice as long, so that they do not all end at once.
+    pub watch: Duration,
+    /// A watch that told something older than before is followed no longer than this, then all is listed again.
+    pub doubt: Duration,
+    /// First and longest pause after a failure.
+    pub backoff: (Duration, Duration),
+    /// Longest pause a member can ask for with `Retry-After`.
+    pub retry_after: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            answer: Duration::from_secs(60),
+            page: Duration::from_secs(30),
+            pause: Duration::from_secs(15),
+            progress: Duration::from_secs(60),
+            turn: Duration::from_secs(10),
+            watch: Duration::from_secs(300),
+            doubt: Duration::from_secs(60),
+            backoff: (Duration::from_millis(250), Duration::from_secs(30)),
+            retry_after: Duration::from_secs(120),
+        }
+    }
 }
 
 /// How much is kept of what objects were before. Deleted objects stay findable as long.
@@ -120,12 +166,15 @@ impl IndexOptions {
             collect_control_plane: true,
             excluded: excluded.map(str::to_owned).to_vec(),
             store_secret_values: false,
+            keep_managed_fields: false,
             chosen_labels: Vec::new(),
             tail_bytes: 16 << 20,
             tail_changes: 20_000,
             page_size: 500,
             concurrent_lists: 8,
             concurrent_lists_per_cluster: 3,
+            bytes_in_flight: 64 << 20,
+            bytes_in_flight_per_cluster: 16 << 20,
             max_object_bytes: 8 << 20,
             text_heap_bytes: 15_000_000,
             text_commit_interval: Duration::from_millis(500),
@@ -133,7 +182,12 @@ impl IndexOptions {
             sqlite_cache_kib: 4096,
             sqlite_readers: 4,
             history: History::default(),
+            patience: Patience::default(),
         }
+    }
+
+    pub(crate) fn keep(&self) -> Keep {
+        Keep { secret_values: self.store_secret_values, managed_fields: self.keep_managed_fields }
     }
 }
 

@@ -116,7 +116,7 @@ impl Record {
     }
 }
 
-/// A record with its body: the object's JSON with `apiVersion` and `kind`, without `managedFields`.
+/// A record with its body: the object's JSON with `apiVersion` and `kind`; without `managedFields`, unless they are kept.
 #[derive(Debug, Clone)]
 pub struct Object {
     pub record: Arc<Record>,

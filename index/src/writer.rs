@@ -4,6 +4,7 @@
 //! fails the writer stops and the cache is unready (invariant I6): going on would leave a hole. A replica instead gives up
 //! its claims and what waits; once it claims clusters again, their collectors go on from the stored positions.
 
+use crate::collect::Share;
 use crate::metrics::Metrics;
 use crate::record::{Change, CollectionKey};
 use crate::replicas::{Claims, Epoch};
@@ -81,8 +82,14 @@ impl States {
 }
 
 enum Order {
-    Apply(Batch, Option<oneshot::Sender<()>>),
+    Apply(Batch, Waiting),
     Other(Other),
+}
+
+/// What is given back, and who is told, once a batch is stored or left out.
+struct Waiting {
+    _share: Option<Share>,
+    done: Option<oneshot::Sender<()>>,
 }
 
 enum Other {
@@ -105,13 +112,22 @@ impl std::fmt::Debug for Order {
 impl WriterHandle {
     /// Queues a batch, waiting while the queue is full.
     pub async fn apply(&self, batch: Batch) -> Result<(), Error> {
-        self.orders.send(Order::Apply(batch, None)).await.map_err(|_| Error::Stopped)
+        self.queue(batch, Waiting { _share: None, done: None }).await
+    }
+
+    /// Queues a batch that holds bytes in flight until it is stored.
+    pub(crate) async fn apply_holding(&self, batch: Batch, share: Share) -> Result<(), Error> {
+        self.queue(batch, Waiting { _share: Some(share), done: None }).await
+    }
+
+    async fn queue(&self, batch: Batch, waiting: Waiting) -> Result<(), Error> {
+        self.orders.send(Order::Apply(batch, waiting)).await.map_err(|_| Error::Stopped)
     }
 
     /// Queues a batch and waits until it is stored and told.
     pub async fn apply_and_wait(&self, batch: Batch) -> Result<(), Error> {
         let (done, wait) = oneshot::channel();
-        self.orders.send(Order::Apply(batch, Some(done))).await.map_err(|_| Error::Stopped)?;
+        self.queue(batch, Waiting { _share: None, done: Some(done) }).await?;
         wait.await.map_err(|_| Error::Stopped)
     }
 
@@ -187,15 +203,15 @@ impl Writer {
         let mut next = Some(order);
         while let Some(order) = next.take() {
             match order {
-                Order::Apply(batch, done) => {
+                Order::Apply(batch, then) => {
                     let (mut batches, mut waiting) = (Vec::new(), Vec::new());
-                    self.admit(batch, done, &mut batches, &mut waiting);
+                    self.admit(batch, then, &mut batches, &mut waiting);
                     let mut steps: usize = batches.iter().map(|batch| batch.steps.len()).sum();
                     while steps < TRANSACTION_STEPS {
                         match queue.try_recv() {
-                            Ok(Order::Apply(batch, done)) => {
+                            Ok(Order::Apply(batch, then)) => {
                                 steps += batch.steps.len();
-                                self.admit(batch, done, &mut batches, &mut waiting);
+                                self.admit(batch, then, &mut batches, &mut waiting);
                             }
                             Ok(other) => {
                                 next = Some(other);
@@ -205,7 +221,8 @@ impl Writer {
                         }
                     }
                     self.apply(&batches).await?;
-                    for done in waiting {
+                    drop(batches);
+                    for done in waiting.into_iter().filter_map(|waiting| waiting.done) {
                         // Nobody waiting any more is fine.
                         let _ = done.send(());
                     }
@@ -217,16 +234,10 @@ impl Writer {
     }
 
     /// Leaves out what was sent under a claim that has gone since; whoever waits for it hears that it came to nothing.
-    fn admit(
-        &self,
-        batch: Batch,
-        done: Option<oneshot::Sender<()>>,
-        batches: &mut Vec<Batch>,
-        waiting: &mut Vec<oneshot::Sender<()>>,
-    ) {
+    fn admit(&self, batch: Batch, then: Waiting, batches: &mut Vec<Batch>, waiting: &mut Vec<Waiting>) {
         if self.claims.holds(&batch.collection.cluster, batch.epoch) {
             batches.push(batch);
-            waiting.extend(done);
+            waiting.push(then);
         }
     }
 

@@ -5,6 +5,7 @@
 #[path = "support/members.rs"]
 mod members;
 
+use crowsnest_api::names::Gvr;
 use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::{Fleet, FleetOptions, JoinOptions, join};
 use crowsnest_index::{
@@ -245,6 +246,41 @@ async fn a_broken_member_harms_only_itself_and_a_restart_resumes() {
         change.happened == Happened::Deleted && change.object.record.key.cluster().as_str() == "member2"
     })
     .await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kinds_come_and_go_with_their_definitions() {
+    let world = World::new().await;
+    let (member, index) = (&world.members[0], &world.index);
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    let key = CollectionKey::new(name("member1"), Gvr::new("example.com", "v1", "widgets"));
+    assert!(index.state(&key).is_none());
+    member.create(definition.clone()).await;
+    within("the list of a new kind", index.complete(&key)).await;
+    let mut follower = index.follow(index.seq());
+    member
+        .create(
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"namespace": "shop", "name": "one"}}),
+        )
+        .await;
+    until(&mut follower, "an object of the new kind", |change| change.object.record.key.collection == key).await;
+    let (collectors, mut version) = (index.metrics().collectors.get(), index.states_version());
+
+    let definitions = api(&member.server.admin(), &definition);
+    definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
+    until(&mut follower, "its records leaving", |change| {
+        change.object.record.key.collection == key && change.happened == Happened::Deleted
+    })
+    .await;
+    within("its collection ending", version.wait_for(|_| index.state(&key).is_none())).await.unwrap();
+    assert_eq!(index.metrics().collectors.get(), collectors - 1);
+    assert!(index.served(&name("member1")).unwrap().get(&key.resource).is_none());
     world.stop().await;
 }
 

@@ -1,24 +1,26 @@
 //! Search covers everything a cluster lists: its kinds are discovered, and again whenever definitions change.
 
 use super::Shared;
+use super::definitions::Promises;
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_fleet::{ApiResource, ApiResources, Clusters, Interest, InterestGuard, Namespaces, Why};
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// How often kinds are looked at without a reason.
 const LOOK_EVERY: Duration = Duration::from_secs(300);
-/// Definitions come in bursts; the server needs a moment to serve them.
-const SETTLE: Duration = Duration::from_millis(150);
+/// A server tells of a definition first and serves it some moments later.
+const PROMISED: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(5));
+/// Looks for what was promised: half a minute.
+const LOOKS: u32 = 12;
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// Runs until dropped; the interests it declared end with it.
-pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: Client, nudge: Arc<Notify>) {
+pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: Client, promises: Arc<Promises>) {
     let mut guards: BTreeMap<Gvr, InterestGuard> = BTreeMap::new();
-    let mut retry = RETRY.0;
+    let (mut retry, mut looks) = (RETRY.0, 0);
     loop {
         let wait = match crowsnest_fleet::discovery::discover(&client).await {
             Ok(found) => {
@@ -31,7 +33,16 @@ pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: C
                 if newly_settled && !changed {
                     shared.fleet.interests().nudge();
                 }
-                if stale { Duration::from_secs(10) } else { LOOK_EVERY }
+                looks = if promises.are_kept(&found) { 0 } else { looks + 1 };
+                if looks > LOOKS {
+                    promises.forget();
+                    looks = 0;
+                }
+                match (looks, stale) {
+                    (1.., _) => (PROMISED.0 * 2u32.pow(looks - 1)).min(PROMISED.1),
+                    (0, true) => Duration::from_secs(10),
+                    (0, false) => LOOK_EVERY,
+                }
             }
             Err(error) => {
                 tracing::debug!(%cluster, %error, "cannot discover what the cluster serves");
@@ -40,8 +51,8 @@ pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: C
             }
         };
         let jitter = wait.mul_f64(0.75 + rand::random::<f64>() / 2.0);
-        if tokio::time::timeout(jitter, nudge.notified()).await.is_ok() {
-            tokio::time::sleep(SETTLE).await;
+        if tokio::time::timeout(jitter, promises.nudge.notified()).await.is_ok() {
+            looks = 0;
         }
     }
 }

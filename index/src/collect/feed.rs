@@ -1,10 +1,11 @@
 //! What a member's list and watch answers look like on the wire, read without copying objects.
 
-use crate::ingest::{Draft, Expected, read};
+use crate::ingest::{Draft, Expected, Keep, read};
 use crate::{CollectionKey, Error};
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt};
 use http::Request;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
@@ -13,15 +14,19 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// One page of a list.
+/// One page of a list. An answer without `items` is none; null is how an empty list may come.
 #[derive(Deserialize)]
 pub struct Page<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub kind: Cow<'a, str>,
     #[serde(default)]
     pub metadata: ListMeta,
-    #[serde(borrow, default)]
-    pub items: Option<Vec<&'a RawValue>>,
+    #[serde(borrow, deserialize_with = "null_or_items")]
+    pub items: Vec<&'a RawValue>,
+}
+
+fn null_or_items<'de: 'a, 'a, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<&'a RawValue>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 #[derive(Deserialize, Default)]
@@ -62,6 +67,37 @@ impl Bookmark {
     }
 }
 
+/// What names an object, whatever else is wrong with it.
+#[derive(Deserialize)]
+pub struct Named<'a> {
+    #[serde(borrow, default)]
+    pub kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub metadata: Name<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Name<'a> {
+    #[serde(borrow)]
+    pub name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub namespace: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub resource_version: Option<Cow<'a, str>>,
+}
+
+impl<'a> Named<'a> {
+    /// None: it has no name.
+    pub fn read(raw: &'a RawValue) -> Option<Self> {
+        serde_json::from_str(raw.get()).ok().filter(|named: &Self| !named.metadata.name.is_empty())
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+}
+
 /// A Kubernetes Status, as errors carry it.
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -73,22 +109,25 @@ pub struct StatusBody {
 
 /// Answer of a member: the body, once the status is 200.
 pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Duration) -> Result<Body, Error> {
-    let interrupted =
-        |reason: String| Error::Interrupted { cluster: key.cluster.clone(), resource: key.resource.clone(), reason };
-    let request = Request::get(uri)
-        .header(http::header::ACCEPT, "application/json")
-        .body(Body::empty())
-        .map_err(|e| interrupted(e.to_string()))?;
+    let interrupted = |reason: String| interrupted(key, reason);
+    let request = Request::get(uri).header(ACCEPT, "application/json").body(Body::empty());
+    let request = request.map_err(|e| interrupted(e.to_string()))?;
     let response = match tokio::time::timeout(within, client.send(request)).await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => return Err(interrupted(cause(&error))),
-        Err(_) => return Err(interrupted(format!("no answer within {} s", within.as_secs()))),
+        Err(_) => return Err(interrupted(format!("no answer within {within:?}"))),
     };
     let status = response.status();
     if status.is_success() {
-        return Ok(response.into_body());
+        return match foreign(response.headers()) {
+            None => Ok(response.into_body()),
+            Some(kind) => Err(interrupted(format!("it answered with {kind} instead of JSON"))),
+        };
     }
-    let body = http_body_util::Limited::new(response.into_body(), 64 << 10).collect().await;
+    let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    // What it says of itself is worth waiting for, but not for long.
+    let body = http_body_util::Limited::new(response.into_body(), 64 << 10).collect();
+    let body = tokio::time::timeout(within, body).await.ok().and_then(Result::ok);
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     let told: StatusBody = serde_json::from_slice(&body).unwrap_or_else(|_| StatusBody {
         message: String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned(),
@@ -99,12 +138,27 @@ pub async fn get(client: &Client, key: &CollectionKey, uri: &str, within: Durati
         resource: key.resource.clone(),
         status: status.as_u16(),
         message: told.message,
+        retry_after: seconds.map(Duration::from_secs),
     })
 }
 
+/// What the answer says it is, unless that is JSON.
+fn foreign(headers: &HeaderMap) -> Option<String> {
+    let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    (!kind.contains("json")).then(|| kind.to_owned())
+}
+
+pub fn interrupted(key: &CollectionKey, reason: impl Into<String>) -> Error {
+    Error::Interrupted { cluster: key.cluster.clone(), resource: key.resource.clone(), reason: reason.into() }
+}
+
+fn too_large(key: &CollectionKey, what: &'static str, limit: usize) -> Error {
+    Error::TooLarge { cluster: key.cluster.clone(), resource: key.resource.clone(), what, limit }
+}
+
 /// The innermost cause says what happened.
-fn cause(error: &kube::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
     while let Some(next) = cause.source() {
         cause = next;
     }
@@ -112,21 +166,28 @@ fn cause(error: &kube::Error) -> String {
 }
 
 /// Reads a whole page, no larger than `max`.
-pub async fn read_page(body: Body, key: &CollectionKey, max: usize) -> Result<Bytes, Error> {
-    let limited = http_body_util::Limited::new(body, max);
-    match limited.collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) => Err(Error::Interrupted {
-            cluster: key.cluster.clone(),
-            resource: key.resource.clone(),
-            reason: error.to_string(),
-        }),
-    }
+pub async fn read_page(mut body: Body, key: &CollectionKey, max: usize, within: Duration) -> Result<Bytes, Error> {
+    let reading = async {
+        let mut page = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| interrupted(key, cause(&error)))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if page.len() + data.len() > max {
+                return Err(too_large(key, "page", max));
+            }
+            page.extend_from_slice(&data);
+        }
+        Ok(page.freeze())
+    };
+    let read = tokio::time::timeout(within, reading).await;
+    let (cluster, resource) = (key.cluster.clone(), key.resource.clone());
+    read.unwrap_or(Err(Error::Slow { cluster, resource, after: within }))
 }
 
 /// Cuts a byte stream into lines; a line longer than `max` ends it with an error.
 pub struct Lines<S> {
     stream: S,
+    key: CollectionKey,
     buffer: BytesMut,
     scanned: usize,
     max: usize,
@@ -135,10 +196,10 @@ pub struct Lines<S> {
 impl<S, E> Lines<S>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
-    E: std::fmt::Display,
+    E: std::error::Error + 'static,
 {
-    pub fn new(stream: S, max: usize) -> Self {
-        Self { stream, buffer: BytesMut::new(), scanned: 0, max }
+    pub fn new(stream: S, key: &CollectionKey, max: usize) -> Self {
+        Self { stream, key: key.clone(), buffer: BytesMut::new(), scanned: 0, max }
     }
 
     /// A line that is already here.
@@ -158,14 +219,19 @@ where
         }
     }
 
+    /// Bytes that are here.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Waits for more bytes. False at the end of the stream. Cancel-safe.
-    pub async fn more(&mut self) -> Result<bool, String> {
+    pub async fn more(&mut self) -> Result<bool, Error> {
         match self.stream.next().await {
             None => Ok(false),
-            Some(Err(error)) => Err(error.to_string()),
+            Some(Err(error)) => Err(interrupted(&self.key, cause(&error))),
             Some(Ok(bytes)) => {
                 if self.buffer.len() + bytes.len() > self.max {
-                    return Err(format!("it sent a line longer than {} bytes", self.max));
+                    return Err(too_large(&self.key, "line", self.max));
                 }
                 self.buffer.extend_from_slice(&bytes);
                 Ok(true)
@@ -174,17 +240,25 @@ where
     }
 }
 
-/// Reads one object, refusing other kinds and nameless things.
-pub fn draft(raw: &RawValue, key: &CollectionKey, kind: &str, keep_secrets: bool) -> Result<Draft, Error> {
+/// Reads one object, refusing other kinds and nameless things. `kind` is what it has to be, where that is known, and
+/// `unsaid` what it is when it does not say.
+pub fn draft(raw: &RawValue, key: &CollectionKey, kind: &str, unsaid: &str, keep: Keep) -> Result<Draft, Error> {
     let api_version = key.resource.api_version();
-    let expected = Expected { group: &key.resource.group, api_version: &api_version, kind };
-    let malformed = |source| Error::Malformed { cluster: key.cluster.clone(), resource: key.resource.clone(), source };
-    let draft = read(raw, expected, keep_secrets).map_err(malformed)?;
-    if draft.name.is_empty() || !kind.is_empty() && draft.kind != kind {
-        let what = format!("{} {:?}", draft.kind, draft.name);
-        return Err(malformed(<serde_json::Error as serde::de::Error>::custom(what)));
+    let expected = Expected { group: &key.resource.group, api_version: &api_version, kind: unsaid };
+    let draft = read(raw, expected, keep).map_err(|source| malformed(key, source))?;
+    let other = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
+    if draft.name.is_empty() || other {
+        return Err(malformed(key, custom(format!("{} {:?}", draft.kind, draft.name))));
     }
     Ok(draft)
+}
+
+pub fn malformed(key: &CollectionKey, source: serde_json::Error) -> Error {
+    Error::Malformed { cluster: key.cluster.clone(), resource: key.resource.clone(), source }
+}
+
+pub fn custom(what: impl std::fmt::Display) -> serde_json::Error {
+    serde::de::Error::custom(what)
 }
 
 #[cfg(test)]
@@ -194,8 +268,10 @@ mod tests {
     #[tokio::test]
     async fn lines_come_whole_however_they_arrive() {
         let chunks = ["{\"a\":1}\n{\"b\"", ":2}", "\n\n{\"c\":3}\n"];
-        let stream = futures::stream::iter(chunks.map(|chunk| Ok::<_, String>(Bytes::from(chunk))));
-        let mut lines = Lines::new(stream, 64);
+        let key =
+            CollectionKey::new(crate::fixtures::cluster("member1"), crowsnest_api::names::Gvr::new("", "v1", "pods"));
+        let stream = futures::stream::iter(chunks.map(|chunk| Ok::<_, std::io::Error>(Bytes::from(chunk))));
+        let mut lines = Lines::new(stream, &key, 64);
         let mut got = Vec::new();
         loop {
             while let Some(line) = lines.ready() {
@@ -206,7 +282,19 @@ mod tests {
             }
         }
         assert_eq!(got, ["{\"a\":1}", "{\"b\":2}", "", "{\"c\":3}"]);
-        let endless = futures::stream::iter([Ok::<_, String>(Bytes::from(vec![b'x'; 65]))]);
-        assert!(Lines::new(endless, 64).more().await.is_err());
+        let endless = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; 65]))]);
+        assert!(Lines::new(endless, &key, 64).more().await.is_err_and(|error| error.is_garbage()));
+    }
+
+    #[test]
+    fn what_is_no_list_is_not_taken_for_an_empty_one() {
+        let items = |text: &'static str| serde_json::from_str::<Page<'_>>(text).ok().map(|page| page.items.len());
+        assert_eq!(items(r#"{"kind":"PodList","items":[{},7]}"#), Some(2));
+        assert_eq!(items(r#"{"kind":"PodList","items":null}"#), Some(0));
+        for text in
+            ["{}", r#"{"kind":"Status","status":"Success"}"#, r#"{"items":[]}"#, r#"{"kind":"PodList","items":{}}"#]
+        {
+            assert_eq!(items(text), None, "{text}");
+        }
     }
 }

@@ -3,11 +3,20 @@
 //! The supervisor starts and stops them as interests and members come and go. A member that is slow, gone or lying
 //! harms only its own records (invariant I7): they stay, and the collection says what is the matter.
 
+mod budget;
 mod collector;
+mod definitions;
 mod everything;
 mod feed;
+mod list;
+mod pages;
+mod stream;
 mod supervisor;
+mod turn;
+mod versions;
+mod watch;
 
+pub(crate) use budget::{Budget, Share};
 pub(crate) use supervisor::Supervisor;
 
 use crate::metrics::Metrics;
@@ -38,8 +47,10 @@ pub(crate) struct Shared {
     pub metrics: Arc<Metrics>,
     pub options: IndexOptions,
     pub now_ms: fn() -> i64,
-    /// Bounds lists in flight, and with them the bytes.
-    pub lists: Semaphore,
+    /// Bounds the bytes in flight.
+    pub budget: Budget,
+    /// Bounds lists in flight.
+    pub lists: Arc<Semaphore>,
     pub lists_per_cluster: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
     /// Clusters that were found not to stream initial lists.
     pub no_watch_list: Mutex<BTreeSet<ClusterName>>,

@@ -1,6 +1,7 @@
 //! Starts and stops collectors as interests, members and connections change.
 
 use super::collector::Collector;
+use super::definitions::Promises;
 use super::{Scope, Shared, everything};
 use crate::{CollectionKey, Epoch};
 use crowsnest_api::names::ClusterName;
@@ -8,7 +9,6 @@ use crowsnest_fleet::Connection;
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,7 @@ struct Running {
 
 struct Explorer {
     connection: Link,
-    nudge: Arc<Notify>,
+    promises: Arc<Promises>,
     abort: AbortHandle,
 }
 
@@ -105,7 +105,7 @@ impl Supervisor {
                     // Missed some: look at every cluster again.
                     Some(Err(_)) => {
                         tail.skip_to(self.shared.tail.latest());
-                        self.explorers.values().for_each(|explorer| explorer.nudge.notify_one());
+                        self.explorers.values().for_each(|explorer| explorer.promises.nudge.notify_one());
                         false
                     }
                     Some(Ok(changes)) => {
@@ -127,8 +127,10 @@ impl Supervisor {
             matches!(&*resource.resource, "customresourcedefinitions" | "apiservices")
         };
         for change in changes.iter().filter(defining) {
-            if let Some(explorer) = self.explorers.get(change.object.record.key.cluster()) {
-                explorer.nudge.notify_one();
+            let cluster = change.object.record.key.cluster();
+            if let Some(explorer) = self.explorers.get(cluster) {
+                let found = self.shared.served.read().get(cluster).cloned();
+                explorer.promises.take(change, found.as_deref());
             }
         }
     }
@@ -184,7 +186,6 @@ impl Supervisor {
                 }
             }
         }
-        self.shared.metrics.collectors.set(self.running.len() as u64);
         for (key, state) in self.shared.states.all() {
             let ours = self.shared.claims.epoch_of(&key.cluster).is_some();
             if ours && state.trouble.is_none() && !self.running.contains_key(&key) {
@@ -262,14 +263,14 @@ impl Supervisor {
             if self.explorers.contains_key(cluster) {
                 continue;
             }
-            let nudge = Arc::new(Notify::new());
-            let (shared, client, name, wake) =
-                (Arc::clone(&self.shared), client.clone(), cluster.clone(), Arc::clone(&nudge));
+            let promises = Arc::new(Promises::default());
+            let (shared, client, name, open) =
+                (Arc::clone(&self.shared), client.clone(), cluster.clone(), Arc::clone(&promises));
             let abort = self.tasks.spawn(async move {
-                everything::explore(shared, name.clone(), client, wake).await;
+                everything::explore(shared, name.clone(), client, open).await;
                 Task::Explorer(name)
             });
-            self.explorers.insert(cluster.clone(), Explorer { connection: link.clone(), nudge, abort });
+            self.explorers.insert(cluster.clone(), Explorer { connection: link.clone(), promises, abort });
         }
     }
 
@@ -281,6 +282,7 @@ impl Supervisor {
     ) -> Result<(), crate::Error> {
         let unwanted: Vec<_> = self.running.keys().filter(|key| !wanted.contains(key)).cloned().collect();
         unwanted.iter().for_each(|key| self.end(key));
+        self.shared.metrics.collectors.set(self.running.len() as u64);
         for (key, _) in self.shared.states.all() {
             let Some(epoch) = self.shared.claims.epoch_of(&key.cluster) else { continue };
             let known = sources.contains_key(&key.cluster);
@@ -298,6 +300,7 @@ impl Supervisor {
         self.shared.settled.lock().retain(|cluster| !gone(cluster));
         self.shared.served.write().retain(|cluster, _| !gone(cluster));
         self.shared.lists_per_cluster.lock().retain(|cluster, _| !gone(cluster));
+        self.shared.budget.retain(|cluster| !gone(cluster));
         Ok(())
     }
 }

@@ -41,47 +41,69 @@ pub struct Expected<'a> {
     pub kind: &'a str,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// What stays in bodies that otherwise goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Keep {
+    pub secret_values: bool,
+    pub managed_fields: bool,
+}
+
+/// What a record takes from `metadata`.
+#[derive(Default)]
 struct Metadata<'a> {
-    #[serde(borrow)]
-    name: Text<'a>,
-    #[serde(borrow, default)]
+    name: Option<Text<'a>>,
     namespace: Option<Text<'a>>,
-    #[serde(borrow, default)]
     uid: Option<Text<'a>>,
-    #[serde(borrow, default)]
     resource_version: Option<Text<'a>>,
-    #[serde(default)]
     generation: Option<i64>,
-    #[serde(borrow, default)]
-    creation_timestamp: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    deletion_timestamp: Option<Text<'a>>,
-    #[serde(default)]
+    created: Option<Text<'a>>,
+    deleting: Option<Text<'a>>,
     labels: Option<BTreeMap<String, Option<String>>>,
-    #[serde(default)]
-    owner_references: Option<Vec<Owner>>,
+    owners: Option<Vec<Owner>>,
+}
+
+impl<'a> Metadata<'a> {
+    fn of(fields: &Fields<'a>) -> Result<Self, serde_json::Error> {
+        let mut metadata = Self::default();
+        for (name, value) in fields.iter() {
+            match name {
+                "name" => metadata.name = parse(value)?,
+                "namespace" => metadata.namespace = parse(value)?,
+                "uid" => metadata.uid = parse(value)?,
+                "resourceVersion" => metadata.resource_version = parse(value)?,
+                "generation" => metadata.generation = parse(value)?,
+                "creationTimestamp" => metadata.created = parse(value)?,
+                "deletionTimestamp" => metadata.deleting = parse(value)?,
+                "labels" => metadata.labels = parse(value)?,
+                "ownerReferences" => metadata.owners = parse(value)?,
+                _ => {}
+            }
+        }
+        Ok(metadata)
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, serde_json::Error> {
+    serde_json::from_str(raw.get())
 }
 
 /// Reads one object. Fails on anything that is not a JSON object with a name.
-pub fn read(raw: &RawValue, expected: Expected<'_>, keep_secret_values: bool) -> Result<Draft, serde_json::Error> {
-    let fields: Fields<'_> = serde_json::from_str(raw.get())?;
-    let text = |name: &str| fields.get(name).and_then(|raw| serde_json::from_str::<Text<'_>>(raw.get()).ok());
-    let kind = text("kind").map_or_else(|| expected.kind.to_owned(), |kind| kind.to_string());
-    let api_version = text("apiVersion").map_or_else(|| expected.api_version.to_owned(), |text| text.to_string());
-    let metadata_raw = fields.get("metadata").map_or("{}", RawValue::get);
-    let metadata: Metadata<'_> = serde_json::from_str(metadata_raw)?;
-    let secret = redact::needed(expected.group, &kind, raw.get()) && !keep_secret_values;
+pub fn read(raw: &RawValue, expected: Expected<'_>, keep: Keep) -> Result<Draft, serde_json::Error> {
+    let fields: Fields<'_> = parse(raw)?;
+    let kind = fields.text("kind").unwrap_or_else(|| expected.kind.into());
+    let api_version = fields.text("apiVersion").unwrap_or_else(|| expected.api_version.into());
+    let pieces: Fields<'_> = fields.get("metadata").map(parse).transpose()?.unwrap_or_default();
+    let metadata = Metadata::of(&pieces)?;
+    let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
+    let secret = redact::needed(expected.group, &kind, raw.get()) && !keep.secret_values;
 
-    let mut body = String::with_capacity(raw.get().len() + 64);
+    let managed = pieces.get("managedFields").filter(|_| !keep.managed_fields).map_or(0, |raw| raw.get().len());
+    let mut body = String::with_capacity(raw.get().len() - managed + 64);
     let mut out = split::Joined::new(&mut body);
-    out.push("apiVersion", &serde_json::to_string(&api_version)?);
-    out.push("kind", &serde_json::to_string(&kind)?);
+    out.push_text("apiVersion", &api_version);
+    out.push_text("kind", &kind);
     // Early, where readers find it without going through the rest.
-    if let Some(metadata) = fields.get("metadata") {
-        out.push("metadata", &split::metadata(metadata.get(), secret)?);
-    }
+    split::metadata(&pieces, keep.managed_fields, secret, out.value("metadata"))?;
     for (name, value) in fields.iter() {
         match name {
             "apiVersion" | "kind" | "metadata" => {}
@@ -91,20 +113,20 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep_secret_values: bool) ->
     }
     out.finish();
     let printed = print(expected.group, &kind, body.as_bytes());
-    let time = |text: &Option<Text<'_>>| text.as_ref().and_then(|text| unix_seconds(text));
-    let owned = |text: Option<Text<'_>>| text.map(|text| text.to_string()).unwrap_or_default();
+    let time = |text: Option<Text<'_>>| text.and_then(|text| unix_seconds(&text));
+    let owned = |text: Option<Text<'_>>| text.map(Text::into_owned).unwrap_or_default();
     let labels = metadata.labels.unwrap_or_default();
     Ok(Draft {
-        created: time(&metadata.creation_timestamp),
-        deleting: time(&metadata.deletion_timestamp),
-        name: metadata.name.to_string(),
+        created: time(metadata.created),
+        deleting: time(metadata.deleting),
+        name: name.into_owned(),
         namespace: owned(metadata.namespace),
         uid: owned(metadata.uid),
         resource_version: owned(metadata.resource_version),
         generation: metadata.generation.unwrap_or_default(),
         labels: labels.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect(),
-        owners: metadata.owner_references.unwrap_or_default(),
-        kind,
+        owners: metadata.owners.unwrap_or_default(),
+        kind: kind.into_owned(),
         printed,
         redacted: secret,
         body: Bytes::from(body),
@@ -117,9 +139,13 @@ mod tests {
     use serde_json::json;
 
     fn read_value(value: serde_json::Value, group: &str) -> Draft {
+        read_keeping(value, group, Keep::default())
+    }
+
+    fn read_keeping(value: serde_json::Value, group: &str, keep: Keep) -> Draft {
         let text = value.to_string();
         let raw: &RawValue = serde_json::from_str(&text).unwrap();
-        read(raw, Expected { group, api_version: "v1", kind: "Pod" }, false).unwrap()
+        read(raw, Expected { group, api_version: "v1", kind: "Pod" }, keep).unwrap()
     }
 
     #[test]
@@ -136,6 +162,36 @@ mod tests {
                 "namespace": "a", "uid": "u", "resourceVersion": "7", "labels": {"app": "web"}}})
         );
         assert_eq!((draft.name.as_str(), draft.printed.node.as_deref()), ("web\"0", Some("n")));
+    }
+
+    #[test]
+    fn what_is_to_be_kept_is_kept() {
+        let secret = json!({"kind": "Secret", "metadata": {"name": "db", "managedFields": [{"manager": "x"}]},
+            "data": {"password": "aHVudGVyMg=="}});
+        for (secret_values, managed_fields) in [(false, true), (true, false)] {
+            let draft = read_keeping(secret.clone(), "", Keep { secret_values, managed_fields });
+            let body: serde_json::Value = serde_json::from_slice(&draft.body).unwrap();
+            assert_eq!(body["metadata"].get("managedFields").is_some(), managed_fields);
+            assert_eq!((body["data"]["password"] == "aHVudGVyMg==", draft.redacted), (secret_values, !secret_values));
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_with_a_name_is_refused() {
+        for text in [
+            "7",
+            "[]",
+            "{}",
+            r#"{"metadata":{}}"#,
+            r#"{"metadata":7}"#,
+            r#"{"metadata":{"name":null}}"#,
+            r#"{"metadata":{"name":"a","labels":7}}"#,
+            r#"{"metadata":{"name":"a","uid":7}}"#,
+        ] {
+            let raw: &RawValue = serde_json::from_str(text).unwrap();
+            let expected = Expected { group: "", api_version: "v1", kind: "Pod" };
+            assert!(read(raw, expected, Keep::default()).is_err(), "{text}");
+        }
     }
 
     #[test]

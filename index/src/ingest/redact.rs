@@ -37,7 +37,7 @@ fn manifest(raw: &str) -> Result<String, serde_json::Error> {
     for (name, value) in fields.iter() {
         match name {
             "data" | "stringData" => out.push(name, &blank_values(value.get())?),
-            "metadata" => out.push(name, &metadata(value.get(), true)?),
+            "metadata" => metadata(&serde_json::from_str(value.get())?, false, true, out.value(name))?,
             _ => out.push(name, value.get()),
         }
     }

@@ -11,6 +11,18 @@ use std::fmt;
 #[serde(transparent)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
+impl Text<'_> {
+    pub fn into_owned(self) -> String {
+        self.0.into_owned()
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
 impl std::ops::Deref for Text<'_> {
     type Target = str;
 
@@ -19,19 +31,18 @@ impl std::ops::Deref for Text<'_> {
     }
 }
 
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// The fields of a JSON object in their order, values untouched.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Fields<'a>(Vec<(Text<'a>, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
         self.0.iter().find(|(field, _)| &**field == name).map(|(_, value)| *value)
+    }
+
+    /// A field that is a string.
+    pub fn text(&self, name: &str) -> Option<Text<'a>> {
+        self.get(name).and_then(|raw| serde_json::from_str(raw.get()).ok())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
@@ -75,20 +86,22 @@ impl<'o> Joined<'o> {
 
     /// `value` is JSON.
     pub fn push(&mut self, name: &str, value: &str) {
+        self.value(name).push_str(value);
+    }
+
+    pub fn push_text(&mut self, name: &str, text: &str) {
+        quote(text, self.value(name));
+    }
+
+    /// The field's JSON is to be written there.
+    pub fn value(&mut self, name: &str) -> &mut String {
         if !self.first {
             self.out.push(',');
         }
         self.first = false;
-        self.out.push('"');
-        if name.bytes().all(|b| b != b'"' && b != b'\\' && b >= 0x20) {
-            self.out.push_str(name);
-        } else {
-            // Quoted and escaped by serde_json, less its own quotes.
-            let quoted = serde_json::Value::from(name).to_string();
-            self.out.push_str(&quoted[1..quoted.len() - 1]);
-        }
-        self.out.push_str("\":");
-        self.out.push_str(value);
+        quote(name, self.out);
+        self.out.push(':');
+        self.out
     }
 
     pub fn finish(self) {
@@ -98,25 +111,36 @@ impl<'o> Joined<'o> {
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// `metadata` without `managedFields`; of a secret also without the copy of its values in an annotation.
-pub(crate) fn metadata(raw: &str, secret: bool) -> Result<String, serde_json::Error> {
-    let fields: Fields<'_> = serde_json::from_str(raw)?;
-    let mut text = String::with_capacity(raw.len().min(2048));
-    let mut out = Joined::new(&mut text);
+/// `metadata`, mostly without `managedFields`; of a secret also without the copy of its values in an annotation.
+pub(crate) fn metadata(
+    fields: &Fields<'_>,
+    managed_fields: bool,
+    secret: bool,
+    out: &mut String,
+) -> Result<(), serde_json::Error> {
+    let mut out = Joined::new(out);
     for (name, value) in fields.iter() {
         match name {
-            "managedFields" => {}
+            "managedFields" if !managed_fields => {}
             "annotations" if secret && value.get().starts_with('{') => {
                 let annotations: Fields<'_> = serde_json::from_str(value.get())?;
-                let mut kept = String::new();
-                let mut joined = Joined::new(&mut kept);
+                let mut joined = Joined::new(out.value(name));
                 annotations.iter().filter(|(name, _)| *name != LAST_APPLIED).for_each(|(n, v)| joined.push(n, v.get()));
                 joined.finish();
-                out.push(name, &kept);
             }
             _ => out.push(name, value.get()),
         }
     }
     out.finish();
-    Ok(text)
+    Ok(())
+}
+
+fn quote(text: &str, out: &mut String) {
+    if text.bytes().all(|b| b != b'"' && b != b'\\' && b >= 0x20) {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        out.push_str(&serde_json::Value::from(text).to_string());
+    }
 }

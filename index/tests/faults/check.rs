@@ -138,7 +138,7 @@ fn as_listed(object: &Value) -> Listed {
     let api_version = object["apiVersion"].as_str().unwrap();
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let expected = ingest::Expected { group, api_version, kind: object["kind"].as_str().unwrap() };
-    let draft = ingest::read(&raw, expected, false).unwrap();
+    let draft = ingest::read(&raw, expected, ingest::Keep::default()).unwrap();
     let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     Listed {
         namespace: metadata("namespace"),

@@ -1,0 +1,129 @@
+//! Bytes of objects between the wire and the store (invariant I5): pages being read, events being taken in, and batches
+//! that wait for the writer.
+//!
+//! Nobody waits for a share while holding one, or for anything a member can put off for ever: so shares come back, and
+//! there is no deadlock. What is larger than all there is gets all there is, and passes alone.
+
+use crate::Error;
+use crate::metrics::Metrics;
+use crowsnest_api::names::ClusterName;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+const UNIT: usize = 1 << 10;
+
+/// All shares, counted in KiB.
+pub(crate) struct Budget {
+    all: Arc<Semaphore>,
+    clusters: Mutex<HashMap<ClusterName, Arc<Semaphore>>>,
+    of_cluster: u32,
+    metrics: Arc<Metrics>,
+}
+
+/// Given back when dropped.
+pub(crate) struct Share {
+    cluster: Option<OwnedSemaphorePermit>,
+    all: Option<OwnedSemaphorePermit>,
+    metrics: Arc<Metrics>,
+}
+
+impl Budget {
+    pub fn new(of_all: usize, of_cluster: usize, metrics: Arc<Metrics>) -> Self {
+        let of_all = units(of_all);
+        let (all, clusters) = (Arc::new(Semaphore::new(of_all as usize)), Mutex::default());
+        Self { all, clusters, of_cluster: units(of_cluster).min(of_all), metrics }
+    }
+
+    /// What a cluster can have at most.
+    pub fn of_cluster(&self) -> usize {
+        self.of_cluster as usize * UNIT
+    }
+
+    pub async fn take(&self, cluster: &ClusterName, bytes: usize) -> Result<Share, Error> {
+        let number = units(bytes).min(self.of_cluster);
+        let own = {
+            let mut clusters = self.clusters.lock();
+            let own = clusters.entry(cluster.clone());
+            Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(self.of_cluster as usize))))
+        };
+        // Its own first: whoever waits for that keeps nothing from the others.
+        let cluster = own.acquire_many_owned(number).await.map_err(|_| Error::Stopped)?;
+        let all = Arc::clone(&self.all).acquire_many_owned(number).await.map_err(|_| Error::Stopped)?;
+        self.metrics.bytes_in_flight.add(u64::from(number) * UNIT as u64);
+        Ok(Share { cluster: Some(cluster), all: Some(all), metrics: Arc::clone(&self.metrics) })
+    }
+
+    /// Clusters that left; what they still hold is given back to all.
+    pub fn retain(&self, keep: impl Fn(&ClusterName) -> bool) {
+        self.clusters.lock().retain(|cluster, _| keep(cluster));
+    }
+}
+
+impl Share {
+    /// A part of it, or what is there.
+    pub fn split(&mut self, bytes: usize) -> Self {
+        self.split_off((units(bytes) as usize).min(self.units()))
+    }
+
+    /// Gives back what is not needed.
+    pub fn shrink(&mut self, bytes: usize) {
+        drop(self.split_off(self.units().saturating_sub(units(bytes) as usize)));
+    }
+
+    fn split_off(&mut self, number: usize) -> Self {
+        let part = |permit: &mut Option<OwnedSemaphorePermit>| permit.as_mut().and_then(|permit| permit.split(number));
+        Self { cluster: part(&mut self.cluster), all: part(&mut self.all), metrics: Arc::clone(&self.metrics) }
+    }
+
+    fn units(&self) -> usize {
+        self.all.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.metrics.bytes_in_flight.subtract((self.units() * UNIT) as u64);
+    }
+}
+
+fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX >> 4).clamp(1, u32::MAX >> 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::cluster;
+    use futures::FutureExt;
+
+    #[tokio::test]
+    async fn shares_are_bounded_and_come_back() {
+        let metrics = Arc::new(Metrics::default());
+        let budget = Budget::new(64 << 10, 16 << 10, Arc::clone(&metrics));
+        let (one, two) = (cluster("one"), cluster("two"));
+        // Larger than there is: alone, and without the rest of the budget.
+        let mut all_of_one = budget.take(&one, 1 << 30).await.unwrap();
+        assert_eq!(metrics.bytes_in_flight.get(), 16 << 10);
+        assert!(budget.take(&one, 1).now_or_never().is_none(), "one has all it can have");
+        let of_two = budget.take(&two, 10 << 10).now_or_never().unwrap().unwrap();
+        let part = all_of_one.split(5000);
+        assert_eq!(metrics.bytes_in_flight.get(), 26 << 10, "a part counts once");
+        all_of_one.shrink(1);
+        assert_eq!(metrics.bytes_in_flight.get(), (1 + 5 + 10) << 10);
+        drop((all_of_one, of_two));
+        assert!(
+            budget.take(&one, 11 << 10).now_or_never().is_some()
+                && budget.take(&one, 12 << 10).now_or_never().is_none()
+        );
+        drop(part);
+        assert_eq!((metrics.bytes_in_flight.get(), metrics.bytes_in_flight.peak()), (0, 26 << 10));
+        let everyone = ["one", "two", "three", "four", "five"].map(cluster);
+        let mut held = Vec::new();
+        for cluster in &everyone {
+            held.extend(budget.take(cluster, 16 << 10).now_or_never());
+        }
+        assert_eq!(held.len(), 4, "all together have no more than all there is");
+    }
+}

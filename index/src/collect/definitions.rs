@@ -1,0 +1,176 @@
+//! What changed definitions promise a cluster will serve, so that discovery is asked until it says so.
+
+use crate::{Change, Happened};
+use crowsnest_api::names::Gvr;
+use crowsnest_fleet::ApiResources;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use tokio::sync::Notify;
+
+/// Something discovery tells of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Resource(Gvr),
+    /// `group/version` that another server answers for.
+    Version(String),
+}
+
+impl Subject {
+    fn is_served(&self, found: &ApiResources) -> bool {
+        match self {
+            Self::Resource(gvr) => found.get(gvr).is_some(),
+            Self::Version(version) => {
+                let mut all = found.resources.iter();
+                all.any(|resource| resource.gvr.api_version() == *version) && !found.stale.contains(version)
+            }
+        }
+    }
+}
+
+/// What one cluster's discovery has still to say, and who waits for it.
+#[derive(Default)]
+pub(super) struct Promises {
+    open: Mutex<BTreeMap<Subject, bool>>,
+    pub nudge: Notify,
+}
+
+impl Promises {
+    /// Takes in a changed definition; wakes the explorer unless all it says was found already.
+    pub fn take(&self, change: &Change, found: Option<&ApiResources>) {
+        let promised = promised(change);
+        if promised.is_empty() {
+            return;
+        }
+        let news =
+            found.is_none_or(|found| promised.iter().any(|(subject, served)| subject.is_served(found) != *served));
+        // The last word counts, also where it takes back what is still waited for.
+        self.open.lock().extend(promised);
+        if news {
+            self.nudge.notify_one();
+        }
+    }
+
+    /// True once discovery says all that was promised.
+    pub fn are_kept(&self, found: &ApiResources) -> bool {
+        let mut open = self.open.lock();
+        open.retain(|subject, served| subject.is_served(found) != *served);
+        open.is_empty()
+    }
+
+    /// Some never are: a definition that is established and not served is the member's own trouble.
+    pub fn forget(&self) {
+        self.open.lock().clear();
+    }
+}
+
+#[derive(Deserialize)]
+struct Definition {
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+/// Of a CustomResourceDefinition or an APIService.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Spec {
+    group: String,
+    names: Names,
+    versions: Vec<ServedVersion>,
+    version: String,
+    service: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Names {
+    plural: String,
+}
+
+#[derive(Deserialize)]
+struct ServedVersion {
+    name: String,
+    #[serde(default)]
+    served: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+/// What is to be served, or no longer, after a change. Empty: nothing, or not yet.
+fn promised(change: &Change) -> Vec<(Subject, bool)> {
+    let resource = &change.object.record.key.resource().resource;
+    let Ok(Definition { spec, status }) = change.object.parse::<Definition>() else { return Vec::new() };
+    let is = |what: &str| status.conditions.iter().any(|one| one.type_ == what && one.status == "True");
+    let deleted = change.happened == Happened::Deleted;
+    match &**resource {
+        "customresourcedefinitions" if deleted || is("Established") => {
+            let subject = |version: &str| Subject::Resource(Gvr::new(&spec.group, version, &spec.names.plural));
+            spec.versions.iter().map(|one| (subject(&one.name), one.served && !deleted)).collect()
+        }
+        // Those without a service are the server's own: definitions tell of them.
+        "apiservices" if spec.service.is_some() && (deleted || is("Available")) => {
+            vec![(Subject::Version(format!("{}/{}", spec.group, spec.version)), !deleted)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::stored;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn definition(established: &str, served: bool) -> Value {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com", "names": {"plural": "widgets"},
+            "versions": [{"name": "v1", "served": true}, {"name": "v2", "served": served}]},
+            "status": {"conditions": [{"type": "Established", "status": established}]}})
+    }
+
+    fn api_service(service: Value, available: &str) -> Value {
+        json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.example.com"},
+            "spec": {"group": "example.com", "version": "v1", "service": service},
+            "status": {"conditions": [{"type": "Available", "status": available}]}})
+    }
+
+    #[rstest]
+    #[case::established(definition("True", true), Happened::Modified, &[("v1/widgets", true), ("v2/widgets", true)])]
+    #[case::one_version_ends(definition("True", false), Happened::Modified, &[("v1/widgets", true), ("v2/widgets", false)])]
+    #[case::not_yet(definition("False", true), Happened::Added, &[])]
+    #[case::gone(definition("True", true), Happened::Deleted, &[("v1/widgets", false), ("v2/widgets", false)])]
+    #[case::available(api_service(json!({"name": "s"}), "True"), Happened::Modified, &[("example.com/v1", true)])]
+    #[case::unavailable(api_service(json!({"name": "s"}), "False"), Happened::Modified, &[])]
+    #[case::local(api_service(Value::Null, "True"), Happened::Modified, &[])]
+    fn definitions_promise(#[case] object: Value, #[case] happened: Happened, #[case] expected: &[(&str, bool)]) {
+        let object = stored("member1", 1, &object);
+        let change = Change { seq: object.record.seq, happened, object, previous: None };
+        let text = |subject: Subject| match subject {
+            Subject::Resource(gvr) => format!("{}/{}", gvr.version, gvr.resource),
+            Subject::Version(version) => version,
+        };
+        let told: Vec<_> = promised(&change).into_iter().map(|(subject, served)| (text(subject), served)).collect();
+        let told: Vec<_> = told.iter().map(|(subject, served)| (subject.as_str(), *served)).collect();
+        assert_eq!(told, expected);
+        // Nothing is served: what is to be is waited for, what is not is as it should be.
+        let (promises, nothing) = (Promises::default(), ApiResources::default());
+        promises.take(&change, Some(&nothing));
+        assert_eq!(promises.are_kept(&nothing), !expected.iter().any(|(_, served)| *served));
+        promises.forget();
+        assert!(promises.are_kept(&nothing));
+    }
+}

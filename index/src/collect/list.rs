@@ -1,0 +1,248 @@
+//! Lists by pages, and what ends any list: what it did not name is deleted.
+
+use super::budget::Share;
+use super::collector::{Collector, Course, Taken};
+use super::feed::{self, Named, Page};
+use super::pages::{Limits, Plan};
+use super::turn::Turn;
+use super::versions::is_older;
+use super::watch::Ended;
+use crate::Error;
+use crate::store::{Progress, Step};
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+
+/// Steps sent to the writer at once.
+const BATCH_STEPS: usize = 500;
+
+/// Names seen by the list in progress, by 128-bit hash.
+pub(super) struct Seen {
+    hashes: HashSet<u128>,
+    one: RandomState,
+    two: RandomState,
+    /// Objects without a readable name: they may be any of the stored ones.
+    nameless: usize,
+    /// Objects that were not what was asked for, and all the others.
+    refused: usize,
+    right: usize,
+}
+
+impl Seen {
+    pub fn new() -> Self {
+        let (one, two) = (RandomState::new(), RandomState::new());
+        Self { hashes: HashSet::new(), one, two, nameless: 0, refused: 0, right: 0 }
+    }
+
+    fn hash(&self, namespace: &str, name: &str) -> u128 {
+        let key = (namespace, name);
+        (u128::from(self.one.hash_one(key)) << 64) | u128::from(self.two.hash_one(key))
+    }
+
+    /// False: it was seen before.
+    fn add(&mut self, namespace: &str, name: &str) -> bool {
+        self.hashes.insert(self.hash(namespace, name))
+    }
+
+    /// The same for an object the member has told, with its step if it is taken.
+    pub fn told(&mut self, raw: &RawValue, taken: &Taken) -> bool {
+        match taken {
+            Taken::Refused => self.refused += 1,
+            Taken::Step(_) | Taken::Elsewhere => self.right += 1,
+        }
+        if let Taken::Step(step) = taken {
+            let (namespace, name) = step.key();
+            return self.add(namespace, name);
+        }
+        // Whatever is wrong with it, it exists.
+        match Named::read(raw) {
+            Some(named) => self.add(named.namespace(), &named.metadata.name),
+            None => {
+                self.nameless += 1;
+                false
+            }
+        }
+    }
+
+    fn has(&self, namespace: &str, name: &str) -> bool {
+        self.hashes.contains(&self.hash(namespace, name))
+    }
+}
+
+/// A list in progress.
+struct Listing {
+    seen: Seen,
+    token: Option<String>,
+    /// Of its first page. Where later pages are newer, a watch from here tells what they did not have in common.
+    version: Option<String>,
+}
+
+impl Collector {
+    /// Takes everything there is. Some when the same stream went on as a watch, and has ended.
+    pub async fn list(&self, course: &mut Course) -> Result<Option<Ended>, Error> {
+        // A streamed list tells its version last, when objects older than the stored ones would have come in already; a
+        // page tells it first. So only a first list is streamed.
+        let reached = self.shared.states.get(&self.key).map(|state| state.resource_version);
+        let reached = reached.filter(|version| !version.is_empty());
+        let offered = !self.shared.no_watch_list.lock().contains(&self.key.cluster);
+        if offered && reached.is_none() && !course.by_pages {
+            course.by_pages = true;
+            if let Some(ended) = self.watch_list(course).await? {
+                return Ok(Some(ended));
+            }
+        }
+        course.by_pages = false;
+        let version = self.paged_list(reached.as_deref(), course).await?;
+        course.advance(version);
+        Ok(None)
+    }
+
+    async fn paged_list(&self, reached: Option<&str>, course: &mut Course) -> Result<String, Error> {
+        let mut turn = Turn::take(&self.shared, &self.key.cluster).await?;
+        self.shared.metrics.lists.add(1);
+        let mut listing = Listing { seen: Seen::new(), token: None, version: None };
+        loop {
+            turn.renew().await?;
+            let (bytes, mut share) = turn.lend(self.next_page(listing.token.as_deref(), course)).await?;
+            let page: Page<'_> = self.parse(&bytes)?;
+            course.pages.came(page.items.len(), bytes.len());
+            if listing.token.is_none() {
+                self.went_back(&page.metadata.resource_version, reached, course)?;
+            }
+            let version = listing.version.get_or_insert(page.metadata.resource_version).clone();
+            let new = self.take_page(&page.kind, &page.items, &mut listing.seen, &mut share).await?;
+            match page.metadata.continue_token.filter(|token| !token.is_empty()) {
+                Some(next) if new && listing.token.as_ref() != Some(&next) => listing.token = Some(next),
+                Some(_) => return Err(self.interrupted("its list does not end: it tells the same again and again")),
+                None => {
+                    self.finish_list(&listing.seen, &version).await?;
+                    course.doubted = None;
+                    return Ok(version);
+                }
+            }
+        }
+    }
+
+    /// Asks for fewer objects as long as they are too many bytes.
+    async fn next_page(&self, token: Option<&str>, course: &mut Course) -> Result<(Bytes, Share), Error> {
+        let options = &self.shared.options;
+        let (objects, bytes) = (options.page_size, self.shared.budget.of_cluster());
+        let limits = Limits { objects, bytes, object: options.max_object_bytes };
+        loop {
+            let plan = course.pages.plan(limits);
+            match self.page(token, plan).await {
+                Err(Error::TooLarge { .. }) if course.pages.failed(plan.objects) => {}
+                Err(error @ Error::Slow { .. }) => {
+                    course.pages.failed(plan.objects);
+                    return Err(error);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    pub async fn page(&self, token: Option<&str>, plan: Plan) -> Result<(Bytes, Share), Error> {
+        let mut share = self.share(plan.bytes).await?;
+        let query = match token {
+            None => format!("limit={}", plan.objects),
+            Some(token) => format!("limit={}&continue={}", plan.objects, percent(token)),
+        };
+        let body = match self.get(&query).await {
+            Err(Error::Answer { status: 410, .. }) if token.is_some() => {
+                return Err(self.interrupted("the list took longer than the server keeps its history"));
+            }
+            other => other?,
+        };
+        let bytes = feed::read_page(body, &self.key, plan.bytes, self.shared.options.patience.page).await?;
+        share.shrink(bytes.len());
+        Ok((bytes, share))
+    }
+
+    /// An older replica of the API server may have answered, once. A member that was restored from a backup stays with
+    /// what it says.
+    fn went_back(&self, version: &str, reached: Option<&str>, course: &mut Course) -> Result<(), Error> {
+        let Some(reached) = reached.filter(|reached| is_older(version, reached)) else { return Ok(()) };
+        if course.doubted.as_deref().is_some_and(|doubted| !is_older(version, doubted)) {
+            tracing::warn!(collection = %self.key, version, reached, "the member went back, as after a restore");
+            return Ok(());
+        }
+        course.doubted = Some(version.to_owned());
+        let told = format!("its list is of resourceVersion {version}, after {reached}: it went back, or is outdated");
+        Err(self.interrupted(told))
+    }
+
+    /// False: nothing in it was new.
+    async fn take_page(
+        &self,
+        kind: &str,
+        items: &[&RawValue],
+        seen: &mut Seen,
+        share: &mut Share,
+    ) -> Result<bool, Error> {
+        let listed = kind.strip_suffix("List").unwrap_or_default();
+        let (known, namespaced) = self.kind();
+        let kind = if known.is_empty() { listed } else { &known };
+        // In a list of something else, each has to say itself what it is.
+        let unsaid = if listed == kind { kind } else { "" };
+        let mut new = false;
+        for chunk in items.chunks(BATCH_STEPS) {
+            let mut steps = Vec::with_capacity(chunk.len());
+            for raw in chunk {
+                let taken = self.put(raw, kind, unsaid);
+                new |= seen.told(raw, &taken);
+                if let Taken::Step(step) = taken {
+                    steps.push(step);
+                }
+            }
+            let namespaced = namespaced.unwrap_or_else(|| steps.iter().any(|step| !step.key().0.is_empty()));
+            let kind = Some((kind.to_owned(), namespaced)).filter(|(kind, _)| !kind.is_empty());
+            let part = share.split(chunk.iter().map(|raw| raw.get().len()).sum());
+            self.send(steps, Progress { kind, ..Progress::default() }, part).await?;
+        }
+        Ok(new)
+    }
+
+    /// Deletes what the list did not name, and marks the collection complete, in that order.
+    pub async fn finish_list(&self, seen: &Seen, version: &str) -> Result<(), Error> {
+        if seen.right == 0 && seen.refused > 0 {
+            return Err(self.interrupted(format!("none of the {} objects it listed is one", seen.refused)));
+        }
+        // Everything queued must be in the store before its keys are compared.
+        self.send_and_wait(Vec::new(), Progress::default()).await?;
+        let mut gone = Vec::new();
+        if seen.nameless == 0 {
+            let keys = self.shared.store.keys(&self.key).await?;
+            let unseen = keys.into_iter().filter(|(namespace, name, _)| !seen.has(namespace, name));
+            gone.extend(unseen.map(|(namespace, name, _)| {
+                let resource_version = String::new();
+                Step::Delete { namespace, name, resource_version }
+            }));
+        } else {
+            let nameless = seen.nameless;
+            tracing::warn!(collection = %self.key, nameless, "a list with objects that have no name deletes nothing");
+        }
+        let progress = Progress {
+            resource_version: Some(version.to_owned()),
+            complete: true,
+            scope: Some(self.scope.text()),
+            kind: self.shared.kind_of(&self.key),
+        };
+        self.send_and_wait(gone, progress).await?;
+        self.shared.states.update(&self.key, |state| state.trouble = None);
+        Ok(())
+    }
+}
+
+/// For a query parameter.
+pub(super) fn percent(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            out.push(byte as char);
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}

@@ -1,0 +1,115 @@
+//! Lists as streams: a watch that begins with everything there is (WatchList).
+
+use super::collector::{Collector, Course, Taken};
+use super::feed::{Bookmark, Event, Lines, StatusBody};
+use super::list::Seen;
+use super::turn::Turn;
+use super::watch::{Ended, Watching};
+use crate::Error;
+use crate::store::Progress;
+use bytes::Bytes;
+use futures::Stream;
+use http_body_util::BodyExt;
+use tokio::time::Instant;
+
+/// The initial events so far.
+struct Initial {
+    seen: Seen,
+    /// When the last object not seen before came.
+    progress: Instant,
+}
+
+impl Collector {
+    /// None when the server does not offer it.
+    pub async fn watch_list(&self, course: &mut Course) -> Result<Option<Ended>, Error> {
+        let patience = self.shared.options.patience;
+        let mut turn = Turn::take(&self.shared, &self.key.cluster).await?;
+        let seconds = self.watch_seconds();
+        let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+        let query = format!("{query}&timeoutSeconds={}", seconds.as_secs());
+        let body = match turn.lend(self.get(&query)).await {
+            // Older servers refuse the parameters.
+            Err(Error::Answer { status: 400 | 422, .. }) => return Ok(self.without_streams()),
+            other => other?,
+        };
+        self.shared.metrics.lists.add(1);
+        let mut lines = Lines::new(body.into_data_stream(), &self.key, self.shared.options.max_object_bytes);
+        let mut initial = Initial { seen: Seen::new(), progress: Instant::now() };
+        let version = loop {
+            if let Some(version) = turn.lend(self.initial_events(&mut lines, &mut initial)).await? {
+                break version;
+            }
+            let stalled = Instant::now() + patience.pause;
+            let idle = initial.progress + patience.progress;
+            match turn.lend(tokio::time::timeout_at(stalled.min(idle), lines.more())).await {
+                Ok(more) => match more? {
+                    true => {}
+                    false => return Err(self.interrupted("the initial list ended early")),
+                },
+                // It took the parameters for something else: ask the old way.
+                Err(_) if stalled <= idle => return Ok(self.without_streams()),
+                Err(_) => {}
+            }
+            if initial.progress.elapsed() > patience.progress {
+                return Err(self.interrupted("its initial list does not end: it tells the same again and again"));
+            }
+        };
+        self.finish_list(&initial.seen, &version).await?;
+        course.by_pages = false;
+        course.advance(version);
+        drop(turn);
+        self.watch_lines(&mut lines, Watching::begin(&self.shared.options.patience, seconds), course).await.map(Some)
+    }
+
+    /// The cluster's other lists need not try.
+    fn without_streams(&self) -> Option<Ended> {
+        self.shared.no_watch_list.lock().insert(self.key.cluster.clone());
+        None
+    }
+
+    /// Takes the lines that are here. Some(version) once the initial events are over.
+    async fn initial_events<S, E>(&self, lines: &mut Lines<S>, initial: &mut Initial) -> Result<Option<String>, Error>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Unpin,
+        E: std::error::Error + 'static,
+    {
+        let (kind, namespaced) = self.kind();
+        let share = self.share(lines.buffered()).await?;
+        let mut steps = Vec::new();
+        let mut ended = None;
+        while let Some(line) = lines.ready() {
+            if line.is_empty() {
+                continue;
+            }
+            let event: Event<'_> = self.parse(&line)?;
+            match &*event.type_ {
+                "BOOKMARK" => {
+                    let bookmark: Bookmark = self.parse(event.object.get().as_bytes())?;
+                    if bookmark.ends_initial_events() {
+                        ended = Some(bookmark.metadata.resource_version);
+                        break;
+                    }
+                }
+                "ERROR" => {
+                    let status: StatusBody = self.parse(event.object.get().as_bytes()).unwrap_or_default();
+                    return Err(self.refused(status));
+                }
+                "DELETED" => steps.extend(self.deletion(event.object, &kind)),
+                _ => {
+                    let taken = self.put(event.object, &kind, &kind);
+                    if initial.seen.told(event.object, &taken) {
+                        initial.progress = Instant::now();
+                    }
+                    if let Taken::Step(step) = taken {
+                        steps.push(step);
+                    }
+                }
+            }
+        }
+        if !steps.is_empty() {
+            let kind = Self::kind_told((kind, namespaced), &steps);
+            self.send(steps, Progress { kind, ..Progress::default() }, share).await?;
+        }
+        Ok(ended)
+    }
+}

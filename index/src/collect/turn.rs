@@ -1,0 +1,55 @@
+//! A list's place among those in flight.
+
+use super::Shared;
+use crate::Error;
+use crowsnest_api::names::ClusterName;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+/// Lists are made in turns: a member that is slow, or has very much to tell, keeps the others' lists waiting no longer
+/// than a turn lasts (invariant I7).
+pub(super) struct Turn {
+    of_cluster: Arc<Semaphore>,
+    of_all: Arc<Semaphore>,
+    held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+    ends: Instant,
+    length: Duration,
+}
+
+impl Turn {
+    pub async fn take(shared: &Shared, cluster: &ClusterName) -> Result<Self, Error> {
+        let (of_cluster, of_all) = (shared.cluster_lists(cluster), Arc::clone(&shared.lists));
+        let length = shared.options.patience.turn;
+        let mut turn = Self { of_cluster, of_all, held: None, ends: Instant::now(), length };
+        turn.renew().await?;
+        Ok(turn)
+    }
+
+    /// Goes on while the turn lasts; afterwards everyone who waits comes first.
+    pub async fn renew(&mut self) -> Result<(), Error> {
+        if self.held.is_some() && Instant::now() < self.ends {
+            return Ok(());
+        }
+        self.held = None;
+        let of_cluster = Arc::clone(&self.of_cluster).acquire_owned().await.map_err(|_| Error::Stopped)?;
+        let of_all = Arc::clone(&self.of_all).acquire_owned().await.map_err(|_| Error::Stopped)?;
+        self.held = Some((of_cluster, of_all));
+        self.ends = Instant::now() + self.length;
+        Ok(())
+    }
+
+    /// Waits for the member. What takes longer than the turn ends it, and goes on without.
+    pub async fn lend<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        if self.held.is_some() {
+            if let Ok(done) = timeout_at(self.ends, &mut work).await {
+                return done;
+            }
+            self.held = None;
+        }
+        work.await
+    }
+}

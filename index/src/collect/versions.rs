@@ -1,0 +1,39 @@
+//! resourceVersions, as far as clients may compare them: decimal numbers of any length. Everything else is opaque.
+
+use std::cmp::Ordering;
+
+/// None: one of the two is opaque.
+pub fn compare(one: &str, other: &str) -> Option<Ordering> {
+    let numbers = is_number(one) && is_number(other);
+    numbers.then(|| one.len().cmp(&other.len()).then_with(|| one.cmp(other)))
+}
+
+/// Provably older: of opaque versions nothing is.
+pub fn is_older(version: &str, than: &str) -> bool {
+    compare(version, than) == Some(Ordering::Less)
+}
+
+fn is_number(version: &str) -> bool {
+    !version.is_empty() && !version.starts_with('0') && version.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::less("9", "10", Some(Ordering::Less))]
+    #[case::more("11", "10", Some(Ordering::Greater))]
+    #[case::same("10", "10", Some(Ordering::Equal))]
+    #[case::longer_than_any_integer("99999999999999999999999999", "100000000000000000000000000", Some(Ordering::Less))]
+    #[case::opaque("abc", "10", None)]
+    #[case::composite("10", "member1:10", None)]
+    #[case::nothing("", "10", None)]
+    #[case::zero_means_any("0", "10", None)]
+    #[case::not_canonical("010", "9", None)]
+    fn versions_compare_as_numbers(#[case] one: &str, #[case] other: &str, #[case] expected: Option<Ordering>) {
+        assert_eq!(compare(one, other), expected);
+        assert_eq!(is_older(one, other), expected == Some(Ordering::Less));
+    }
+}

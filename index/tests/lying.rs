@@ -1,0 +1,379 @@
+//! Members that are slow, broken or lying harm only their own records (invariant I7): those stay and say what is the
+//! matter, and everybody else's are complete and fresh, although lists are made one at a time here.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "support/liar.rs"]
+mod liar;
+#[path = "support/members.rs"]
+mod members;
+
+use crowsnest_api::names::Gvr;
+use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_index::{CollectionKey, CollectionState, Index, IndexOptions, ListQuery, Patience};
+use futures::TryStreamExt;
+use futures::future::join_all;
+use liar::{Ask, Liar, Reply, Script, Then, Truth, bookmark, event, gone, list, object, status};
+use members::{Member, config_map, config_maps, control_plane, name, namespace, register, start, within};
+use serde_json::json;
+use std::time::Duration;
+
+const PATIENCE: Patience = Patience {
+    answer: Duration::from_secs(3),
+    page: Duration::from_secs(2),
+    pause: Duration::from_secs(1),
+    progress: Duration::from_secs(1),
+    turn: Duration::from_millis(50),
+    watch: Duration::from_secs(1),
+    doubt: Duration::from_millis(500),
+    backoff: (Duration::from_millis(50), Duration::from_millis(200)),
+    retry_after: Duration::from_millis(500),
+};
+const MAX_OBJECT: usize = 32 << 10;
+/// What a member has that lies later.
+const BEFORE: [(&str, u64); 3] = [("a", 3), ("b", 4), ("c", 5)];
+
+/// What the cache says of a member while it lies.
+enum Says {
+    Trouble(&'static str),
+    /// It has reached this version, and nothing is wrong.
+    Fresh(&'static str),
+}
+
+use Says::{Fresh, Trouble};
+
+struct Case {
+    name: &'static str,
+    script: Script,
+    says: Says,
+    /// What is cached of it meanwhile.
+    keeps: &'static [(&'static str, u64)],
+}
+
+const fn case(name: &'static str, says: Says, script: Script) -> Case {
+    Case { name, script, says, keeps: &BEFORE }
+}
+
+/// Makes it list again.
+fn relisted(ask: &Ask, script: fn(&Ask) -> Reply) -> Option<Reply> {
+    Some(if ask.watch { gone() } else { script(ask) })
+}
+
+fn watched(ask: &Ask, script: fn(&Ask) -> Reply) -> Option<Reply> {
+    ask.watch.then(|| script(ask))
+}
+
+fn after_honesty() -> Vec<Case> {
+    vec![
+        case("same-token", Trouble("does not end"), |ask| {
+            relisted(ask, |_| list("ConfigMapList", 11, "again", &[object("a", 3)]))
+        }),
+        case("same-page", Trouble("does not end"), |ask| {
+            relisted(ask, |ask| list("ConfigMapList", 11, &ask.nth.to_string(), &[object("a", 3)]))
+        }),
+        case("empty-pages", Trouble("does not end"), |ask| {
+            relisted(ask, |ask| list("ConfigMapList", 11, &ask.nth.to_string(), &[]))
+        }),
+        case("half-a-page", Trouble("for a page of"), |ask| {
+            relisted(ask, |_| Reply::Lines(vec!["{\"kind\":\"ConfigMapList\",".to_owned()], Then::Hold))
+        }),
+        case("no-answer", Trouble("no answer within"), |ask| relisted(ask, |_| Reply::Never)),
+        case("huge-page", Trouble("larger than"), |ask| relisted(ask, |_| Reply::Endless("x".repeat(64 << 10)))),
+        case("gone-page", Trouble("longer than the server keeps"), |ask| {
+            relisted(ask, |ask| match ask.token.as_str() {
+                "" => list("ConfigMapList", 11, "next", &[object("a", 3)]),
+                _ => gone(),
+            })
+        }),
+        case("web-page", Trouble("text/html"), |_| Some(Reply::Text("text/html", "<h1>Sign in</h1>".to_owned()))),
+        case("no-list", Trouble("something that is not"), |ask| relisted(ask, |_| Reply::Json(200, json!({})))),
+        case("other-list", Trouble("none of the 2 objects"), |ask| {
+            relisted(ask, |_| {
+                let item = |name: &str| json!({"metadata": {"namespace": "shop", "name": name}});
+                list("SecretList", 11, "", &[item("a"), item("x")])
+            })
+        }),
+        case("busy", Trouble("429: too busy"), |_| Some(Reply::Later(429))),
+        case("failing", Trouble("500: no"), |_| Some(Reply::Json(500, status(500, "no")))),
+        case("huge-line", Trouble("larger than"), |ask| watched(ask, |_| Reply::Endless("x".repeat(8 << 10)))),
+        case("garbage", Trouble("something that is not"), |ask| {
+            watched(ask, |_| Reply::Lines(vec!["{\"type\":\n".to_owned()], Then::Hold))
+        }),
+        case("expired", Trouble("no longer tells"), |ask| {
+            watched(ask, |_| Reply::Lines(vec![event("ERROR", &status(410, "too old"))], Then::Hold))
+        }),
+        case("cut-line", Trouble("broke off"), |ask| {
+            watched(ask, |_| Reply::Lines(vec!["{\"type\":\"DELE".to_owned()], Then::Cut))
+        }),
+        case("silent", Trouble("went silent"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Hold))),
+        case("brief", Trouble("ended at once"), |ask| watched(ask, |_| Reply::Lines(Vec::new(), Then::Close))),
+        case("brief-bookmark", Trouble("ended at once"), |ask| {
+            watched(ask, |_| Reply::Lines(vec![bookmark(10, false)], Then::Close))
+        }),
+        case("older-events", Trouble("after 10: an outdated"), |ask| {
+            watched(ask, |_| {
+                let lines = [("ADDED", object("z", 2)), ("MODIFIED", object("a", 2)), ("DELETED", object("b", 1))];
+                Reply::Lines(lines.iter().map(|(what, object)| event(what, object)).collect(), Then::Hold)
+            })
+        }),
+        case("mixed-pages", Fresh("11"), |ask| match (ask.watch, ask.from.as_str(), ask.token.as_str()) {
+            (true, "11", _) => Some(Reply::Lines(vec![bookmark(11, false)], Then::Hold)),
+            (true, ..) => Some(gone()),
+            (false, _, "") => Some(list("ConfigMapList", 11, "next", &[object("a", 3), object("b", 4)])),
+            (false, ..) => Some(list("ConfigMapList", 12, "", &[object("c", 5)])),
+        }),
+        case("behind", Fresh("8"), |ask| match (ask.watch, ask.from.as_str()) {
+            (true, "10") => Some(Reply::Json(504, status(504, "Too large resource version: 10, current: 8"))),
+            (true, "8") => Some(Reply::Lines(vec![bookmark(8, false)], Then::Hold)),
+            (true, _) => Some(gone()),
+            (false, _) => Some(list("ConfigMapList", 8, "", &BEFORE.map(|(name, version)| object(name, version)))),
+        }),
+        case("older-bookmark", Trouble("resourceVersion 7 after 10"), |ask| {
+            watched(ask, |_| Reply::Lines(vec![bookmark(7, false)], Then::Hold))
+        }),
+        case("bad-items", Fresh("11"), |ask| match (ask.watch, ask.from.as_str()) {
+            (true, "10") => Some(gone()),
+            (true, _) => Some(Reply::Lines(vec![bookmark(11, false)], Then::Hold)),
+            (false, _) => {
+                let unlabelled = json!({"metadata": {"namespace": "shop", "name": "b", "labels": 7}});
+                let other = json!({"kind": "Secret", "metadata": {"namespace": "shop", "name": "d"}});
+                Some(list("ConfigMapList", 11, "", &[object("a", 3), json!(7), unlabelled, json!({}), other]))
+            }
+        }),
+        Case {
+            keeps: &[("a", 3), ("b", 4), ("c", 5), ("d", 11)],
+            ..case("bad-events", Fresh("14"), |ask| {
+                watched(ask, |ask| {
+                    let nameless = json!({"kind": "ConfigMap", "metadata": {"resourceVersion": "12"}});
+                    let other = json!({"kind": "Secret", "metadata": {"name": "a", "resourceVersion": "13"}});
+                    let lines = [
+                        event("ADDED", &object("d", 11)),
+                        event("ADDED", &nameless),
+                        event("ADDED", &json!("what")),
+                        event("MODIFIED", &other),
+                        event("DELETED", &object("never-seen", 13)),
+                        event("ADDED", &object("d", 11)),
+                        "\n".to_owned(),
+                        bookmark(14, false),
+                    ];
+                    let from = usize::from(ask.from == "14") * 7;
+                    Reply::Lines(lines[from..].to_vec(), Then::Hold)
+                })
+            })
+        },
+    ]
+}
+
+fn from_the_start() -> Vec<Case> {
+    vec![
+        Case {
+            keeps: &[("a", 3)],
+            ..case("endless-start", Trouble("does not end"), |ask| {
+                Some(match ask.initial {
+                    true => Reply::Endless(event("ADDED", &object("a", 3))),
+                    false => Reply::Json(500, status(500, "no")),
+                })
+            })
+        },
+        Case {
+            keeps: &[("a", 3)],
+            ..case("short-start", Trouble("ended early"), |ask| {
+                Some(match ask.initial {
+                    true => Reply::Lines(vec![event("ADDED", &object("a", 3))], Then::Close),
+                    false => Reply::Json(500, status(500, "no")),
+                })
+            })
+        },
+        case("stalled-start", Fresh("10"), |ask| {
+            ask.initial.then(|| Reply::Lines(vec![event("ADDED", &object("a", 3))], Then::Hold))
+        }),
+    ]
+}
+
+struct World {
+    control_plane: Member,
+    honest: Member,
+    fleet: Fleet,
+    index: Index,
+    _interests: Vec<InterestGuard>,
+    _directory: tempfile::TempDir,
+}
+
+fn collection(cluster: &str) -> CollectionKey {
+    CollectionKey::new(name(cluster), config_maps())
+}
+
+impl World {
+    async fn new() -> Self {
+        let control_plane = control_plane().await;
+        let honest = start("honest").await;
+        honest.create(namespace("shop")).await;
+        register(&control_plane.server.admin(), "honest", &honest).await;
+        let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::default()).await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = IndexOptions::new(directory.path());
+        (options.collect_everything, options.collect_control_plane) = (false, false);
+        (options.concurrent_lists, options.concurrent_lists_per_cluster, options.page_size) = (1, 1, 2);
+        (options.max_object_bytes, options.patience) = (MAX_OBJECT, PATIENCE);
+        let index = Index::open(fleet.clone(), options).await.unwrap();
+        let mut world = Self { control_plane, honest, fleet, index, _interests: Vec::new(), _directory: directory };
+        world.want(Clusters::All, config_maps());
+        world
+    }
+
+    fn want(&mut self, clusters: Clusters, resource: Gvr) {
+        let (namespaces, why) = (Namespaces::All, Why::Other("the test".to_owned()));
+        self._interests.push(self.fleet.interests().declare(Interest { clusters, resource, namespaces, why }));
+    }
+
+    async fn liar(&self, cluster: &str, script: Script) -> Liar {
+        let objects = BEFORE.map(|(name, version)| object(name, version)).to_vec();
+        let liar = Liar::start(cluster, Truth { version: 10, objects }, script).await;
+        liar.register(&self.control_plane.server.admin()).await;
+        liar
+    }
+
+    /// Waits until the cache says so of a cluster's ConfigMaps.
+    async fn until(&self, cluster: &str, what: &str, found: impl Fn(&CollectionState) -> bool) {
+        let mut version = self.index.states_version();
+        let mut last = None;
+        let wait = async {
+            loop {
+                version.borrow_and_update();
+                last = self.index.state(&collection(cluster));
+                if last.as_ref().is_some_and(&found) {
+                    return;
+                }
+                // Positions alone are not told.
+                drop(tokio::time::timeout(Duration::from_millis(100), version.changed()).await);
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(60), wait).await.is_err() {
+            panic!("{cluster}: {what}: {last:?}");
+        }
+    }
+
+    async fn is_fresh_at(&self, cluster: &str, version: &str) {
+        let fresh = |state: &CollectionState| state.is_fresh() && state.resource_version == version;
+        self.until(cluster, &format!("not fresh at {version}"), fresh).await;
+    }
+
+    async fn says(&self, case: &Case) {
+        match &case.says {
+            Fresh(version) => self.is_fresh_at(case.name, version).await,
+            Trouble(text) => {
+                let told = |state: &CollectionState| state.trouble.as_ref().is_some_and(|told| told.contains(text));
+                self.until(case.name, &format!("does not say {text:?}"), told).await;
+            }
+        }
+    }
+
+    /// (name, version) of all that is cached.
+    async fn cached(&self, cluster: &str) -> Vec<(String, u64)> {
+        let objects: Vec<_> =
+            self.index.list(ListQuery::new(name(cluster), config_maps())).try_collect().await.unwrap();
+        let of = |object: &crowsnest_index::Object| {
+            (object.record.key.name.to_string(), object.record.resource_version.parse().unwrap_or_default())
+        };
+        objects.iter().map(of).collect()
+    }
+
+    async fn holds(&self, cluster: &str, expected: &[(&str, u64)]) {
+        let expected: Vec<_> = expected.iter().map(|(name, version)| ((*name).to_owned(), *version)).collect();
+        assert_eq!(self.cached(cluster).await, expected, "{cluster}");
+    }
+
+    /// Its changes come in, and so do lists nobody wanted before.
+    async fn honest_is_served(&mut self) {
+        for (resource, group) in [("secrets", ""), ("services", ""), ("deployments", "apps")] {
+            let resource = Gvr::new(group, "v1", resource);
+            self.want(Clusters::one(name("honest")), resource.clone());
+            let key = CollectionKey::new(name("honest"), resource);
+            within("a list of the honest member", self.index.complete(&key)).await;
+        }
+        let mut follower = self.index.follow(self.index.seq());
+        self.honest.create(config_map("shop", "news", "hello")).await;
+        within("news of the honest member", async {
+            while !follower.next().await.unwrap().unwrap().iter().any(|change| {
+                let key = &change.object.record.key;
+                key.cluster().as_str() == "honest" && &*key.name == "news"
+            }) {}
+        })
+        .await;
+        let state = self.index.state(&collection("honest")).unwrap();
+        assert!(state.is_fresh(), "{state:?}");
+        assert_eq!(self.index.ready(), Ok(()));
+    }
+
+    async fn stop(self) {
+        self.index.stop().await;
+        self.fleet.stop().await;
+        self.honest.shut_down().await;
+        self.control_plane.shut_down().await;
+    }
+}
+
+const HONEST: Script = |_| None;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lying_member_harms_only_its_own_records() {
+    let mut world = World::new().await;
+    let (later, start) = (after_honesty(), from_the_start());
+    let mut liars = Vec::new();
+    for case in &later {
+        liars.push(world.liar(case.name, HONEST).await);
+    }
+    join_all(later.iter().map(|case| world.is_fresh_at(case.name, "10"))).await;
+    for case in &start {
+        liars.push(world.liar(case.name, case.script).await);
+    }
+    for (liar, case) in liars.iter().zip(&later) {
+        liar.change(None, case.script);
+    }
+    let cases: Vec<&Case> = later.iter().chain(&start).collect();
+    join_all(cases.iter().map(|case| world.says(case))).await;
+    world.honest_is_served().await;
+    // And still.
+    join_all(cases.iter().map(|case| world.says(case))).await;
+    for case in &cases {
+        world.holds(case.name, case.keeps).await;
+    }
+    let metrics = world.index.metrics();
+    assert!(metrics.objects_refused.get() > 0 && metrics.objects_outdated.get() > 0);
+
+    // Who tells the truth again is believed again.
+    let now = [("a", 3), ("b", 20), ("e", 25)];
+    for liar in &liars {
+        let objects = now.map(|(name, version)| object(name, version)).to_vec();
+        liar.change(Some(Truth { version: 30, objects }), HONEST);
+    }
+    join_all(cases.iter().map(|case| world.is_fresh_at(case.name, "30"))).await;
+    for case in &cases {
+        world.holds(case.name, &now).await;
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_restored_from_a_backup_is_believed_once_it_insists() {
+    let world = World::new().await;
+    let liar = world.liar("restored", HONEST).await;
+    world.is_fresh_at("restored", "10").await;
+    // It tells nothing of having gone back: only a look shows it.
+    liar.change(Some(Truth { version: 8, objects: vec![object("a", 2), object("b", 4)] }), HONEST);
+    world.is_fresh_at("restored", "8").await;
+    world.holds("restored", &[("a", 2), ("b", 4)]).await;
+    assert!(world.index.metrics().watch_failures.get() >= 2, "it was doubted first");
+
+    // Once is not enough: an older replica may have answered. Its list is not taken.
+    liar.change(Some(Truth { version: 12, objects: vec![object("a", 12), object("b", 4)] }), |ask| match ask {
+        Ask { watch: true, from, .. } if from == "8" => None,
+        Ask { watch: false, nth: 1, .. } => Some(list("ConfigMapList", 5, "", &[object("a", 2)])),
+        _ => None,
+    });
+    world.is_fresh_at("restored", "12").await;
+    world.holds("restored", &[("a", 12), ("b", 4)]).await;
+    let removed = world.index.deletions(crowsnest_index::Seq(world.index.seq().0 + 1), 100).await.unwrap();
+    assert!(removed.iter().all(|version| &*version.object.record.key.name != "b"), "{removed:?}");
+    world.stop().await;
+}

@@ -1,0 +1,243 @@
+//! A member that is honest but for what it is told to do: its ConfigMaps are answered by a script, where that has an
+//! answer. Of everything else it has nothing.
+
+use crate::members::{TOKEN, create};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use futures::StreamExt;
+use futures::stream;
+use kube::Client;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// What a collector asks.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub watch: bool,
+    /// The watch is to begin with everything there is.
+    pub initial: bool,
+    pub limit: usize,
+    pub token: String,
+    pub from: String,
+    pub seconds: u64,
+    /// How many were answered by the script before.
+    pub nth: usize,
+}
+
+pub enum Reply {
+    Json(u16, Value),
+    /// With its content type.
+    Text(&'static str, String),
+    Lines(Vec<String>, Then),
+    /// The same again and again.
+    Endless(String),
+    /// Asked to come back after an hour.
+    Later(u16),
+    Never,
+}
+
+pub enum Then {
+    Close,
+    /// Says nothing more, until it hangs up.
+    Hold,
+    /// Breaks off.
+    Cut,
+}
+
+/// None: the truth.
+pub type Script = fn(&Ask) -> Option<Reply>;
+
+#[derive(Debug, Clone)]
+pub struct Truth {
+    pub version: u64,
+    pub objects: Vec<Value>,
+}
+
+pub struct Liar {
+    pub cluster: String,
+    shared: Arc<Shared>,
+    port: u16,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+struct Shared {
+    truth: Mutex<Truth>,
+    script: Mutex<Script>,
+    answered: AtomicUsize,
+    hang_up: watch::Sender<()>,
+}
+
+impl Drop for Liar {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Liar {
+    pub async fn start(cluster: &str, truth: Truth, script: Script) -> Self {
+        let (truth, script) = (Mutex::new(truth), Mutex::new(script));
+        let shared = Shared { truth, script, answered: AtomicUsize::new(0), hang_up: watch::Sender::new(()) };
+        let shared = Arc::new(shared);
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { cluster: cluster.to_owned(), shared, port, serving }
+    }
+
+    pub async fn register(&self, control_plane: &Client) {
+        let cluster = &self.cluster;
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "karmada-cluster",
+            "name": cluster}, "stringData": {"token": TOKEN}});
+        create(control_plane, secret).await;
+        let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": cluster}, "spec": {"syncMode": "Push",
+            "apiEndpoint": format!("http://127.0.0.1:{}", self.port),
+            "secretRef": {"namespace": "karmada-cluster", "name": cluster}}});
+        create(control_plane, cluster).await;
+    }
+
+    /// From now on; open watches are closed, so that it is asked again.
+    pub fn change(&self, truth: Option<Truth>, script: Script) {
+        if let Some(truth) = truth {
+            *self.shared.truth.lock().unwrap() = truth;
+        }
+        *self.shared.script.lock().unwrap() = script;
+        self.shared.answered.store(0, Ordering::SeqCst);
+        self.shared.hang_up.send_replace(());
+    }
+}
+
+async fn answer(
+    State(shared): State<Arc<Shared>>,
+    Query(query): Query<HashMap<String, String>>,
+    request: Request,
+) -> Response {
+    let text = |name: &str| query.get(name).cloned().unwrap_or_default();
+    let mut ask = Ask {
+        watch: text("watch") == "true",
+        initial: text("sendInitialEvents") == "true",
+        limit: text("limit").parse().unwrap_or(usize::MAX),
+        token: text("continue"),
+        from: text("resourceVersion"),
+        seconds: text("timeoutSeconds").parse().unwrap_or(600),
+        nth: 0,
+    };
+    let path = request.uri().path();
+    if path.ends_with("/configmaps") {
+        let script = *shared.script.lock().unwrap();
+        ask.nth = shared.answered.fetch_add(1, Ordering::SeqCst);
+        return match script(&ask) {
+            Some(Reply::Never) => std::future::pending().await,
+            Some(reply) => respond(reply, &shared, None),
+            None => {
+                let truth = shared.truth.lock().unwrap().clone();
+                respond(honest(&truth, &ask), &shared, Some(ask.seconds))
+            }
+        };
+    }
+    if path == "/api" || path == "/apis" || path == "/readyz" {
+        return respond(Reply::Json(404, json!({"kind": "Status", "code": 404})), &shared, None);
+    }
+    respond(honest(&Truth { version: 1, objects: Vec::new() }, &ask), &shared, Some(ask.seconds))
+}
+
+fn honest(truth: &Truth, ask: &Ask) -> Reply {
+    let Truth { version, objects } = truth;
+    if ask.watch {
+        if ask.initial {
+            let mut lines: Vec<String> = objects.iter().map(|object| event("ADDED", object)).collect();
+            lines.push(bookmark(*version, true));
+            return Reply::Lines(lines, Then::Hold);
+        }
+        return match ask.from.parse::<u64>().unwrap() {
+            from if from < *version => gone(),
+            // A server hears nothing from before where a watch begins.
+            from if from > *version => Reply::Lines(Vec::new(), Then::Hold),
+            _ => Reply::Lines(vec![bookmark(*version, false)], Then::Hold),
+        };
+    }
+    // Pages are of the moment they are asked for: real servers keep to one version, and this one need not.
+    let start: usize = ask.token.parse().unwrap_or(0).min(objects.len());
+    let end = start.saturating_add(ask.limit).min(objects.len());
+    let token = if end < objects.len() { end.to_string() } else { String::new() };
+    list("ConfigMapList", *version, &token, &objects[start..end])
+}
+
+fn respond(reply: Reply, shared: &Shared, seconds: Option<u64>) -> Response {
+    let json = |status: u16| Response::builder().status(status).header(CONTENT_TYPE, "application/json");
+    let line = |text: String| Ok::<_, std::io::Error>(Bytes::from(text));
+    let mut hung_up = shared.hang_up.subscribe();
+    match reply {
+        Reply::Json(status, value) => json(status).body(Body::from(value.to_string())),
+        Reply::Text(kind, text) => Response::builder().header(CONTENT_TYPE, kind).body(Body::from(text)),
+        Reply::Later(status) => {
+            let told = json!({"kind": "Status", "code": status, "message": "too busy"});
+            json(status).header("Retry-After", "3600").body(Body::from(told.to_string()))
+        }
+        Reply::Lines(lines, then) => {
+            let lines = stream::iter(lines).map(line);
+            let rest = stream::once(async move {
+                match then {
+                    Then::Close => {}
+                    Then::Hold => {
+                        let limit = Duration::from_secs(seconds.unwrap_or(3600));
+                        drop(tokio::time::timeout(limit, hung_up.changed()).await);
+                    }
+                    Then::Cut => return Err(std::io::Error::other("cut")),
+                }
+                Ok(Bytes::new())
+            });
+            json(200).body(Body::from_stream(lines.chain(rest)))
+        }
+        Reply::Endless(text) => {
+            let pace = tokio::time::interval(Duration::from_millis(5));
+            let again = stream::unfold((pace, text), async |(mut pace, text)| {
+                pace.tick().await;
+                Some((Ok::<_, std::io::Error>(Bytes::from(text.clone())), (pace, text)))
+            });
+            json(200).body(Body::from_stream(again))
+        }
+        Reply::Never => unreachable!("it is not answered"),
+    }
+    .unwrap()
+}
+
+pub fn list(kind: &str, version: u64, token: &str, items: &[Value]) -> Reply {
+    let metadata = json!({"resourceVersion": version.to_string(), "continue": token});
+    Reply::Json(200, json!({"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": items}))
+}
+
+pub fn gone() -> Reply {
+    Reply::Json(410, status(410, "too old resource version"))
+}
+
+pub fn status(code: u16, message: &str) -> Value {
+    json!({"kind": "Status", "status": "Failure", "code": code, "message": message})
+}
+
+pub fn event(what: &str, object: &Value) -> String {
+    format!("{}\n", json!({"type": what, "object": object}))
+}
+
+pub fn bookmark(version: u64, ends_initial_events: bool) -> String {
+    let mut metadata = json!({"resourceVersion": version.to_string()});
+    if ends_initial_events {
+        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    event("BOOKMARK", &json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}))
+}
+
+/// A ConfigMap as it was at a version.
+pub fn object(name: &str, version: u64) -> Value {
+    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"namespace": "shop", "name": name,
+        "uid": name, "resourceVersion": version.to_string()}, "data": {"at": version.to_string()}})
+}
