@@ -9,11 +9,14 @@ mod members;
 use crowsnest_api::names::Gvr;
 use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
-use crowsnest_index::{Answer, CollectionKey, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary};
+use crowsnest_index::{
+    Answer, Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary,
+};
 use futures::TryStreamExt;
 use members::{Member, config_map, config_maps, control_plane, name, namespace, register, start, within};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One member whose ConfigMaps and Secrets are wanted.
@@ -34,10 +37,6 @@ fn secrets() -> Gvr {
 fn interest(resource: Gvr, why: &str) -> Interest {
     let (clusters, namespaces) = (Clusters::All, Namespaces::All);
     Interest { clusters, resource, namespaces, why: Why::Other(why.to_owned()) }
-}
-
-fn all_of(resource: Gvr) -> ListQuery {
-    ListQuery::new(name("member1"), resource)
 }
 
 impl World {
@@ -76,8 +75,22 @@ impl World {
 }
 
 async fn bodies(index: &Index) -> Vec<String> {
-    let objects: Vec<_> = index.list(all_of(config_maps())).try_collect().await.unwrap();
+    let query = ListQuery::new(name("member1"), config_maps()).in_namespace("shop");
+    let objects: Vec<_> = index.list(query).try_collect().await.unwrap();
     objects.iter().map(|object| object.text().to_owned()).collect()
+}
+
+/// The next change of an object of this name.
+async fn told(follower: &mut Follower, name: &str) -> Arc<Change> {
+    let next = async {
+        loop {
+            let mut changes = follower.next().await.unwrap().unwrap().into_iter();
+            if let Some(change) = changes.find(|change| &*change.object.record.key.name == name) {
+                return change;
+            }
+        }
+    };
+    within(name, next).await
 }
 
 async fn found(index: &Index, query: &str) -> Answer {
@@ -155,8 +168,7 @@ async fn i4_reads_never_wait_for_the_text_index() {
     let index = world.opened(options).await;
     let mut follower = index.follow(index.seq());
     world.member().create(config_map("shop", "new", "fresh")).await;
-    let change = within("the change", follower.next()).await.unwrap().unwrap().pop().unwrap();
-    assert_eq!(&*change.object.record.key.name, "new");
+    let change = told(&mut follower, "new").await;
     let key = RecordKey::new(name("member1"), config_maps(), "shop", "new");
     assert_eq!(index.get(&key).await.unwrap().unwrap().body, change.object.body);
     assert!(bodies(&index).await.contains(&change.object.text().to_owned()));
@@ -198,7 +210,7 @@ async fn i8_secret_values_are_nowhere() {
         .create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "login"},
             "stringData": {"password": VALUE}}))
         .await;
-    let change = within("the change", follower.next()).await.unwrap().unwrap().pop().unwrap();
+    let change = told(&mut follower, "login").await;
     searchable(&index).await;
     let body: Value = change.object.parse().unwrap();
     assert_eq!((&body["data"]["password"], change.object.record.redacted), (&json!(""), true));
