@@ -261,7 +261,7 @@ impl Index {
         self.inner.workers.lock().insert(name, guarded.abort_handle());
         self.inner.tasks.spawn(async move {
             let reason = match guarded.await {
-                Ok(Ok(())) if stop.is_cancelled() => return,
+                Ok(Ok(()) | Err(Error::Stopped)) if stop.is_cancelled() => return,
                 Ok(Ok(())) => "it ended".to_owned(),
                 Ok(Err(error)) => error.chain(),
                 Err(error) => error.to_string(),

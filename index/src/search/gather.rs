@@ -65,7 +65,10 @@ impl Collector for Gather {
         let text = |facet: Facet| fast.str(facet.column());
         let unlimited = self.rights.lock().is_unlimited();
         let scope = if unlimited { None } else { text(Facet::Scope)? };
-        let scopes = scope.as_ref().map_or(0, |column| column.num_terms());
+        let scopes = match &scope {
+            Some(column) => texts_of(column, &(0..column.num_terms() as u64).collect::<Vec<_>>())?,
+            None => Vec::new(),
+        };
         let sort = match self.sort {
             SortBy::Relevance => SortColumn::Score,
             SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
@@ -80,7 +83,8 @@ impl Collector for Gather {
             rights: Arc::clone(&self.rights),
             unlimited,
             scope,
-            verdicts: vec![None; scopes],
+            verdicts: vec![None; scopes.len()],
+            scopes,
             ids: fast.u64("id")?,
             names: text(Facet::Name)?,
             sort,
@@ -154,6 +158,8 @@ pub struct SegmentGather {
     rights: Arc<Mutex<CallerRights>>,
     unlimited: bool,
     scope: Option<StrColumn>,
+    /// By ordinal of the column, as the verdicts.
+    scopes: Vec<String>,
     verdicts: Vec<Option<Decided>>,
     ids: Column<u64>,
     names: Option<StrColumn>,
@@ -184,12 +190,27 @@ fn unordered(bits: u32) -> f32 {
     f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
 }
 
-fn text_of(column: &StrColumn, ordinal: u64) -> String {
-    let mut text = String::new();
-    match column.ord_to_str(ordinal, &mut text) {
-        Ok(true) => text,
-        Ok(false) | Err(_) => String::new(),
-    }
+/// The strings of ordinals in ascending order. One by one, each would unpack the block it lies in.
+fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>> {
+    let mut texts = Vec::with_capacity(ordinals.len());
+    let text = |bytes: &[u8]| texts.push(String::from_utf8_lossy(bytes).into_owned());
+    column.dictionary().sorted_ords_to_term_cb(ordinals, text)?;
+    Ok(texts)
+}
+
+/// The first string of each document.
+fn first_texts(
+    column: Option<&StrColumn>,
+    docs: impl Iterator<Item = DocId>,
+) -> std::io::Result<HashMap<DocId, String>> {
+    let Some(column) = column else { return Ok(HashMap::new()) };
+    let mut found: Vec<(u64, DocId)> = docs.filter_map(|doc| Some((first(Some(column), doc)?, doc))).collect();
+    found.sort_unstable();
+    let mut ordinals: Vec<u64> = found.iter().map(|(ordinal, _)| *ordinal).collect();
+    ordinals.dedup();
+    let texts = texts_of(column, &ordinals)?;
+    let text = |ordinal: u64| ordinals.binary_search(&ordinal).ok().and_then(|at| texts.get(at).cloned());
+    Ok(found.into_iter().filter_map(|(ordinal, doc)| Some((doc, text(ordinal)?))).collect())
 }
 
 fn first(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
@@ -201,28 +222,18 @@ impl SegmentGather {
         if self.unlimited {
             return true;
         }
-        let Some((scope, ordinal)) = self.scope.as_ref().and_then(|scope| Some((scope, scope.ords().first(doc)?)))
-        else {
-            return false;
-        };
+        let Some(ordinal) = first(self.scope.as_ref(), doc) else { return false };
         let at = ordinal as usize;
-        if at >= self.verdicts.len() {
-            return false;
-        }
-        let decided = match &self.verdicts[at] {
-            Some(decided) => decided.clone(),
-            None => {
-                let decided = decide(&mut self.rights.lock(), &text_of(scope, ordinal));
-                self.verdicts[at] = Some(decided.clone());
-                decided
-            }
-        };
-        match decided {
+        let Some((verdict, scope)) = self.verdicts.get_mut(at).zip(self.scopes.get(at)) else { return false };
+        match verdict.get_or_insert_with(|| decide(&mut self.rights.lock(), scope)) {
             Decided::Yes => true,
             Decided::No => false,
             Decided::Named(names) => {
-                let name = self.names.as_ref().and_then(|column| Some(text_of(column, first(Some(column), doc)?)));
-                name.is_some_and(|name| names.contains(&name))
+                let mut name = String::new();
+                let ordinal = first(self.names.as_ref(), doc);
+                let column = self.names.as_ref().zip(ordinal);
+                let read = column.map(|(column, ordinal)| column.ord_to_str(ordinal, &mut name));
+                matches!(read, Some(Ok(true))) && names.contains(&name)
             }
         }
     }
@@ -294,26 +305,29 @@ impl SegmentCollector for SegmentGather {
 
     fn harvest(self) -> Self::Fruit {
         let Self { best, sort, names, facets, total, incomplete, .. } = self;
-        let name_of = |doc: DocId| names.as_ref().and_then(|column| Some(text_of(column, first(Some(column), doc)?)));
+        let mut names = first_texts(names.as_ref(), best.iter().map(|candidate| candidate.doc))?;
+        let mut keys = match &sort {
+            SortColumn::Text(column) => first_texts(column.as_ref(), best.iter().map(|candidate| candidate.doc))?,
+            _ => HashMap::new(),
+        };
         let hits = best.into_iter().map(|candidate| Ranked {
             id: candidate.id,
             score: unordered(candidate.score),
-            name: name_of(candidate.doc).unwrap_or_default(),
+            name: names.remove(&candidate.doc).unwrap_or_default(),
             key: match &sort {
                 SortColumn::Score => Key::Score,
                 SortColumn::Number(column) => Key::Number(column.first(candidate.doc)),
-                SortColumn::Text(column) => Key::Text(
-                    first(column.as_ref(), candidate.doc).and_then(|ordinal| Some(text_of(column.as_ref()?, ordinal))),
-                ),
+                SortColumn::Text(_) => Key::Text(keys.remove(&candidate.doc)),
             },
         });
         let hits = hits.collect();
         let facets = facets.into_iter().map(|(column, counts)| {
-            let Some(column) = column else { return HashMap::new() };
+            let Some(column) = column else { return Ok(HashMap::new()) };
             let counted = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
-            counted.map(|(ordinal, count)| (text_of(&column, ordinal as u64), count)).collect()
+            let (ordinals, counts): (Vec<u64>, Vec<u64>) = counted.map(|(at, count)| (at as u64, count)).unzip();
+            Ok(texts_of(&column, &ordinals)?.into_iter().zip(counts).collect())
         });
-        Ok(Gathered { hits, total, facets: facets.collect(), incomplete })
+        Ok(Gathered { hits, total, facets: facets.collect::<std::io::Result<_>>()?, incomplete })
     }
 }
 
