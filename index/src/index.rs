@@ -450,8 +450,7 @@ impl Index {
 
     /// (namespace, name) of everything in a collection, in order.
     pub async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
-        let keys = self.inner.shared.store.keys(key).await?;
-        Ok(keys.into_iter().map(|(namespace, name, _)| (namespace, name)).collect())
+        self.inner.shared.store.keys(key).await
     }
 
     /// Ends all workers and waits for them.

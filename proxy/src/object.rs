@@ -23,7 +23,7 @@ pub enum Form {
 /// `body` with the annotation that names its cluster, and with `version` as its resourceVersion (none: its own). Only the
 /// metadata is read.
 pub fn mark(body: &[u8], cluster: &str, version: Option<&str>, form: Form) -> Result<Vec<u8>, serde_json::Error> {
-    let body = std::str::from_utf8(body).map_err(|error| <serde_json::Error as serde::de::Error>::custom(error))?;
+    let body = std::str::from_utf8(body).map_err(<serde_json::Error as serde::de::Error>::custom)?;
     let Some(at) = metadata_in(body) else { return Ok(body.as_bytes().to_vec()) };
     let mut metadata: Fields<'_> = serde_json::from_str(&body[at.clone()])?;
     let mut annotations: BTreeMap<Cow<'_, str>, &RawValue> = match metadata.get("annotations") {

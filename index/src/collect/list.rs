@@ -213,8 +213,8 @@ impl Collector {
         let mut gone = Vec::new();
         if seen.nameless == 0 {
             let keys = self.shared.store.keys(&self.key).await?;
-            let unseen = keys.into_iter().filter(|(namespace, name, _)| !seen.has(namespace, name));
-            gone.extend(unseen.map(|(namespace, name, _)| {
+            let unseen = keys.into_iter().filter(|(namespace, name)| !seen.has(namespace, name));
+            gone.extend(unseen.map(|(namespace, name)| {
                 let resource_version = String::new();
                 Step::Delete { namespace, name, resource_version }
             }));

@@ -168,8 +168,8 @@ pub trait Store: Send + Sync + 'static {
     /// Changes after `since` in order of seq; several changes of one object appear as its last.
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error>;
 
-    /// (namespace, name, uid) of everything in a collection.
-    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String, String)>, Error>;
+    /// (namespace, name) of everything in a collection, in order. Read from the index alone.
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error>;
 
     async fn collections(&self) -> Result<Vec<StoredCollection>, Error>;
 

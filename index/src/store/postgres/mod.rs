@@ -394,12 +394,12 @@ impl Store for PostgresStore {
         self.catalog.replayed(&records, &gone, limit)
     }
 
-    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String, String)>, Error> {
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
         let what = "cannot list keys";
         let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
-        let sql = "SELECT namespace, name, uid FROM records WHERE collection = $1 ORDER BY namespace, name";
+        let sql = "SELECT namespace, name FROM records WHERE collection = $1 ORDER BY namespace, name";
         let rows = self.rows(what, sqlx::query(sql).bind(id)).await?;
-        let key = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+        let key = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
         rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
     }
 

@@ -265,12 +265,12 @@ impl Store for SqliteStore {
         self.catalog.replayed(&records, &deleted, limit)
     }
 
-    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String, String)>, Error> {
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
         let fail = |e| Error::store("cannot list keys", e);
         let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
-        let sql = "SELECT namespace, name, uid FROM records WHERE collection = ? ORDER BY namespace, name";
+        let sql = "SELECT namespace, name FROM records WHERE collection = ? ORDER BY namespace, name";
         let rows = sqlx::query(sql).bind(id).fetch_all(&self.readers).await.map_err(fail)?;
-        let key = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+        let key = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
         rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(fail)
     }
 
