@@ -10,7 +10,7 @@ use clap::Args;
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::server::{ApiServer, Config, Data};
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
+use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_proxy::Proxy;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -71,9 +71,10 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     let before = super::resident_bytes()?;
     figures.megabytes("cache/rss-before", before)?;
 
-    let index = opened(&client, &scratch).await?;
+    let began = Instant::now();
+    let (index, interest) = opened(&client, &scratch).await?;
     let proxy = Proxy::new(index.clone());
-    fill(&index, args, &mut figures).await?;
+    fill(&index, args, began, &mut figures).await?;
     figures.megabytes("cache/rss-searchable", super::resident_bytes()?)?;
     figures.megabytes("cache/database", index.size().await?.bytes)?;
     figures.megabytes("cache/text-index", size_of(&scratch.join("text"))?)?;
@@ -85,14 +86,14 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     churned(&index, &members, args, &mut figures).await?;
     figures.megabytes("cache/rss-after-churn", super::resident_bytes()?)?;
     proxy.stop().await;
-    stop(index).await;
+    stop(index, interest).await;
 
     let began = Instant::now();
-    let index = opened(&client, &scratch).await?;
+    let (index, interest) = opened(&client, &scratch).await?;
     let answer = index.search_all(reads::question("kind:pod status:CrashLoopBackOff", UserInfo::system())).await?;
     figures.milliseconds("cache/restart", began.elapsed())?;
     ensure!(answer.summary.is_some_and(|summary| summary.total > 0), "after the restart nothing is found");
-    stop(index).await;
+    stop(index, interest).await;
     control_plane.stop.cancel();
     control_plane.server.stop().await?;
     control_plane.serving.await??;
@@ -185,30 +186,35 @@ async fn register(client: &Client, address: &str, clusters: u32) -> anyhow::Resu
     Ok(())
 }
 
-async fn opened(client: &Client, scratch: &Path) -> anyhow::Result<Index> {
+/// A cache that is interested in all pods.
+async fn opened(client: &Client, scratch: &Path) -> anyhow::Result<(Index, InterestGuard)> {
     let fleet = Fleet::start(client.clone(), FleetOptions::default()).await?;
+    let why = Why::ResourceRegistry("bench".to_owned());
+    let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
+    let interest = fleet.interests().declare(interest);
     let options =
         IndexOptions { collect_everything: false, collect_control_plane: false, ..IndexOptions::new(scratch) };
-    let index = Index::open(fleet, options).await?;
-    Ok(index)
+    Ok((Index::open(fleet, options).await?, interest))
 }
 
-async fn stop(index: Index) {
+/// The interest ends last: without it the cache would drop what it holds.
+async fn stop(index: Index, interest: InterestGuard) {
     index.stop().await;
     index.fleet().stop().await;
+    drop(interest);
 }
 
 fn pods() -> Gvr {
     Gvr::new("", "v1", "pods")
 }
 
-/// From the interest in pods to the last object found.
-async fn fill(index: &Index, args: &CacheArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
-    let began = Instant::now();
-    let why = Why::ResourceRegistry("bench".to_owned());
-    let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
-    // For the rest of the run.
-    std::mem::forget(index.fleet().interests().declare(interest));
+/// From the opening of an empty cache to the last object found.
+async fn fill(
+    index: &Index,
+    args: &CacheArgs,
+    began: Instant,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
     for nth in 0..args.clusters {
         index.complete(&CollectionKey::new(ClusterName::parse(&format!("bench{nth}"))?, pods())).await;
     }
