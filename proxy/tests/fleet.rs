@@ -272,17 +272,20 @@ async fn the_fleet_reads_like_one_cluster() {
     let (code, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     assert_eq!((code, list["kind"].as_str()), (200, Some("ConfigMapList")), "{list}");
     assert_eq!(names(&list), ["m1/both", "m1/only-m1", "m2/both", "m2/only-m2"]);
-    // Page by page the same.
-    let (mut paged, mut query) = (Vec::new(), format!("{LABELLED}&limit=1"));
-    loop {
-        let (_, page) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
-        paged.extend(names(&page));
-        match page["metadata"]["continue"].as_str() {
-            Some("") | None => break,
-            Some(token) => query = format!("{LABELLED}&limit=1&continue={token}"),
+    // Page by page the same, however large pages are: none is larger than was asked for.
+    for limit in 1..=5 {
+        let (mut paged, mut query) = (Vec::new(), format!("{LABELLED}&limit={limit}"));
+        loop {
+            let (_, page) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+            assert!(names(&page).len() <= limit, "{page}");
+            paged.extend(names(&page));
+            match page["metadata"]["continue"].as_str() {
+                Some("") | None => break,
+                Some(token) => query = format!("{LABELLED}&limit={limit}&continue={token}"),
+            }
         }
+        assert_eq!(paged, names(&list), "limit {limit}");
     }
-    assert_eq!(paged, names(&list));
     let (code, status) = world.fleet_wide(Method::GET, &format!("{CONFIG_MAPS}/both"), "", None).await;
     assert_eq!(code, 409);
     assert_eq!(

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use crowsnest_api::names::ClusterName;
-use crowsnest_index::{Index, Object, Page, RecordKey};
+use crowsnest_index::{Index, ListQuery, Object, Page, RecordKey};
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -20,6 +19,10 @@ use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
 /// Objects read from the cache at once.
 const CHUNK: usize = 200;
+/// Clusters read at once for a list of some of their objects.
+const CLUSTERS_AHEAD: usize = 8;
+
+type Reading = AbortOnDropHandle<Result<Page, crowsnest_index::Error>>;
 
 /// A list on its way out.
 struct Listing {
@@ -29,11 +32,13 @@ struct Listing {
     kind: String,
     position: Composite,
     incomplete: Vec<Value>,
-    clusters: VecDeque<ClusterName>,
-    /// Where the first of `clusters` goes on.
+    /// What is still to be read, a query for each cluster.
+    wanted: VecDeque<ListQuery>,
+    /// Where the first of them goes on.
     after: Option<(String, String)>,
-    /// The page that begins there, already being read while the client takes the one before.
-    ahead: Option<AbortOnDropHandle<Result<Page, crowsnest_index::Error>>>,
+    /// Pages already being read while the client takes the one before: what is left of the first cluster, then the
+    /// beginnings of those behind it.
+    ahead: VecDeque<Reading>,
     /// Objects the client still wants; none is all.
     left: Option<usize>,
     any: bool,
@@ -56,20 +61,19 @@ impl Proxy {
             text => text.parse().map_err(|_| Error::BadRequest(format!("limit {text:?} is not a number")))?,
         };
         let token = Continue::decode(query.get("continue"));
-        let mut clusters: VecDeque<ClusterName> = view.clusters(index).into();
+        let mut clusters = view.clusters(index);
         let mut position = view.position(index);
-        let mut after = None;
         if let Some(token) = &token {
             clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
-            // A cluster that has left since starts nowhere.
-            if clusters.front().is_some_and(|cluster| cluster.as_str() == token.cluster) {
-                after = token.after();
-            }
             let first = Composite::decode(&token.rv);
             if first.seq().is_some() {
                 position = first;
             }
         }
+        let wanted: VecDeque<ListQuery> = clusters.iter().filter_map(|cluster| view.query(cluster)).collect();
+        // A cluster that has left since starts nowhere.
+        let first = wanted.front().map(|query| query.collection.cluster.as_str());
+        let after = token.filter(|token| first == Some(token.cluster.as_str())).and_then(|token| token.after());
         let now = jiff::Timestamp::now();
         let incomplete = view.incomplete(index);
         let mut response = Response::new(());
@@ -84,9 +88,9 @@ impl Proxy {
             view,
             position,
             incomplete: incomplete.iter().map(super::view::Incomplete::meta).collect(),
-            clusters,
+            wanted,
             after,
-            ahead: None,
+            ahead: VecDeque::new(),
             left: (limit > 0).then_some(limit),
             any: false,
             started: false,
@@ -180,23 +184,8 @@ impl Listing {
             });
         }
         let token = loop {
-            let Some(cluster) = self.clusters.front().cloned() else { break String::new() };
-            let Some(mut query) = self.view.query(&cluster) else {
-                self.clusters.pop_front();
-                continue;
-            };
-            query.after = self.after.take();
-            let page = match self.ahead.take() {
-                Some(ahead) => ahead.await??,
-                None => self.index.page(&query, self.left.unwrap_or(CHUNK).min(CHUNK)).await?,
-            };
-            let still = self.left.map(|left| left.saturating_sub(page.objects.len()));
-            if page.next.is_some() && still != Some(0) {
-                query.after.clone_from(&page.next);
-                let (index, want) = (self.index.clone(), still.unwrap_or(CHUNK).min(CHUNK));
-                let ahead = async move { index.page(&query, want).await };
-                self.ahead = Some(AbortOnDropHandle::new(tokio::spawn(ahead)));
-            }
+            let Some(query) = self.wanted.front().cloned() else { break String::new() };
+            let page = self.page(&query).await?;
             for object in &page.objects {
                 self.item(object, &mut out)?;
             }
@@ -209,14 +198,14 @@ impl Listing {
                 *left -= told.min(*left);
             }
             if page.next.is_none() {
-                self.clusters.pop_front();
+                self.wanted.pop_front();
             }
             if self.left == Some(0) {
-                let more = page.next.is_some() || !self.clusters.is_empty();
+                let more = page.next.is_some() || !self.wanted.is_empty();
                 // Also at a cluster's very end the token stays in it: the next page finds that out.
                 let after = page.next.as_ref().or(last.as_ref());
                 break if more {
-                    Continue::at(&self.position.encode(), cluster.as_str(), after).encode()
+                    Continue::at(&self.position.encode(), query.collection.cluster.as_str(), after).encode()
                 } else {
                     String::new()
                 };
@@ -229,6 +218,42 @@ impl Listing {
         self.finish(&token, &mut out)?;
         self.ended = true;
         Ok(Some(out.freeze()))
+    }
+
+    /// The next page of the first cluster. What comes after it is begun to be read.
+    async fn page(&mut self, query: &ListQuery) -> Result<Page, BoxError> {
+        let after = self.after.take();
+        let begun = match self.ahead.pop_front() {
+            Some(reading) => Some(reading.await??),
+            None => None,
+        };
+        // It may have been begun when more was wanted.
+        let fits = |page: &Page| self.left.is_none_or(|left| page.objects.len() <= left);
+        let page = match begun.filter(fits) {
+            Some(page) => page,
+            None => self.reading(query.clone(), after, self.left).await??,
+        };
+        let still = self.left.map(|left| left.saturating_sub(page.objects.len()));
+        if still == Some(0) {
+            return Ok(page);
+        }
+        if let Some(next) = &page.next {
+            self.ahead.push_front(self.reading(query.clone(), Some(next.clone()), still));
+        }
+        // Little is held of each cluster where only some of its objects are asked for, and there may be many clusters.
+        let most = if self.view.is_narrow() { CLUSTERS_AHEAD } else { 0 };
+        let begun = self.ahead.len() - usize::from(page.next.is_some());
+        for at in begun + 1..=most {
+            let Some(query) = self.wanted.get(at).cloned() else { break };
+            self.ahead.push_back(self.reading(query, None, still));
+        }
+        Ok(page)
+    }
+
+    fn reading(&self, mut query: ListQuery, after: Option<(String, String)>, left: Option<usize>) -> Reading {
+        query.after = after;
+        let (index, want) = (self.index.clone(), left.unwrap_or(CHUNK).min(CHUNK));
+        AbortOnDropHandle::new(tokio::spawn(async move { index.page(&query, want).await }))
     }
 
     fn item(&mut self, object: &Object, out: &mut BytesMut) -> Result<(), serde_json::Error> {

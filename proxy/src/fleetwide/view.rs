@@ -80,6 +80,11 @@ impl View {
         Ok(self)
     }
 
+    /// Whether only some of a cluster's objects are asked for.
+    pub fn is_narrow(&self) -> bool {
+        self.namespace.is_some() || self.labels.is_some() || self.fields.is_some()
+    }
+
     /// Registered clusters that are members now, in name order.
     pub fn clusters(&self, index: &Index) -> Vec<ClusterName> {
         let members = index.fleet().members();
