@@ -130,9 +130,10 @@ impl Object {
         std::str::from_utf8(&self.body).unwrap_or_default()
     }
 
-    /// Where the value of `metadata` lies in [`Self::text`].
-    pub fn metadata(&self) -> Option<Range<usize>> {
-        metadata_in(self.text())
+    /// Its `metadata`, as JSON.
+    pub fn metadata(&self) -> Option<&str> {
+        let text = self.text();
+        metadata_in(text).map(|at| &text[at])
     }
 
     pub fn parse<K: DeserializeOwned>(&self) -> Result<K, Error> {

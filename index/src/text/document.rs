@@ -127,7 +127,7 @@ impl Document {
             annotations: Option<BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>>,
         }
         let Some(metadata) = object.metadata() else { return };
-        let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(&object.text()[metadata]) else { return };
+        let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return };
         for (key, value) in metadata.annotations.unwrap_or_default() {
             self.word(Word::AnnotationKey, &key);
             let value = value.unwrap_or_default();
