@@ -30,7 +30,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
@@ -443,7 +443,7 @@ impl Index {
         });
         let mut objects = Vec::new();
         for part in unpacked.collect::<Vec<_>>() {
-            objects.extend(part.await.map_err(|_| Error::Stopped)??);
+            objects.extend(joined(part.await)?);
         }
         Ok(objects)
     }
@@ -461,6 +461,15 @@ impl Index {
         if let Err(error) = self.inner.shared.store.close().await {
             tracing::warn!(error = error.chain(), "the cache's database was not closed");
         }
+    }
+}
+
+/// What a task of ours came to; its panic is ours.
+pub(crate) fn joined<T>(ended: Result<Result<T, Error>, JoinError>) -> Result<T, Error> {
+    match ended {
+        Ok(result) => result,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(Error::Stopped),
     }
 }
 

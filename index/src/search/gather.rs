@@ -17,6 +17,9 @@ use tantivy::collector::{Collector, SegmentCollector};
 use tantivy::columnar::{Column, StrColumn};
 use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader};
 
+/// Scopes of a segment read at once: of more, a search meets few, and reads those.
+pub(super) const SCOPES_AT_ONCE: usize = 4096;
+
 /// What to gather.
 pub struct Gather {
     pub rights: Arc<Mutex<CallerRights>>,
@@ -65,9 +68,10 @@ impl Collector for Gather {
         let text = |facet: Facet| fast.str(facet.column());
         let unlimited = self.rights.lock().is_unlimited();
         let scope = if unlimited { None } else { text(Facet::Scope)? };
+        let number = scope.as_ref().map_or(0, |column| column.num_terms());
         let scopes = match &scope {
-            Some(column) => texts_of(column, &(0..column.num_terms() as u64).collect::<Vec<_>>())?,
-            None => Vec::new(),
+            Some(column) if number <= SCOPES_AT_ONCE => texts_of(column, &(0..number as u64).collect::<Vec<_>>())?,
+            _ => Vec::new(),
         };
         let sort = match self.sort {
             SortBy::Relevance => SortColumn::Score,
@@ -83,7 +87,7 @@ impl Collector for Gather {
             rights: Arc::clone(&self.rights),
             unlimited,
             scope,
-            verdicts: vec![None; scopes.len()],
+            verdicts: vec![None; number],
             scopes,
             ids: fast.u64("id")?,
             names: text(Facet::Name)?,
@@ -158,8 +162,9 @@ pub struct SegmentGather {
     rights: Arc<Mutex<CallerRights>>,
     unlimited: bool,
     scope: Option<StrColumn>,
-    /// By ordinal of the column, as the verdicts.
+    /// By ordinal of the column, where it has few enough to read them all.
     scopes: Vec<String>,
+    /// By ordinal of the column.
     verdicts: Vec<Option<Decided>>,
     ids: Column<u64>,
     names: Option<StrColumn>,
@@ -224,8 +229,16 @@ impl SegmentGather {
         }
         let Some(ordinal) = first(self.scope.as_ref(), doc) else { return false };
         let at = ordinal as usize;
-        let Some((verdict, scope)) = self.verdicts.get_mut(at).zip(self.scopes.get(at)) else { return false };
-        match verdict.get_or_insert_with(|| decide(&mut self.rights.lock(), scope)) {
+        let Some((verdict, column)) = self.verdicts.get_mut(at).zip(self.scope.as_ref()) else { return false };
+        let decided = || match self.scopes.get(at) {
+            Some(scope) => decide(&mut self.rights.lock(), scope),
+            None => match texts_of(column, &[ordinal]).as_deref() {
+                Ok([scope]) => decide(&mut self.rights.lock(), scope),
+                // What cannot be read is nobody's to see.
+                _ => Decided::No,
+            },
+        };
+        match verdict.get_or_insert_with(decided) {
             Decided::Yes => true,
             Decided::No => false,
             Decided::Named(names) => {

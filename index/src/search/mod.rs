@@ -16,6 +16,7 @@ mod tests;
 pub use clusters::Skipped;
 pub use evaluate::Reason;
 
+use crate::index::joined;
 use crate::query::{Limits, Notice, Query, parse};
 use crate::text::TextIndex;
 use crate::text::columns::{Facet, Number};
@@ -331,11 +332,7 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => Err(Error::Stopped),
-    }
+    joined(tokio::task::spawn_blocking(work).await)
 }
 
 fn run(text: &TextIndex, matches: &Match, gather: &Gather) -> Result<(Gathered, Vec<String>), Error> {

@@ -1,11 +1,12 @@
 //! Queries against a small fleet: golden answers, and the engine held against direct evaluation.
 
 use super::evaluate::Evaluated;
-use super::gather::Gather;
-use super::plan::{ClusterFacts, World, plan};
+use super::gather::{Gather, Gathered, SCOPES_AT_ONCE};
+use super::plan::{ClusterFacts, Match, World, plan};
 use super::{SortBy, run};
 use crate::fixtures::stored;
 use crate::query::{Limits, parse};
+use crate::record::Happened;
 use crate::rights::Rights;
 use crate::text::TextIndex;
 use crate::text::columns::Facet;
@@ -76,19 +77,22 @@ impl Corpus {
     fn engine(&self, query: &str, sort: SortBy, descending: bool) -> Vec<String> {
         let parsed = parse(query, &Limits::default()).unwrap();
         let planned = plan(&parsed.filter, &world());
-        let rights = Arc::new(Rights::default());
+        let gathered = self.gathered(planned.matches, Rights::default(), &UserInfo::system(), sort, descending);
+        assert_eq!(gathered.total as usize, gathered.hits.len());
+        assert_eq!(gathered.facets[0].values().sum::<u64>(), gathered.total);
+        gathered.hits.iter().map(|hit| self.name(hit.id)).collect()
+    }
+
+    fn gathered(&self, matches: Match, rights: Rights, caller: &UserInfo, sort: SortBy, descending: bool) -> Gathered {
         let gather = Gather {
-            rights: Arc::new(Mutex::new(rights.of(&UserInfo::system()))),
+            rights: Arc::new(Mutex::new(Arc::new(rights).of(caller))),
             sort,
             descending,
             keep: 100,
             facets: vec![Facet::Kind],
             deadline: Instant::now() + Duration::from_secs(60),
         };
-        let (gathered, _) = run(&self.text, &planned.matches, &gather).unwrap();
-        assert_eq!(gathered.total as usize, gathered.hits.len());
-        assert_eq!(gathered.facets[0].values().sum::<u64>(), gathered.total);
-        gathered.hits.iter().map(|hit| self.name(hit.id)).collect()
+        run(&self.text, &matches, &gather).unwrap().0
     }
 
     fn model(&self, query: &str) -> BTreeSet<String> {
@@ -149,6 +153,32 @@ fn queries_find(#[case] query: &str, #[case] expected: &str) {
         Ok(count) => assert_eq!(found.len(), count),
         Err(_) => assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected),
     }
+}
+
+#[test]
+fn rights_hold_in_more_namespaces_than_are_read_at_once() {
+    let pod = |nth: usize| {
+        let metadata = json!({"name": "web", "namespace": format!("team-{nth}")});
+        ("member1", json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
+    };
+    let corpus = Corpus::new(&(0..=SCOPES_AT_ONCE).map(pod).collect::<Vec<_>>());
+    let rights = Rights::default();
+    let meta = json!({"name": "reader", "namespace": "team-17"});
+    for rule in [
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta,
+            "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": meta,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+            "subjects": [{"kind": "User", "name": "ann"}]}),
+    ] {
+        let object = stored("member1", 1, &rule);
+        rights.apply(&object.record, &object.body, Happened::Added);
+    }
+    let ann = UserInfo::new("ann", ["system:authenticated"]);
+    let matches = plan(&parse("web", &Limits::default()).unwrap().filter, &world()).matches;
+    let gathered = corpus.gathered(matches, rights, &ann, SortBy::Relevance, false);
+    assert_eq!(gathered.hits.iter().map(|hit| hit.id).collect::<Vec<_>>(), [18]);
+    assert_eq!((gathered.total, gathered.facets[0].values().sum::<u64>()), (1, 1));
 }
 
 #[test]
