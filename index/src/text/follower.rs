@@ -150,8 +150,13 @@ impl TextFollower {
                 other => other?,
             };
             if pruned > since.max(self.empty_at) {
-                self.start_over(writer, pending, latest)?;
-                since = Seq(0);
+                if since == Seq(0) {
+                    // Nothing was taken in yet: it need not be built beside itself, and is searched while it fills.
+                    self.empty_at = latest;
+                } else {
+                    self.start_over(writer, pending, latest)?;
+                    since = Seq(0);
+                }
                 continue;
             }
             if changes.is_empty() {
@@ -338,5 +343,11 @@ mod tests {
         drop(old);
         assert_eq!(caught_up(&options, &store).await, 0);
         assert_eq!(TextIndex::open(&options, &store.identity().await.unwrap()).unwrap().0.searcher().num_docs(), 0);
+        // An empty one is not built beside itself.
+        apply(&store, &codec, [("four", false)]).await;
+        let folders = crate::text::FOLDERS.map(|folder| directory.path().join(folder));
+        folders.iter().filter(|folder| folder.exists()).for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
+        assert_eq!(caught_up(&options, &store).await, 1);
+        assert_eq!(folders.map(|folder| folder.exists()), [true, false]);
     }
 }
