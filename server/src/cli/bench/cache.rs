@@ -47,6 +47,10 @@ pub(super) struct CacheArgs {
     seconds: u64,
 }
 
+/// Between two looks at whether Clusters are served, and for how long.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
 /// The process that holds the members, and where it listens.
 struct Elsewhere {
     _child: Child,
@@ -173,9 +177,12 @@ async fn register(client: &Client, address: &str, clusters: u32) -> anyhow::Resu
     Api::namespaced(client.clone(), "bench").create(&create, &secret).await?;
     let kind = kube::core::GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kube::api::ApiResource::from_gvk(&kind));
-    while api.list(&ListParams::default().limit(1)).await.is_err() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let served = async {
+        while api.list(&ListParams::default().limit(1)).await.is_err() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(SERVED_WITHIN, served).await.context("the control plane does not serve Clusters")?;
     for nth in 0..clusters {
         let cluster = parsed(json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": format!("bench{nth}")},
