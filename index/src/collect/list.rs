@@ -235,14 +235,6 @@ impl Collector {
 }
 
 /// For a query parameter.
-pub(super) fn percent(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            out.push(byte as char);
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+pub(super) fn percent(text: &str) -> percent_encoding::PercentEncode<'_> {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC)
 }
