@@ -102,13 +102,20 @@ impl ListQuery {
     }
 
     /// Whether a record of the collection is asked for.
-    pub fn matches(&self, record: &Record) -> bool {
+    pub fn matches(&self, record: &Record) -> Result<bool, Error> {
         let namespace = self.namespaces.as_ref().is_none_or(|names| names.contains(&*record.key.namespace));
-        namespace
-            && self.labels.as_ref().is_none_or(|selector| selector.matches(&record.labels))
-            && self.fields.as_ref().is_none_or(|selector| {
-                selector.matches_with(|field| record.field(field).map(std::borrow::Cow::Borrowed))
-            })
+        if !namespace || self.labels.as_ref().is_some_and(|selector| !selector.matches(&record.labels)) {
+            return Ok(false);
+        }
+        let Some(selector) = &self.fields else { return Ok(true) };
+        let printed = &record.printed()?.fields;
+        // None: the kind does not know the field.
+        let value = |field: &str| match field {
+            "metadata.name" => Some(&*record.key.name),
+            "metadata.namespace" => Some(&*record.key.namespace),
+            _ => printed.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str()),
+        };
+        Ok(selector.matches_with(|field| value(field).map(std::borrow::Cow::Borrowed)))
     }
 
     pub(crate) fn scan(&self) -> Scan {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The store's own increasing number of a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -94,9 +94,7 @@ pub struct Record {
     /// Deletion was asked for; finalizers hold the object.
     pub deleting: Option<i64>,
     pub labels: BTreeMap<String, String>,
-    pub owners: Vec<Owner>,
-    /// Columns and table cells, printed when the object came in.
-    pub printed: Printed,
+    pub header: Header,
     /// Secret values were left out of the body: whoever needs them asks the member.
     pub redacted: bool,
     /// Of the last change.
@@ -106,13 +104,62 @@ pub struct Record {
 }
 
 impl Record {
-    /// Value of a field selector's field; None means the kind does not know the field.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        match name {
-            "metadata.name" => Some(&self.key.name),
-            "metadata.namespace" => Some(&self.key.namespace),
-            _ => self.printed.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str()),
+    pub fn owners(&self) -> Result<&[Owner], Error> {
+        Ok(&self.header.read()?.owners)
+    }
+
+    pub fn printed(&self) -> Result<&Printed, Error> {
+        Ok(&self.header.read()?.printed)
+    }
+}
+
+/// What is worth knowing of an object beside its metadata.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Details {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Owner>,
+    /// Columns and table cells, printed when the object came in.
+    pub printed: Printed,
+}
+
+/// The details as they lie in the store, read when they are first asked for: most lists need none of them.
+#[derive(Clone)]
+pub struct Header {
+    text: Box<str>,
+    details: OnceLock<Details>,
+}
+
+impl Header {
+    /// Of text that [`Details`] were written as.
+    pub fn stored(text: &str) -> Self {
+        Self { text: text.into(), details: OnceLock::new() }
+    }
+
+    pub fn read(&self) -> Result<&Details, Error> {
+        if let Some(details) = self.details.get() {
+            return Ok(details);
         }
+        let decode = |source| Error::Decode { what: "header of a record".to_owned(), source };
+        let details = serde_json::from_str(&self.text).map_err(decode)?;
+        Ok(self.details.get_or_init(|| details))
+    }
+}
+
+impl From<Details> for Header {
+    fn from(details: Details) -> Self {
+        Self { text: Box::default(), details: details.into() }
+    }
+}
+
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.read().fmt(f)
+    }
+}
+
+impl PartialEq for Header {
+    fn eq(&self, other: &Self) -> bool {
+        matches!((self.read(), other.read()), (Ok(one), Ok(other)) if one == other)
     }
 }
 

@@ -166,7 +166,7 @@ async fn everything(shared: &Shared, key: &CollectionKey) -> Result<Vec<Object>,
     let mut scan = query.scan();
     let mut objects = Vec::new();
     loop {
-        let (records, next) = shared.store.records(&scan, &|_| true, 500).await?;
+        let (records, next) = shared.store.records(&scan, &|_| Ok(true), 500).await?;
         objects.extend(shared.store.bodies(records).await?);
         match next {
             None => return Ok(objects),

@@ -27,6 +27,8 @@ pub enum Error {
     ControlPlane(#[source] kube::Error),
     #[error("the cache cannot be read: {0}")]
     Index(#[from] crowsnest_index::Error),
+    #[error("a cached object cannot be shown: {0}")]
+    Shown(#[from] serde_json::Error),
     #[error("{0}")]
     BadRequest(String),
     /// Answered with a bare 400, as Karmada's search handler does; a warning says why.
@@ -58,7 +60,7 @@ impl Error {
                 (StatusCode::NOT_FOUND, "NotFound")
             }
             Self::NoEndpoint(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
-            Self::Impersonator { .. } | Self::Connection { .. } | Self::Index(_) => {
+            Self::Impersonator { .. } | Self::Connection { .. } | Self::Index(_) | Self::Shown(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
             }
             Self::Unreachable { .. } | Self::ControlPlane(_) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),

@@ -12,6 +12,9 @@ use crate::composite::Composite;
 
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
+/// How much longer an object may be for its mark, about.
+pub const MARK: usize = 256;
+
 /// In which form an object is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -23,8 +26,24 @@ pub enum Form {
 /// `body` with the annotation that names its cluster, and with `version` as its resourceVersion (none: its own). Only the
 /// metadata is read.
 pub fn mark(body: &[u8], cluster: &str, version: Option<&str>, form: Form) -> Result<Vec<u8>, serde_json::Error> {
+    let mut out = Vec::with_capacity(body.len() + MARK);
+    write_marked(body, cluster, version, form, &mut out)?;
+    Ok(out)
+}
+
+/// What [`mark`] makes, at the end of `out`.
+pub fn write_marked(
+    body: &[u8],
+    cluster: &str,
+    version: Option<&str>,
+    form: Form,
+    out: &mut Vec<u8>,
+) -> Result<(), serde_json::Error> {
     let body = std::str::from_utf8(body).map_err(<serde_json::Error as serde::de::Error>::custom)?;
-    let Some(at) = metadata_in(body) else { return Ok(body.as_bytes().to_vec()) };
+    let Some(at) = metadata_in(body) else {
+        out.extend_from_slice(body.as_bytes());
+        return Ok(());
+    };
     let mut metadata: Fields<'_> = serde_json::from_str(&body[at.clone()])?;
     let mut annotations: BTreeMap<Cow<'_, str>, &RawValue> = match metadata.get("annotations") {
         Some(raw) => serde_json::from_str::<Option<_>>(raw.get())?.unwrap_or_default(),
@@ -38,15 +57,14 @@ pub fn mark(body: &[u8], cluster: &str, version: Option<&str>, form: Form) -> Re
     if let Some(version) = &version {
         metadata.insert("resourceVersion".into(), version);
     }
-    let mut out = Vec::with_capacity(body.len() + 256);
     let (before, after) = match form {
         Form::Whole => (&body[..at.start], &body[at.end..]),
         Form::Metadata => (r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#, "}"),
     };
     out.extend_from_slice(before.as_bytes());
-    serde_json::to_writer(&mut out, &metadata)?;
+    serde_json::to_writer(&mut *out, &metadata)?;
     out.extend_from_slice(after.as_bytes());
-    Ok(out)
+    Ok(())
 }
 
 /// What a client sends back of an object read here, as the owning cluster knows it.

@@ -9,6 +9,7 @@ use http::{HeaderMap, header};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::Error;
 use crate::object::{Form, mark};
 
 /// What a client accepts.
@@ -70,11 +71,11 @@ pub fn columns(group: &str, kind: &str) -> Value {
 }
 
 /// One row. `now` is in Unix seconds.
-pub fn row(object: &Object, version: &str, include: Include, now: i64) -> Result<Vec<u8>, serde_json::Error> {
+pub fn row(object: &Object, version: &str, include: Include, now: i64) -> Result<Vec<u8>, Error> {
     let record = &object.record;
     let cluster = record.key.cluster().as_str();
     let cells: Vec<Value> = if record.key.resource().group.is_empty() {
-        let mut cells: Vec<Value> = record.printed.cells.iter().map(|cell| cell.render(now)).collect();
+        let mut cells: Vec<Value> = record.printed()?.cells.iter().map(|cell| cell.render(now)).collect();
         cells.insert(1.min(cells.len()), cluster.into());
         cells
     } else {
@@ -82,7 +83,7 @@ pub fn row(object: &Object, version: &str, include: Include, now: i64) -> Result
         vec![json!(&*record.key.name), created.map_or(Value::Null, |at| at.to_string().into())]
     };
     let form = match include {
-        Include::None => return serde_json::to_vec(&json!({"cells": cells, "object": null})),
+        Include::None => return Ok(serde_json::to_vec(&json!({"cells": cells, "object": null}))?),
         Include::Metadata => Form::Metadata,
         Include::Object => Form::Whole,
     };
@@ -93,7 +94,7 @@ pub fn row(object: &Object, version: &str, include: Include, now: i64) -> Result
         cells: Vec<Value>,
         object: &'a RawValue,
     }
-    serde_json::to_vec(&Row { cells, object: raw })
+    Ok(serde_json::to_vec(&Row { cells, object: raw })?)
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 mod redact;
 mod split;
 
-use crate::record::Owner;
+use crate::record::{Details, Owner};
 use bytes::Bytes;
-use crowsnest_api::print::{Printed, print, unix_seconds};
+use crowsnest_api::print::{print, unix_seconds};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use split::{Fields, Text};
@@ -26,8 +26,7 @@ pub struct Draft {
     pub created: Option<i64>,
     pub deleting: Option<i64>,
     pub labels: BTreeMap<String, String>,
-    pub owners: Vec<Owner>,
-    pub printed: Printed,
+    pub details: Details,
     pub redacted: bool,
     pub body: Bytes,
 }
@@ -125,9 +124,8 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: Keep) -> Result<Draft,
         resource_version: owned(metadata.resource_version),
         generation: metadata.generation.unwrap_or_default(),
         labels: labels.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect(),
-        owners: metadata.owners.unwrap_or_default(),
+        details: Details { owners: metadata.owners.unwrap_or_default(), printed },
         kind: kind.into_owned(),
-        printed,
         redacted: secret,
         body: Bytes::from(body),
     })
@@ -161,7 +159,7 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "n"}, "metadata": {"name": "web\"0",
                 "namespace": "a", "uid": "u", "resourceVersion": "7", "labels": {"app": "web"}}})
         );
-        assert_eq!((draft.name.as_str(), draft.printed.node.as_deref()), ("web\"0", Some("n")));
+        assert_eq!((draft.name.as_str(), draft.details.printed.node.as_deref()), ("web\"0", Some("n")));
     }
 
     #[test]

@@ -401,9 +401,8 @@ async fn read_hits(index: &Index, matches: &Match, hits: &[(u64, f32)]) -> Resul
     let mut by_id: BTreeMap<u64, Object> = objects.into_iter().map(|object| (object.record.id, object)).collect();
     let hit = |(id, score): &(u64, f32)| {
         let object = by_id.remove(id)?;
-        let document = Document::of(&object);
-        let reasons = Evaluated::new(&document).reasons(matches);
-        Some(Hit { object, score: *score, reasons })
+        let reasons = Document::of(&object).map(|document| Evaluated::new(&document).reasons(matches));
+        Some(reasons.map(|reasons| Hit { object, score: *score, reasons }))
     };
-    Ok(hits.iter().filter_map(hit).collect())
+    hits.iter().filter_map(hit).collect()
 }

@@ -61,7 +61,7 @@ impl Corpus {
         let mut documents = Vec::new();
         for (nth, (cluster, value)) in objects.iter().enumerate() {
             let object = stored(cluster, nth as u64 + 1, value);
-            let document = Document::of(&object);
+            let document = Document::of(&object).unwrap();
             writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             documents.push((format!("{}/{}", object.record.kind, object.record.key.name), document));
         }

@@ -125,7 +125,7 @@ pub struct StoreSize {
 }
 
 /// Which records a reader wants.
-pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> bool + Sync + 'k;
+pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + 'k;
 
 /// A backend.
 #[async_trait]

@@ -70,7 +70,7 @@ impl<'s> Reach<'s> {
             }
             let record = record?;
             at = Some((record.key.namespace.to_string(), record.key.name.to_string()));
-            if keep(&record) {
+            if keep(&record)? {
                 found.push(record);
             }
         }

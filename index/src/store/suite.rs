@@ -102,7 +102,7 @@ impl Backend {
         };
         let mut names = Vec::new();
         loop {
-            let keep = |record: &crate::Record| want.contains(&*record.key.name);
+            let keep = |record: &crate::Record| Ok(want.contains(&*record.key.name));
             let (records, next) = self.store.records(&scan, &keep, limit).await.unwrap();
             assert!(records.len() <= limit);
             names.extend(records.iter().map(|r| format!("{}/{}", r.key.namespace, r.key.name)));
@@ -211,7 +211,7 @@ async fn a_scan_for_labels_finds_all_that_have_them(#[values(Kind::Sqlite, Kind:
     ] {
         let wanted = Selector::parse(selector).unwrap();
         let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(wanted.clone()) };
-        let found = backend.store.records(&scan, &|record| wanted.matches(&record.labels), 100).await.unwrap();
+        let found = backend.store.records(&scan, &|record| Ok(wanted.matches(&record.labels)), 100).await.unwrap();
         let names: String = found.0.iter().map(|record| &*record.key.name).collect();
         assert_eq!((names.as_str(), found.1), (expected, None), "{selector}");
     }

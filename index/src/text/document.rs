@@ -2,7 +2,8 @@
 //! why a hit matched.
 
 use super::columns::{Columns, Facet, Number, SCOPE_SEPARATOR, Word};
-use crate::Object;
+use crate::{Error, Object, Record};
+use crowsnest_api::print::Printed;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -28,9 +29,9 @@ pub struct Document {
 }
 
 impl Document {
-    pub fn of(object: &Object) -> Self {
+    pub fn of(object: &Object) -> Result<Self, Error> {
         let record = &object.record;
-        let printed = &record.printed;
+        let printed = record.printed()?;
         let mut document = Self { id: record.id, ..Self::default() };
         let gvr = record.key.resource();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
@@ -44,7 +45,7 @@ impl Document {
         }
         document.word(Word::Uid, &record.uid);
         document.word(Word::Cluster, record.key.cluster().as_str());
-        for owner in &record.owners {
+        for owner in record.owners()? {
             document.word(Word::Owner, &format!("{}/{}", owner.kind, owner.name));
         }
         let options = [
@@ -73,14 +74,14 @@ impl Document {
             document.word(Word::LabelKey, key);
         }
         document.annotations(object);
-        states(object).into_iter().for_each(|state| document.word(Word::Is, state));
+        states(record, printed).into_iter().for_each(|state| document.word(Word::Is, state));
         document.message = printed.message.clone().unwrap_or_default();
         document.content = content(&object.body);
-        document.numbers(object);
+        document.numbers(record, printed);
         let group_resource = format!("{}/{}", gvr.group, gvr.resource);
         let scope = [record.key.cluster().as_str(), &group_resource, namespace].join(&SCOPE_SEPARATOR.to_string());
         document.facets.push((Facet::Scope, scope));
-        document
+        Ok(document)
     }
 
     fn word(&mut self, word: Word, value: &str) {
@@ -137,15 +138,14 @@ impl Document {
         }
     }
 
-    fn numbers(&mut self, object: &Object) {
-        let printed = &object.record.printed;
+    fn numbers(&mut self, record: &Record, printed: &Printed) {
         let all = [
             (Number::Restarts, printed.restarts),
-            (Number::Replicas, printed.desired.filter(|_| &*object.record.kind != "Pod")),
+            (Number::Replicas, printed.desired.filter(|_| &*record.kind != "Pod")),
             (Number::Ready, printed.ready),
             (Number::Count, printed.count),
-            (Number::Created, object.record.created),
-            (Number::Changed, Some(object.record.changed_at / 1000)),
+            (Number::Created, record.created),
+            (Number::Changed, Some(record.changed_at / 1000)),
             (Number::LastSeen, printed.last_seen),
             (Number::CpuRequest, printed.cpu_request),
             (Number::CpuLimit, printed.cpu_limit),
@@ -200,9 +200,7 @@ impl Document {
 }
 
 /// The states `is:` asks for that an object carries itself.
-fn states(object: &Object) -> Vec<&'static str> {
-    let record = &object.record;
-    let printed = &record.printed;
+fn states(record: &Record, printed: &Printed) -> Vec<&'static str> {
     let mut states = Vec::new();
     if record.deleting.is_some() {
         states.push("terminating");

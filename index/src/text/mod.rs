@@ -228,7 +228,7 @@ mod tests {
             // Enough that one of them is no reason to merge.
             for id in 1..=20 {
                 let pod = json!({"kind": "Pod", "metadata": {"name": format!("pod-{id}"), "namespace": "a"}});
-                let document = document::Document::of(&stored("member1", id, &pod));
+                let document = document::Document::of(&stored("member1", id, &pod)).unwrap();
                 writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             }
         });

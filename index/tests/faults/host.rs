@@ -77,8 +77,8 @@ pub fn resources() -> [Gvr; 3] {
 
 /// The columns of a draft, in the same text as a stored record's.
 pub fn columns_of(draft: &ingest::Draft) -> String {
-    let ingest::Draft { generation, created, deleting, labels, owners, printed, redacted, .. } = draft;
-    format!("{:?}", (generation, created, deleting, labels, owners, printed, redacted))
+    let ingest::Draft { generation, created, deleting, labels, details, redacted, .. } = draft;
+    format!("{:?}", (generation, created, deleting, labels, &details.owners, &details.printed, redacted))
 }
 
 static SKEW: AtomicI64 = AtomicI64::new(0);
@@ -188,8 +188,8 @@ fn listed(object: &Object) -> Listed {
         &record.created,
         &record.deleting,
         &record.labels,
-        &record.owners,
-        &record.printed,
+        record.owners().unwrap(),
+        record.printed().unwrap(),
         &record.redacted,
     );
     Listed {

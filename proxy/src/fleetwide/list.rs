@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use crowsnest_index::{Index, ListQuery, Object, Page, RecordKey};
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::Frame;
@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{View, warning};
 use crate::composite::{Composite, Continue};
 use crate::native::{Native, Query};
-use crate::object::{Form, mark};
+use crate::object::{Form, MARK, mark, write_marked};
 use crate::table::{Shape, columns, row};
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
@@ -120,8 +120,9 @@ impl Proxy {
         version.set(cluster.as_str(), &object.record.resource_version, object.record.seq);
         let version = version.encode();
         let body = match Shape::of(request.headers(), query.get("includeObject")) {
-            Shape::Objects(form) => mark(&object.body, cluster.as_str(), Some(&version), form),
-            Shape::Table(include) => row(&object, &version, include, jiff::Timestamp::now().as_second()).map(|row| {
+            Shape::Objects(form) => mark(&object.body, cluster.as_str(), Some(&version), form)?,
+            Shape::Table(include) => {
+                let row = row(&object, &version, include, jiff::Timestamp::now().as_second())?;
                 let head = json!({
                     "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version},
                     "columnDefinitions": columns(&native.resource.group, &object.record.kind),
@@ -132,9 +133,8 @@ impl Proxy {
                 table.extend_from_slice(&row);
                 table.extend_from_slice(b"]}");
                 table
-            }),
+            }
         };
-        let body = body.map_err(|error| Error::Body(error.into()))?;
         let mut response = Response::new(full(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(response)
@@ -146,7 +146,7 @@ impl Proxy {
         for cluster in view.clusters(&self.inner.index) {
             let key = RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
             if let Some(object) = self.inner.index.get(&key).await?
-                && view.shows(&object.record)
+                && view.shows(&object.record)?
             {
                 found.push(object);
             }
@@ -176,7 +176,7 @@ impl Listing {
         if self.ended {
             return Ok(None);
         }
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         if !std::mem::replace(&mut self.started, true) {
             out.extend_from_slice(match self.shape {
                 Shape::Objects(_) => b"{\"items\":[",
@@ -186,6 +186,7 @@ impl Listing {
         let token = loop {
             let Some(query) = self.wanted.front().cloned() else { break String::new() };
             let page = self.page(&query).await?;
+            out.reserve(page.objects.iter().map(|object| object.body.len() + MARK).sum());
             for object in &page.objects {
                 self.item(object, &mut out)?;
             }
@@ -212,12 +213,12 @@ impl Listing {
             }
             self.after = page.next;
             if told > 0 {
-                return Ok(Some(out.freeze()));
+                return Ok(Some(out.into()));
             }
         };
         self.finish(&token, &mut out)?;
         self.ended = true;
-        Ok(Some(out.freeze()))
+        Ok(Some(out.into()))
     }
 
     /// The next page of the first cluster. What comes after it is begun to be read.
@@ -256,7 +257,7 @@ impl Listing {
         AbortOnDropHandle::new(tokio::spawn(async move { index.page(&query, want).await }))
     }
 
-    fn item(&mut self, object: &Object, out: &mut BytesMut) -> Result<(), serde_json::Error> {
+    fn item(&mut self, object: &Object, out: &mut Vec<u8>) -> Result<(), Error> {
         if std::mem::replace(&mut self.any, true) {
             out.extend_from_slice(b",");
         }
@@ -265,15 +266,14 @@ impl Listing {
         let mut version = Composite::default();
         version.set(cluster, &record.resource_version, record.seq);
         let version = version.encode();
-        let bytes = match self.shape {
-            Shape::Objects(form) => mark(&object.body, cluster, Some(&version), form)?,
-            Shape::Table(include) => row(object, &version, include, self.now)?,
-        };
-        out.extend_from_slice(&bytes);
+        match self.shape {
+            Shape::Objects(form) => write_marked(&object.body, cluster, Some(&version), form, out)?,
+            Shape::Table(include) => out.extend_from_slice(&row(object, &version, include, self.now)?),
+        }
         Ok(())
     }
 
-    fn finish(&self, token: &str, out: &mut BytesMut) -> Result<(), serde_json::Error> {
+    fn finish(&self, token: &str, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         let resource = &self.view.resource;
         let mut metadata = json!({"resourceVersion": self.position.encode(), "continue": token});
         if !self.incomplete.is_empty() {

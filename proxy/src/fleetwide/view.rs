@@ -115,9 +115,11 @@ impl View {
     }
 
     /// Whether a record is in view.
-    pub fn shows(&self, record: &Record) -> bool {
-        *record.key.resource() == self.resource
-            && self.query(record.key.cluster()).is_some_and(|query| query.matches(record))
+    pub fn shows(&self, record: &Record) -> Result<bool, Error> {
+        match self.query(record.key.cluster()).filter(|_| *record.key.resource() == self.resource) {
+            Some(query) => Ok(query.matches(record)?),
+            None => Ok(false),
+        }
     }
 
     /// Kind of the objects, from whoever knows it.

@@ -166,9 +166,12 @@ impl Watch {
     }
 
     /// A change, as this watch sees it.
-    fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        let is = self.view.shows(&change.object.record);
-        let was = change.previous.as_ref().is_some_and(|previous| self.view.shows(previous));
+    fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
+        let is = self.view.shows(&change.object.record)?;
+        let was = match &change.previous {
+            Some(previous) => self.view.shows(previous)?,
+            None => false,
+        };
         let kind = match (change.happened, was, is) {
             (Happened::Deleted, was, is) if was || is => "DELETED",
             (Happened::Added | Happened::Modified, true, true) => "MODIFIED",
@@ -179,14 +182,7 @@ impl Watch {
         self.object(kind, &change.object, change.seq, true, out)
     }
 
-    fn object(
-        &mut self,
-        kind: &str,
-        object: &Object,
-        seq: Seq,
-        moves: bool,
-        out: &mut Vec<u8>,
-    ) -> Result<(), serde_json::Error> {
+    fn object(&mut self, kind: &str, object: &Object, seq: Seq, moves: bool, out: &mut Vec<u8>) -> Result<(), Error> {
         let record = &object.record;
         let cluster = record.key.cluster().as_str();
         if moves {

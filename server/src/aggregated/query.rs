@@ -96,7 +96,7 @@ async fn whole(running: &Running, caller: &UserInfo, parameters: &Parameters) ->
     let summary = answer.summary.map(|s| done(&s, offset, answer.hits.len())).unwrap_or_default();
     let mut body = json!({
         "kind": "SearchResult", "apiVersion": "search.crowsnest.io/v1alpha1",
-        "hits": answer.hits.iter().map(hit).collect::<Vec<_>>(),
+        "hits": hits(&answer.hits).map_err(Failure::internal)?,
         "facets": facets(&answer.facets),
         "skipped": skipped(&answer.skipped),
         "notices": answer.remarks,
@@ -127,7 +127,10 @@ fn events(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Resu
         Ok(SearchEvent::Facets(counts)) => event("facets", &facets(&counts)),
         Ok(SearchEvent::Hits(hits)) => {
             shown += hits.len();
-            event("matches", &Value::Array(hits.iter().map(hit).collect()))
+            match self::hits(&hits) {
+                Ok(hits) => event("matches", &Value::Array(hits)),
+                Err(error) => event("error", &json!({"message": error.to_string()})),
+            }
         }
         Ok(SearchEvent::Done(summary)) => event("done", &done(&summary, offset, shown)),
         Err(error) => event("error", &json!({"message": error.to_string()})),
@@ -178,9 +181,13 @@ fn skipped(clusters: &[crowsnest_index::search::Skipped]) -> Value {
     Value::Array(clusters.iter().map(of).collect())
 }
 
-fn hit(hit: &Hit) -> Value {
+fn hits(hits: &[Hit]) -> Result<Vec<Value>, crowsnest_index::Error> {
+    hits.iter().map(hit).collect()
+}
+
+fn hit(hit: &Hit) -> Result<Value, crowsnest_index::Error> {
     let record = &hit.object.record;
-    let printed = &record.printed;
+    let printed = record.printed()?;
     let mut value = json!({
         "cluster": record.key.cluster(),
         "apiVersion": record.key.resource().api_version(),
@@ -208,7 +215,7 @@ fn hit(hit: &Hit) -> Value {
     }
     set("created", time(record.created));
     set("deleting", time(record.deleting));
-    value
+    Ok(value)
 }
 
 fn time(seconds: Option<i64>) -> Value {
