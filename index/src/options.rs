@@ -149,9 +149,11 @@ pub struct History {
     pub max_bytes: u64,
 }
 
+    /// Of the whole store: where it is larger, old versions go before their time.
+    pub max_store_bytes: Option<u64>,
 impl Default for History {
     fn default() -> Self {
-        Self { kept_for: Duration::from_secs(24 * 3600), per_object: 10, max_bytes: 512 << 20 }
+        Self { kept_for: Duration::from_secs(24 * 3600), per_object: 10, max_bytes: 512 << 20, max_store_bytes: None }
     }
 }
 

@@ -182,14 +182,29 @@ impl Writer {
                 () = stop.cancelled() => return Ok(()),
                 order = queue.recv() => order,
                 _ = prune.tick() => {
-                    let pruned = self.store.prune(&self.history, (self.now_ms)()).await;
-                    pruned.map(drop).or_else(|error| self.claims.give_up(error))?;
+                    self.prune().await.or_else(|error| self.claims.give_up(error))?;
                     continue;
                 }
             };
             let Some(order) = order else { return Ok(()) };
             self.obey(order, &mut queue).await.or_else(|error| self.claims.give_up(error))?;
         }
+    }
+
+    /// Lets go of what is too old or too much.
+    async fn prune(&self) -> Result<(), Error> {
+        let mut history = self.history;
+        if history.max_store_bytes.is_some() {
+            let over;
+            (history, over) = history.within(&self.store.size().await?);
+            if over > 0 {
+                tracing::warn!(
+                    over,
+                    "the store is larger than it may be, and nothing more can go: allow more, or exclude resources"
+                );
+            }
+        }
+        self.store.prune(&history, (self.now_ms)()).await.map(drop)
     }
 
     fn publish(&self, changes: Vec<Change>) {

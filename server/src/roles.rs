@@ -1,7 +1,6 @@
 //! The parts that run against a control plane: fleet, cache, controllers, proxy. Started together, stopped in order, asked for their
 //! health in one place.
 
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crowsnest_controllers::act;
@@ -32,7 +31,7 @@ pub(crate) struct Running {
 
 /// How to start.
 pub(crate) struct RolesConfig {
-    pub(crate) cache_dir: PathBuf,
+    pub(crate) cache: IndexOptions,
     pub(crate) controllers: act::Config,
 }
 
@@ -50,8 +49,7 @@ impl Roles {
     /// Starts everything against `control_plane`, which already serves the aggregated groups.
     pub(crate) async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
         let fleet = Fleet::start(control_plane, FleetOptions::default()).await?;
-        let mut options = IndexOptions::new(config.cache_dir);
-        options.chosen_labels = act::world::chosen_labels();
+        let options = IndexOptions { chosen_labels: act::world::chosen_labels(), ..config.cache };
         let index = Index::open(fleet.clone(), options).await?;
         let stop = CancellationToken::new();
         let controllers = act::Manager::start(index.clone(), config.controllers, stop.clone());

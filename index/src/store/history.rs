@@ -3,6 +3,7 @@
 //! Written as records change and pruned by the one writer; read by whoever asks for an object's versions or for deleted
 //! objects. The SQL here is understood by both dialects: placeholders are `$n`.
 
+use super::StoreSize;
 use super::catalog::Catalog;
 use super::rows::{Columns, OBJECT_COLUMNS};
 use crate::Error;
@@ -47,6 +48,17 @@ pub(super) fn deletions() -> String {
 }
 
 impl History {
+    /// What may be kept in a store of this size, and by how many bytes the store is too large without any of it.
+    pub(crate) fn within(self, size: &StoreSize) -> (Self, u64) {
+        let used = size.bytes.saturating_sub(size.free_bytes);
+        let over = self.max_store_bytes.map_or(0, |most| used.saturating_sub(most));
+        if over == 0 {
+            return (self, 0);
+        }
+        let max_bytes = self.max_bytes.min(size.version_bytes.saturating_sub(over));
+        (Self { max_bytes, ..self }, over.saturating_sub(size.version_bytes))
+    }
+
     /// Versions that ended before this go, Unix milliseconds.
     pub(super) fn oldest(&self, now_ms: i64) -> i64 {
         now_ms.saturating_sub(i64::try_from(self.kept_for.as_millis()).unwrap_or(i64::MAX))
@@ -66,5 +78,29 @@ impl Catalog {
             ended_at: row.number(16).map_err(fail)?,
             deleted: row.number(17).map_err(fail)? != 0,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::no_limit(None, 900, 0, 100, (500, 0))]
+    #[case::fits(Some(1000), 900, 0, 100, (500, 0))]
+    #[case::a_part_goes(Some(1000), 1060, 0, 100, (40, 0))]
+    #[case::what_is_free_is_not_used(Some(1000), 1060, 60, 100, (500, 0))]
+    #[case::all_goes(Some(1000), 1160, 0, 100, (0, 60))]
+    fn a_limit_of_the_store_is_one_of_its_history(
+        #[case] max_store_bytes: Option<u64>,
+        #[case] bytes: u64,
+        #[case] free_bytes: u64,
+        #[case] version_bytes: u64,
+        #[case] expected: (u64, u64),
+    ) {
+        let history = History { max_bytes: 500, max_store_bytes, ..History::default() };
+        let (history, over) = history.within(&StoreSize { bytes, free_bytes, version_bytes, ..StoreSize::default() });
+        assert_eq!((history.max_bytes, over), expected);
     }
 }

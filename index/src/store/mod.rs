@@ -122,6 +122,8 @@ pub struct StoreSize {
     pub version_bytes: u64,
     /// Of all that is on the disk.
     pub bytes: u64,
+    /// Of them, what nothing lies in.
+    pub free_bytes: u64,
 }
 
 /// Which records a reader wants.

@@ -148,7 +148,7 @@ impl Bodies {
     }
 }
 
-/// Of a row (records, versions, deletions, bytes of versions, bytes of all).
+/// Of a row (records, versions, deletions, bytes of versions, bytes of all, free bytes).
 pub(super) fn size_of(row: &impl Columns) -> Result<StoreSize, Error> {
     let number = |at: usize| row.number(at).map(|n| n as u64).map_err(|e| Error::store("cannot measure itself", e));
     Ok(StoreSize {
@@ -157,6 +157,7 @@ pub(super) fn size_of(row: &impl Columns) -> Result<StoreSize, Error> {
         deletions: number(2)?,
         version_bytes: number(3)?,
         bytes: number(4)?,
+        free_bytes: number(5)?,
     })
 }
 

@@ -374,7 +374,8 @@ async fn old_versions_go(
     assert_eq!(versions(&backend, "a").await.len(), of_a + 1);
 }
 
-const KEPT: History = History { kept_for: Duration::from_secs(24 * 3600), per_object: 100, max_bytes: u64::MAX };
+const KEPT: History =
+    History { kept_for: Duration::from_secs(24 * 3600), per_object: 100, max_bytes: u64::MAX, max_store_bytes: None };
 
 #[rstest]
 #[tokio::test]

@@ -303,7 +303,7 @@ mod tests {
             .unwrap();
     }
 
-    const FORGOTTEN: History = History { kept_for: Duration::ZERO, per_object: 1, max_bytes: 0 };
+    const FORGOTTEN: History = History { kept_for: Duration::ZERO, per_object: 1, max_bytes: 0, max_store_bytes: None };
 
     /// Follows from where the index is until it has what the store has; tells the number of documents.
     async fn caught_up(options: &IndexOptions, store: &Arc<SqliteStore>) -> u64 {

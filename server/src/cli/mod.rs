@@ -11,6 +11,7 @@ pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod columns;
 pub(crate) mod connection;
+pub(crate) mod keep;
 pub(crate) mod search;
 pub(crate) mod sim;
 pub(crate) mod up;

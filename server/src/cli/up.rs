@@ -9,6 +9,8 @@ use clap::Args;
 use crowsnest_api::names::ClusterName;
 use crowsnest_embedded::load::Load;
 
+use super::keep::KeepArgs;
+
 /// Members to simulate: a count or names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Members(pub(crate) Vec<ClusterName>);
@@ -87,6 +89,8 @@ pub(crate) struct UpArgs {
     /// Throw away everything in the data directory first
     #[arg(long)]
     pub(crate) reset: bool,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
 }
 
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {

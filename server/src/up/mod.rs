@@ -173,7 +173,8 @@ impl Fleet {
         progress.done("members joined");
 
         let controllers = if conformance { act::Config::conformance() } else { act::Config::default() };
-        roles.start(control_plane.client(), RolesConfig { cache_dir: dir.dir("cache")?, controllers }).await?;
+        let cache = args.keep.options(dir.dir("cache")?);
+        roles.start(control_plane.client(), RolesConfig { cache, controllers }).await?;
         progress.done("cache, controllers");
 
         servers.spawn(serving::serve(ui_listener, None, ui::router(ui::Upstream::new(upstream)), serving.clone()));

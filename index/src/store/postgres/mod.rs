@@ -462,7 +462,7 @@ impl Store for PostgresStore {
         let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions), \
             (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0)::bigint FROM versions), \
             (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class \
-            WHERE relnamespace = to_regnamespace($1) AND relkind = 'r')";
+            WHERE relnamespace = to_regnamespace($1) AND relkind = 'r'), 0::bigint";
         let row = self.one(what, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
         size_of(&row)
     }

@@ -345,7 +345,8 @@ impl Store for SqliteStore {
         let fail = |e| Error::store("cannot measure itself", e);
         let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions), \
             (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0) FROM versions), \
-            (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)";
+            (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size), \
+            (SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size)";
         let row = sqlx::query(sql).fetch_one(&self.readers).await.map_err(fail)?;
         size_of(&row)
     }

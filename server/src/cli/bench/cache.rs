@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
+use super::super::keep::KeepArgs;
 use super::reads;
 
 #[derive(Debug, Clone, Args)]
@@ -45,6 +46,8 @@ pub(super) struct CacheArgs {
     /// How long
     #[arg(long, default_value_t = 20)]
     seconds: u64,
+    #[command(flatten)]
+    keep: KeepArgs,
 }
 
 /// Between two looks at whether Clusters are served, and for how long.
@@ -76,7 +79,7 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     figures.megabytes("cache/rss-before", before)?;
 
     let began = Instant::now();
-    let (index, interest) = opened(&client, &scratch).await?;
+    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
     let proxy = Proxy::new(index.clone());
     fill(&index, args, began, &mut figures).await?;
     figures.megabytes("cache/rss-searchable", super::resident_bytes()?)?;
@@ -93,7 +96,7 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     stop(index, interest).await;
 
     let began = Instant::now();
-    let (index, interest) = opened(&client, &scratch).await?;
+    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
     let answer = index.search_all(reads::question("kind:pod status:CrashLoopBackOff", UserInfo::system())).await?;
     figures.milliseconds("cache/restart", began.elapsed())?;
     ensure!(answer.summary.is_some_and(|summary| summary.total > 0), "after the restart nothing is found");
@@ -194,13 +197,12 @@ async fn register(client: &Client, address: &str, clusters: u32) -> anyhow::Resu
 }
 
 /// A cache that is interested in all pods.
-async fn opened(client: &Client, scratch: &Path) -> anyhow::Result<(Index, InterestGuard)> {
+async fn opened(client: &Client, scratch: &Path, keep: &KeepArgs) -> anyhow::Result<(Index, InterestGuard)> {
     let fleet = Fleet::start(client.clone(), FleetOptions::default()).await?;
     let why = Why::ResourceRegistry("bench".to_owned());
     let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
     let interest = fleet.interests().declare(interest);
-    let options =
-        IndexOptions { collect_everything: false, collect_control_plane: false, ..IndexOptions::new(scratch) };
+    let options = IndexOptions { collect_everything: false, collect_control_plane: false, ..keep.options(scratch) };
     Ok((Index::open(fleet, options).await?, interest))
 }
 

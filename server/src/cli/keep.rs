@@ -1,0 +1,138 @@
+//! What the cache keeps and how much it may use: flags of whoever starts one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use crowsnest_api::quantity::Quantity;
+use crowsnest_index::{History, IndexOptions};
+
+/// Nobody means to keep versions for longer.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cache")]
+pub(crate) struct KeepArgs {
+    /// How long deleted objects and old versions are kept
+    #[arg(long, env = "CROWSNEST_CACHE_HISTORY", default_value = "24h", value_name = "DURATION", value_parser = duration)]
+    cache_history: Duration,
+    /// How much of them is kept, the oldest go first
+    #[arg(long, env = "CROWSNEST_CACHE_HISTORY_BYTES", default_value = "512Mi", value_name = "BYTES", value_parser = bytes)]
+    cache_history_bytes: u64,
+    /// How many versions of one object are kept
+    #[arg(long, env = "CROWSNEST_CACHE_VERSIONS", default_value_t = 10, value_name = "N")]
+    cache_versions: u32,
+    /// How large the database may grow before old versions go early [default: no limit]
+    #[arg(long, env = "CROWSNEST_CACHE_BYTES", value_name = "BYTES", value_parser = bytes)]
+    cache_bytes: Option<u64>,
+    /// Memory for objects between members and the database
+    #[arg(long, env = "CROWSNEST_CACHE_BYTES_IN_FLIGHT", default_value = "32Mi", value_name = "BYTES", value_parser = bytes)]
+    cache_bytes_in_flight: u64,
+    /// The largest object that is taken
+    #[arg(long, env = "CROWSNEST_CACHE_OBJECT_BYTES", default_value = "8Mi", value_name = "BYTES", value_parser = bytes)]
+    cache_object_bytes: u64,
+    /// Resources not collected unless a ResourceRegistry asks for them: resource.group, by comma
+    #[arg(
+        long,
+        env = "CROWSNEST_CACHE_EXCLUDE",
+        default_value = "leases.coordination.k8s.io,events.events.k8s.io,componentstatuses",
+        value_name = "RESOURCES",
+        value_delimiter = ','
+    )]
+    cache_exclude: Vec<String>,
+    /// Keep metadata.managedFields, which makes objects about a third larger
+    #[arg(long, env = "CROWSNEST_CACHE_MANAGED_FIELDS")]
+    cache_managed_fields: bool,
+    /// Keep the values of Secrets; they are never searched
+    #[arg(long, env = "CROWSNEST_CACHE_SECRET_VALUES")]
+    cache_secret_values: bool,
+}
+
+impl KeepArgs {
+    /// The cache's options, with its files in `data_dir`.
+    pub(crate) fn options(&self, data_dir: impl Into<PathBuf>) -> IndexOptions {
+        let standard = IndexOptions::new(data_dir);
+        let memory = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let in_flight = memory(self.cache_bytes_in_flight);
+        IndexOptions {
+            history: History {
+                kept_for: self.cache_history,
+                per_object: self.cache_versions,
+                max_bytes: self.cache_history_bytes,
+                max_store_bytes: self.cache_bytes,
+            },
+            bytes_in_flight: in_flight,
+            bytes_in_flight_per_cluster: standard.bytes_in_flight_per_cluster.min(in_flight),
+            max_object_bytes: memory(self.cache_object_bytes),
+            excluded: self.cache_exclude.iter().filter(|resource| !resource.is_empty()).cloned().collect(),
+            keep_managed_fields: self.cache_managed_fields,
+            store_secret_values: self.cache_secret_values,
+            ..standard
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| format!("{text:?} is no duration such as 24h or 90m"))?;
+    let duration = Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())?;
+    if duration > LONGEST { Err("at most a year (8784h)".to_owned()) } else { Ok(duration) }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let parsed = Quantity::parse(text).map_err(|_| format!("{text:?} is no size such as 512Mi or 2Gi"))?;
+    u64::try_from(parsed.value()).map_err(|_| "a size cannot be negative".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use rstest::rstest;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        keep: KeepArgs,
+    }
+
+    fn options(arguments: &str) -> Result<IndexOptions, String> {
+        let command = Command::try_parse_from(["up"].into_iter().chain(arguments.split_whitespace()));
+        command.map(|command| command.keep.options("/nowhere")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_the_cache_has_it() {
+        let (said, standard) = (options("").unwrap(), IndexOptions::new("/nowhere"));
+        assert_eq!(format!("{said:?}"), format!("{standard:?}"));
+    }
+
+    #[test]
+    fn what_is_said_is_kept() {
+        let said = options(
+            "--cache-history 90m --cache-history-bytes 1Gi --cache-versions 3 --cache-bytes 4Gi \
+            --cache-bytes-in-flight 1Mi --cache-exclude pods,events.events.k8s.io --cache-managed-fields",
+        );
+        let said = said.unwrap();
+        let history = History {
+            kept_for: Duration::from_secs(5400),
+            per_object: 3,
+            max_bytes: 1 << 30,
+            max_store_bytes: Some(4 << 30),
+        };
+        assert_eq!((said.history, said.bytes_in_flight, said.bytes_in_flight_per_cluster), (history, 1 << 20, 1 << 20));
+        assert_eq!(said.excluded, ["pods", "events.events.k8s.io"]);
+        assert!(said.keep_managed_fields && !said.store_secret_values);
+    }
+
+    #[rstest]
+    #[case("--cache-history yesterday", "no duration such as 24h")]
+    #[case("--cache-history=-1h", "cannot be negative")]
+    #[case("--cache-history 9000h", "at most a year")]
+    #[case("--cache-bytes plenty", "no size such as 512Mi")]
+    #[case("--cache-bytes=-1", "cannot be negative")]
+    fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
+        let error = options(arguments).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
