@@ -204,7 +204,7 @@ where
 
     /// A line that is already here.
     pub fn ready(&mut self) -> Option<Bytes> {
-        let end = self.buffer[self.scanned..].iter().position(|&byte| byte == b'\n');
+        let end = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
         match end {
             Some(at) => {
                 let line = self.buffer.split_to(self.scanned + at).freeze();
