@@ -1,7 +1,7 @@
 //! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
 
 use super::document::Document;
-use super::{Built, Payload, TextIndex};
+use super::{Built, Pace, Payload, TextIndex, merges};
 use crate::metrics::Metrics;
 use crate::record::{Happened, Object, Seq};
 use crate::store::{OUTAGE_RETRY, Replayed, Store};
@@ -11,11 +11,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tantivy::{IndexWriter, Term};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Changes read from the store at once while catching up.
 const REPLAY: usize = 500;
+/// Of the threads that write: about a quarter of the time of a core that others want too.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 5;
 
 pub(crate) struct TextFollower {
     pub text: Arc<TextIndex>,
@@ -64,19 +67,29 @@ impl TextFollower {
     /// Runs on a thread of its own until stopped: documents are built and committed there.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let runtime = Handle::current();
-        match tokio::task::spawn_blocking(move || self.follow(&runtime, &stop)).await {
-            Ok(result) => result,
-            Err(error) => Err(Error::StoreFormat(format!("the text index's writer panicked: {error}"))),
-        }
+        let (ended, end) = oneshot::channel();
+        let work = move || {
+            stand_back();
+            // Nobody listens any more only when all is stopped.
+            let _ = ended.send(self.follow(&runtime, &stop));
+        };
+        let thread = std::thread::Builder::new().name("text-index".to_owned()).spawn(work);
+        thread.map_err(|source| Error::Io { path: "the text index's thread".to_owned(), source })?;
+        end.await.unwrap_or_else(|_| Err(Error::StoreFormat("the text index's writer panicked".to_owned())))
     }
 
     fn follow(mut self, runtime: &Handle, stop: &CancellationToken) -> Result<(), Error> {
         let mut writer = self.text.writer(self.heap_bytes)?;
         let mut tail = self.tail.follow(Seq(self.payload.seq));
         let mut pending = Pending::default();
+        let mut pace = Pace::Following;
         loop {
             // Far behind, larger commits get there sooner: each is a segment, to be merged again and again.
             let behind = self.tail.latest().0.saturating_sub(tail.since().0) > REPLAY as u64 * 2;
+            let wanted = if behind { Pace::Filling } else { Pace::Following };
+            if std::mem::replace(&mut pace, wanted) != wanted {
+                writer.set_merge_policy(merges(wanted));
+            }
             let interval = if behind { self.interval * 10 } else { self.interval };
             let deadline = pending.since.map(|since| since + interval);
             let next = runtime.block_on(async {
@@ -106,7 +119,7 @@ impl TextFollower {
                     for change in &changes {
                         match change.happened {
                             Happened::Deleted => self.delete(&writer, change.object.record.id),
-                            Happened::Added | Happened::Modified => self.put(&writer, &change.object)?,
+                            Happened::Added | Happened::Modified => self.put(&writer, &pending, &change.object)?,
                         }
                         pending.add(change.seq);
                     }
@@ -175,7 +188,7 @@ impl TextFollower {
             }
             for change in &changes {
                 match change {
-                    Replayed::Put(object) => self.put(writer, object)?,
+                    Replayed::Put(object) => self.put(writer, pending, object)?,
                     Replayed::Deleted { id, .. } => self.delete(writer, *id),
                 }
                 since = change.seq();
@@ -211,9 +224,12 @@ impl TextFollower {
         writer.delete_term(Term::from_field_u64(self.text.columns.id, id));
     }
 
-    fn put(&self, writer: &IndexWriter, object: &Object) -> Result<(), Error> {
-        self.delete(writer, object.record.id);
-        let document = Document::of(object).to_tantivy(&self.text.columns);
+    fn put(&self, writer: &IndexWriter, pending: &Pending, object: &Object) -> Result<(), Error> {
+        // An id is the seq of its first change: one that lies ahead cannot be in the index, and to look for it costs time.
+        if object.record.id <= pending.seq.map_or(self.payload.seq, |seq| seq.0) {
+            self.delete(writer, object.record.id);
+        }
+        let document = Document::of(object)?.to_tantivy(&self.text.columns);
         writer.add_document(document).map_err(|e| Error::text("does not take a document", e))?;
         self.metrics.text_documents.add(1);
         Ok(())
@@ -237,6 +253,15 @@ impl TextFollower {
         self.metrics.text_commit_microseconds.add(started.elapsed().as_micros() as u64);
         *pending = Pending::default();
         Ok(())
+    }
+}
+
+/// Answers come first, and what comes in from members: the text index may be a little late, the cache may not. Holds for
+/// this thread and those it starts, which build segments and merge them.
+fn stand_back() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "the text index's threads keep their priority");
     }
 }
 

@@ -14,7 +14,7 @@ use columns::Columns;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tantivy::directory::MmapDirectory;
-use tantivy::indexer::LogMergePolicy;
+use tantivy::indexer::{LogMergePolicy, MergePolicy};
 use tantivy::{Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher};
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
@@ -184,12 +184,7 @@ impl Built {
             .index
             .writer_with_num_threads(1, heap_bytes.max(15_000_000))
             .map_err(|e| Error::text("cannot be written: is another process using it?", e))?;
-        let mut policy = LogMergePolicy::default();
-        policy.set_min_num_segments(6);
-        policy.set_min_layer_size(5_000);
-        // Every update is a delete and an add: without this, segments of deleted documents stay for ever.
-        policy.set_del_docs_ratio_before_merge(0.2);
-        writer.set_merge_policy(Box::new(policy));
+        writer.set_merge_policy(merges(Pace::Following));
         // Whoever was killed during a commit left files of it; made again under the same names they would be refused.
         writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be tidied", e))?;
         Ok(writer)
@@ -209,6 +204,24 @@ mod tests {
         let mut prepared = writer.prepare_commit().unwrap();
         prepared
             .set_payload(&serde_json::to_string(&Payload { version: VERSION, identity: "x".into(), seq: 1 }).unwrap());
+/// How fast changes come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Following,
+    /// Far behind the store.
+    Filling,
+}
+
+/// Few segments make searches fast; merging fewer at a time makes everything be merged more often.
+fn merges(pace: Pace) -> Box<dyn MergePolicy> {
+    let mut policy = LogMergePolicy::default();
+    policy.set_min_num_segments(if pace == Pace::Filling { 12 } else { 6 });
+    policy.set_min_layer_size(5_000);
+    // Every update is a delete and an add: without this, segments of deleted documents stay for ever.
+    policy.set_del_docs_ratio_before_merge(0.2);
+    Box::new(policy)
+}
+
         prepared.commit().unwrap();
         writer.wait_merging_threads().unwrap();
     }
