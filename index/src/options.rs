@@ -89,6 +89,8 @@ pub struct IndexOptions {
     pub max_object_bytes: usize,
     /// Memory of the text index's writer; tantivy wants at least 15 MB.
     pub text_heap_bytes: usize,
+    /// Of what searches found in segments of the text index, for when they are asked again.
+    pub text_remembered_bytes: u64,
     /// Longest time between a change and its text-index commit.
     pub text_commit_interval: Duration,
     pub text_commit_changes: usize,
@@ -147,10 +149,10 @@ pub struct History {
     pub per_object: u32,
     /// Of all versions together, packed: the oldest go first.
     pub max_bytes: u64,
-}
-
     /// Of the whole store: where it is larger, old versions go before their time.
     pub max_store_bytes: Option<u64>,
+}
+
 impl Default for History {
     fn default() -> Self {
         Self { kept_for: Duration::from_secs(24 * 3600), per_object: 10, max_bytes: 512 << 20, max_store_bytes: None }
@@ -179,6 +181,7 @@ impl IndexOptions {
             bytes_in_flight_per_cluster: 8 << 20,
             max_object_bytes: 8 << 20,
             text_heap_bytes: 15_000_000,
+            text_remembered_bytes: 8 << 20,
             text_commit_interval: Duration::from_millis(500),
             text_commit_changes: 5_000,
             sqlite_cache_kib: 4096,

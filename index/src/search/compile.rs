@@ -1,13 +1,15 @@
 //! Column tests as tantivy queries.
 
 use super::plan::{Match, Test};
+use crate::text::TextIndex;
 use crate::text::columns::{Columns, Number, Word};
+use crate::text::terms::{Looks, Remembered, Terms};
 use crate::text::tokens::begins_terms;
 use std::ops::Bound;
 use tantivy::Term;
 use tantivy::query::{
-    AllQuery, BooleanQuery, ConstScoreQuery, EmptyQuery, FuzzyTermQuery, Occur, Query, RangeQuery, RegexQuery,
-    TermQuery, TermSetQuery,
+    AllQuery, BooleanQuery, ConstScoreQuery, EmptyQuery, FuzzyTermQuery, Occur, Query, RangeQuery, TermQuery,
+    TermSetQuery,
 };
 use tantivy::schema::{Field, IndexRecordOption};
 
@@ -27,14 +29,15 @@ pub struct Compiled {
 }
 
 /// Compiles a plan. Only bare words score; everything else filters.
-pub fn compile(matches: &Match, columns: &Columns) -> Compiled {
-    let mut compiler = Compiler { columns, refused: Vec::new() };
+pub fn compile(matches: &Match, text: &TextIndex) -> Compiled {
+    let mut compiler = Compiler { columns: &text.columns, remembered: &text.remembered, refused: Vec::new() };
     let query = compiler.query(matches);
     Compiled { query, refused: compiler.refused }
 }
 
 struct Compiler<'c> {
     columns: &'c Columns,
+    remembered: &'c Remembered,
     refused: Vec<String>,
 }
 
@@ -111,14 +114,14 @@ impl Compiler<'_> {
 
     fn bare(&mut self, word: &str) -> Made {
         let name = self.columns.word(Word::Name);
-        let escaped = regex::escape(word);
+        let contains = Looks::Contains(word.to_owned());
         let mut parts = vec![
             (self.term(name, word), NAME_EXACT),
-            (self.prefix(name, word), NAME_PREFIX),
-            (self.regex(self.columns.word(Word::Anything), &format!(".*{escaped}.*")), ANYTHING),
+            (self.terms(name, Looks::Begins(word.to_owned())), NAME_PREFIX),
+            (self.terms(self.columns.word(Word::Anything), contains.clone()), ANYTHING),
         ];
         if word.contains('/') {
-            parts.push((self.regex(self.columns.word(Word::Qualified), &format!(".*{escaped}.*")), ANYTHING));
+            parts.push((self.terms(self.columns.word(Word::Qualified), contains), ANYTHING));
         }
         let chunks: Vec<String> = crate::text::tokens::chunks(word).map(str::to_owned).collect();
         if !chunks.is_empty() {
@@ -135,35 +138,37 @@ impl Compiler<'_> {
     fn test(&mut self, field: Field, test: &Test) -> Made {
         match test {
             Test::Equals(text) => self.term(field, text),
-            Test::Contains(text) => self.regex(field, &format!(".*{}.*", regex::escape(text))),
+            Test::Contains(text) => self.terms(field, Looks::Contains(text.clone())),
             Test::Regex(pattern) => self.regex(field, pattern),
         }
     }
 
     /// Every chunk begins some term; a very short one is a term.
-    fn prefixes(&self, field: Field, chunks: &[String], score: f32) -> Made {
+    fn prefixes(&mut self, field: Field, chunks: &[String], score: f32) -> Made {
         if chunks.is_empty() {
             return Box::new(EmptyQuery);
         }
         let parts = chunks.iter().map(|chunk| {
-            let query = if begins_terms(chunk) { self.prefix(field, chunk) } else { self.term(field, chunk) };
+            let query = match begins_terms(chunk) {
+                true => self.terms(field, Looks::BeginsInText(chunk.clone())),
+                false => self.term(field, chunk),
+            };
             (Occur::Must, constant(query, score))
         });
         Box::new(BooleanQuery::new(parts.collect()))
     }
 
-    /// Terms that begin so: a range of the dictionary.
-    fn prefix(&self, field: Field, prefix: &str) -> Made {
-        let end = format!("{prefix}{}", char::MAX);
-        let (from, to) = (Term::from_field_text(field, prefix), Term::from_field_text(field, &end));
-        Box::new(RangeQuery::new(Bound::Included(from), Bound::Excluded(to)))
+    fn regex(&mut self, field: Field, pattern: &str) -> Made {
+        self.terms(field, Looks::Matches(pattern.to_owned()))
     }
 
-    fn regex(&mut self, field: Field, pattern: &str) -> Made {
-        match RegexQuery::from_pattern(pattern, field) {
+    fn terms(&mut self, field: Field, looks: Looks) -> Made {
+        match Terms::new(field, looks.clone(), self.remembered) {
             Ok(query) => Box::new(query),
             Err(error) => {
-                self.refused.push(format!("{pattern}: {error}"));
+                let (Looks::Begins(text) | Looks::BeginsInText(text) | Looks::Contains(text) | Looks::Matches(text)) =
+                    looks;
+                self.refused.push(format!("{text}: {error}"));
                 Box::new(EmptyQuery)
             }
         }

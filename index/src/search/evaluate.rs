@@ -133,7 +133,10 @@ impl<'d> Evaluated<'d> {
         let mut found = Vec::new();
         for chunk in wanted {
             let fits = |term: &&String| *term == chunk || begins_terms(chunk) && term.starts_with(chunk.as_str());
-            match all.range(chunk.clone()..).next().filter(fits) {
+            let mut fitting = all.range(chunk.clone()..).take_while(fits);
+            // The second goes on where the first ends, and so says more.
+            let first = fitting.next();
+            match fitting.next().or(first) {
                 Some(_) if field == "message" => found.push(reason(field, &document.message)),
                 Some(term) => found.push(reason(field, term)),
                 None => return Vec::new(),

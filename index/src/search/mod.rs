@@ -336,7 +336,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
 }
 
 fn run(text: &TextIndex, matches: &Match, gather: &Gather) -> Result<(Gathered, Vec<String>), Error> {
-    let compiled = compile::compile(matches, &text.columns);
+    let compiled = compile::compile(matches, text);
     let searcher = text.searcher();
     let gathered = searcher.search(&compiled.query, gather).map_err(|e| Error::text("cannot be searched", e))?;
     Ok((gathered, compiled.refused))

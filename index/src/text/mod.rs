@@ -6,19 +6,25 @@
 pub mod columns;
 pub mod document;
 pub mod follower;
+pub mod terms;
 pub mod tokens;
 
 use crate::{Error, IndexOptions};
 use arc_swap::ArcSwap;
 use columns::Columns;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tantivy::directory::MmapDirectory;
 use tantivy::indexer::{LogMergePolicy, MergePolicy};
 use tantivy::{Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher};
+use terms::Remembered;
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// Threads that look into an index's segments, at most; together they answer all searches.
+const MOST_SEARCHING: usize = 8;
 
 /// The index's folders in the data directory. While it is built anew in one of them, searches read the other.
 pub const FOLDERS: [&str; 2] = ["text", "text.anew"];
@@ -26,6 +32,8 @@ pub const FOLDERS: [&str; 2] = ["text", "text.anew"];
 /// What searches read.
 pub struct TextIndex {
     pub columns: Columns,
+    /// What searches found in segments.
+    pub remembered: Remembered,
     data_dir: PathBuf,
     built: ArcSwap<Built>,
 }
@@ -82,7 +90,8 @@ impl TextIndex {
             }
         };
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        let text = Self { columns, data_dir: data_dir.clone(), built: ArcSwap::from_pointee(built) };
+        let remembered = terms::remembered(options.text_remembered_bytes);
+        let text = Self { columns, remembered, data_dir: data_dir.clone(), built: ArcSwap::from_pointee(built) };
         Ok((Arc::new(text), payload))
     }
 
@@ -123,7 +132,8 @@ impl TextIndex {
     pub fn in_memory() -> Result<Arc<Self>, Error> {
         let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()))?;
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        Ok(Arc::new(Self { columns, data_dir: PathBuf::new(), built: ArcSwap::from_pointee(built) }))
+        let remembered = terms::remembered(1 << 20);
+        Ok(Arc::new(Self { columns, remembered, data_dir: PathBuf::new(), built: ArcSwap::from_pointee(built) }))
     }
 
     pub fn searcher(&self) -> Searcher {
@@ -173,8 +183,11 @@ impl Built {
         Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?)
     }
 
-    fn with(folder: &'static str, index: TantivyIndex) -> Result<Self, Error> {
+    fn with(folder: &'static str, mut index: TantivyIndex) -> Result<Self, Error> {
         tokens::register(index.tokenizers());
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = index.set_multithread_executor(cores.min(MOST_SEARCHING));
+        threads.map_err(|e| Error::text("cannot start the threads that search it", e))?;
         let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into();
         Ok(Self { folder, index, reader: reader.map_err(|e| Error::text("cannot be read", e))? })
     }
@@ -191,19 +204,6 @@ impl Built {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixtures::stored;
-    use serde_json::json;
-    use tantivy::Term;
-
-    fn change(text: &TextIndex, change: impl FnOnce(&IndexWriter)) {
-        let mut writer = text.writer(0).unwrap();
-        change(&writer);
-        let mut prepared = writer.prepare_commit().unwrap();
-        prepared
-            .set_payload(&serde_json::to_string(&Payload { version: VERSION, identity: "x".into(), seq: 1 }).unwrap());
 /// How fast changes come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pace {
@@ -222,6 +222,19 @@ fn merges(pace: Pace) -> Box<dyn MergePolicy> {
     Box::new(policy)
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::stored;
+    use serde_json::json;
+    use tantivy::Term;
+
+    fn change(text: &TextIndex, change: impl FnOnce(&IndexWriter)) {
+        let mut writer = text.writer(0).unwrap();
+        change(&writer);
+        let mut prepared = writer.prepare_commit().unwrap();
+        prepared
+            .set_payload(&serde_json::to_string(&Payload { version: VERSION, identity: "x".into(), seq: 1 }).unwrap());
         prepared.commit().unwrap();
         writer.wait_merging_threads().unwrap();
     }

@@ -1,7 +1,7 @@
 //! How text becomes terms, the same for documents and queries.
 //!
 //! Whole strings (names, labels, images) are one lower-case term each. Running text is cut at blanks and brackets into
-//! chunks; each chunk is a term, and so is each of its tails that begins behind a separator. So a prefix search finds
+//! chunks; each chunk is a term, and so is each of its tails that begins behind a separator, and the first word of each. So a prefix search finds
 //! `nginx:1.27` in `docker.io/library/nginx:1.27`, and `web-0` in `team-a/web-0`, whole and in parts.
 
 use tantivy::tokenizer::{
@@ -33,7 +33,8 @@ pub fn chunks(lower: &str) -> impl Iterator<Item = &str> {
     lower.split(is_break).map(move |chunk| chunk.trim_matches(punctuation)).filter(|chunk| !chunk.is_empty())
 }
 
-/// Terms of one chunk: itself and its tails.
+/// Terms of one chunk: itself, its tails, and the first word of each. By those words a search for what begins with
+/// `setting` finds `setting_1` to `setting_99` as one term.
 pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
     let whole = (chunk.len() <= MAX_CHUNK).then_some(chunk);
     let separable = if looks_like_uuid(chunk) { "" } else { chunk };
@@ -42,7 +43,14 @@ pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
         let begins = std::mem::replace(&mut separated, !c.is_alphanumeric()) && !separated;
         (begins && chunk.len() - at <= MAX_CHUNK).then_some(at)
     });
-    whole.into_iter().chain(begins.take(MAX_TAILS).map(move |at| &chunk[at..]))
+    let tails = whole.into_iter().chain(begins.take(MAX_TAILS).map(move |at| &chunk[at..]));
+    tails.flat_map(|tail| [tail].into_iter().chain(first_word(tail)))
+}
+
+/// The word a term begins with, where it goes on behind it.
+fn first_word(term: &str) -> Option<&str> {
+    let end = term.find(|c: char| !c.is_alphanumeric())?;
+    (end > 0).then(|| &term[..end])
 }
 
 /// Whether a word finds the terms that begin with it. Shorter ones begin too much: they find themselves.
@@ -106,6 +114,20 @@ impl<'t, I: Iterator<Item = &'t str>> TokenStream for ChunkStream<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        /// What lets a search for the beginning of terms look for a word and for what goes on with a letter or digit.
+        #[test]
+        fn the_first_word_of_every_term_is_a_term(chunk in "[a-c0-9é._:/@–-]{1,30}|([a-c]{1,60}[./]){1,4}|0d9f5a3c-0000-4000-8000-1234567890ab") {
+            let all: BTreeSet<&str> = terms(&chunk).collect();
+            for term in &all {
+                let word = term.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+                prop_assert!(word.is_empty() || all.contains(word), "{word} of {term} is not in {all:?}");
+            }
+        }
+    }
 
     fn all(text: &str) -> Vec<String> {
         let mut tokenizer = ChunkTokenizer::default();
@@ -116,13 +138,13 @@ mod tests {
 
     #[test]
     fn names_are_found_whole_and_in_parts() {
-        assert_eq!(all("Team-A/web-0"), ["team-a/web-0", "a/web-0", "web-0", "0"]);
+        assert_eq!(all("Team-A/web-0"), ["team-a/web-0", "team", "a/web-0", "a", "web-0", "web", "0"]);
         let image = all("image \"docker.io/library/nginx:1.27\".");
         for part in ["docker.io/library/nginx:1.27", "library/nginx:1.27", "nginx:1.27", "1.27", "27"] {
             assert!(image.iter().any(|term| term == part), "{part} in {image:?}");
         }
-        assert_eq!(all("Back-off restarting (x3)"), ["back-off", "off", "restarting", "x3"]);
-        assert_eq!(all("0d9f5a3c-0000-4000-8000-1234567890ab").len(), 1);
+        assert_eq!(all("Back-off restarting (x3)"), ["back-off", "back", "off", "restarting", "x3"]);
+        assert_eq!(all("0d9f5a3c-0000-4000-8000-1234567890ab"), ["0d9f5a3c-0000-4000-8000-1234567890ab", "0d9f5a3c"]);
         assert_eq!(all(&"x".repeat(1000)), Vec::<String>::new());
     }
 }
