@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, compress_bound};
 
-const LEVEL: i32 = 3;
+const LEVEL: i32 = 1;
 const DICTIONARY_BYTES: usize = 32 << 10;
 const SAMPLES: usize = 128;
 const SAMPLE_BYTES: usize = 1 << 20;
