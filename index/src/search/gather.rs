@@ -4,6 +4,7 @@
 //! per distinct (cluster, resource, namespace) of a segment, not per document.
 
 use super::SortBy;
+use super::block::Block;
 use crate::rights::CallerRights;
 use crate::text::columns::{Facet, Number, SCOPE_SEPARATOR};
 use crowsnest_api::names::ClusterName;
@@ -14,13 +15,11 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 use tantivy::collector::{Collector, SegmentCollector};
-use tantivy::columnar::{Column, RowId, StrColumn};
+use tantivy::columnar::{Column, StrColumn};
 use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader};
 
 /// Scopes of a segment read at once: of more, a search meets few, and reads those.
 pub(super) const SCOPES_AT_ONCE: usize = 4096;
-/// Documents whose facets are counted at once.
-const COUNTED_AT_ONCE: usize = 512;
 
 /// A facet's column, and how often each of its ordinals was met.
 type FacetColumn = (Option<StrColumn>, Vec<u64>);
@@ -98,10 +97,10 @@ impl Collector for Gather {
             names: text(Facet::Name)?,
             sort,
             descending: self.descending,
-            keep: self.keep,
+            most: self.keep,
             best: BinaryHeap::new(),
             facets: facets.collect::<tantivy::Result<_>>()?,
-            counting: Counting::default(),
+            block: Block::default(),
             total: 0,
             deadline: self.deadline,
             incomplete: false,
@@ -176,10 +175,11 @@ pub struct SegmentGather {
     names: Option<StrColumn>,
     sort: SortColumn,
     descending: bool,
-    keep: usize,
+    /// Hits to keep.
+    most: usize,
     best: BinaryHeap<Candidate>,
     facets: Vec<FacetColumn>,
-    counting: Counting,
+    block: Block,
     total: u64,
     deadline: Instant,
     incomplete: bool,
@@ -229,45 +229,15 @@ fn first(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
     column.and_then(|column| column.ords().first(doc))
 }
 
-/// Documents whose facets are still to be counted: column by column, which is much faster than one by one.
-#[derive(Default)]
-struct Counting {
-    docs: Vec<DocId>,
-    docs_with_values: Vec<DocId>,
-    rows: Vec<RowId>,
-    ordinals: Vec<u64>,
-}
-
-impl Counting {
-    fn count(&mut self, facets: &mut [FacetColumn]) {
-        for (column, counts) in facets {
-            let Some(column) = column else { continue };
-            self.docs_with_values.clear();
-            self.rows.clear();
-            column.ords().row_ids_for_docs(&self.docs, &mut self.docs_with_values, &mut self.rows);
-            self.ordinals.resize(self.rows.len(), 0);
-            column.ords().values.get_vals(&self.rows, &mut self.ordinals);
-            for ordinal in &self.ordinals {
-                if let Some(count) = counts.get_mut(*ordinal as usize) {
-                    *count += 1;
-                }
-            }
-        }
-        self.docs.clear();
-    }
-}
-
 impl SegmentGather {
-    fn may_read(&mut self, doc: DocId) -> bool {
-        if self.unlimited {
-            return true;
-        }
-        let Some(ordinal) = first(self.scope.as_ref(), doc) else { return false };
+    /// By the ordinal of the document's scope.
+    fn may_read(&mut self, scopes: &StrColumn, doc: DocId, scope: Option<u64>) -> bool {
+        let Some(ordinal) = scope else { return false };
         let at = ordinal as usize;
-        let Some((verdict, column)) = self.verdicts.get_mut(at).zip(self.scope.as_ref()) else { return false };
+        let Some(verdict) = self.verdicts.get_mut(at) else { return false };
         let decided = || match self.scopes.get(at) {
             Some(scope) => decide(&mut self.rights.lock(), scope),
-            None => match texts_of(column, &[ordinal]).as_deref() {
+            None => match texts_of(scopes, &[ordinal]).as_deref() {
                 Ok([scope]) => decide(&mut self.rights.lock(), scope),
                 // What cannot be read is nobody's to see.
                 _ => Decided::No,
@@ -283,6 +253,51 @@ impl SegmentGather {
                 let read = column.map(|(column, ordinal)| column.ord_to_str(ordinal, &mut name));
                 matches!(read, Some(Ok(true))) && names.contains(&name)
             }
+        }
+    }
+
+    /// Takes in the documents of the block.
+    fn gather(&mut self) {
+        let mut block = std::mem::take(&mut self.block);
+        self.incomplete |= Instant::now() > self.deadline;
+        if self.incomplete {
+            return;
+        }
+        if !self.unlimited {
+            match self.scope.take() {
+                Some(scope) => {
+                    block.retain(&scope, |doc, ordinal| self.may_read(&scope, doc, ordinal));
+                    self.scope = Some(scope);
+                }
+                None => block.clear(),
+            }
+        }
+        self.total += block.met().len() as u64;
+        for (column, counts) in &mut self.facets {
+            if let Some(column) = column {
+                block.count(column, counts);
+            }
+        }
+        block.met().iter().for_each(|(doc, score)| self.keep(*doc, *score));
+        block.clear();
+        self.block = block;
+    }
+
+    /// Keeps a document while it is among the best.
+    fn keep(&mut self, doc: DocId, score: Score) {
+        let rank = self.rank(doc, score);
+        let full = self.best.len() >= self.most;
+        if full && self.best.peek().is_none_or(|worst| rank > worst.rank) {
+            return;
+        }
+        let Some(id) = self.ids.first(doc) else { return };
+        let name = first(self.names.as_ref(), doc).unwrap_or(u64::MAX);
+        let candidate = Candidate { rank, name, id, doc, score: ordered(score) };
+        if !full {
+            self.best.push(candidate);
+        } else if self.best.peek().is_some_and(|worst| candidate < *worst) {
+            self.best.pop();
+            self.best.push(candidate);
         }
     }
 
@@ -322,33 +337,13 @@ impl SegmentCollector for SegmentGather {
     type Fruit = tantivy::Result<Gathered>;
 
     fn collect(&mut self, doc: DocId, score: Score) {
-        if self.incomplete || !self.may_read(doc) {
-            return;
-        }
-        self.total += 1;
-        if self.total.is_multiple_of(4096) && Instant::now() > self.deadline {
-            self.incomplete = true;
-        }
-        self.counting.docs.push(doc);
-        if self.counting.docs.len() == COUNTED_AT_ONCE {
-            self.counting.count(&mut self.facets);
-        }
-        let Some(id) = self.ids.first(doc) else { return };
-        if self.keep == 0 {
-            return;
-        }
-        let name = first(self.names.as_ref(), doc).unwrap_or(u64::MAX);
-        let candidate = Candidate { rank: self.rank(doc, score), name, id, doc, score: ordered(score) };
-        if self.best.len() < self.keep {
-            self.best.push(candidate);
-        } else if self.best.peek().is_some_and(|worst| candidate < *worst) {
-            self.best.pop();
-            self.best.push(candidate);
+        if self.block.add(doc, score) {
+            self.gather();
         }
     }
 
     fn harvest(mut self) -> Self::Fruit {
-        self.counting.count(&mut self.facets);
+        self.gather();
         let Self { best, sort, names, facets, total, incomplete, .. } = self;
         let mut names = first_texts(names.as_ref(), best.iter().map(|candidate| candidate.doc))?;
         let mut keys = match &sort {

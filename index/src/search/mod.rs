@@ -4,6 +4,7 @@
 //! Reads the text index for what matches and the store for what is shown. The answer comes as a stream of
 //! [`SearchEvent`]s, so that a front end can show hits while the rest is read.
 
+mod block;
 mod clusters;
 pub mod compile;
 pub mod evaluate;
