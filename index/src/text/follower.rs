@@ -70,6 +70,8 @@ impl TextFollower {
         let (ended, end) = oneshot::channel();
         let work = move || {
             stand_back();
+            // For timers that are made here.
+            let _entered = runtime.enter();
             // Nobody listens any more only when all is stopped.
             let _ = ended.send(self.follow(&runtime, &stop));
         };
