@@ -23,8 +23,8 @@ pub fn draft(object: &Value) -> Draft {
     let text = object.to_string();
     let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
     let gvr = resource_of(object);
-    let expected = Expected { group: &gvr.group, api_version: &gvr.api_version(), kind: "Pod" };
-    read(raw, expected, Keep::default()).expect("an object")
+    let expected = Expected { resource: &gvr, kind: "Pod" };
+    read(raw, expected, &Keep::default()).expect("an object")
 }
 
 /// The object as the store would give it back.

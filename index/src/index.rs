@@ -139,6 +139,7 @@ impl Index {
         let codec = Arc::new(Codec::default());
         match options.store.clone() {
             StoreOptions::Sqlite => {
+                crate::kept::settle(&options)?;
                 let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?);
                 Self::with_store(fleet, options, store, None, codec, true).await
             }

@@ -11,6 +11,7 @@ pub mod error;
 mod fixtures;
 mod index;
 pub mod ingest;
+mod kept;
 pub mod metrics;
 pub mod options;
 #[cfg(test)]

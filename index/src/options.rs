@@ -67,10 +67,8 @@ pub struct IndexOptions {
     pub collect_control_plane: bool,
     /// `resource` or `resource.group` never collected for search alone.
     pub excluded: Vec<String>,
-    /// Keep values of Secrets in bodies (they are never indexed).
-    pub store_secret_values: bool,
-    /// Keep `managedFields` in bodies: about a third more of them.
-    pub keep_managed_fields: bool,
+    /// Another wish than the last time fills a cache of one process anew.
+    pub keep: Keep,
     /// Labels objects are looked up by without a scan: keys, with a `*` at either end for anything.
     pub chosen_labels: Vec<String>,
     /// Bodies kept for recent changes, in bytes.
@@ -169,8 +167,7 @@ impl IndexOptions {
             collect_everything: true,
             collect_control_plane: true,
             excluded: excluded.map(str::to_owned).to_vec(),
-            store_secret_values: false,
-            keep_managed_fields: false,
+            keep: Keep::default(),
             chosen_labels: Vec::new(),
             tail_bytes: 16 << 20,
             tail_changes: 20_000,
@@ -189,10 +186,6 @@ impl IndexOptions {
             history: History::default(),
             patience: Patience::default(),
         }
-    }
-
-    pub(crate) fn keep(&self) -> Keep {
-        Keep { secret_values: self.store_secret_values, managed_fields: self.keep_managed_fields }
     }
 }
 

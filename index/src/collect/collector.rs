@@ -167,7 +167,7 @@ impl Collector {
         let shared = &self.shared;
         shared.metrics.objects_received.add(1);
         shared.metrics.bytes_received.add(raw.get().len() as u64);
-        let draft = match feed::draft(raw, &self.key, kind, unsaid, shared.options.keep()) {
+        let draft = match feed::draft(raw, &self.key, kind, unsaid, &shared.options.keep) {
             Ok(draft) => draft,
             Err(error) => {
                 shared.metrics.objects_refused.add(1);

@@ -242,9 +242,8 @@ where
 
 /// Reads one object, refusing other kinds and nameless things. `kind` is what it has to be, where that is known, and
 /// `unsaid` what it is when it does not say.
-pub fn draft(raw: &RawValue, key: &CollectionKey, kind: &str, unsaid: &str, keep: Keep) -> Result<Draft, Error> {
-    let api_version = key.resource.api_version();
-    let expected = Expected { group: &key.resource.group, api_version: &api_version, kind: unsaid };
+pub fn draft(raw: &RawValue, key: &CollectionKey, kind: &str, unsaid: &str, keep: &Keep) -> Result<Draft, Error> {
+    let expected = Expected { resource: &key.resource, kind: unsaid };
     let draft = read(raw, expected, keep).map_err(|source| malformed(key, source))?;
     let other = draft.kind.is_empty() || !kind.is_empty() && draft.kind != kind;
     if draft.name.is_empty() || other {

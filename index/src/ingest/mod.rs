@@ -5,11 +5,15 @@
 
 mod redact;
 mod split;
+mod withheld;
+
+pub use withheld::{Withheld, WithheldError};
 
 use crate::record::{Details, Owner};
 use bytes::Bytes;
+use crowsnest_api::names::Gvr;
 use crowsnest_api::print::{print, unix_seconds};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use split::{Fields, Text};
 use std::collections::BTreeMap;
@@ -34,17 +38,20 @@ pub struct Draft {
 /// What the server's answer says about all its objects; items of typed lists leave it out.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
-    pub group: &'a str,
-    pub api_version: &'a str,
+    pub resource: &'a Gvr,
     /// Used where the object does not say.
     pub kind: &'a str,
 }
 
-/// What stays in bodies that otherwise goes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What stays in bodies that otherwise goes, and what goes beside that.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Keep {
+    /// Values of Secrets; they are never indexed.
     pub secret_values: bool,
+    /// `managedFields`: about a third more of each object.
     pub managed_fields: bool,
+    pub withheld: Vec<Withheld>,
 }
 
 /// What a record takes from `metadata`.
@@ -87,14 +94,18 @@ fn parse<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, serde_json::Err
 }
 
 /// Reads one object. Fails on anything that is not a JSON object with a name.
-pub fn read(raw: &RawValue, expected: Expected<'_>, keep: Keep) -> Result<Draft, serde_json::Error> {
+pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft, serde_json::Error> {
     let fields: Fields<'_> = parse(raw)?;
     let kind = fields.text("kind").unwrap_or_else(|| expected.kind.into());
-    let api_version = fields.text("apiVersion").unwrap_or_else(|| expected.api_version.into());
+    let api_version = fields.text("apiVersion");
+    let api_version = api_version.map_or_else(|| expected.resource.api_version(), Text::into_owned);
     let pieces: Fields<'_> = fields.get("metadata").map(parse).transpose()?.unwrap_or_default();
     let metadata = Metadata::of(&pieces)?;
     let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
-    let secret = redact::needed(expected.group, &kind, raw.get()) && !keep.secret_values;
+    let group = &*expected.resource.group;
+    let secret = redact::needed(group, &kind, raw.get()) && !keep.secret_values;
+    let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.is_of(expected.resource)).collect();
+    let redacted = secret || !withheld.is_empty();
 
     let managed = pieces.get("managedFields").filter(|_| !keep.managed_fields).map_or(0, |raw| raw.get().len());
     let mut body = String::with_capacity(raw.get().len() - managed + 64);
@@ -102,16 +113,20 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: Keep) -> Result<Draft,
     out.push_text("apiVersion", &api_version);
     out.push_text("kind", &kind);
     // Early, where readers find it without going through the rest.
-    split::metadata(&pieces, keep.managed_fields, secret, out.value("metadata"))?;
+    split::metadata(&pieces, keep.managed_fields, redacted, out.value("metadata"))?;
     for (name, value) in fields.iter() {
         match name {
             "apiVersion" | "kind" | "metadata" => {}
-            _ if secret => out.push(name, &redact::field(&kind, name, value)?),
+            _ if redacted => {
+                let value = if secret { redact::field(&kind, name, value)? } else { value.get().to_owned() };
+                let without = |value: String, path: &&Withheld| Ok(path.of_field(name, &value)?.unwrap_or(value));
+                out.push(name, &withheld.iter().try_fold(value, without)?);
+            }
             _ => out.push(name, value.get()),
         }
     }
     out.finish();
-    let printed = print(expected.group, &kind, body.as_bytes());
+    let printed = print(group, &kind, body.as_bytes());
     let time = |text: Option<Text<'_>>| text.and_then(|text| unix_seconds(&text));
     let owned = |text: Option<Text<'_>>| text.map(Text::into_owned).unwrap_or_default();
     let labels = metadata.labels.unwrap_or_default();
@@ -126,7 +141,7 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: Keep) -> Result<Draft,
         labels: labels.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect(),
         details: Details { owners: metadata.owners.unwrap_or_default(), printed },
         kind: kind.into_owned(),
-        redacted: secret,
+        redacted,
         body: Bytes::from(body),
     })
 }
@@ -137,13 +152,13 @@ mod tests {
     use serde_json::json;
 
     fn read_value(value: serde_json::Value, group: &str) -> Draft {
-        read_keeping(value, group, Keep::default())
+        read_keeping(value, Gvr::new(group, "v1", ""), &Keep::default())
     }
 
-    fn read_keeping(value: serde_json::Value, group: &str, keep: Keep) -> Draft {
+    fn read_keeping(value: serde_json::Value, resource: Gvr, keep: &Keep) -> Draft {
         let text = value.to_string();
         let raw: &RawValue = serde_json::from_str(&text).unwrap();
-        read(raw, Expected { group, api_version: "v1", kind: "Pod" }, keep).unwrap()
+        read(raw, Expected { resource: &resource, kind: "Pod" }, keep).unwrap()
     }
 
     #[test]
@@ -167,7 +182,8 @@ mod tests {
         let secret = json!({"kind": "Secret", "metadata": {"name": "db", "managedFields": [{"manager": "x"}]},
             "data": {"password": "aHVudGVyMg=="}});
         for (secret_values, managed_fields) in [(false, true), (true, false)] {
-            let draft = read_keeping(secret.clone(), "", Keep { secret_values, managed_fields });
+            let keep = Keep { secret_values, managed_fields, ..Keep::default() };
+            let draft = read_keeping(secret.clone(), Gvr::new("", "v1", "secrets"), &keep);
             let body: serde_json::Value = serde_json::from_slice(&draft.body).unwrap();
             assert_eq!(body["metadata"].get("managedFields").is_some(), managed_fields);
             assert_eq!((body["data"]["password"] == "aHVudGVyMg==", draft.redacted), (secret_values, !secret_values));
@@ -187,9 +203,23 @@ mod tests {
             r#"{"metadata":{"name":"a","uid":7}}"#,
         ] {
             let raw: &RawValue = serde_json::from_str(text).unwrap();
-            let expected = Expected { group: "", api_version: "v1", kind: "Pod" };
-            assert!(read(raw, expected, Keep::default()).is_err(), "{text}");
+            let expected = Expected { resource: &Gvr::new("", "v1", "pods"), kind: "Pod" };
+            assert!(read(raw, expected, &Keep::default()).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn withheld_values_never_get_in() {
+        let keep = Keep { withheld: vec!["configmaps:data.b".parse().unwrap()], ..Keep::default() };
+        let last_applied = "kubectl.kubernetes.io/last-applied-configuration";
+        let object = json!({"kind": "ConfigMap", "metadata": {"name": "c", "annotations": {last_applied: "{hunter2}"}},
+            "data": {"a": "kept", "b": "hunter2"}});
+        let draft = read_keeping(object.clone(), Gvr::new("", "v1", "configmaps"), &keep);
+        let text = String::from_utf8(draft.body.to_vec()).unwrap();
+        assert!(draft.redacted && !text.contains("hunter2") && text.contains("kept"), "{text}");
+        // Of another resource they are.
+        let draft = read_keeping(object, Gvr::new("example.com", "v1", "configmaps"), &keep);
+        assert!(!draft.redacted && String::from_utf8(draft.body.to_vec()).unwrap().contains("hunter2"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::LOOK_EVERY;
 use crate::host::{Found, Listed, Status, columns_of, resources};
 use crate::process::Host;
 use crate::site::{Site, Words, kinds, word_of};
+use crowsnest_api::names::Gvr;
 use crowsnest_index::ingest;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -136,9 +137,10 @@ fn place(object: &Value) -> (&str, &str) {
 fn as_listed(object: &Value) -> Listed {
     let raw = RawValue::from_string(object.to_string()).unwrap();
     let api_version = object["apiVersion"].as_str().unwrap();
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let expected = ingest::Expected { group, api_version, kind: object["kind"].as_str().unwrap() };
-    let draft = ingest::read(&raw, expected, ingest::Keep::default()).unwrap();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    // Which resource matters only to what is withheld.
+    let expected = ingest::Expected { resource: &Gvr::new(group, version, ""), kind: object["kind"].as_str().unwrap() };
+    let draft = ingest::read(&raw, expected, &ingest::Keep::default()).unwrap();
     let metadata = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     Listed {
         namespace: metadata("namespace"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_api::quantity::Quantity;
+use crowsnest_index::ingest::{Keep, Withheld};
 use crowsnest_index::{History, IndexOptions};
 
 /// Nobody means to keep versions for longer.
@@ -40,6 +41,10 @@ pub(crate) struct KeepArgs {
         value_delimiter = ','
     )]
     cache_exclude: Vec<String>,
+    /// Values beside those of Secrets that are not kept, keys are: resource.group:path, by comma, such as configmaps:data.
+    /// Other rules of what is kept than at the last start fill the cache anew
+    #[arg(long, env = "CROWSNEST_CACHE_WITHHOLD", value_name = "PATHS", value_delimiter = ',')]
+    cache_withhold: Vec<Withheld>,
     /// Keep metadata.managedFields, which makes objects about a third larger
     #[arg(long, env = "CROWSNEST_CACHE_MANAGED_FIELDS")]
     cache_managed_fields: bool,
@@ -65,8 +70,11 @@ impl KeepArgs {
             bytes_in_flight_per_cluster: standard.bytes_in_flight_per_cluster.min(in_flight),
             max_object_bytes: memory(self.cache_object_bytes),
             excluded: self.cache_exclude.iter().filter(|resource| !resource.is_empty()).cloned().collect(),
-            keep_managed_fields: self.cache_managed_fields,
-            store_secret_values: self.cache_secret_values,
+            keep: Keep {
+                secret_values: self.cache_secret_values,
+                managed_fields: self.cache_managed_fields,
+                withheld: self.cache_withhold.clone(),
+            },
             ..standard
         }
     }
@@ -111,7 +119,7 @@ mod tests {
     fn what_is_said_is_kept() {
         let said = options(
             "--cache-history 90m --cache-history-bytes 1Gi --cache-versions 3 --cache-bytes 4Gi \
-            --cache-bytes-in-flight 1Mi --cache-exclude pods,events.events.k8s.io --cache-managed-fields",
+            --cache-bytes-in-flight 1Mi --cache-exclude pods,events.events.k8s.io --cache-managed-fields --cache-withhold configmaps:data",
         );
         let said = said.unwrap();
         let history = History {
@@ -122,7 +130,8 @@ mod tests {
         };
         assert_eq!((said.history, said.bytes_in_flight, said.bytes_in_flight_per_cluster), (history, 1 << 20, 1 << 20));
         assert_eq!(said.excluded, ["pods", "events.events.k8s.io"]);
-        assert!(said.keep_managed_fields && !said.store_secret_values);
+        let withheld = vec!["configmaps:data".parse().unwrap()];
+        assert_eq!(said.keep, Keep { managed_fields: true, withheld, ..Keep::default() });
     }
 
     #[rstest]
@@ -131,6 +140,7 @@ mod tests {
     #[case("--cache-history 9000h", "at most a year")]
     #[case("--cache-bytes plenty", "no size such as 512Mi")]
     #[case("--cache-bytes=-1", "cannot be negative")]
+    #[case("--cache-withhold configmaps", "no path of a resource")]
     fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
         let error = options(arguments).unwrap_err();
         assert!(error.contains(expected), "{error}");

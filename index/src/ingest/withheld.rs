@@ -1,0 +1,135 @@
+//! Values an operator wants kept out of the cache, beside those of Secrets: names, labels and keys stay (invariant I8).
+
+use super::split::{Fields, Joined};
+use crowsnest_api::names::Gvr;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::str::FromStr;
+
+/// A path in the objects of one resource: `configmaps:data`, `widgets.example.com:spec.users.password`. Lists are looked
+/// through, `*` is every field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withheld {
+    resource: String,
+    group: String,
+    path: Vec<String>,
+}
+
+/// Why a text names no path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WithheldError {
+    #[error("{0:?} is no path of a resource such as configmaps:data or widgets.example.com:spec.password")]
+    Shape(String),
+    #[error("{0:?} cannot be withheld: apiVersion, kind and metadata are what the cache knows an object by")]
+    Identity(String),
+}
+
+impl FromStr for Withheld {
+    type Err = WithheldError;
+
+    fn from_str(text: &str) -> Result<Self, WithheldError> {
+        let shape = || WithheldError::Shape(text.to_owned());
+        let (resource, path) = text.split_once(':').ok_or_else(shape)?;
+        let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+        if resource.is_empty() || path.iter().any(String::is_empty) {
+            return Err(shape());
+        }
+        if matches!(path.first().map(String::as_str), Some("apiVersion" | "kind" | "metadata")) {
+            return Err(WithheldError::Identity(text.to_owned()));
+        }
+        Ok(Self { resource: resource.to_owned(), group: group.to_owned(), path })
+    }
+}
+
+impl Withheld {
+    pub(super) fn is_of(&self, resource: &Gvr) -> bool {
+        self.resource == *resource.resource && self.group == *resource.group
+    }
+
+    /// A top-level field's value without what is withheld of it; None where that is nothing.
+    pub(super) fn of_field(&self, name: &str, value: &str) -> Result<Option<String>, serde_json::Error> {
+        match self.path.split_first() {
+            Some((first, rest)) if first == name || first == "*" => without(value, rest).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn without(value: &str, path: &[String]) -> Result<String, serde_json::Error> {
+    let mut text = String::with_capacity(value.len());
+    match (path.split_first(), value.as_bytes().first()) {
+        (_, Some(b'[')) => {
+            let items: Vec<&RawValue> = serde_json::from_str(value)?;
+            let items: Result<Vec<String>, _> = items.iter().map(|item| without(item.get(), path)).collect();
+            text = format!("[{}]", items?.join(","));
+        }
+        (wanted, Some(b'{')) => {
+            let fields: Fields<'_> = serde_json::from_str(value)?;
+            let mut out = Joined::new(&mut text);
+            for (name, value) in fields.iter() {
+                match wanted {
+                    None => out.push(name, &without(value.get(), path)?),
+                    Some((first, rest)) if first == name || first == "*" => {
+                        out.push(name, &without(value.get(), rest)?)
+                    }
+                    Some(_) => out.push(name, value.get()),
+                }
+            }
+            out.finish();
+        }
+        (Some(_), _) => text.push_str(value),
+        (None, Some(b'"')) => text.push_str("\"\""),
+        (None, _) => text.push_str("null"),
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::all_of_it("configmaps:data", "data", r#"{"a":"x","b":7}"#, Some(r#"{"a":"","b":null}"#))]
+    #[case::another_field("configmaps:data", "binaryData", r#"{"a":"x"}"#, None)]
+    #[case::one_key("configmaps:data.b", "data", r#"{"a":"x","b":"y"}"#, Some(r#"{"a":"x","b":""}"#))]
+    #[case::in_lists(
+        "w.x:spec.users.password",
+        "spec",
+        r#"{"n":1,"users":[{"name":"u","password":"p"},7]}"#,
+        Some(r#"{"n":1,"users":[{"name":"u","password":""},7]}"#)
+    )]
+    #[case::anywhere(
+        "w.x:spec.*.token",
+        "spec",
+        r#"{"a":{"token":"t"},"b":{"c":"t"}}"#,
+        Some(r#"{"a":{"token":""},"b":{"c":"t"}}"#)
+    )]
+    #[case::all_below(
+        "w.x:spec",
+        "spec",
+        r#"{"a":[{"b":[1,"x"]}],"c":true}"#,
+        Some(r#"{"a":[{"b":[null,""]}],"c":null}"#)
+    )]
+    #[case::not_there("w.x:spec.a.b", "spec", r#"{"a":"x"}"#, Some(r#"{"a":"x"}"#))]
+    fn values_go_and_keys_stay(
+        #[case] withheld: &str,
+        #[case] field: &str,
+        #[case] value: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let withheld: Withheld = withheld.parse().unwrap();
+        assert_eq!(withheld.of_field(field, value).unwrap().as_deref(), expected);
+    }
+
+    #[rstest]
+    #[case("configmaps", "is no path of a resource")]
+    #[case("configmaps:", "is no path of a resource")]
+    #[case(":data", "is no path of a resource")]
+    #[case("configmaps:data..a", "is no path of a resource")]
+    #[case("configmaps:metadata.labels", "cannot be withheld")]
+    fn what_is_no_path_is_refused(#[case] text: &str, #[case] expected: &str) {
+        assert!(text.parse::<Withheld>().unwrap_err().to_string().contains(expected));
+    }
+}
