@@ -1,6 +1,7 @@
 //! The cache as its readers see it.
 
 use crate::collect::{Budget, Shared, Supervisor};
+use crate::list::{ListQuery, Page};
 use crate::metrics::Metrics;
 use crate::replicas::Claims;
 use crate::replicas::follower::LogFollower;
@@ -12,7 +13,7 @@ use crate::rights::{self, Rights};
 use crate::store::codec::Codec;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Scan, Store, StoreSize};
+use crate::store::{Store, StoreSize};
 use crate::tail::{Follower, Tail};
 use crate::text::TextIndex;
 use crate::text::follower::TextFollower;
@@ -20,14 +21,13 @@ use crate::writer::{States, Writer};
 use crate::{
     CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq, StoreOptions, Version,
 };
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::selector::{FieldSelector, Selector};
+use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
 use futures::Stream;
 use futures::stream::try_unfold;
 use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError};
@@ -67,70 +67,6 @@ impl Drop for Inner {
 
 /// Which workers are not well. Empty is healthy.
 pub(crate) type Health = BTreeMap<&'static str, String>;
-
-/// What a reader wants of one collection, in key order.
-#[derive(Debug, Clone)]
-pub struct ListQuery {
-    pub collection: CollectionKey,
-    /// None: all namespaces.
-    pub namespaces: Option<BTreeSet<String>>,
-    pub labels: Option<Selector>,
-    pub fields: Option<FieldSelector>,
-    /// Start after this (namespace, name), as a page's `next` said.
-    pub after: Option<(String, String)>,
-}
-
-impl ListQuery {
-    pub fn new(cluster: ClusterName, resource: Gvr) -> Self {
-        let collection = CollectionKey::new(cluster, resource);
-        Self { collection, namespaces: None, labels: None, fields: None, after: None }
-    }
-
-    /// Of a typed kind.
-    pub fn of<K: k8s_openapi::Resource>(cluster: ClusterName) -> Self {
-        Self::new(cluster, Gvr::of::<K>())
-    }
-
-    pub fn in_namespace(mut self, namespace: &str) -> Self {
-        self.namespaces = Some(BTreeSet::from([namespace.to_owned()]));
-        self
-    }
-
-    pub fn with_labels(mut self, selector: Selector) -> Self {
-        self.labels = Some(selector);
-        self
-    }
-
-    /// Whether a record of the collection is asked for.
-    pub fn matches(&self, record: &Record) -> Result<bool, Error> {
-        let namespace = self.namespaces.as_ref().is_none_or(|names| names.contains(&*record.key.namespace));
-        if !namespace || self.labels.as_ref().is_some_and(|selector| !selector.matches(&record.labels)) {
-            return Ok(false);
-        }
-        let Some(selector) = &self.fields else { return Ok(true) };
-        let printed = &record.printed()?.fields;
-        // None: the kind does not know the field.
-        let value = |field: &str| match field {
-            "metadata.name" => Some(&*record.key.name),
-            "metadata.namespace" => Some(&*record.key.namespace),
-            _ => printed.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str()),
-        };
-        Ok(selector.matches_with(|field| value(field).map(std::borrow::Cow::Borrowed)))
-    }
-
-    pub(crate) fn scan(&self) -> Scan {
-        let (namespaces, after, labels) = (self.namespaces.clone(), self.after.clone(), self.labels.clone());
-        Scan { collection: self.collection.clone(), namespaces, after, labels }
-    }
-}
-
-/// Some objects of a list.
-#[derive(Debug, Clone)]
-pub struct Page {
-    pub objects: Vec<Object>,
-    /// Where the next page starts; None at the end.
-    pub next: Option<(String, String)>,
-}
 
 impl Index {
     /// Opens the store, starts the workers and begins to collect. Returns at once: [`CollectionState::complete`] says

@@ -12,6 +12,7 @@ mod fixtures;
 mod index;
 pub mod ingest;
 mod kept;
+mod list;
 pub mod metrics;
 pub mod options;
 #[cfg(test)]
@@ -29,7 +30,8 @@ pub mod text;
 pub mod writer;
 
 pub use error::{Error, Gone};
-pub use index::{Index, ListQuery, Page};
+pub use index::Index;
+pub use list::{ListQuery, Page};
 pub use options::{DatabaseUrl, History, IndexOptions, Patience, PostgresOptions, StoreOptions};
 pub use record::metadata_in;
 pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version};

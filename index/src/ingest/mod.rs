@@ -103,7 +103,7 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     let metadata = Metadata::of(&pieces)?;
     let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
     let group = &*expected.resource.group;
-    let secret = redact::needed(group, &kind, raw.get()) && !keep.secret_values;
+    let secret = redact::needed(group, &kind, raw.get(), keep);
     let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.is_of(expected.resource)).collect();
     let redacted = secret || !withheld.is_empty();
 
@@ -118,9 +118,8 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
         match name {
             "apiVersion" | "kind" | "metadata" => {}
             _ if redacted => {
-                let value = if secret { redact::field(&kind, name, value)? } else { value.get().to_owned() };
-                let without = |value: String, path: &&Withheld| Ok(path.of_field(name, &value)?.unwrap_or(value));
-                out.push(name, &withheld.iter().try_fold(value, without)?);
+                let value = if secret { redact::field(&kind, name, value, keep)? } else { value.get().to_owned() };
+                out.push(name, &withheld::without(&withheld, name, value)?);
             }
             _ => out.push(name, value.get()),
         }
@@ -215,6 +214,12 @@ mod tests {
         let object = json!({"kind": "ConfigMap", "metadata": {"name": "c", "annotations": {last_applied: "{hunter2}"}},
             "data": {"a": "kept", "b": "hunter2"}});
         let draft = read_keeping(object.clone(), Gvr::new("", "v1", "configmaps"), &keep);
+        let text = String::from_utf8(draft.body.to_vec()).unwrap();
+        assert!(draft.redacted && !text.contains("hunter2") && text.contains("kept"), "{text}");
+        let work = json!({"kind": "Work", "metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "annotations": {last_applied: "hunter2"}},
+                "data": {"a": "kept", "b": "hunter2"}}]}}});
+        let draft = read_keeping(work, Gvr::new("work.karmada.io", "v1alpha1", "works"), &keep);
         let text = String::from_utf8(draft.body.to_vec()).unwrap();
         assert!(draft.redacted && !text.contains("hunter2") && text.contains("kept"), "{text}");
         // Of another resource they are.

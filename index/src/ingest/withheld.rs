@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::str::FromStr;
 
+/// What lies deeper is not looked at: it goes.
+const DEEPEST: usize = 64;
+
 /// A path in the objects of one resource: `configmaps:data`, `widgets.example.com:spec.users.password`. Lists are looked
-/// through, `*` is every field.
+/// through, `*` is every field, `\.` a point in a field's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withheld {
     resource: String,
@@ -22,6 +25,30 @@ pub enum WithheldError {
     Shape(String),
     #[error("{0:?} cannot be withheld: apiVersion, kind and metadata are what the cache knows an object by")]
     Identity(String),
+    #[error("{0:?} cannot be withheld: rights, placement and status are decided by such objects")]
+    Decisive(String),
+}
+
+/// Objects that controllers and rights read from the cache, field by field.
+fn is_decisive(group: &str, resource: &str) -> bool {
+    let core = ["pods", "nodes", "namespaces", "services", "persistentvolumeclaims", "endpoints", "resourcequotas"];
+    let groups = ["apps", "batch", "autoscaling", "policy", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
+    group.ends_with("karmada.io") || groups.contains(&group) || group.is_empty() && core.contains(&resource)
+}
+
+/// Names of a path; a point behind a backslash belongs to one.
+fn names(path: &str) -> Vec<String> {
+    let mut names = vec![String::new()];
+    let mut characters = path.chars().peekable();
+    while let Some(character) = characters.next() {
+        let escaped = character == '\\' && characters.peek() == Some(&'.');
+        match (character, names.last_mut()) {
+            ('.', _) => names.push(String::new()),
+            (_, Some(name)) => name.push(if escaped { characters.next().unwrap_or('.') } else { character }),
+            (_, None) => {}
+        }
+    }
+    names
 }
 
 impl FromStr for Withheld {
@@ -31,12 +58,15 @@ impl FromStr for Withheld {
         let shape = || WithheldError::Shape(text.to_owned());
         let (resource, path) = text.split_once(':').ok_or_else(shape)?;
         let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
-        let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+        let path = names(path);
         if resource.is_empty() || path.iter().any(String::is_empty) {
             return Err(shape());
         }
         if matches!(path.first().map(String::as_str), Some("apiVersion" | "kind" | "metadata")) {
             return Err(WithheldError::Identity(text.to_owned()));
+        }
+        if is_decisive(group, resource) {
+            return Err(WithheldError::Decisive(text.to_owned()));
         }
         Ok(Self { resource: resource.to_owned(), group: group.to_owned(), path })
     }
@@ -47,21 +77,47 @@ impl Withheld {
         self.resource == *resource.resource && self.group == *resource.group
     }
 
+    /// By the resource most kinds are served as.
+    pub(super) fn is_of_kind(&self, group: &str, kind: &str) -> bool {
+        let lower = kind.to_lowercase();
+        let plural = match lower.strip_suffix('y') {
+            Some(stem) => format!("{stem}ies"),
+            None if lower.ends_with('s') => format!("{lower}es"),
+            None => format!("{lower}s"),
+        };
+        self.group == group && self.resource == plural
+    }
+
+    /// Whether such an object may lie somewhere in the text.
+    pub(super) fn is_in(&self, text: &str) -> bool {
+        let kind = |rest: &'_ str| -> Option<bool> {
+            let kind = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?.split('"').next()?;
+            Some(self.is_of_kind(&self.group, kind))
+        };
+        text.split("\"kind\"").skip(1).any(|rest| kind(rest).unwrap_or_default())
+    }
+
     /// A top-level field's value without what is withheld of it; None where that is nothing.
-    pub(super) fn of_field(&self, name: &str, value: &str) -> Result<Option<String>, serde_json::Error> {
+    fn of_field(&self, name: &str, value: &str) -> Result<Option<String>, serde_json::Error> {
         match self.path.split_first() {
-            Some((first, rest)) if first == name || first == "*" => without(value, rest).map(Some),
+            Some((first, rest)) if first == name || first == "*" => cut(value, rest, DEEPEST).map(Some),
             _ => Ok(None),
         }
     }
 }
 
-fn without(value: &str, path: &[String]) -> Result<String, serde_json::Error> {
+/// A top-level field's value without what all of these withhold of it.
+pub(super) fn without(paths: &[&Withheld], name: &str, value: String) -> Result<String, serde_json::Error> {
+    paths.iter().try_fold(value, |value, path| Ok(path.of_field(name, &value)?.unwrap_or(value)))
+}
+
+fn cut(value: &str, path: &[String], deepest: usize) -> Result<String, serde_json::Error> {
+    let Some(below) = deepest.checked_sub(1) else { return Ok("null".to_owned()) };
     let mut text = String::with_capacity(value.len());
     match (path.split_first(), value.as_bytes().first()) {
         (_, Some(b'[')) => {
             let items: Vec<&RawValue> = serde_json::from_str(value)?;
-            let items: Result<Vec<String>, _> = items.iter().map(|item| without(item.get(), path)).collect();
+            let items: Result<Vec<String>, _> = items.iter().map(|item| cut(item.get(), path, below)).collect();
             text = format!("[{}]", items?.join(","));
         }
         (wanted, Some(b'{')) => {
@@ -69,9 +125,9 @@ fn without(value: &str, path: &[String]) -> Result<String, serde_json::Error> {
             let mut out = Joined::new(&mut text);
             for (name, value) in fields.iter() {
                 match wanted {
-                    None => out.push(name, &without(value.get(), path)?),
+                    None => out.push(name, &cut(value.get(), path, below)?),
                     Some((first, rest)) if first == name || first == "*" => {
-                        out.push(name, &without(value.get(), rest)?)
+                        out.push(name, &cut(value.get(), rest, below)?)
                     }
                     Some(_) => out.push(name, value.get()),
                 }
@@ -112,6 +168,12 @@ mod tests {
         r#"{"a":[{"b":[1,"x"]}],"c":true}"#,
         Some(r#"{"a":[{"b":[null,""]}],"c":null}"#)
     )]
+    #[case::a_point(
+        r"configmaps:data.ca\.crt",
+        "data",
+        r#"{"ca.crt":"x","ca":"y"}"#,
+        Some(r#"{"ca.crt":"","ca":"y"}"#)
+    )]
     #[case::not_there("w.x:spec.a.b", "spec", r#"{"a":"x"}"#, Some(r#"{"a":"x"}"#))]
     fn values_go_and_keys_stay(
         #[case] withheld: &str,
@@ -123,7 +185,17 @@ mod tests {
         assert_eq!(withheld.of_field(field, value).unwrap().as_deref(), expected);
     }
 
+    #[test]
+    fn what_lies_too_deep_goes() {
+        let value = format!("{}7{}", "[".repeat(100_000), "]".repeat(100_000));
+        let withheld: Withheld = "configmaps:data.a".parse().unwrap();
+        let left = withheld.of_field("data", &value).unwrap().unwrap();
+        assert_eq!(left, format!("{}null{}", "[".repeat(DEEPEST), "]".repeat(DEEPEST)));
+    }
+
     #[rstest]
+    #[case("deployments.apps:spec", "are decided by such objects")]
+    #[case("works.work.karmada.io:spec", "are decided by such objects")]
     #[case("configmaps", "is no path of a resource")]
     #[case("configmaps:", "is no path of a resource")]
     #[case(":data", "is no path of a resource")]

@@ -166,9 +166,7 @@ impl Compiler<'_> {
         match Terms::new(field, looks.clone(), self.remembered) {
             Ok(query) => Box::new(query),
             Err(error) => {
-                let (Looks::Begins(text) | Looks::BeginsInText(text) | Looks::Contains(text) | Looks::Matches(text)) =
-                    looks;
-                self.refused.push(format!("{text}: {error}"));
+                self.refused.push(format!("{}: {error}", looks.text()));
                 Box::new(EmptyQuery)
             }
         }

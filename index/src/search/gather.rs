@@ -259,10 +259,11 @@ impl SegmentGather {
     /// Takes in the documents of the block.
     fn gather(&mut self) {
         let mut block = std::mem::take(&mut self.block);
-        self.incomplete |= Instant::now() > self.deadline;
         if self.incomplete {
             return;
         }
+        // What has been found already is told: late is only what comes after it.
+        self.incomplete = Instant::now() > self.deadline;
         if !self.unlimited {
             match self.scope.take() {
                 Some(scope) => {

@@ -311,7 +311,11 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
     let rights = Arc::clone(&gather.rights);
     let (gathered, refused, did_you_mean) = blocking(move || {
         let (gathered, refused) = run(&text, &matches, &gather)?;
-        let close = if gathered.total == 0 { near_names(&text, &suggest, &rights)? } else { Vec::new() };
+        let close = if gathered.total == 0 && !gathered.incomplete {
+            near_names(&text, &suggest, &rights)?
+        } else {
+            Vec::new()
+        };
         Ok((gathered, refused, close))
     })
     .await?;

@@ -181,6 +181,83 @@ fn rights_hold_in_more_namespaces_than_are_read_at_once() {
     assert_eq!((gathered.total, gathered.facets[0].values().sum::<u64>()), (1, 1));
 }
 
+/// Pods in several segments, some of them deleted since, more than a block of them in each.
+fn segments() -> (Corpus, Vec<(u64, Value)>) {
+    let pod = |nth: u64| {
+        let setting = ["setting_1", "setting2", "settingé", "set-ting", "unset"][nth as usize % 5];
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": format!("team-{}", nth % 7), "name": format!("web-{}", nth % 90)},
+            "spec": {"containers": [{"name": "a", "image": format!("a:{}", nth % 3)}, {"name": "b", "image": format!("b:{}", nth % 2)}]},
+            "status": {"phase": "Running", "message": setting}})
+    };
+    let corpus = Corpus::new(&[]);
+    let mut writer: tantivy::IndexWriter = corpus.text.writer(15_000_000).unwrap();
+    writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
+    let mut pods = Vec::new();
+    for nth in 0..2000 {
+        let document = Document::of(&stored("member1", nth + 1, &pod(nth))).unwrap();
+        writer.add_document(document.to_tantivy(&corpus.text.columns)).unwrap();
+        pods.push((nth + 1, pod(nth)));
+        if nth % 700 == 699 {
+            writer.commit().unwrap();
+        }
+    }
+    for id in (1..2000).step_by(11) {
+        writer.delete_term(tantivy::Term::from_field_u64(corpus.text.columns.id, id));
+        pods.retain(|(other, _)| *other != id);
+    }
+    writer.commit().unwrap();
+    corpus.text.reload().unwrap();
+    (corpus, pods)
+}
+
+#[rstest]
+#[case::everything("", |_: &str| true)]
+#[case::a_word_and_what_goes_on("setting", |said: &str| said.starts_with("setting"))]
+#[case::a_longer_word("content:setting_1", |said: &str| said == "setting_1")]
+#[case::a_tail("content:ting", |said: &str| said == "set-ting")]
+#[case::a_part("name:web-8 -content:unset", |said: &str| said != "unset")]
+fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] holds: fn(&str) -> bool) {
+    static SEGMENTS: LazyLock<(Corpus, Vec<(u64, Value)>)> = LazyLock::new(segments);
+    let (corpus, pods) = &*SEGMENTS;
+    assert_eq!(corpus.text.searcher().segment_readers().len(), 3);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let named = query.contains("name:");
+    let expected: BTreeSet<u64> = pods
+        .iter()
+        .filter(|(_, pod)| holds(&text(&pod["status"]["message"])) && (!named || pod["metadata"]["name"] == "web-8"))
+        .map(|(id, _)| *id)
+        .collect();
+    let gathered = |keep: usize, sort: SortBy, descending: bool| {
+        let matches = plan(&parse(query, &Limits::default()).unwrap().filter, &world()).matches;
+        let (rights, caller) = (Arc::new(Rights::default()), UserInfo::system());
+        let gather = Gather {
+            rights: Arc::new(Mutex::new(rights.of(&caller))),
+            sort,
+            descending,
+            keep,
+            facets: vec![Facet::Namespace, Facet::Image],
+            deadline: Instant::now() + Duration::from_secs(60),
+        };
+        run(&corpus.text, &matches, &gather).unwrap().0
+    };
+    for (sort, descending) in
+        [(SortBy::Relevance, true), (SortBy::Text(Facet::Name), false), (SortBy::Text(Facet::Namespace), true)]
+    {
+        // Asked twice: what was remembered the first time is what comes the second time.
+        for _ in 0..2 {
+            let all = gathered(5000, sort, descending);
+            assert_eq!(all.hits.iter().map(|hit| hit.id).collect::<BTreeSet<_>>(), expected, "{query}");
+            assert_eq!((all.total, all.facets[0].values().sum()), (expected.len() as u64, expected.len() as u64));
+            assert_eq!(all.facets[1].values().sum::<u64>(), 2 * expected.len() as u64, "each has two images");
+            for keep in [0, 1, 20, 511] {
+                let best = gathered(keep, sort, descending);
+                assert_eq!(best.hits, all.hits[..keep.min(all.hits.len())], "{query}, the best {keep}");
+                assert_eq!((best.total, &best.facets), (all.total, &all.facets));
+            }
+        }
+    }
+}
+
 #[test]
 fn the_closest_name_comes_first() {
     assert_eq!(FLEET.engine("checkout", SortBy::Relevance, true)[0], "Deployment/checkout");

@@ -26,11 +26,20 @@ pub enum Looks {
     Matches(String),
 }
 
+impl Looks {
+    pub fn text(&self) -> &str {
+        let (Self::Begins(text) | Self::BeginsInText(text) | Self::Contains(text) | Self::Matches(text)) = self;
+        text
+    }
+}
+
 /// Documents of segments, by what was asked.
 pub type Remembered = moka::sync::Cache<(SegmentId, Field, Looks), Arc<BitSet>>;
 
 pub(super) fn remembered(bytes: u64) -> Remembered {
-    let size = |_: &(SegmentId, Field, Looks), docs: &Arc<BitSet>| 256 + docs.max_value() / 8;
+    let size = |(_, _, looks): &(SegmentId, Field, Looks), docs: &Arc<BitSet>| {
+        256 + docs.max_value() / 8 + u32::try_from(looks.text().len()).unwrap_or(u32::MAX / 2)
+    };
     Remembered::builder().max_capacity(bytes).weigher(size).time_to_idle(REMEMBERED_FOR).build()
 }
 

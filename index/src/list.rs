@@ -1,0 +1,72 @@
+//! What a reader wants of a collection, and a piece of the answer.
+
+use crate::Error;
+use crate::record::{CollectionKey, Object, Record};
+use crate::store::Scan;
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::selector::{FieldSelector, Selector};
+use std::collections::BTreeSet;
+
+/// What a reader wants of one collection, in key order.
+#[derive(Debug, Clone)]
+pub struct ListQuery {
+    pub collection: CollectionKey,
+    /// None: all namespaces.
+    pub namespaces: Option<BTreeSet<String>>,
+    pub labels: Option<Selector>,
+    pub fields: Option<FieldSelector>,
+    /// Start after this (namespace, name), as a page's `next` said.
+    pub after: Option<(String, String)>,
+}
+
+impl ListQuery {
+    pub fn new(cluster: ClusterName, resource: Gvr) -> Self {
+        let collection = CollectionKey::new(cluster, resource);
+        Self { collection, namespaces: None, labels: None, fields: None, after: None }
+    }
+
+    /// Of a typed kind.
+    pub fn of<K: k8s_openapi::Resource>(cluster: ClusterName) -> Self {
+        Self::new(cluster, Gvr::of::<K>())
+    }
+
+    pub fn in_namespace(mut self, namespace: &str) -> Self {
+        self.namespaces = Some(BTreeSet::from([namespace.to_owned()]));
+        self
+    }
+
+    pub fn with_labels(mut self, selector: Selector) -> Self {
+        self.labels = Some(selector);
+        self
+    }
+
+    /// Whether a record of the collection is asked for.
+    pub fn matches(&self, record: &Record) -> Result<bool, Error> {
+        let namespace = self.namespaces.as_ref().is_none_or(|names| names.contains(&*record.key.namespace));
+        if !namespace || self.labels.as_ref().is_some_and(|selector| !selector.matches(&record.labels)) {
+            return Ok(false);
+        }
+        let Some(selector) = &self.fields else { return Ok(true) };
+        let printed = &record.printed()?.fields;
+        // None: the kind does not know the field.
+        let value = |field: &str| match field {
+            "metadata.name" => Some(&*record.key.name),
+            "metadata.namespace" => Some(&*record.key.namespace),
+            _ => printed.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str()),
+        };
+        Ok(selector.matches_with(|field| value(field).map(std::borrow::Cow::Borrowed)))
+    }
+
+    pub(crate) fn scan(&self) -> Scan {
+        let (namespaces, after, labels) = (self.namespaces.clone(), self.after.clone(), self.labels.clone());
+        Scan { collection: self.collection.clone(), namespaces, after, labels }
+    }
+}
+
+/// Some objects of a list.
+#[derive(Debug, Clone)]
+pub struct Page {
+    pub objects: Vec<Object>,
+    /// Where the next page starts; None at the end.
+    pub next: Option<(String, String)>,
+}
