@@ -29,6 +29,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError};
 use tokio_util::sync::CancellationToken;
@@ -59,7 +60,7 @@ pub(crate) struct Inner {
 }
 
 impl Drop for Inner {
-    /// The text index's thread would outlive whoever forgot to stop the cache, and hold its process.
+    /// The text index's thread would outlive whoever forgot to stop the cache.
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -71,7 +72,7 @@ pub(crate) type Health = BTreeMap<&'static str, String>;
 impl Index {
     /// Opens the store, starts the workers and begins to collect. Returns at once: [`CollectionState::complete`] says
     /// what is there.
-    pub async fn open(fleet: Fleet, options: IndexOptions) -> Result<Self, Error> {
+    pub async fn open(fleet: Fleet, mut options: IndexOptions) -> Result<Self, Error> {
         let codec = Arc::new(Codec::default());
         match options.store.clone() {
             StoreOptions::Sqlite => {
@@ -80,6 +81,9 @@ impl Index {
                 Self::with_store(fleet, options, store, None, codec, true).await
             }
             StoreOptions::Postgres(postgres) => {
+                if options.history.max_store_bytes.take().is_some() {
+                    tracing::warn!("the size of a Postgres database is not limited here");
+                }
                 let replica = postgres.replica.clone().unwrap_or_else(|| replica_name(rand::random()));
                 let mut store = PostgresStore::open(&postgres, &replica, Arc::clone(&codec)).await?;
                 store.belong_to(&control_plane_id(&fleet).await?).await?;
@@ -115,6 +119,7 @@ impl Index {
         let metrics = Arc::new(Metrics::default());
         let claims = Arc::new(if replicated.is_some() { Claims::none() } else { Claims::everything() });
         let stop = CancellationToken::new();
+        let seen = Arc::new(AtomicU64::default());
         let writer = Writer {
             store: Arc::clone(&store),
             tail: Arc::clone(&tail),
@@ -122,6 +127,7 @@ impl Index {
             claims: Arc::clone(&claims),
             metrics: Arc::clone(&metrics),
             history: options.history,
+            seen: Arc::clone(&seen),
             now_ms: options.clock,
         };
         let (handle, writing) = writer.prepare(stop.clone());
@@ -153,6 +159,7 @@ impl Index {
             Arc::clone(store),
             Arc::clone(tail),
             Arc::clone(metrics),
+            seen,
             &shared.options,
         );
         let rules = Arc::new(Rights::default());

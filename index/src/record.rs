@@ -105,11 +105,17 @@ pub struct Record {
 
 impl Record {
     pub fn owners(&self) -> Result<&[Owner], Error> {
-        Ok(&self.header.read()?.owners)
+        Ok(&self.details()?.owners)
     }
 
     pub fn printed(&self) -> Result<&Printed, Error> {
-        Ok(&self.header.read()?.printed)
+        Ok(&self.details()?.printed)
+    }
+
+    fn details(&self) -> Result<&Details, Error> {
+        let RecordKey { collection, namespace, name } = &self.key;
+        let decode = |source| Error::Decode { what: format!("header of {collection} {namespace}/{name}"), source };
+        self.header.read().map_err(decode)
     }
 }
 
@@ -135,12 +141,11 @@ impl Header {
         Self { text: text.into(), details: OnceLock::new() }
     }
 
-    pub fn read(&self) -> Result<&Details, Error> {
+    fn read(&self) -> Result<&Details, serde_json::Error> {
         if let Some(details) = self.details.get() {
             return Ok(details);
         }
-        let decode = |source| Error::Decode { what: "header of a record".to_owned(), source };
-        let details = serde_json::from_str(&self.text).map_err(decode)?;
+        let details = serde_json::from_str(&self.text)?;
         Ok(self.details.get_or_init(|| details))
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::collect::Share;
 use crate::metrics::Metrics;
-use crate::record::{Change, CollectionKey};
+use crate::record::{Change, CollectionKey, Seq};
 use crate::replicas::{Claims, Epoch};
 use crate::store::codec::TrainingSet;
 use crate::store::{Batch, Progress, Store};
@@ -15,6 +15,7 @@ use crate::{CollectionState, Error, History};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -163,6 +164,8 @@ pub(crate) struct Writer {
     pub claims: Arc<Claims>,
     pub metrics: Arc<Metrics>,
     pub history: History,
+    /// How far the text index has got.
+    pub seen: Arc<AtomicU64>,
     pub now_ms: fn() -> i64,
 }
 
@@ -195,16 +198,20 @@ impl Writer {
     async fn prune(&self) -> Result<(), Error> {
         let mut history = self.history;
         if history.max_store_bytes.is_some() {
-            let over;
-            (history, over) = history.within(&self.store.size().await?);
-            if over > 0 {
-                tracing::warn!(
-                    over,
-                    "the store is larger than it may be, and nothing more can go: allow more, or exclude resources"
-                );
+            match self.store.size().await {
+                Ok(size) => {
+                    let over;
+                    (history, over) = history.within(&size);
+                    if over > 0 && size.versions == 0 {
+                        tracing::warn!(over, "the store is larger than it may be: allow more, or exclude resources");
+                    }
+                }
+                // Nothing is lost by waiting for the next time.
+                Err(error) => tracing::warn!(error = error.chain(), "the store's size is unknown"),
             }
         }
-        self.store.prune(&history, (self.now_ms)()).await.map(drop)
+        let seen = Seq(self.seen.load(Ordering::Relaxed));
+        self.store.prune(&history, (self.now_ms)(), seen).await.map(drop)
     }
 
     fn publish(&self, changes: Vec<Change>) {

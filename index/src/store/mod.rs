@@ -184,8 +184,9 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a newly trained dictionary of a kind and packs with it from now on.
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error>;
 
-    /// Drops old versions that are too old or too many, and gives free space back. Returns how many went.
-    async fn prune(&self, history: &History, now_ms: i64) -> Result<u64, Error>;
+    /// Drops old versions that are too old or too many, none that ended after `seen`, and gives free space back. Returns
+    /// how many went.
+    async fn prune(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error>;
 
     /// What the objects of a key were before, newest first; those deleted under that name are among them.
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error>;

@@ -290,7 +290,7 @@ async fn a_follower_that_was_away_is_told_what_it_missed(#[values(Kind::Sqlite, 
     }
     // The deletion and what p4 was; only the former is missed by who was away.
     let later = 1000 + History::default().kept_for.as_millis() as i64 + 1;
-    assert_eq!(backend.store.prune(&History::default(), later).await.unwrap(), 2);
+    assert_eq!(backend.store.prune(&History::default(), later, Seq(u64::MAX)).await.unwrap(), 2);
     assert_eq!(backend.store.pruned().await.unwrap(), Seq(11));
 }
 
@@ -362,10 +362,12 @@ async fn old_versions_go(
     backend.apply(steps, "10").await;
     // Late enough that no follower needs them any more.
     let now = 1000 + 3600 * 1000;
-    backend.store.prune(&history, now).await.unwrap();
+    // But not before the text index has seen them.
+    assert_eq!(backend.store.prune(&history, now, Seq(0)).await.unwrap(), 0);
+    backend.store.prune(&history, now, Seq(u64::MAX)).await.unwrap();
     assert_eq!((versions(&backend, "a").await.len(), versions(&backend, "b").await.len()), (of_a, of_b));
     // What is there stays, and pruning again changes nothing.
-    assert_eq!(backend.store.prune(&history, now).await.unwrap(), 0);
+    assert_eq!(backend.store.prune(&history, now, Seq(u64::MAX)).await.unwrap(), 0);
     assert_eq!(backend.store.get(&key("x", "a")).await.unwrap().unwrap().record.resource_version, "10");
     let newest = versions(&backend, "a").await;
     assert!(newest.first().is_none_or(|version| version.0 == "9"), "{newest:?}");

@@ -8,6 +8,7 @@ use crate::store::{OUTAGE_RETRY, Replayed, Store};
 use crate::tail::Tail;
 use crate::{Error, IndexOptions};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tantivy::{IndexWriter, Term};
 use tokio::runtime::Handle;
@@ -28,6 +29,8 @@ pub(crate) struct TextFollower {
     pub payload: Payload,
     /// The seq searches can find.
     pub searchable: watch::Sender<Seq>,
+    /// How far the index that is written has got: no deletion after that may be forgotten.
+    pub seen: Arc<AtomicU64>,
     pub interval: Duration,
     pub commit_changes: usize,
     pub heap_bytes: usize,
@@ -44,8 +47,10 @@ impl TextFollower {
         store: Arc<dyn Store>,
         tail: Arc<Tail>,
         metrics: Arc<Metrics>,
+        seen: Arc<AtomicU64>,
         options: &IndexOptions,
     ) -> (Self, watch::Receiver<Seq>) {
+        seen.store(payload.seq, Ordering::Relaxed);
         let (searchable, receiver) = watch::channel(Seq(payload.seq));
         let follower = Self {
             text,
@@ -54,6 +59,7 @@ impl TextFollower {
             metrics,
             payload,
             searchable,
+            seen,
             interval: options.text_commit_interval,
             commit_changes: options.text_commit_changes.max(1),
             heap_bytes: options.text_heap_bytes,
@@ -218,6 +224,8 @@ impl TextFollower {
         *writer = built.writer(self.heap_bytes)?;
         *pending = Pending::default();
         self.payload.seq = 0;
+        self.seen.store(0, Ordering::Relaxed);
+        writer.set_merge_policy(merges(Pace::Filling));
         (self.empty_at, self.anew) = (latest, Some(built));
         Ok(())
     }
@@ -247,6 +255,7 @@ impl TextFollower {
         let mut prepared = writer.prepare_commit().map_err(fail)?;
         prepared.set_payload(&payload);
         prepared.commit().map_err(fail)?;
+        self.seen.store(seq.0, Ordering::Relaxed);
         if self.anew.is_none() {
             self.text.reload()?;
             self.searchable.send_replace(seq);
@@ -340,7 +349,8 @@ mod tests {
         let text = Arc::clone(&opened.0);
         let tail = Arc::new(Tail::new(latest, 10, 1 << 20));
         let shared: Arc<dyn Store> = Arc::clone(store) as _;
-        let (follower, mut searchable) = TextFollower::new(opened, shared, tail, Arc::default(), options);
+        let (follower, mut searchable) =
+            TextFollower::new(opened, shared, tail, Arc::default(), Arc::default(), options);
         let stop = CancellationToken::new();
         let running = tokio::spawn(follower.run(stop.clone()));
         let reached = tokio::time::timeout(Duration::from_secs(60), searchable.wait_for(|seq| *seq >= latest)).await;
@@ -360,10 +370,10 @@ mod tests {
         assert_eq!(caught_up(&options, &store).await, 2);
         // The deletion is gone before the index looks, and so is what it could be rebuilt up to.
         apply(&store, &codec, [("two", true), ("three", false), ("one", true)]).await;
-        assert!(store.prune(&FORGOTTEN, i64::MAX).await.unwrap() > 0);
+        assert!(store.prune(&FORGOTTEN, i64::MAX, Seq(u64::MAX)).await.unwrap() > 0);
         assert_eq!(caught_up(&options, &store).await, 1);
         apply(&store, &codec, [("three", true)]).await;
-        store.prune(&FORGOTTEN, i64::MAX).await.unwrap();
+        store.prune(&FORGOTTEN, i64::MAX, Seq(u64::MAX)).await.unwrap();
         // Until it is built anew the old one answers.
         let (old, payload) = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
         assert_eq!((old.searcher().num_docs(), payload.seq < store.pruned().await.unwrap().0), (1, true));

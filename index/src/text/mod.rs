@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tantivy::directory::MmapDirectory;
 use tantivy::indexer::{LogMergePolicy, MergePolicy};
-use tantivy::{Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher};
+use tantivy::{Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher};
 use terms::Remembered;
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
@@ -34,6 +34,8 @@ pub struct TextIndex {
     pub columns: Columns,
     /// What searches found in segments.
     pub remembered: Remembered,
+    /// What looks into segments: begun once, by whoever opens the index and not by its writer, who stands back.
+    threads: Executor,
     data_dir: PathBuf,
     built: ArcSwap<Built>,
 }
@@ -82,16 +84,18 @@ impl TextIndex {
                 remove(&path)?;
             }
         }
+        let threads = searching()?;
         let (built, payload) = match found {
-            Some((folder, index, payload)) => (Built::with(folder, index)?, payload),
+            Some((folder, index, payload)) => (Built::with(folder, index, threads.clone())?, payload),
             None => {
                 let payload = Payload { version: VERSION, identity: identity.to_owned(), seq: 0 };
-                (Built::empty(data_dir, FOLDERS[0])?, payload)
+                (Built::empty(data_dir, FOLDERS[0], threads.clone())?, payload)
             }
         };
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = terms::remembered(options.text_remembered_bytes);
-        let text = Self { columns, remembered, data_dir: data_dir.clone(), built: ArcSwap::from_pointee(built) };
+        let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
+        let text = Self { columns, remembered, threads, data_dir, built };
         Ok((Arc::new(text), payload))
     }
 
@@ -130,10 +134,12 @@ impl TextIndex {
     /// In memory, for tests.
     #[cfg(test)]
     pub fn in_memory() -> Result<Arc<Self>, Error> {
-        let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()))?;
+        let threads = searching()?;
+        let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()), threads.clone())?;
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = terms::remembered(1 << 20);
-        Ok(Arc::new(Self { columns, remembered, data_dir: PathBuf::new(), built: ArcSwap::from_pointee(built) }))
+        let built = ArcSwap::from_pointee(built);
+        Ok(Arc::new(Self { columns, remembered, threads, data_dir: PathBuf::new(), built }))
     }
 
     pub fn searcher(&self) -> Searcher {
@@ -154,7 +160,7 @@ impl TextIndex {
     pub fn anew(&self) -> Result<Built, Error> {
         let current = self.built.load().folder;
         let folder = FOLDERS.into_iter().find(|folder| *folder != current).unwrap_or(FOLDERS[0]);
-        Built::empty(&self.data_dir, folder)
+        Built::empty(&self.data_dir, folder, self.threads.clone())
     }
 
     /// Searches read `built` from now on; what they read before goes.
@@ -171,7 +177,7 @@ fn remove(folder: &Path) -> Result<(), Error> {
 }
 
 impl Built {
-    fn empty(data_dir: &Path, folder: &'static str) -> Result<Self, Error> {
+    fn empty(data_dir: &Path, folder: &'static str, threads: Executor) -> Result<Self, Error> {
         let path = data_dir.join(folder);
         if path.exists() {
             remove(&path)?;
@@ -180,14 +186,12 @@ impl Built {
         let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e.into()))?;
         let settings = IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
         let index = TantivyIndex::create(directory, Columns::schema(), settings);
-        Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?)
+        Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?, threads)
     }
 
-    fn with(folder: &'static str, mut index: TantivyIndex) -> Result<Self, Error> {
+    fn with(folder: &'static str, mut index: TantivyIndex, threads: Executor) -> Result<Self, Error> {
         tokens::register(index.tokenizers());
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = index.set_multithread_executor(cores.min(MOST_SEARCHING));
-        threads.map_err(|e| Error::text("cannot start the threads that search it", e))?;
+        index.set_executor(threads);
         let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into();
         Ok(Self { folder, index, reader: reader.map_err(|e| Error::text("cannot be read", e))? })
     }
@@ -202,6 +206,12 @@ impl Built {
         writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be tidied", e))?;
         Ok(writer)
     }
+}
+
+fn searching() -> Result<Executor, Error> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = Executor::multi_thread(cores.min(MOST_SEARCHING), "text-search-");
+    threads.map_err(|e| Error::text("cannot start the threads that search it", e))
 }
 
 /// How fast changes come.

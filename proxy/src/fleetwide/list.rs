@@ -186,7 +186,9 @@ impl Listing {
         let token = loop {
             let Some(query) = self.wanted.front().cloned() else { break String::new() };
             let page = self.page(&query).await?;
-            out.reserve(page.objects.iter().map(|object| object.body.len() + MARK).sum());
+            if matches!(self.shape, Shape::Objects(Form::Whole)) {
+                out.reserve(page.objects.iter().map(|object| object.body.len() + MARK).sum());
+            }
             for object in &page.objects {
                 self.item(object, &mut out)?;
             }

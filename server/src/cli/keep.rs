@@ -11,6 +11,9 @@ use crowsnest_index::{History, IndexOptions};
 /// Nobody means to keep versions for longer.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// About what etcd takes of one object.
+const LEAST_OBJECT: u64 = 2 << 20;
+
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cache")]
 pub(crate) struct KeepArgs {
@@ -30,7 +33,7 @@ pub(crate) struct KeepArgs {
     #[arg(long, env = "CROWSNEST_CACHE_BYTES_IN_FLIGHT", default_value = "32Mi", value_name = "BYTES", value_parser = bytes)]
     cache_bytes_in_flight: u64,
     /// The largest object that is taken
-    #[arg(long, env = "CROWSNEST_CACHE_OBJECT_BYTES", default_value = "8Mi", value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, env = "CROWSNEST_CACHE_OBJECT_BYTES", default_value = "8Mi", value_name = "BYTES", value_parser = object_bytes)]
     cache_object_bytes: u64,
     /// Resources not collected unless a ResourceRegistry asks for them: resource.group, by comma
     #[arg(
@@ -89,7 +92,17 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 fn bytes(text: &str) -> Result<u64, String> {
     let parsed = Quantity::parse(text).map_err(|_| format!("{text:?} is no size such as 512Mi or 2Gi"))?;
+    if parsed.times(1000).value() % 1000 != 0 {
+        return Err(format!("{text:?} is no number of bytes; mebibytes are Mi, megabytes M"));
+    }
     u64::try_from(parsed.value()).map_err(|_| "a size cannot be negative".to_owned())
+}
+
+fn object_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        size if size < LEAST_OBJECT => Err("at least 2Mi: API servers store objects that large".to_owned()),
+        size => Ok(size),
+    }
 }
 
 #[cfg(test)]
@@ -140,6 +153,8 @@ mod tests {
     #[case("--cache-history 9000h", "at most a year")]
     #[case("--cache-bytes plenty", "no size such as 512Mi")]
     #[case("--cache-bytes=-1", "cannot be negative")]
+    #[case("--cache-bytes 512m", "mebibytes are Mi")]
+    #[case("--cache-object-bytes 1Ki", "at least 2Mi")]
     #[case("--cache-withhold configmaps", "no path of a resource")]
     fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
         let error = options(arguments).unwrap_err();

@@ -432,8 +432,8 @@ impl Store for PostgresStore {
         Ok(())
     }
 
-    async fn prune(&self, history: &History, now_ms: i64) -> Result<u64, Error> {
-        self.prune_versions(history, now_ms).await
+    async fn prune(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
+        self.prune_versions(history, now_ms, seen).await
     }
 
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {

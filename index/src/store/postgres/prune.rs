@@ -3,14 +3,15 @@
 use super::{PostgresStore, WRITE_TIMEOUT, late};
 use crate::store::history::{CUT, DROP, LAST_DELETION, TRIM};
 use crate::store::rows::Columns;
-use crate::{Error, History};
+use crate::{Error, History, Seq};
 use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 
 impl PostgresStore {
-    pub(super) async fn prune_versions(&self, history: &History, now_ms: i64) -> Result<u64, Error> {
+    pub(super) async fn prune_versions(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
         let (what, floor) = ("cannot prune old versions", self.log_floor(now_ms).await?);
+        let floor = floor.min(i64::try_from(seen.0).unwrap_or(i64::MAX));
         let query = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(floor);
         let cut = self.number(what, query).await?;
         // Noted first: whoever is told that nothing is missing must not find it gone.

@@ -97,7 +97,7 @@ async fn followers_are_told_exactly_what_the_writer_was_told() {
     assert_eq!(told(&follow(&three, Seq(0), 100).await), told(&told_here));
 
     // What was pruned is not skipped in silence.
-    one.prune(&History::default(), i64::MAX).await.unwrap();
+    one.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
     assert!(matches!(two.changes(Seq(3), 100).await.unwrap(), Log::Pruned(Seq(11))));
     assert!(follow(&two, Seq(11), 100).await.is_empty());
 }

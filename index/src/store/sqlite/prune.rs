@@ -2,7 +2,7 @@
 
 use super::{SqliteStore, WRITE};
 use crate::store::history::{CUT, DROP, LAST_DELETION, TRIM};
-use crate::{Error, History};
+use crate::{Error, History, Seq};
 use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
 use sqlx::{Connection, Row as _};
 
@@ -10,10 +10,10 @@ use sqlx::{Connection, Row as _};
 const VACUUM_PAGES: &str = "PRAGMA incremental_vacuum(4096)";
 
 impl SqliteStore {
-    pub(super) async fn prune_versions(&self, history: &History, now_ms: i64) -> Result<u64, Error> {
+    pub(super) async fn prune_versions(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
         let fail = |e| Error::store("cannot prune old versions", e);
         let mut writer = self.writer.lock().await;
-        let latest = writer.latest as i64;
+        let latest = writer.latest.min(seen.0) as i64;
         let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
         let row = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(latest);
         let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;
