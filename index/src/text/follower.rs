@@ -39,6 +39,8 @@ pub(crate) struct TextFollower {
     /// Built anew, while searches go on with the old one.
     anew: Option<Built>,
     pub outlives_outages: bool,
+    /// The last one.
+    commit_took: Duration,
 }
 
 impl TextFollower {
@@ -66,6 +68,7 @@ impl TextFollower {
             empty_at: Seq(0),
             anew: None,
             outlives_outages: options.store.outlives_outages(),
+            commit_took: Duration::ZERO,
         };
         (follower, receiver)
     }
@@ -98,7 +101,7 @@ impl TextFollower {
             if std::mem::replace(&mut pace, wanted) != wanted {
                 writer.set_merge_policy(merges(wanted));
             }
-            let interval = if behind { self.interval * 10 } else { self.interval };
+            let interval = if behind { self.interval * 10 } else { self.until_commit() };
             let deadline = pending.since.map(|since| since + interval);
             let next = runtime.block_on(async {
                 let until = async {
@@ -245,6 +248,11 @@ impl TextFollower {
         Ok(())
     }
 
+    /// From the first change until it is committed: the interval is until it is found, and a commit takes its time.
+    fn until_commit(&self) -> Duration {
+        self.interval.saturating_sub(self.commit_took).max(self.interval / 2)
+    }
+
     fn commit(&mut self, writer: &mut IndexWriter, pending: &mut Pending) -> Result<(), Error> {
         let Some(seq) = pending.seq else { return Ok(()) };
         let started = Instant::now();
@@ -261,7 +269,8 @@ impl TextFollower {
             self.searchable.send_replace(seq);
         }
         self.metrics.text_commits.add(1);
-        self.metrics.text_commit_microseconds.add(started.elapsed().as_micros() as u64);
+        self.commit_took = started.elapsed();
+        self.metrics.text_commit_microseconds.add(self.commit_took.as_micros() as u64);
         *pending = Pending::default();
         Ok(())
     }
