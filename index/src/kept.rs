@@ -1,32 +1,43 @@
-//! Which rules the stored objects were taken in under. Written when a cache is opened; read the next time.
+//! Which rules the stored objects were taken in under, and what is read from them. Written when a cache is opened; read
+//! the next time.
 //!
-//! Where less may be kept than before, what is stored would still hold it, and members do not tell again what did not
-//! change: the cache is filled anew (invariant I2: that loses nothing).
+//! Where less may be kept than before, what is stored would still hold it; where more is read from an object, what is stored
+//! lacks it; and members do not tell again what did not change: the cache is filled anew (invariant I2: that loses
+//! nothing).
 
 use crate::check::{Rebuild, discard};
 use crate::ingest::Keep;
 use crate::{Error, IndexOptions};
+use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 
 const FILE: &str = "kept.json";
+/// Of what [`crowsnest_api::print`] reads from objects.
+const PRINTED: u32 = 2;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    rules: Keep,
+    printed: u32,
+}
 
 /// Throws the files of a cache away that was filled under other rules.
 pub(crate) fn settle(options: &IndexOptions) -> Result<(), Error> {
     let path = options.data_dir.join(FILE);
     let fail = |source| Error::Io { path: path.display().to_string(), source };
     let decode = |source| Error::Decode { what: path.display().to_string(), source };
+    let wanted = Kept { rules: options.keep.clone(), printed: PRINTED };
     let before = match std::fs::read(&path) {
         // Whatever cannot be read is not what is wanted now.
-        Ok(text) => serde_json::from_slice::<Keep>(&text).ok(),
-        // Files from before there were rules.
-        Err(error) if error.kind() == ErrorKind::NotFound => Some(Keep::default()),
+        Ok(text) => serde_json::from_slice::<Kept>(&text).ok(),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(fail(error)),
     };
-    if before.as_ref() != Some(&options.keep) && discard(&options.data_dir, Rebuild::Everything)? {
-        tracing::info!("the cache was filled under other rules of what is kept; it is filled anew");
+    if before.as_ref() != Some(&wanted) && discard(&options.data_dir, Rebuild::Everything)? {
+        tracing::info!("the cache was filled under other rules; it is filled anew");
     }
     std::fs::create_dir_all(&options.data_dir).map_err(fail)?;
-    std::fs::write(&path, serde_json::to_vec(&options.keep).map_err(decode)?).map_err(fail)
+    std::fs::write(&path, serde_json::to_vec(&wanted).map_err(decode)?).map_err(fail)
 }
 
 #[cfg(test)]
@@ -45,7 +56,8 @@ mod tests {
         };
         let withheld = Keep { withheld: vec!["configmaps:data".parse().unwrap()], ..Keep::default() };
         filled();
-        assert!(opened(&Keep::default()), "as before there were rules");
+        assert!(!opened(&Keep::default()), "from before there were rules");
+        filled();
         assert!(opened(&Keep::default()));
         assert!(!opened(&withheld));
         filled();

@@ -6,6 +6,7 @@
 
 mod cells;
 mod pod;
+mod references;
 mod view;
 mod workloads;
 
@@ -88,7 +89,7 @@ pub struct Printed {
     /// Message of an Event, or of the condition or container that explains the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Names of the objects the spec refers to, as `configmap/name`, in the object's own namespace.
+    /// Names of the objects the object refers to, as `configmap/name`: of its own namespace or cluster-scoped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<String>,
     /// Values field selectors may ask for, beside metadata.name and metadata.namespace.
@@ -129,6 +130,7 @@ pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
         printed = source.read::<view::Any<'a>>().map(|any| any.print(kind));
     }
     let mut printed = printed.unwrap_or_default();
+    printed.uses.append(&mut references::uses(group, kind, source));
     printed.reasons.sort_unstable();
     printed.reasons.dedup();
     printed.images.sort_unstable();
