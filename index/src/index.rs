@@ -13,7 +13,7 @@ use crate::rights::{self, Rights};
 use crate::store::codec::Codec;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Store, StoreSize};
+use crate::store::{Span, Store, StoreSize};
 use crate::tail::{Follower, Tail};
 use crate::text::TextIndex;
 use crate::text::follower::TextFollower;
@@ -312,7 +312,7 @@ impl Index {
 
     /// Deleted objects, the newest deletion first, before a change.
     pub async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
-        self.inner.shared.store.deletions(before, limit).await
+        self.inner.shared.store.past(&Span { before, ..Span::DELETED }, limit).await
     }
 
     /// One page of a list: up to `limit` objects in key order.

@@ -3,9 +3,9 @@
 //! Written as records change and pruned by the one writer; read by whoever asks for an object's versions or for deleted
 //! objects. The SQL here is understood by both dialects: placeholders are `$n`.
 
-use super::StoreSize;
 use super::catalog::Catalog;
 use super::rows::{Columns, OBJECT_COLUMNS};
+use super::{Span, StoreSize};
 use crate::Error;
 use crate::options::History;
 use crate::record::{Seq, Version};
@@ -41,10 +41,18 @@ pub(super) fn of_key() -> String {
     )
 }
 
-/// Deletions before $1, newest first, at most $2.
-pub(super) fn deletions() -> String {
-    let columns = columns();
-    format!("SELECT {columns} FROM versions WHERE deleted AND ended < $1 ORDER BY ended DESC LIMIT $2")
+/// Those of a span ($1: ended before, $2 and $3: Unix ms), newest end first, at most $4.
+pub(super) fn of_span(span: &Span) -> String {
+    let (columns, deleted) = (columns(), if span.deleted { "deleted AND" } else { "" });
+    format!(
+        "SELECT {columns} FROM versions WHERE {deleted} ended < $1 AND ended_at >= $2 AND changed_at < $3 \
+         ORDER BY ended DESC LIMIT $4"
+    )
+}
+
+/// By what ended them, given as the condition `ended IN …`.
+pub(super) fn ended(which: &str) -> String {
+    format!("SELECT {} FROM versions WHERE ended {which}", columns())
 }
 
 impl History {

@@ -111,6 +111,24 @@ impl Replayed {
     }
 }
 
+/// Which old versions.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// Ended before this change.
+    pub before: Seq,
+    /// Ended at this moment or later, Unix milliseconds.
+    pub from: i64,
+    /// Began before this moment.
+    pub until: i64,
+    /// Only what was deleted.
+    pub deleted: bool,
+}
+
+impl Span {
+    /// Everything that was deleted and is kept.
+    pub const DELETED: Self = Self { before: Seq(u64::MAX), from: i64::MIN, until: i64::MAX, deleted: true };
+}
+
 /// How much is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -191,8 +209,11 @@ pub trait Store: Send + Sync + 'static {
     /// What the objects of a key were before, newest first; those deleted under that name are among them.
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error>;
 
-    /// Deleted objects, the newest deletion first, before a change.
-    async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error>;
+    /// Old versions that were there in a span of time, the newest end first.
+    async fn past(&self, span: &Span, limit: usize) -> Result<Vec<Version>, Error>;
+
+    /// Old versions by the changes that ended them, in no particular order; missing ones are left out.
+    async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error>;
 
     /// Deletions up to here are no longer replayed: whoever stopped before it starts over.
     async fn pruned(&self) -> Result<Seq, Error>;

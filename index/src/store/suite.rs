@@ -3,11 +3,11 @@
 use super::codec::Codec;
 use super::postgres::PostgresStore;
 use super::sqlite::SqliteStore;
-use super::{Batch, Packed, Progress, Replayed, Scan, Step, Store};
+use super::{Batch, Packed, Progress, Replayed, Scan, Span, Step, Store};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{CollectionKey, Happened, RecordKey, Seq};
-use crate::{Epoch, Error, History, IndexOptions, PostgresOptions};
+use crate::{Epoch, Error, History, IndexOptions, PostgresOptions, Version};
 use crowsnest_api::selector::Selector;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -331,11 +331,21 @@ async fn what_objects_were_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind:
     while !backend.store.drop_collection(&pods(), Epoch::ALONE, 100, 1000).await.unwrap().is_empty() {}
     let backend = backend.reopened().await;
     assert!(backend.store.collections().await.unwrap().is_empty());
-    let deletions = backend.store.deletions(Seq(u64::MAX), 10).await.unwrap();
+    let deletions = backend.store.past(&Span::DELETED, 10).await.unwrap();
     let told: Vec<_> = deletions.iter().map(|d| (&*d.object.record.key.name, d.ended.0)).collect();
     assert!(matches!(told.as_slice(), [(_, 8), (_, 7), ("a", 5)]), "{told:?}");
-    let next = backend.store.deletions(Seq(7), 10).await.unwrap();
+    let next = backend.store.past(&Span { before: Seq(7), ..Span::DELETED }, 10).await.unwrap();
     assert_eq!((next.len(), next[0].ended), (1, Seq(5)));
+    let seqs = |versions: Vec<Version>| versions.iter().map(|version| version.ended.0).collect::<Vec<_>>();
+    let all = Span { deleted: false, ..Span::DELETED };
+    let whole = backend.store.past(&all, 10).await.unwrap();
+    assert_eq!(seqs(whole), [8, 7, 5, 4, 3]);
+    for (from, until, expected) in [(1000, 1001, 5), (1001, i64::MAX, 0), (i64::MIN, 1000, 0)] {
+        assert_eq!(backend.store.past(&Span { from, until, ..all }, 10).await.unwrap().len(), expected);
+    }
+    let mut some = seqs(backend.store.ended(&[Seq(5), Seq(3), Seq(99)]).await.unwrap());
+    some.sort_unstable();
+    assert_eq!(some, [3, 5]);
     // And the same collection comes back with its history.
     backend.apply(vec![backend.put(&pod("x", "a", "10", "7"))], "7").await;
     assert_eq!(versions(&backend, "a").await.len(), 4);

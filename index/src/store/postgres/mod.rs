@@ -29,7 +29,7 @@ use super::history;
 use super::labels::ChosenLabels;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{Columns, OBJECT_COLUMNS};
-use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
+use super::{Batch, Keep, Replayed, Scan, Span, Store, StoreSize, StoredCollection};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
 use crate::{Error, History, PostgresOptions};
@@ -442,9 +442,15 @@ impl Store for PostgresStore {
         self.old_versions(query.bind(limit as i64)).await
     }
 
-    async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
-        let before = i64::try_from(before.0).unwrap_or(i64::MAX);
-        self.old_versions(sqlx::query(AssertSqlSafe(history::deletions())).bind(before).bind(limit as i64)).await
+    async fn past(&self, span: &Span, limit: usize) -> Result<Vec<Version>, Error> {
+        let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
+        let query = sqlx::query(AssertSqlSafe(history::of_span(span))).bind(before).bind(span.from).bind(span.until);
+        self.old_versions(query.bind(limit as i64)).await
+    }
+
+    async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error> {
+        let ended: Vec<u64> = ended.iter().map(|seq| seq.0).collect();
+        self.old_versions(sqlx::query(AssertSqlSafe(history::ended("= ANY($1)"))).bind(numbers(&ended))).await
     }
 
     async fn pruned(&self) -> Result<Seq, Error> {

@@ -13,7 +13,7 @@ use super::history;
 use super::labels::ChosenLabels;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{COLUMNS, OBJECT_COLUMNS};
-use super::{Batch, Keep, Replayed, Scan, Store, StoreSize, StoredCollection};
+use super::{Batch, Keep, Replayed, Scan, Span, Store, StoreSize, StoredCollection};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
 use crate::{Error, History, IndexOptions};
@@ -320,9 +320,15 @@ impl Store for SqliteStore {
         self.old_versions(query.bind(limit as i64)).await
     }
 
-    async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
-        let before = i64::try_from(before.0).unwrap_or(i64::MAX);
-        self.old_versions(sqlx::query(AssertSqlSafe(history::deletions())).bind(before).bind(limit as i64)).await
+    async fn past(&self, span: &Span, limit: usize) -> Result<Vec<Version>, Error> {
+        let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
+        let query = sqlx::query(AssertSqlSafe(history::of_span(span))).bind(before).bind(span.from).bind(span.until);
+        self.old_versions(query.bind(limit as i64)).await
+    }
+
+    async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error> {
+        let sql = AssertSqlSafe(history::ended("IN (SELECT value FROM json_each(?))"));
+        self.old_versions(sqlx::query(sql).bind(json_ids(ended.iter().map(|seq| seq.0)))).await
     }
 
     async fn pruned(&self) -> Result<Seq, Error> {
