@@ -56,10 +56,20 @@ impl<'a> Cursor<'a> {
         ends
     }
 
-    /// The field name before a `:` at the cursor, if one stands here; does not move.
+    /// The field name before a `:` at the cursor, if one stands here; does not move. Inside brackets of a path anything may
+    /// stand: `.metadata.labels[app.kubernetes.io/name]`.
     pub(super) fn field_name(&self) -> Option<&'a str> {
         let rest = self.rest();
-        let end = rest.find(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']')))?;
+        let mut inside = false;
+        let end = rest.find(|c: char| match c {
+            '[' => {
+                inside = rest.starts_with('.');
+                !inside
+            }
+            ']' => !std::mem::take(&mut inside),
+            c if inside => c.is_whitespace(),
+            c => !(c.is_alphanumeric() || matches!(c, '.' | '_' | '-')),
+        })?;
         (end > 0 && rest[end..].starts_with(':')).then(|| &rest[..end])
     }
 

@@ -56,6 +56,12 @@ impl Block {
         }
     }
 
+    /// Every value of the column.
+    pub fn numbers(&mut self, column: &Column<u64>) -> impl Iterator<Item = u64> {
+        self.read(column);
+        self.values.iter().copied()
+    }
+
     fn read(&mut self, column: &Column<u64>) {
         self.with_value.clear();
         self.rows.clear();

@@ -1,10 +1,12 @@
 //! Column tests as tantivy queries.
 
-use super::plan::{Match, Test};
+use super::matches::{Match, Test};
+use super::rank::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::text::TextIndex;
 use crate::text::columns::{Columns, Number, Word};
 use crate::text::terms::{Looks, Remembered, Terms};
 use crate::text::tokens::begins_terms;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use tantivy::Term;
 use tantivy::query::{
@@ -12,13 +14,6 @@ use tantivy::query::{
     TermSetQuery,
 };
 use tantivy::schema::{Field, IndexRecordOption};
-
-/// How much more an exact name counts than a word somewhere in the manifest.
-const NAME_EXACT: f32 = 100.0;
-const NAME_PREFIX: f32 = 40.0;
-const ANYTHING: f32 = 10.0;
-const MESSAGE: f32 = 3.0;
-const CONTENT: f32 = 1.0;
 
 type Made = Box<dyn Query>;
 
@@ -85,6 +80,14 @@ impl Compiler<'_> {
                 let (name, content) = (fuzzy(self.columns.word(Word::Name)), fuzzy(self.columns.content));
                 self.any_scored(vec![(name, NAME_PREFIX), (content, CONTENT)])
             }
+            Match::Keys(keys, numbers) => {
+                let parts = keys.iter().map(|key| (Occur::Should, self.numbers(self.columns.key(*key), numbers)));
+                Box::new(BooleanQuery::new(parts.collect()))
+            }
+            Match::Ids(ids) => self.numbers(self.columns.id, ids),
+            Match::Because(_, _, inner) => self.query(inner),
+            // Looked up before: whoever did not holds nothing too little.
+            Match::Path(_) | Match::Reach(_) | Match::Changed(_) => constant(Box::new(AllQuery), 0.0),
             Match::Clusters(names) => {
                 let field = self.columns.word(Word::Cluster);
                 let terms = names.iter().map(|name| Term::from_field_text(field, name));
@@ -129,6 +132,11 @@ impl Compiler<'_> {
             parts.push((self.prefixes(self.columns.content, &chunks, 0.0), CONTENT));
         }
         self.any_scored(parts)
+    }
+
+    fn numbers(&self, field: Field, numbers: &BTreeSet<u64>) -> Made {
+        let terms = numbers.iter().map(|number| Term::from_field_u64(field, *number));
+        constant(Box::new(TermSetQuery::new(terms)), 0.0)
     }
 
     fn term(&self, field: Field, text: &str) -> Made {

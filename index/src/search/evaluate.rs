@@ -1,10 +1,13 @@
 //! A plan evaluated on one document: says whether it matches, and why. The model the engine is tested against.
 
-use super::plan::{Match, Test, compile};
-use crate::text::columns::Word;
+use super::matches::{Match, Test};
+use super::patterns::compile;
+use super::rank;
+use crate::text::columns::{Key, Word};
 use crate::text::document::Document;
 use crate::text::tokens::{begins_terms, chunks, terms};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// A field and the value in it that matched.
@@ -22,11 +25,12 @@ pub struct Evaluated<'d> {
     document: &'d Document,
     content: Option<BTreeSet<String>>,
     message: Option<BTreeSet<String>>,
+    manifest: Option<Value>,
 }
 
 impl<'d> Evaluated<'d> {
     pub fn new(document: &'d Document) -> Self {
-        Self { document, content: None, message: None }
+        Self { document, content: None, message: None, manifest: None }
     }
 
     /// Whether the plan holds.
@@ -39,6 +43,37 @@ impl<'d> Evaluated<'d> {
             Match::Not(inner) => !self.holds(inner),
             leaf => !self.leaf(leaf).is_empty(),
         }
+    }
+
+    /// What an engine would rank it by: see [`super::compile`].
+    pub fn score(&mut self, matches: &Match) -> f32 {
+        match matches {
+            Match::And(parts) | Match::Or(parts) => parts.iter().map(|part| self.score(part)).sum(),
+            Match::Because(_, _, inner) => self.score(inner),
+            Match::Bare(word) => self.bare(word),
+            Match::BareRegex(_) | Match::Fuzzy(..) => {
+                let whole = self.leaf(matches).iter().any(|reason| reason.field != "content");
+                if whole { rank::ANYTHING } else { rank::CONTENT }
+            }
+            _ => 0.0,
+        }
+    }
+
+    fn bare(&mut self, word: &str) -> f32 {
+        let document = self.document;
+        let names = || document.words.iter().filter(|(column, _)| *column == Word::Name).map(|(_, n)| n.to_lowercase());
+        let wanted: Vec<String> = chunks(word).map(str::to_owned).collect();
+        let parts = [
+            (names().any(|name| name == word), rank::NAME_EXACT),
+            (names().any(|name| name.starts_with(word)), rank::NAME_PREFIX),
+            (
+                document.anything(word.contains('/')).any(|(_, value)| value.to_lowercase().contains(word)),
+                rank::ANYTHING,
+            ),
+            (!wanted.is_empty() && !self.text("message", &wanted).is_empty(), rank::MESSAGE),
+            (!wanted.is_empty() && !self.text("content", &wanted).is_empty(), rank::CONTENT),
+        ];
+        parts.into_iter().filter(|(holds, _)| *holds).map(|(_, score)| score).sum()
     }
 
     /// Why it holds: what the positive parts of the plan found.
@@ -115,6 +150,19 @@ impl<'d> Evaluated<'d> {
                     document.words.iter().filter(|(column, value)| *column == Word::Cluster && names.contains(value));
                 values.map(|(column, value)| reason(column.name(), value)).collect()
             }
+            Match::Path(path) => {
+                let manifest =
+                    self.manifest.get_or_insert_with(|| serde_json::from_slice(&document.body).unwrap_or_default());
+                let found = path.finds(manifest);
+                found.map(|value| reason(&format!(".{}", path.path()), &value)).into_iter().collect()
+            }
+            Match::Keys(columns, keys) => {
+                let held = |(column, key): &&(Key, u64)| columns.contains(column) && keys.contains(key);
+                document.keys.iter().find(held).map(|(column, _)| reason(column.name(), "")).into_iter().collect()
+            }
+            Match::Ids(ids) if ids.contains(&document.id) => vec![reason("uid", "")],
+            Match::Because(field, value, inner) if self.holds(inner) => vec![reason(field, value)],
+            Match::Ids(_) | Match::Because(..) | Match::Reach(_) | Match::Changed(_) => Vec::new(),
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => Vec::new(),
         }
     }

@@ -1,35 +1,33 @@
 //! One pass over the matching documents: rights, the best hits, the total and the facets.
 //!
-//! Rights come first (invariant I9): a document the caller may not read is not counted anywhere. They are decided once
-//! per distinct (cluster, resource, namespace) of a segment, not per document.
+//! Rights come first (invariant I9): a document the caller may not read is not counted anywhere.
 
-use super::SortBy;
 use super::block::Block;
+use super::order::{MOST_COLUMNS, Place, Rank, Ranked, Sort, SortBy, compare};
+use super::permitted::{Permitted, texts_of};
 use crate::rights::CallerRights;
-use crate::text::columns::{Facet, Number, SCOPE_SEPARATOR};
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::rbac::Readable;
+use crate::text::columns::Facet;
 use parking_lot::Mutex;
-use std::cmp::Ordering;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 use tantivy::collector::{Collector, SegmentCollector};
 use tantivy::columnar::{Column, StrColumn};
 use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader};
 
-/// Scopes of a segment read at once: of more, a search meets few, and reads those.
-pub(super) const SCOPES_AT_ONCE: usize = 4096;
-
 /// A facet's column, and how often each of its ordinals was met.
 type FacetColumn = (Option<StrColumn>, Vec<u64>);
 
 /// What to gather.
+#[derive(Clone)]
 pub struct Gather {
     pub rights: Arc<Mutex<CallerRights>>,
-    pub sort: SortBy,
-    pub descending: bool,
-    /// Hits to keep, skipped ones included.
+    /// At most [`MOST_COLUMNS`].
+    pub sort: Vec<Sort>,
+    /// Hits up to here were shown before.
+    pub after: Option<Place>,
+    /// Hits to keep.
     pub keep: usize,
     pub facets: Vec<Facet>,
     pub deadline: Instant,
@@ -41,26 +39,30 @@ pub struct Gathered {
     /// Best first.
     pub hits: Vec<Ranked>,
     pub total: u64,
+    /// Hits behind those that were shown before.
+    pub left: u64,
     pub facets: Vec<HashMap<String, u64>>,
     /// Given up at the deadline: totals are at least what they say.
     pub incomplete: bool,
 }
 
-/// A hit with what it was ranked by.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ranked {
-    pub id: u64,
-    pub score: f32,
-    pub key: Key,
-    pub name: String,
-}
-
-/// Missing values come last, whatever the direction.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Key {
-    Score,
-    Number(Option<i64>),
-    Text(Option<String>),
+impl Gather {
+    /// Parts as one.
+    pub fn merged(&self, parts: impl IntoIterator<Item = Gathered>) -> Gathered {
+        let mut all = Gathered { facets: vec![HashMap::new(); self.facets.len()], ..Gathered::default() };
+        for part in parts {
+            all.total += part.total;
+            all.left += part.left;
+            all.incomplete |= part.incomplete;
+            all.hits.extend(part.hits);
+            for (into, from) in all.facets.iter_mut().zip(part.facets) {
+                from.into_iter().for_each(|(value, count)| *into.entry(value).or_default() += count);
+            }
+        }
+        all.hits.sort_by(|a, b| compare(&a.place, &b.place, &self.sort));
+        all.hits.truncate(self.keep);
+        all
+    }
 }
 
 impl Collector for Gather {
@@ -70,80 +72,45 @@ impl Collector for Gather {
     fn for_segment(&self, _: SegmentOrdinal, segment: &SegmentReader) -> tantivy::Result<SegmentGather> {
         let fast = segment.fast_fields();
         let text = |facet: Facet| fast.str(facet.column());
-        let unlimited = self.rights.lock().is_unlimited();
-        let scope = if unlimited { None } else { text(Facet::Scope)? };
-        let number = scope.as_ref().map_or(0, |column| column.num_terms());
-        let scopes = match &scope {
-            Some(column) if number <= SCOPES_AT_ONCE => texts_of(column, &(0..number as u64).collect::<Vec<_>>())?,
-            _ => Vec::new(),
-        };
-        let sort = match self.sort {
-            SortBy::Relevance => SortColumn::Score,
-            SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
-            SortBy::Text(facet) => SortColumn::Text(text(facet)?),
-        };
+        let sort = self.sort.iter().take(MOST_COLUMNS).map(|sort| {
+            let column = match sort.by {
+                SortBy::Relevance => SortColumn::Score,
+                SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
+                SortBy::Text(facet) => SortColumn::Text(text(facet)?),
+            };
+            Ok((column, sort.descending))
+        });
         let facets = self.facets.iter().map(|facet| {
             let column = text(*facet)?;
             let counts = vec![0; column.as_ref().map_or(0, |column| column.num_terms())];
             Ok((column, counts))
         });
-        Ok(SegmentGather {
-            rights: Arc::clone(&self.rights),
-            unlimited,
-            scope,
-            verdicts: vec![None; number],
-            scopes,
+        let mut gather = SegmentGather {
+            permitted: Permitted::new(segment, &self.rights)?,
             ids: fast.u64("id")?,
             names: text(Facet::Name)?,
-            sort,
-            descending: self.descending,
+            sort: sort.collect::<tantivy::Result<_>>()?,
+            after: None,
             most: self.keep,
             best: BinaryHeap::new(),
             facets: facets.collect::<tantivy::Result<_>>()?,
             block: Block::default(),
             total: 0,
+            left: 0,
             deadline: self.deadline,
             incomplete: false,
-        })
+        };
+        gather.after = self.after.as_ref().map(|after| gather.bound(after)).transpose()?;
+        Ok(gather)
     }
 
     fn requires_scoring(&self) -> bool {
-        self.sort == SortBy::Relevance
+        self.sort.iter().any(|sort| sort.by == SortBy::Relevance)
     }
 
     fn merge_fruits(&self, segments: Vec<tantivy::Result<Gathered>>) -> tantivy::Result<Gathered> {
-        let mut all = Gathered { facets: vec![HashMap::new(); self.facets.len()], ..Gathered::default() };
-        for segment in segments {
-            let segment = segment?;
-            all.total += segment.total;
-            all.incomplete |= segment.incomplete;
-            all.hits.extend(segment.hits);
-            for (into, from) in all.facets.iter_mut().zip(segment.facets) {
-                from.into_iter().for_each(|(value, count)| *into.entry(value).or_default() += count);
-            }
-        }
-        all.hits.sort_by(|a, b| compare(a, b, self.descending));
-        all.hits.truncate(self.keep);
-        Ok(all)
+        Ok(self.merged(segments.into_iter().collect::<tantivy::Result<Vec<_>>>()?))
     }
-}
-
-fn compare(a: &Ranked, b: &Ranked, descending: bool) -> Ordering {
-    fn last<T: Ord>(a: &Option<T>, b: &Option<T>, descending: bool) -> Ordering {
-        match (a, b) {
-            (Some(a), Some(b)) if descending => b.cmp(a),
-            (Some(a), Some(b)) => a.cmp(b),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => Ordering::Equal,
-        }
-    }
-    let by_key = match (&a.key, &b.key) {
-        (Key::Number(a), Key::Number(b)) => last(a, b, descending),
-        (Key::Text(a), Key::Text(b)) => last(a, b, descending),
-        _ => b.score.total_cmp(&a.score),
-    };
-    by_key.then_with(|| a.name.cmp(&b.name)).then_with(|| a.id.cmp(&b.id))
 }
 
 enum SortColumn {
@@ -152,10 +119,14 @@ enum SortColumn {
     Text(Option<StrColumn>),
 }
 
-/// A candidate inside a segment; smaller is better, so the heap's top is the worst kept.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Of one column: missing ones last, then what is smaller.
+type Inside = (bool, u64);
+
+/// A place inside a segment; smaller is better, so the heap's top is the worst kept. Ordinals are doubled: what is not in
+/// the segment lies between two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
-    rank: (bool, u64),
+    rank: [Inside; MOST_COLUMNS],
     name: u64,
     id: u64,
     doc: DocId,
@@ -164,32 +135,20 @@ struct Candidate {
 
 /// Gathers one segment.
 pub struct SegmentGather {
-    rights: Arc<Mutex<CallerRights>>,
-    unlimited: bool,
-    scope: Option<StrColumn>,
-    /// By ordinal of the column, where it has few enough to read them all.
-    scopes: Vec<String>,
-    /// By ordinal of the column.
-    verdicts: Vec<Option<Decided>>,
+    permitted: Permitted,
     ids: Column<u64>,
     names: Option<StrColumn>,
-    sort: SortColumn,
-    descending: bool,
+    sort: Vec<(SortColumn, bool)>,
+    after: Option<Candidate>,
     /// Hits to keep.
     most: usize,
     best: BinaryHeap<Candidate>,
     facets: Vec<FacetColumn>,
     block: Block,
     total: u64,
+    left: u64,
     deadline: Instant,
     incomplete: bool,
-}
-
-#[derive(Debug, Clone)]
-enum Decided {
-    Yes,
-    No,
-    Named(Arc<BTreeSet<String>>),
 }
 
 /// Floats in the order of their values, as integers.
@@ -202,12 +161,27 @@ fn unordered(bits: u32) -> f32 {
     f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
 }
 
-/// The strings of ordinals in ascending order. One by one, each would unpack the block it lies in.
-fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>> {
-    let mut texts = Vec::with_capacity(ordinals.len());
-    let text = |bytes: &[u8]| texts.push(String::from_utf8_lossy(bytes).into_owned());
-    column.dictionary().sorted_ords_to_term_cb(ordinals, text)?;
-    Ok(texts)
+fn numbered(value: i64) -> u64 {
+    (value as u64) ^ (1 << 63)
+}
+
+/// Where an ordinal lies among those doubled.
+fn doubled(ordinal: u64) -> u64 {
+    2 * ordinal + 1
+}
+
+/// Where a string lies among the doubled ordinals of a column.
+fn position(column: Option<&StrColumn>, text: &str) -> tantivy::Result<u64> {
+    let Some(column) = column else { return Ok(0) };
+    let dictionary = column.dictionary();
+    if let Some(ordinal) = dictionary.term_ord(text)? {
+        return Ok(doubled(ordinal));
+    }
+    let next = dictionary.term_bounds_to_ord(Bound::Included(text), Bound::Unbounded)?;
+    Ok(match next.0 {
+        Bound::Included(ordinal) | Bound::Excluded(ordinal) => ordinal.saturating_mul(2),
+        Bound::Unbounded => u64::MAX,
+    })
 }
 
 /// The first string of each document.
@@ -229,31 +203,26 @@ fn first(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
     column.and_then(|column| column.ords().first(doc))
 }
 
+fn directed(value: u64, descending: bool) -> Inside {
+    (false, if descending { !value } else { value })
+}
+
 impl SegmentGather {
-    /// By the ordinal of the document's scope.
-    fn may_read(&mut self, scopes: &StrColumn, doc: DocId, scope: Option<u64>) -> bool {
-        let Some(ordinal) = scope else { return false };
-        let at = ordinal as usize;
-        let Some(verdict) = self.verdicts.get_mut(at) else { return false };
-        let decided = || match self.scopes.get(at) {
-            Some(scope) => decide(&mut self.rights.lock(), scope),
-            None => match texts_of(scopes, &[ordinal]).as_deref() {
-                Ok([scope]) => decide(&mut self.rights.lock(), scope),
-                // What cannot be read is nobody's to see.
-                _ => Decided::No,
-            },
-        };
-        match verdict.get_or_insert_with(decided) {
-            Decided::Yes => true,
-            Decided::No => false,
-            Decided::Named(names) => {
-                let mut name = String::new();
-                let ordinal = first(self.names.as_ref(), doc);
-                let column = self.names.as_ref().zip(ordinal);
-                let read = column.map(|(column, ordinal)| column.ord_to_str(ordinal, &mut name));
-                matches!(read, Some(Ok(true))) && names.contains(&name)
-            }
+    /// A place of the whole order, as a bound in this segment.
+    fn bound(&self, place: &Place) -> tantivy::Result<Candidate> {
+        let mut rank = [(false, 0); MOST_COLUMNS];
+        for ((into, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&place.ranks) {
+            *into = match (column, value) {
+                (SortColumn::Score, Rank::Score(score)) => (false, u64::from(!ordered(*score))),
+                (SortColumn::Number(_), Rank::Number(Some(number))) => directed(numbered(*number), *descending),
+                (SortColumn::Text(column), Rank::Text(Some(text))) => {
+                    directed(position(column.as_ref(), text)?, *descending)
+                }
+                _ => (true, 0),
+            };
         }
+        let name = position(self.names.as_ref(), &place.name)?;
+        Ok(Candidate { rank, name, id: place.id, doc: DocId::MAX, score: u32::MAX })
     }
 
     /// Takes in the documents of the block.
@@ -264,15 +233,7 @@ impl SegmentGather {
         }
         // What has been found already is told: late is only what comes after it.
         self.incomplete = Instant::now() > self.deadline;
-        if !self.unlimited {
-            match self.scope.take() {
-                Some(scope) => {
-                    block.retain(&scope, |doc, ordinal| self.may_read(&scope, doc, ordinal));
-                    self.scope = Some(scope);
-                }
-                None => block.clear(),
-            }
-        }
+        self.permitted.retain(&mut block);
         self.total += block.met().len() as u64;
         for (column, counts) in &mut self.facets {
             if let Some(column) = column {
@@ -288,12 +249,16 @@ impl SegmentGather {
     fn keep(&mut self, doc: DocId, score: Score) {
         let rank = self.rank(doc, score);
         let full = self.best.len() >= self.most;
-        if full && self.best.peek().is_none_or(|worst| rank > worst.rank) {
+        if self.after.is_none() && full && self.best.peek().is_none_or(|worst| rank > worst.rank) {
             return;
         }
         let Some(id) = self.ids.first(doc) else { return };
-        let name = first(self.names.as_ref(), doc).unwrap_or(u64::MAX);
+        let name = first(self.names.as_ref(), doc).map_or(u64::MAX, doubled);
         let candidate = Candidate { rank, name, id, doc, score: ordered(score) };
+        if self.after.is_some_and(|after| candidate <= after) {
+            return;
+        }
+        self.left += 1;
         if !full {
             self.best.push(candidate);
         } else if self.best.peek().is_some_and(|worst| candidate < *worst) {
@@ -302,35 +267,43 @@ impl SegmentGather {
         }
     }
 
-    fn rank(&self, doc: DocId, score: Score) -> (bool, u64) {
-        let directed = |value: u64| if self.descending { !value } else { value };
-        match &self.sort {
-            // Best first is descending.
-            SortColumn::Score => (false, u64::from(!ordered(score))),
-            SortColumn::Number(column) => match column.first(doc) {
-                Some(value) => (false, directed((value as u64) ^ (1 << 63))),
-                None => (true, 0),
-            },
-            SortColumn::Text(column) => match first(column.as_ref(), doc) {
-                Some(ordinal) => (false, directed(ordinal)),
-                None => (true, 0),
-            },
+    fn rank(&self, doc: DocId, score: Score) -> [Inside; MOST_COLUMNS] {
+        let mut rank = [(false, 0); MOST_COLUMNS];
+        for (into, (column, descending)) in rank.iter_mut().zip(&self.sort) {
+            let value = match column {
+                // Best first is descending.
+                SortColumn::Score => Some((false, u64::from(!ordered(score)))),
+                SortColumn::Number(column) => column.first(doc).map(|value| directed(numbered(value), *descending)),
+                SortColumn::Text(column) => {
+                    first(column.as_ref(), doc).map(|ordinal| directed(doubled(ordinal), *descending))
+                }
+            };
+            *into = value.unwrap_or((true, 0));
         }
+        rank
     }
-}
 
-fn decide(rights: &mut CallerRights, scope: &str) -> Decided {
-    let mut parts = scope.split(SCOPE_SEPARATOR);
-    let (Some(cluster), Some(resource), Some(namespace)) = (parts.next(), parts.next(), parts.next()) else {
-        return Decided::No;
-    };
-    let (Ok(cluster), Some((group, resource))) = (ClusterName::parse(cluster), resource.split_once('/')) else {
-        return Decided::No;
-    };
-    match rights.verdict(&cluster, group, resource, namespace) {
-        Readable::All => Decided::Yes,
-        Readable::Nothing => Decided::No,
-        Readable::Named(names) => Decided::Named(Arc::new(names)),
+    /// The kept hits with their places in the whole order.
+    fn ranked(&mut self) -> std::io::Result<Vec<Ranked>> {
+        let best = std::mem::take(&mut self.best).into_vec();
+        let docs = || best.iter().map(|candidate| candidate.doc);
+        let mut names = first_texts(self.names.as_ref(), docs())?;
+        let texts = self.sort.iter().map(|(column, _)| match column {
+            SortColumn::Text(column) => first_texts(column.as_ref(), docs()),
+            _ => Ok(HashMap::new()),
+        });
+        let texts = texts.collect::<std::io::Result<Vec<_>>>()?;
+        let hit = |candidate: &Candidate| {
+            let ranks = self.sort.iter().zip(&texts).map(|((column, _), texts)| match column {
+                SortColumn::Score => Rank::Score(unordered(candidate.score)),
+                SortColumn::Number(column) => Rank::Number(column.first(candidate.doc)),
+                SortColumn::Text(_) => Rank::Text(texts.get(&candidate.doc).cloned()),
+            });
+            let name = names.remove(&candidate.doc).unwrap_or_default();
+            let place = Place { ranks: ranks.collect(), name, id: candidate.id };
+            Ranked { place, score: unordered(candidate.score), past: None }
+        };
+        Ok(best.iter().map(hit).collect())
     }
 }
 
@@ -345,38 +318,29 @@ impl SegmentCollector for SegmentGather {
 
     fn harvest(mut self) -> Self::Fruit {
         self.gather();
-        let Self { best, sort, names, facets, total, incomplete, .. } = self;
-        let mut names = first_texts(names.as_ref(), best.iter().map(|candidate| candidate.doc))?;
-        let mut keys = match &sort {
-            SortColumn::Text(column) => first_texts(column.as_ref(), best.iter().map(|candidate| candidate.doc))?,
-            _ => HashMap::new(),
-        };
-        let hits = best.into_iter().map(|candidate| Ranked {
-            id: candidate.id,
-            score: unordered(candidate.score),
-            name: names.remove(&candidate.doc).unwrap_or_default(),
-            key: match &sort {
-                SortColumn::Score => Key::Score,
-                SortColumn::Number(column) => Key::Number(column.first(candidate.doc)),
-                SortColumn::Text(_) => Key::Text(keys.remove(&candidate.doc)),
-            },
-        });
-        let hits = hits.collect();
-        let facets = facets.into_iter().map(|(column, counts)| {
+        // Without a place to go on from, those that were no candidates are left too.
+        let left = if self.after.is_some() { self.left } else { self.total };
+        let hits = self.ranked()?;
+        let facets = self.facets.into_iter().map(|(column, counts)| {
             let Some(column) = column else { return Ok(HashMap::new()) };
             let counted = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
             let (ordinals, counts): (Vec<u64>, Vec<u64>) = counted.map(|(at, count)| (at as u64, count)).unzip();
             Ok(texts_of(&column, &ordinals)?.into_iter().zip(counts).collect())
         });
-        Ok(Gathered { hits, total, facets: facets.collect::<std::io::Result<_>>()?, incomplete })
+        let facets = facets.collect::<std::io::Result<_>>()?;
+        Ok(Gathered { hits, total: self.total, left, facets, incomplete: self.incomplete })
     }
 }
 
-/// Numbers hits can be sorted by.
-pub fn number_named(field: &str) -> Option<Number> {
-    let name = match field {
-        "age" | "created" => "created",
-        other => other,
-    };
-    Number::ALL.iter().copied().find(|number| number.name() == name)
+/// Parts of an order inside a segment.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_are_ordered_as_integers() {
+        let scores = [-1.5, 0.0, 1.0, 40.0, 154.0];
+        assert!(scores.windows(2).all(|pair| ordered(pair[0]).cmp(&ordered(pair[1])) == std::cmp::Ordering::Less));
+        assert!(scores.iter().all(|score| unordered(ordered(*score)) == *score));
+    }
 }

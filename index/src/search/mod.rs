@@ -4,39 +4,52 @@
 //! Reads the text index for what matches and the store for what is shown. The answer comes as a stream of
 //! [`SearchEvent`]s, so that a front end can show hits while the rest is read.
 
+mod answer;
 mod block;
 mod clusters;
-pub mod compile;
-pub mod evaluate;
-pub mod gather;
+mod compile;
+mod evaluate;
+mod gather;
+mod labels;
+mod look;
+mod matches;
+mod numbers;
+mod order;
+mod past;
+mod paths;
 mod patterns;
+mod permitted;
 pub mod plan;
+mod rank;
+mod relations;
 #[cfg(test)]
 mod tests;
 
 pub use clusters::Skipped;
 pub use evaluate::Reason;
+pub use order::{Cursor, NoCursor, Place, Rank, Sort, SortBy};
 
-use crate::index::joined;
 use crate::query::{Limits, Notice, Query, parse};
-use crate::text::TextIndex;
-use crate::text::columns::{Facet, Number};
+use crate::text::columns::Facet;
 use crate::text::document::Document;
 use crate::{Error, Index, Object, Seq};
+use answer::{Found, Shown, Sources, blocking, find, run};
 use crowsnest_api::user::UserInfo;
 use evaluate::Evaluated;
 use futures::Stream;
 use futures::stream::try_unfold;
 use gather::{Gather, Gathered};
+use matches::Match;
+use order::{MOST_COLUMNS, Ranked};
 use parking_lot::Mutex;
-use plan::{Match, World};
+use plan::{Asked, Plan, World, plan};
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most hits one answer may skip and show: further pages sort by something and narrow by it.
-pub const MAX_WINDOW: usize = 10_000;
+/// Hits of one answer, at most: more come page by page.
+pub const MOST_HITS: usize = 10_000;
 const DEFAULT_LIMIT: usize = 50;
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// Hits read from the store at once.
@@ -51,8 +64,8 @@ pub struct SearchRequest {
     pub caller: UserInfo,
     /// Hits wanted; the query's own `limit:` wins.
     pub limit: Option<usize>,
-    /// Hits to skip.
-    pub offset: usize,
+    /// Where the page before ended.
+    pub after: Option<Place>,
     pub facets: Vec<Facet>,
     pub deadline: Duration,
 }
@@ -63,28 +76,33 @@ impl SearchRequest {
             query: query.into(),
             caller,
             limit: None,
-            offset: 0,
+            after: None,
             facets: vec![Facet::Kind, Facet::Status, Facet::Cluster, Facet::Namespace, Facet::Image, Facet::Reason],
             deadline: DEFAULT_DEADLINE,
         }
     }
 }
 
-/// What hits are ordered by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SortBy {
-    Relevance,
-    Number(Number),
-    Text(Facet),
-}
-
 /// One hit.
 #[derive(Debug, Clone)]
 pub struct Hit {
+    /// As it is, or as it was.
     pub object: Object,
+    /// Of what it was: until when.
+    pub was: Option<Was>,
     pub score: f32,
     /// Which fields matched, with their values.
     pub reasons: Vec<Reason>,
+}
+
+/// The end of what an object was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Was {
+    /// Unix milliseconds.
+    pub until: i64,
+    /// It was deleted then.
+    pub deleted: bool,
 }
 
 /// Counts of a field's values over all hits the caller may see; exact unless [`Summary::incomplete`].
@@ -102,6 +120,9 @@ pub struct FacetCounts {
 pub struct Summary {
     /// All hits the caller may see.
     pub total: u64,
+    /// Where the next page begins; None when nothing is left.
+    #[serde(skip)]
+    pub next: Option<Cursor>,
     /// The deadline came first: totals and counts are lower bounds.
     pub incomplete: bool,
     /// The newest change the answer knows.
@@ -144,13 +165,11 @@ pub struct Answer {
 
 /// A planned question.
 struct Planned {
-    query: Query,
-    matches: Match,
+    plan: Plan,
     remarks: Vec<Remark>,
+    timeout: Option<Duration>,
     keep: usize,
-    offset: usize,
-    sort: SortBy,
-    descending: bool,
+    sort: Vec<Sort>,
 }
 
 impl Index {
@@ -188,49 +207,41 @@ impl Index {
             Ok(query) => (query, None),
             Err(error) => (Query::default(), Some(error.to_string())),
         };
-        let world = self.world();
-        let plan = plan::plan(&query.filter, &world);
+        let mut plan = plan(&query, &self.world());
         let remark = |notice: &Notice| Remark {
             start: notice.span.start,
             end: notice.span.end,
             message: notice.message.clone(),
         };
         let mut remarks: Vec<Remark> = query.notices.iter().chain(&plan.notices).map(remark).collect();
-        let mut matches = plan.matches;
+        let mut say = |end: usize, message: String| remarks.push(Remark { start: 0, end, message });
         if let Some(message) = too_much {
-            remarks.push(Remark { start: 0, end: request.query.len(), message });
-            matches = Match::None;
+            say(request.query.len(), message);
+            plan = Plan { matches: Match::None, asked: Asked::Now, notices: Vec::new() };
         }
-        for (what, used) in [
-            ("at:", query.output.at.is_some()),
-            ("during:", query.output.during.is_some()),
-            ("select:", query.output.select.is_some()),
-            ("scope:", query.output.scope.is_some()),
-        ] {
-            if used {
-                remarks.push(Remark {
-                    start: 0,
-                    end: 0,
-                    message: format!("{what} is not served yet; it was left out"),
-                });
-            }
+        if query.output.scope.is_some() {
+            say(0, "scope: is not served yet; it was left out".to_owned());
         }
-        let limit = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MAX_WINDOW);
-        let offset = request.offset.min(MAX_WINDOW);
-        let (sort, descending) = match query.output.sort.first() {
-            None => (SortBy::Relevance, true),
-            Some(key) => match sort_by(&key.field) {
-                // The oldest has the smallest creation time.
-                Some(sort) if key.field == "age" => (sort, !key.descending),
-                Some(sort) => (sort, key.descending),
-                None => {
-                    let message = format!("cannot sort by {}; sorted by relevance", key.field);
-                    remarks.push(Remark { start: 0, end: 0, message });
-                    (SortBy::Relevance, true)
-                }
-            },
+        if let Some(message) = self.too_long_ago(&plan) {
+            say(0, message);
+        }
+        let sort = sorted(&query, &mut say);
+        let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MOST_HITS);
+        let timeout = query.output.timeout.map(Duration::from_secs_f64);
+        Planned { plan, remarks, timeout, keep, sort }
+    }
+
+    /// What is asked of a time of which not everything is kept.
+    fn too_long_ago(&self, plan: &Plan) -> Option<String> {
+        let asked = match plan.asked {
+            Asked::At(at) | Asked::During(at, _) => at,
+            Asked::Now | Asked::Deleted => return None,
         };
-        Planned { query, matches, remarks, keep: (offset + limit).min(MAX_WINDOW), offset, sort, descending }
+        let kept_for = self.options().history.kept_for;
+        let kept_since = (self.options().clock)() / 1000 - i64::try_from(kept_for.as_secs()).unwrap_or(i64::MAX);
+        let hours = kept_for.as_secs() / 3600;
+        (asked < kept_since)
+            .then(|| format!("what changed more than {hours} h ago is not kept: the answer may miss it"))
     }
 
     /// What plans ask about the fleet.
@@ -241,13 +252,22 @@ impl Index {
     }
 }
 
-fn sort_by(field: &str) -> Option<SortBy> {
-    let text = [Facet::Name, Facet::Namespace, Facet::Cluster, Facet::Kind, Facet::Status, Facet::Node, Facet::Type];
-    if field == "relevance" {
-        return Some(SortBy::Relevance);
+/// The order that is asked for, and by name and id what it leaves open.
+fn sorted(query: &Query, say: &mut impl FnMut(usize, String)) -> Vec<Sort> {
+    let mut sort = Vec::new();
+    for key in &query.output.sort {
+        match Sort::named(&key.field, key.descending) {
+            Some(column) if sort.len() < MOST_COLUMNS => sort.push(column),
+            Some(_) => say(0, format!("hits are sorted by {MOST_COLUMNS} columns at most; {} was left out", key.field)),
+            None => say(0, format!("cannot sort by {}; it was left out", key.field)),
+        }
     }
-    let text = text.into_iter().find(|facet| facet.field() == field).map(SortBy::Text);
-    text.or_else(|| gather::number_named(field).map(SortBy::Number))
+    // Groups stay together.
+    if let Some(group) = query.output.group.as_deref().and_then(|field| Sort::named(field, false)) {
+        sort.insert(0, group);
+        sort.truncate(MOST_COLUMNS);
+    }
+    if sort.is_empty() { vec![Sort::RELEVANCE] } else { sort }
 }
 
 /// Where a streamed answer stands.
@@ -261,8 +281,8 @@ struct Answering {
     index: Index,
     matches: Match,
     events: VecDeque<SearchEvent>,
-    /// (id, score) of hits still to be read.
-    hits: VecDeque<(u64, f32)>,
+    /// Hits still to be read.
+    hits: VecDeque<Ranked>,
     summary: Summary,
     started: Instant,
 }
@@ -296,64 +316,42 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
     let mut planned = index.planned(&request);
     let seq = *index.inner.searchable.borrow();
     let skipped = clusters::skipped(&index, &request.caller);
-    let text = Arc::clone(&index.inner.text);
-    let timeout = planned.query.output.timeout.map(Duration::from_secs_f64);
+    let rights = Arc::new(Mutex::new(index.inner.rights.of(&request.caller)));
+    let deadline = started + planned.timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
+    let (text, store) = (Arc::clone(&index.inner.text), Arc::clone(&index.inner.shared.store));
+    let sources = Sources { text, store, rights: Arc::clone(&rights), deadline };
     let gather = Gather {
-        rights: Arc::new(Mutex::new(index.inner.rights.of(&request.caller))),
+        rights,
         sort: planned.sort,
-        descending: planned.descending,
+        after: request.after.clone(),
         keep: planned.keep,
         facets: request.facets.clone(),
-        deadline: started + timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline)),
+        deadline,
     };
-    let suggest = request.clone();
-    let matches = planned.matches.clone();
-    let rights = Arc::clone(&gather.rights);
-    let (gathered, refused, did_you_mean) = blocking(move || {
-        let (gathered, refused) = run(&text, &matches, &gather)?;
-        let close = if gathered.total == 0 && !gathered.incomplete {
-            near_names(&text, &suggest, &rights)?
-        } else {
-            Vec::new()
-        };
-        Ok((gathered, refused, close))
-    })
-    .await?;
-    let refused =
-        refused.into_iter().map(|pattern| Remark { start: 0, end: 0, message: format!("cannot match {pattern}") });
-    planned.remarks.extend(refused);
+    let Found { gathered, matches, notices } = find(&sources, planned.plan, gather).await?;
+    let did_you_mean = match gathered.total == 0 && !gathered.incomplete {
+        true => near_names(&sources, &request.query).await?,
+        false => Vec::new(),
+    };
+    planned.remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
     let facets = facet_counts(&request.facets, &gathered);
     let events = [SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), SearchEvent::Facets(facets)];
-    let hits = gathered.hits.iter().skip(planned.offset).map(|hit| (hit.id, hit.score)).collect();
+    let more = gathered.left > gathered.hits.len() as u64;
     let summary = Summary {
         total: gathered.total,
+        next: gathered.hits.last().filter(|_| more).map(|hit| Cursor(hit.place.clone())),
         incomplete: gathered.incomplete,
         seq,
         behind: index.seq().0.saturating_sub(seq.0),
         took_ms: 0.0,
         did_you_mean,
     };
-    Ok(Answering { index, matches: planned.matches, events: events.into(), hits, summary, started })
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
-    joined(tokio::task::spawn_blocking(work).await)
-}
-
-fn run(text: &TextIndex, matches: &Match, gather: &Gather) -> Result<(Gathered, Vec<String>), Error> {
-    let compiled = compile::compile(matches, text);
-    let searcher = text.searcher();
-    let gathered = searcher.search(&compiled.query, gather).map_err(|e| Error::text("cannot be searched", e))?;
-    Ok((gathered, compiled.refused))
+    Ok(Answering { index, matches, events: events.into(), hits: gathered.hits.into(), summary, started })
 }
 
 /// Names near the bare words of a query that found nothing.
-fn near_names(
-    text: &TextIndex,
-    request: &SearchRequest,
-    rights: &Arc<Mutex<crate::rights::CallerRights>>,
-) -> Result<Vec<String>, Error> {
-    let Ok(query) = parse(&request.query, &Limits::default()) else { return Ok(Vec::new()) };
+async fn near_names(sources: &Sources, query: &str) -> Result<Vec<String>, Error> {
+    let Ok(query) = parse(query, &Limits::default()) else { return Ok(Vec::new()) };
     let mut words = Vec::new();
     query.filter.terms(&mut |term| {
         use crate::query::{Field, Pattern, TermKind, Value};
@@ -369,23 +367,27 @@ fn near_names(
             _ => {}
         }
     });
-    let mut near = Vec::new();
-    for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
-        let gather = Gather {
-            rights: Arc::clone(rights),
-            sort: SortBy::Relevance,
-            descending: true,
-            keep: 3,
-            facets: Vec::new(),
-            deadline: Instant::now() + Duration::from_millis(200),
-        };
-        let distance = if word.chars().count() > 5 { 2 } else { 1 };
-        let (found, _) = run(text, &Match::Fuzzy(word, distance), &gather)?;
-        near.extend(found.hits.into_iter().map(|hit| hit.name));
-    }
-    near.dedup();
-    near.truncate(5);
-    Ok(near)
+    let gather = Gather {
+        rights: Arc::clone(&sources.rights),
+        sort: vec![Sort::RELEVANCE],
+        after: None,
+        keep: 3,
+        facets: Vec::new(),
+        deadline: Instant::now() + Duration::from_millis(200),
+    };
+    let text = Arc::clone(&sources.text);
+    blocking(move || {
+        let mut near = Vec::new();
+        for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
+            let distance = if word.chars().count() > 5 { 2 } else { 1 };
+            let (found, _) = run(&text, &Match::Fuzzy(word, distance), &gather)?;
+            near.extend(found.hits.into_iter().map(|hit| hit.place.name));
+        }
+        near.dedup();
+        near.truncate(5);
+        Ok(near)
+    })
+    .await
 }
 
 fn facet_counts(wanted: &[Facet], gathered: &Gathered) -> Vec<FacetCounts> {
@@ -399,15 +401,27 @@ fn facet_counts(wanted: &[Facet], gathered: &Gathered) -> Vec<FacetCounts> {
     wanted.iter().zip(&gathered.facets).map(count).collect()
 }
 
-/// Reads hits from the store, in their order; those deleted meanwhile are left out.
-async fn read_hits(index: &Index, matches: &Match, hits: &[(u64, f32)]) -> Result<Vec<Hit>, Error> {
-    let ids: Vec<u64> = hits.iter().map(|(id, _)| *id).collect();
-    let objects = index.inner.shared.store.by_ids(&ids).await?;
-    let mut by_id: BTreeMap<u64, Object> = objects.into_iter().map(|object| (object.record.id, object)).collect();
-    let hit = |(id, score): &(u64, f32)| {
-        let object = by_id.remove(id)?;
-        let reasons = Document::of(&object).map(|document| Evaluated::new(&document).reasons(matches));
-        Some(reasons.map(|reasons| Hit { object, score: *score, reasons }))
+/// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out.
+async fn read_hits(index: &Index, matches: &Match, hits: &[Ranked]) -> Result<Vec<Hit>, Error> {
+    let store = &index.inner.shared.store;
+    let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
+    let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
+    let mut shown = Shown::new();
+    for object in store.by_ids(&ids).await? {
+        let document = Document::of(&object)?;
+        shown.insert((object.record.id, None), (object, None, document));
+    }
+    if !ended.is_empty() {
+        for version in store.ended(&ended).await? {
+            let document = Document::of_version(&version)?;
+            let was = Was { until: version.ended_at, deleted: version.deleted };
+            shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
+        }
+    }
+    let hit = |hit: &Ranked| {
+        let (object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
+        let reasons = Evaluated::new(&document).reasons(matches);
+        Some(Hit { object, was, score: hit.score, reasons })
     };
-    hits.iter().filter_map(hit).collect()
+    Ok(hits.iter().filter_map(hit).collect())
 }

@@ -1,15 +1,19 @@
-//! From the query's tree to column tests, the same for every engine and for the direct evaluation that explains hits.
+//! From the query's tree to a [`Match`], and to which objects it is asked of: those of now, deleted ones too, or those of
+//! another time.
 //!
 //! Pure. What needs the fleet (kinds, regions, cluster labels) is looked up through [`World`]. Terms that are not served
-//! yet are left out with a notice instead of blanking the answer.
+//! are left out with a notice instead of blanking the answer.
 
-pub use super::patterns::{Test, compile};
-use super::patterns::{glob_regex, literal_word, piece, test, unanchored};
+use super::labels::{cluster_label, label_match};
+use super::matches::{Match, PathTest, Test};
+use super::numbers;
+use super::patterns::{glob_regex, literal_word, test, unanchored};
+use super::relations::{MOST_STEPS, Reach};
 use crate::query::{
-    Compare, Expr, Field, FieldKind, KnownField, LabelMatch, LabelOp, Literal, Moment, Notice, Pattern, Scalar, Span,
-    Term, TermKind, Value,
+    Expr, Field, FieldKind, KnownField, LabelMatch, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
 };
-use crate::text::columns::{Number, Word};
+use crate::text::columns::Word;
+use crate::text::document::DELETED;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -38,64 +42,81 @@ pub struct ClusterFacts {
     pub stale: bool,
 }
 
-/// A condition on documents.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Match {
-    All,
-    None,
-    And(Vec<Match>),
-    Or(Vec<Match>),
-    Not(Box<Match>),
-    /// Some value of the column passes.
-    Word(Word, Test),
-    /// Some value of the column is exactly this, case and all.
-    Exact(Word, String),
-    /// Some value of the column lies between, ends included.
-    Number(Number, Option<i64>, Option<i64>),
-    /// Every chunk begins a term of the manifest.
-    Content(Vec<String>),
-    Message(Vec<String>),
-    /// A bare word: anywhere, ranked.
-    Bare(String),
-    /// A bare glob or regex: on whole strings, or on terms of the manifest.
-    BareRegex(String),
-    Fuzzy(String, u8),
-    Clusters(BTreeSet<String>),
-}
-
 /// A planned query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub matches: Match,
+    pub asked: Asked,
     pub notices: Vec<Notice>,
+}
+
+/// Of which objects a query is asked. Times are Unix seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Asked {
+    /// Those that are there.
+    #[default]
+    Now,
+    /// And those that were deleted, as they were last.
+    Deleted,
+    /// As they were at a time.
+    At(i64),
+    /// As they were at any moment between, and are.
+    During(i64, i64),
 }
 
 /// Kinds `kind:workload` stands for.
 const WORKLOADS: [&str; 8] =
     ["deployment", "statefulset", "daemonset", "replicaset", "replicationcontroller", "job", "cronjob", "pod"];
+const NOT_THEN: &str = "relations are those of now";
 
-/// Plans the filter of a query.
-pub fn plan(filter: &Expr, world: &World) -> Plan {
-    let mut planner = Planner { world, notices: Vec::new() };
-    let matches = planner.expr(filter).unwrap_or(Match::All);
-    Plan { matches, notices: planner.notices }
+/// Plans a query.
+pub fn plan(query: &Query, world: &World) -> Plan {
+    let output = &query.output;
+    let at = output.at.as_ref().map(|moment| moment.seconds(world.clock()) as i64);
+    let bound = |moment: &Option<crate::query::Moment>, open: i64| {
+        moment.as_ref().map_or(open, |moment| moment.seconds(world.clock()) as i64)
+    };
+    let during = output.during.as_ref().map(|(from, to)| (bound(from, i64::MIN), bound(to, i64::MAX)));
+    let then = World { now: at.unwrap_or(world.now), ..world.clone() };
+    let depth = output.depth.unwrap_or(1).clamp(1, MOST_STEPS);
+    let mut planner = Planner { world: &then, depth, deleted: false, notices: Vec::new() };
+    let mut matches = planner.expr(&query.filter).unwrap_or(Match::All);
+    if let Some(kind) = &output.select {
+        let kind = planner.kind(&Pattern::Word(kind.clone()));
+        matches = Match::Reach(Box::new(Reach::Family { of: matches, kind, said: String::new() }));
+    }
+    let asked = match (at, during) {
+        (Some(at), _) => Asked::At(at),
+        (None, Some((from, to))) => Asked::During(from, to),
+        (None, None) if planner.deleted => Asked::Deleted,
+        (None, None) => Asked::Now,
+    };
+    let then = matches!(asked, Asked::At(_) | Asked::During(..));
+    if then && matches.contains(&|part| matches!(part, Match::Reach(_))) {
+        planner.notice(Span::default(), NOT_THEN);
+    }
+    if at.is_some() && during.is_some() {
+        planner.notice(Span::default(), "at: and during: exclude each other; during: was left out");
+    }
+    if output.depth.is_some_and(|depth| depth > MOST_STEPS) {
+        planner.notice(Span::default(), format!("relations are followed over {MOST_STEPS} steps at most"));
+    }
+    Plan { matches, asked, notices: planner.notices }
+}
+
+impl World {
+    fn clock(&self) -> jiff::Timestamp {
+        jiff::Timestamp::from_second(self.now).unwrap_or_default()
+    }
 }
 
 struct Planner<'w> {
     world: &'w World,
+    /// Steps of relations.
+    depth: u8,
+    /// Deleted objects were asked about.
+    deleted: bool,
     notices: Vec<Notice>,
-}
-
-fn any_of(mut matches: Vec<Match>) -> Match {
-    match matches.len() {
-        0 => Match::None,
-        1 => matches.remove(0),
-        _ => Match::Or(matches),
-    }
-}
-
-fn not(inner: Match) -> Match {
-    Match::Not(Box::new(inner))
 }
 
 impl Planner<'_> {
@@ -107,7 +128,7 @@ impl Planner<'_> {
     fn expr(&mut self, expr: &Expr) -> Option<Match> {
         match expr {
             Expr::All => Some(Match::All),
-            Expr::Not(inner) => self.expr(inner).map(not),
+            Expr::Not(inner) => self.expr(inner).map(Match::negated),
             Expr::And(parts) => {
                 let parts: Vec<_> = parts.iter().filter_map(|part| self.expr(part)).collect();
                 (!parts.is_empty()).then_some(Match::And(parts))
@@ -128,21 +149,15 @@ impl Planner<'_> {
                 Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
                 Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
             }),
-            TermKind::Has { what, .. } => {
-                self.notice(term.span, format!("has.{what}(…) is not served yet; it was left out"));
-                None
-            }
-            TermKind::Field { field: Field::Path(path), .. } => {
-                self.notice(term.span, format!("paths (.{path}) are not served yet; it was left out"));
-                None
-            }
+            TermKind::Has { what, inner } => Some(self.has(what, inner)),
+            TermKind::Field { field: Field::Path(path), exact, values } => self.path(term.span, path, *exact, values),
             TermKind::Field { field: Field::Known(field), exact, values } => {
                 let mut found = Vec::new();
                 for value in &values.any {
                     found.push(self.value(term.span, field, *exact, value)?);
                 }
-                let found = any_of(found);
-                Some(if values.negated { not(found) } else { found })
+                let found = Match::any_of(found);
+                Some(if values.negated { found.negated() } else { found })
             }
         }
     }
@@ -151,14 +166,15 @@ impl Planner<'_> {
         match field.kind {
             FieldKind::Label => return Some(self.label(field.name, exact, value)),
             FieldKind::Number | FieldKind::Quantity | FieldKind::Age | FieldKind::Time => {
-                return self.number(span, field, value);
+                self.deleted |= field.name == "deleted";
+                return Some(numbers::number(field, value, self.world.now));
             }
             _ => {}
         }
         if matches!(value, Value::Exists)
             && let Some(word) = column(field.name)
         {
-            return Some(Match::Word(Word::Has, Test::Equals(word.name().to_lowercase())));
+            return Some(Match::has(word.name()));
         }
         let Value::Pattern(pattern) = value else {
             self.notice(span, format!("{} takes words; it was left out", field.name));
@@ -177,7 +193,9 @@ impl Planner<'_> {
             "is" => self.state(span, pattern),
             "content" => Some(text_match(pattern, Match::Content)),
             "message" => Some(text_match(pattern, Match::Message)),
-            "owner" | "about" | "uses" => Some(self.reference(field.name, pattern)),
+            "about" => Some(self.reference(Word::About, pattern)),
+            "owner" | "uses" | "usedby" | "related" => Some(self.relation(field.name, pattern)),
+            "changed.field" => self.changed(span, pattern),
             "condition" => Some(condition(pattern)),
             name => match column(name) {
                 Some(word) => Some(match (exact, literal_word(pattern)) {
@@ -198,10 +216,12 @@ impl Planner<'_> {
         let Some(word) = literal_word(pattern) else { return Match::Word(Word::Kind, test(pattern, false)) };
         let word = word.to_lowercase();
         if matches!(word.as_str(), "workload" | "workloads") {
-            return any_of(WORKLOADS.map(|kind| Match::Word(Word::Kind, Test::Equals(kind.to_owned()))).to_vec());
+            return Match::any_of(
+                WORKLOADS.map(|kind| Match::Word(Word::Kind, Test::Equals(kind.to_owned()))).to_vec(),
+            );
         }
         let kinds = self.kinds_named(&word);
-        any_of(kinds.into_iter().map(|kind| Match::Word(Word::Kind, Test::Equals(kind))).collect())
+        Match::any_of(kinds.into_iter().map(|kind| Match::Word(Word::Kind, Test::Equals(kind))).collect())
     }
 
     fn kinds_named(&self, word: &str) -> BTreeSet<String> {
@@ -223,11 +243,15 @@ impl Planner<'_> {
         let word = literal_word(pattern).unwrap_or_default().to_lowercase();
         match word.as_str() {
             "terminating" | "unhealthy" | "managed" | "suspended" => Some(Match::Word(Word::Is, Test::Equals(word))),
+            DELETED => {
+                self.deleted = true;
+                Some(Match::Word(Word::Is, Test::Equals(word)))
+            }
             "stale" => {
                 let stale = self.world.clusters.iter().filter(|cluster| cluster.stale);
                 Some(Match::Clusters(stale.map(|cluster| cluster.name.clone()).collect()))
             }
-            "orphan" => Some(not(Match::Word(Word::Has, Test::Equals(Word::Owner.name().to_owned())))),
+            "orphan" => Some(Match::has(Word::Owner.name()).negated()),
             _ => {
                 self.notice(span, format!("is:{word} is not served yet; it was left out"));
                 None
@@ -235,13 +259,26 @@ impl Planner<'_> {
         }
     }
 
-    /// `web`, `deploy/web`, `deploy/shop/web`.
-    fn reference(&self, field: &str, pattern: &Pattern) -> Match {
-        let word = match field {
-            "owner" => Word::Owner,
-            "about" => Word::About,
-            _ => Word::Uses,
+    /// Kind, namespace and name of `web`, `deploy/web`, `deploy/shop/web`, each as a regular expression.
+    fn parts(&self, text: &str, is_glob: bool) -> Option<(Option<String>, Option<String>, String)> {
+        let part = |text: &str| if is_glob { glob_regex(text, "[^/]") } else { regex::escape(text) };
+        let kinds = |kind: &str| match is_glob && kind.contains(['*', '?']) {
+            true => part(kind),
+            false => {
+                let kinds: Vec<_> = self.kinds_named(kind).iter().map(|kind| regex::escape(kind)).collect();
+                format!("(?:{})", kinds.join("|"))
+            }
         };
+        match text.split('/').collect::<Vec<_>>().as_slice() {
+            [name] => Some((None, None, part(name))),
+            [kind, name] => Some((Some(kinds(kind)), None, part(name))),
+            [kind, namespace, name] => Some((Some(kinds(kind)), Some(part(namespace)), part(name))),
+            _ => None,
+        }
+    }
+
+    /// Objects that hold a reference in a column.
+    fn reference(&self, word: Word, pattern: &Pattern) -> Match {
         let (text, is_glob) = match pattern {
             Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => {
                 (text.to_lowercase(), false)
@@ -249,37 +286,83 @@ impl Planner<'_> {
             Pattern::Glob(glob) => (glob.to_lowercase(), true),
             Pattern::Regex { source, .. } => return Match::Word(word, Test::Regex(unanchored(source))),
         };
-        let part = |text: &str| if is_glob { glob_regex(text, "[^/]") } else { regex::escape(text) };
-        let parts: Vec<&str> = text.split('/').collect();
-        let (kind, namespace, name) = match parts.as_slice() {
-            [name] => (None, None, *name),
-            [kind, name] => (Some(*kind), None, *name),
-            [kind, namespace, name] => (Some(*kind), Some(*namespace), *name),
-            _ => return Match::Word(word, Test::Equals(text)),
+        let Some((kind, namespace, name)) = self.parts(&text, is_glob) else {
+            return Match::Word(word, Test::Equals(text));
         };
-        let kinds = match kind {
-            None => "[^/]*".to_owned(),
-            Some(kind) if is_glob => part(kind),
-            Some(kind) => {
-                let kinds: Vec<_> = self.kinds_named(kind).iter().map(|kind| regex::escape(kind)).collect();
-                format!("(?:{})", kinds.join("|"))
-            }
-        };
+        let kind = kind.unwrap_or_else(|| "[^/]*".to_owned());
         match (word, namespace) {
-            (Word::About, Some(namespace)) => {
-                Match::Word(word, Test::Regex(format!("{kinds}/{}/{}", part(namespace), part(name))))
-            }
+            (Word::About, Some(namespace)) => Match::Word(word, Test::Regex(format!("{kind}/{namespace}/{name}"))),
             (_, Some(namespace)) => Match::And(vec![
-                Match::Word(Word::Namespace, Test::Regex(part(namespace))),
-                Match::Word(word, Test::Regex(format!("{kinds}/{}", part(name)))),
+                Match::Word(Word::Namespace, Test::Regex(namespace)),
+                Match::Word(word, Test::Regex(format!("{kind}/{name}"))),
             ]),
-            (_, None) => Match::Word(word, Test::Regex(format!("{kinds}/{}", part(name)))),
+            (_, None) => Match::Word(word, Test::Regex(format!("{kind}/{name}"))),
+        }
+    }
+
+    /// The objects themselves that a reference names.
+    fn named(&self, pattern: &Pattern) -> Match {
+        let (text, is_glob) = match pattern {
+            Pattern::Word(text) | Pattern::Phrase(text) | Pattern::Fuzzy { word: text, .. } => {
+                (text.to_lowercase(), false)
+            }
+            Pattern::Glob(glob) => (glob.to_lowercase(), true),
+            Pattern::Regex { source, .. } => return Match::Word(Word::Name, Test::Regex(unanchored(source))),
+        };
+        let Some((kind, namespace, name)) = self.parts(&text, is_glob) else { return Match::None };
+        let mut all = vec![Match::Word(Word::Name, Test::Regex(name))];
+        all.extend(kind.map(|kind| Match::Word(Word::Kind, Test::Regex(kind))));
+        all.extend(namespace.map(|namespace| Match::Word(Word::Namespace, Test::Regex(namespace))));
+        Match::And(all)
+    }
+
+    fn relation(&self, field: &str, pattern: &Pattern) -> Match {
+        let (depth, said) = (self.depth, pattern.to_string());
+        Match::Reach(Box::new(match field {
+            "owner" | "uses" if depth == 1 => {
+                return self.reference(if field == "owner" { Word::Owner } else { Word::Uses }, pattern);
+            }
+            "owner" => Reach::Owned { by: self.reference(Word::Owner, pattern), depth, said },
+            "uses" => Reach::Using { first: self.reference(Word::Uses, pattern), depth, said },
+            "usedby" => Reach::Used { by: self.named(pattern), depth, said },
+            _ => Reach::Near { to: self.named(pattern), depth, said },
+        }))
+    }
+
+    /// `has.event(…)`, `has.pod(…)`
+    fn has(&mut self, what: &str, inner: &Expr) -> Match {
+        let kind = self.kind(&Pattern::Word(what.to_owned()));
+        let of = kind.and(self.expr(inner).unwrap_or(Match::All));
+        let said = format!("{what}({inner})");
+        let event = what.eq_ignore_ascii_case("event") || what.eq_ignore_ascii_case("events");
+        Match::Reach(Box::new(if event { Reach::Subjects { of, said } } else { Reach::Holders { of, said } }))
+    }
+
+    fn path(&mut self, span: Span, path: &str, exact: bool, values: &Values) -> Option<Match> {
+        let tests = values.any.iter().map(|value| PathTest::new(path, exact, value, self.world.now).map(Match::Path));
+        let Some(tests) = tests.collect::<Option<Vec<_>>>() else {
+            self.notice(span, format!(".{path} is no path into a manifest; it was left out"));
+            return None;
+        };
+        let found = Match::any_of(tests);
+        Some(if values.negated { found.negated() } else { found })
+    }
+
+    fn changed(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
+        match pattern {
+            Pattern::Word(path) | Pattern::Phrase(path) | Pattern::Glob(path) => {
+                Some(Match::Changed(path.trim_start_matches('.').to_owned()))
+            }
+            Pattern::Regex { .. } | Pattern::Fuzzy { .. } => {
+                self.notice(span, "changed.field takes a path such as spec.replicas; it was left out");
+                None
+            }
         }
     }
 
     fn label(&self, field: &str, exact: bool, value: &Value) -> Match {
         let one = |label: &LabelMatch| match field {
-            "cluster.label" => self.cluster_label(label),
+            "cluster.label" => cluster_label(label, &self.world.clusters),
             "ann" => label_match(label, Word::Annotation, Word::AnnotationKey, exact),
             _ => label_match(label, Word::Label, Word::LabelKey, exact),
         };
@@ -293,112 +376,8 @@ impl Planner<'_> {
                 let labelled = self.world.clusters.iter().filter(|cluster| !cluster.labels.is_empty());
                 Match::Clusters(labelled.map(|cluster| cluster.name.clone()).collect())
             }
-            _ => {
-                let key = if field == "ann" { Word::AnnotationKey } else { Word::LabelKey };
-                Match::Word(Word::Has, Test::Equals(key.name().to_owned()))
-            }
+            _ => Match::has(if field == "ann" { Word::AnnotationKey } else { Word::LabelKey }.name()),
         }
-    }
-
-    fn cluster_label(&self, label: &LabelMatch) -> Match {
-        let key = Test::Regex(piece(&label.key, "."));
-        let key_regex = key.regex();
-        let has = |cluster: &ClusterFacts, values: &[Pattern]| {
-            cluster.labels.iter().any(|(name, value)| {
-                let right_key = key.passes(&name.to_lowercase(), key_regex.as_ref());
-                right_key
-                    && (values.is_empty()
-                        || values.iter().any(|pattern| {
-                            let wanted = Test::Regex(piece(pattern, "."));
-                            wanted.passes(&value.to_lowercase(), wanted.regex().as_ref())
-                        }))
-            })
-        };
-        let holds = |cluster: &&ClusterFacts| match &label.op {
-            LabelOp::Exists => has(cluster, &[]),
-            LabelOp::Absent => !has(cluster, &[]),
-            LabelOp::In(values) => has(cluster, values),
-            LabelOp::NotIn(values) => !has(cluster, values),
-        };
-        Match::Clusters(self.world.clusters.iter().filter(holds).map(|cluster| cluster.name.clone()).collect())
-    }
-
-    fn number(&mut self, span: Span, field: &'static KnownField, value: &Value) -> Option<Match> {
-        let (column, scale) = match field.name {
-            "exit" => (Number::Exit, 1.0),
-            "restarts" => (Number::Restarts, 1.0),
-            "replicas" => (Number::Replicas, 1.0),
-            "ready" => (Number::Ready, 1.0),
-            "count" => (Number::Count, 1.0),
-            "cpu.req" => (Number::CpuRequest, 1000.0),
-            "cpu.limit" => (Number::CpuLimit, 1000.0),
-            "mem.req" => (Number::MemoryRequest, 1.0),
-            "mem.limit" => (Number::MemoryLimit, 1.0),
-            "age" | "created" => (Number::Created, 1.0),
-            "changed" => (Number::Changed, 1.0),
-            "last" => (Number::LastSeen, 1.0),
-            other => {
-                self.notice(span, format!("{other}: is not served yet; it was left out"));
-                return None;
-            }
-        };
-        let since = field.kind == FieldKind::Age;
-        let scalar = |literal: &Literal| self.scalar(literal, scale, since);
-        Some(match value {
-            Value::Exists => Match::Word(Word::Has, Test::Equals(column.name().to_lowercase())),
-            Value::Compare(compare, literal) => {
-                let (number, turned) = scalar(literal);
-                compared(column, if turned { turn(*compare) } else { *compare }, number)
-            }
-            Value::Range(low, high) => {
-                let (mut from, mut to) = (None, None);
-                if let Some((number, turned)) = low.as_ref().map(scalar) {
-                    if turned { to = Some(number.floor() as i64) } else { from = Some(number.ceil() as i64) }
-                }
-                if let Some((number, turned)) = high.as_ref().map(scalar) {
-                    if turned { from = Some(number.ceil() as i64) } else { to = Some(number.floor() as i64) }
-                }
-                Match::Number(column, from, to)
-            }
-            Value::Pattern(_) | Value::Label(_) | Value::Selector(_) => Match::None,
-        })
-    }
-
-    /// A literal in the column's unit; true when more of the literal means less of the column (ages).
-    fn scalar(&self, literal: &Literal, scale: f64, since: bool) -> (f64, bool) {
-        let now = self.world.now as f64;
-        match &literal.value {
-            Scalar::Number(number) if since => (now - number, true),
-            Scalar::Number(number) => (number * scale, false),
-            Scalar::Duration(seconds) => (now - seconds, true),
-            Scalar::Moment(Moment::Ago(seconds)) => (now - seconds, false),
-            Scalar::Moment(Moment::Absolute(time)) => (time.as_second() as f64, false),
-        }
-    }
-}
-
-fn turn(compare: Compare) -> Compare {
-    match compare {
-        Compare::Less => Compare::Greater,
-        Compare::LessOrEqual => Compare::GreaterOrEqual,
-        Compare::Greater => Compare::Less,
-        Compare::GreaterOrEqual => Compare::LessOrEqual,
-        same => same,
-    }
-}
-
-/// Whole numbers that compare so with a number that may have a fraction.
-fn compared(column: Number, compare: Compare, number: f64) -> Match {
-    let whole = number.fract() == 0.0;
-    let (floor, ceil) = (number.floor() as i64, number.ceil() as i64);
-    match compare {
-        Compare::Less => Match::Number(column, None, Some(if whole { floor - 1 } else { floor })),
-        Compare::LessOrEqual => Match::Number(column, None, Some(floor)),
-        Compare::Greater => Match::Number(column, Some(if whole { ceil + 1 } else { ceil }), None),
-        Compare::GreaterOrEqual => Match::Number(column, Some(ceil), None),
-        Compare::Equal if whole => Match::Number(column, Some(floor), Some(floor)),
-        Compare::Equal => Match::None,
-        Compare::NotEqual => not(Match::Number(column, Some(ceil), Some(floor))),
     }
 }
 
@@ -425,6 +404,9 @@ fn column(field: &str) -> Option<Word> {
         "type" => Word::Type,
         "about" => Word::About,
         "uses" => Word::Uses,
+        "policy" => Word::Policy,
+        "binding" => Word::Binding,
+        "work" => Word::Work,
         _ => return None,
     })
 }
@@ -462,23 +444,5 @@ fn text_match(pattern: &Pattern, make: fn(Vec<String>) -> Match) -> Match {
         Pattern::Fuzzy { word, distance } => Match::Fuzzy(word.to_lowercase(), *distance),
         Pattern::Glob(glob) => Match::BareRegex(glob_regex(glob, ".")),
         Pattern::Regex { source, .. } => Match::BareRegex(unanchored(source)),
-    }
-}
-
-fn label_match(label: &LabelMatch, pair: Word, key: Word, exact: bool) -> Match {
-    let has_key = || match literal_word(&label.key) {
-        Some(word) => Match::Word(key, Test::Equals(word.to_lowercase())),
-        None => Match::Word(key, Test::Regex(piece(&label.key, "."))),
-    };
-    let has_value = |value: &Pattern| match (literal_word(&label.key), literal_word(value)) {
-        (Some(name), Some(value)) if exact => Match::Exact(pair, format!("{name}={value}")),
-        (Some(name), Some(value)) => Match::Word(pair, Test::Equals(format!("{name}={value}").to_lowercase())),
-        _ => Match::Word(pair, Test::Regex(format!("{}={}", piece(&label.key, "[^=]"), piece(value, ".")))),
-    };
-    match &label.op {
-        LabelOp::Exists => has_key(),
-        LabelOp::Absent => not(has_key()),
-        LabelOp::In(values) => any_of(values.iter().map(has_value).collect()),
-        LabelOp::NotIn(values) => not(any_of(values.iter().map(has_value).collect())),
     }
 }

@@ -1,15 +1,20 @@
 //! Queries against a small fleet: golden answers, and the engine held against direct evaluation.
 
+use super::answer::run;
 use super::evaluate::Evaluated;
-use super::gather::{Gather, Gathered, SCOPES_AT_ONCE};
-use super::plan::{ClusterFacts, Match, World, plan};
-use super::{SortBy, run};
+use super::gather::{Gather, Gathered};
+use super::look::Looking;
+use super::matches::Match;
+use super::order::{Ranked, Sort, SortBy};
+use super::permitted::SCOPES_AT_ONCE;
+use super::plan::{ClusterFacts, World, plan};
+use super::relations::{Objects, resolve};
 use crate::fixtures::stored;
 use crate::query::{Limits, parse};
 use crate::record::Happened;
 use crate::rights::Rights;
 use crate::text::TextIndex;
-use crate::text::columns::Facet;
+use crate::text::columns::{Facet, Key};
 use crate::text::document::Document;
 use crowsnest_api::user::UserInfo;
 use parking_lot::Mutex;
@@ -74,20 +79,35 @@ impl Corpus {
         self.documents[id as usize - 1].0.clone()
     }
 
-    fn engine(&self, query: &str, sort: SortBy, descending: bool) -> Vec<String> {
-        let parsed = parse(query, &Limits::default()).unwrap();
-        let planned = plan(&parsed.filter, &world());
-        let gathered = self.gathered(planned.matches, Rights::default(), &UserInfo::system(), sort, descending);
-        assert_eq!(gathered.total as usize, gathered.hits.len());
-        assert_eq!(gathered.facets[0].values().sum::<u64>(), gathered.total);
-        gathered.hits.iter().map(|hit| self.name(hit.id)).collect()
+    fn planned(&self, query: &str, objects: &mut dyn Objects) -> Match {
+        resolve(plan(&parse(query, &Limits::default()).unwrap(), &world()).matches, objects).unwrap()
     }
 
-    fn gathered(&self, matches: Match, rights: Rights, caller: &UserInfo, sort: SortBy, descending: bool) -> Gathered {
+    fn engine(&self, query: &str, by: SortBy, descending: bool) -> Vec<String> {
+        self.engine_as(query, Rights::default(), &UserInfo::system(), Sort { by, descending })
+    }
+
+    fn engine_as(&self, query: &str, rights: Rights, caller: &UserInfo, sort: Sort) -> Vec<String> {
+        let rights = Arc::new(rights);
+        let mut looking = Looking {
+            text: &self.text,
+            rights: Arc::new(Mutex::new(rights.of(caller))),
+            deadline: Instant::now() + Duration::from_secs(60),
+            cut: false,
+            refused: Vec::new(),
+        };
+        let matches = self.planned(query, &mut looking);
+        let gathered = self.gathered(matches, &rights, caller, sort);
+        assert_eq!(gathered.total as usize, gathered.hits.len());
+        assert_eq!(gathered.facets[0].values().sum::<u64>(), gathered.total);
+        gathered.hits.iter().map(|hit| self.name(hit.place.id)).collect()
+    }
+
+    fn gathered(&self, matches: Match, rights: &Arc<Rights>, caller: &UserInfo, sort: Sort) -> Gathered {
         let gather = Gather {
-            rights: Arc::new(Mutex::new(Arc::new(rights).of(caller))),
-            sort,
-            descending,
+            rights: Arc::new(Mutex::new(rights.of(caller))),
+            sort: vec![sort],
+            after: None,
             keep: 100,
             facets: vec![Facet::Kind],
             deadline: Instant::now() + Duration::from_secs(60),
@@ -96,10 +116,26 @@ impl Corpus {
     }
 
     fn model(&self, query: &str) -> BTreeSet<String> {
-        let parsed = parse(query, &Limits::default()).unwrap();
-        let planned = plan(&parsed.filter, &world());
-        let holds = |(_, document): &&(String, Document)| Evaluated::new(document).holds(&planned.matches);
-        self.documents.iter().filter(holds).map(|(name, _)| name.clone()).collect()
+        self.model_of(query, &|_| true)
+    }
+
+    /// What direct evaluation of each document that may be read finds.
+    fn model_of(&self, query: &str, may_read: &dyn Fn(&Document) -> bool) -> BTreeSet<String> {
+        let mut readable = Readable(self.documents.iter().map(|(_, d)| d).filter(|d| may_read(d)).collect());
+        let matches = self.planned(query, &mut readable);
+        let found = readable.0.iter().filter(|document| Evaluated::new(document).holds(&matches));
+        found.map(|document| self.name(document.id)).collect()
+    }
+}
+
+/// A plain list of documents.
+pub(super) struct Readable<'d>(pub(super) Vec<&'d Document>);
+
+impl Objects for Readable<'_> {
+    fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crate::Error> {
+        let holding = self.0.iter().filter(|document| Evaluated::new(document).holds(matches));
+        let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
+        Ok(keys.map(|(_, key)| *key).collect())
     }
 }
 
@@ -175,9 +211,9 @@ fn rights_hold_in_more_namespaces_than_are_read_at_once() {
         rights.apply(&object.record, &object.body, Happened::Added);
     }
     let ann = UserInfo::new("ann", ["system:authenticated"]);
-    let matches = plan(&parse("web", &Limits::default()).unwrap().filter, &world()).matches;
-    let gathered = corpus.gathered(matches, rights, &ann, SortBy::Relevance, false);
-    assert_eq!(gathered.hits.iter().map(|hit| hit.id).collect::<Vec<_>>(), [18]);
+    let matches = plan(&parse("web", &Limits::default()).unwrap(), &world()).matches;
+    let gathered = corpus.gathered(matches, &Arc::new(rights), &ann, Sort::RELEVANCE);
+    assert_eq!(gathered.hits.iter().map(|hit| hit.place.id).collect::<Vec<_>>(), [18]);
     assert_eq!((gathered.total, gathered.facets[0].values().sum::<u64>()), (1, 1));
 }
 
@@ -227,33 +263,46 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
         .filter(|(_, pod)| holds(&text(&pod["status"]["message"])) && (!named || pod["metadata"]["name"] == "web-8"))
         .map(|(id, _)| *id)
         .collect();
-    let gathered = |keep: usize, sort: SortBy, descending: bool| {
-        let matches = plan(&parse(query, &Limits::default()).unwrap().filter, &world()).matches;
+    let gathered = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+        let matches = plan(&parse(query, &Limits::default()).unwrap(), &world()).matches;
         let (rights, caller) = (Arc::new(Rights::default()), UserInfo::system());
         let gather = Gather {
             rights: Arc::new(Mutex::new(rights.of(&caller))),
-            sort,
-            descending,
+            sort: vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
+            after: after.map(|hit| hit.place.clone()),
             keep,
             facets: vec![Facet::Namespace, Facet::Image],
             deadline: Instant::now() + Duration::from_secs(60),
         };
         run(&corpus.text, &matches, &gather).unwrap().0
     };
-    for (sort, descending) in
+    for (by, descending) in
         [(SortBy::Relevance, true), (SortBy::Text(Facet::Name), false), (SortBy::Text(Facet::Namespace), true)]
     {
+        let sort = Sort { by, descending };
         // Asked twice: what was remembered the first time is what comes the second time.
         for _ in 0..2 {
-            let all = gathered(5000, sort, descending);
-            assert_eq!(all.hits.iter().map(|hit| hit.id).collect::<BTreeSet<_>>(), expected, "{query}");
+            let all = gathered(5000, sort, None);
+            assert_eq!(all.hits.iter().map(|hit| hit.place.id).collect::<BTreeSet<_>>(), expected, "{query}");
             assert_eq!((all.total, all.facets[0].values().sum()), (expected.len() as u64, expected.len() as u64));
             assert_eq!(all.facets[1].values().sum::<u64>(), 2 * expected.len() as u64, "each has two images");
             for keep in [0, 1, 20, 511] {
-                let best = gathered(keep, sort, descending);
+                let best = gathered(keep, sort, None);
                 assert_eq!(best.hits, all.hits[..keep.min(all.hits.len())], "{query}, the best {keep}");
                 assert_eq!((best.total, &best.facets), (all.total, &all.facets));
             }
+            // Page after page is everything once, in order.
+            let (mut pages, mut left) = (Vec::new(), all.total);
+            loop {
+                let page = gathered(300, sort, pages.last());
+                assert_eq!((page.total, page.left), (all.total, left));
+                if page.hits.is_empty() {
+                    break;
+                }
+                left -= page.hits.len() as u64;
+                pages.extend(page.hits);
+            }
+            assert_eq!(pages, all.hits, "{query}");
         }
     }
 }
@@ -272,7 +321,7 @@ fn the_closest_name_comes_first() {
 
 #[test]
 fn hits_say_why() {
-    let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap().filter, &world());
+    let planned = plan(&parse("kind:pod crash restarts:>5", &Limits::default()).unwrap(), &world());
     let (_, document) = FLEET.documents.iter().find(|(name, _)| name == "Pod/checkout-7d9f-abcde").unwrap();
     let reasons = Evaluated::new(document).reasons(&planned.matches);
     let text: Vec<String> = reasons.iter().map(|reason| format!("{}={}", reason.field, reason.value)).collect();
@@ -281,9 +330,9 @@ fn hits_say_why() {
 
 #[test]
 fn what_is_not_served_is_said_and_left_out() {
-    let planned = plan(&parse("kind:node policy:a/b .spec.x:1", &Limits::default()).unwrap().filter, &world());
+    let planned = plan(&parse("kind:node quota:a/b .spec..x:1", &Limits::default()).unwrap(), &world());
     assert_eq!(planned.notices.len(), 2, "{:?}", planned.notices);
-    assert_eq!(FLEET.engine("kind:node policy:a/b .spec.x:1", SortBy::Relevance, true), ["Node/n1"]);
+    assert_eq!(FLEET.engine("kind:node quota:a/b .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);
 }
 
 fn word() -> impl Strategy<Value = String> {

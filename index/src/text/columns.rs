@@ -46,6 +46,10 @@ word_columns! {
     About = "about",
     /// `kind/name`, in the object's own namespace
     Uses = "uses",
+    /// `name`, and `namespace/name` where it has one; so are the two below.
+    Policy = "policy",
+    Binding = "binding",
+    Work = "work",
     /// States `is:` asks for.
     Is = "is",
     /// `key=value`
@@ -65,10 +69,10 @@ word_columns! {
 }
 
 macro_rules! number_columns {
-    ($( $name:ident = $text:literal ),+ $(,)?) => {
+    ($( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)?) => {
         /// Columns that hold numbers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Number { $( $name, )+ }
+        pub enum Number { $( $(#[$doc])* $name, )+ }
 
         impl Number {
             pub const ALL: &'static [Number] = &[ $( Number::$name, )+ ];
@@ -89,6 +93,8 @@ number_columns! {
     Created = "created",
     Changed = "changed",
     LastSeen = "last",
+    /// Only of what objects were before: the text index holds none.
+    Deleted = "deleted",
     CpuRequest = "cpu.req",
     CpuLimit = "cpu.limit",
     MemoryRequest = "mem.req",
@@ -110,8 +116,6 @@ pub enum Facet {
     Name,
     /// `cluster␟group/resource␟namespace`: what rights are decided by.
     Scope,
-    /// Uid of what an event is about.
-    AboutUid,
 }
 
 impl Facet {
@@ -127,7 +131,6 @@ impl Facet {
         Facet::LabelKey,
         Facet::Name,
         Facet::Scope,
-        Facet::AboutUid,
     ];
 
     /// Name in the schema.
@@ -144,7 +147,6 @@ impl Facet {
             Facet::LabelKey => "f_label",
             Facet::Name => "f_name",
             Facet::Scope => "f_scope",
-            Facet::AboutUid => "f_about_uid",
         }
     }
 
@@ -162,9 +164,48 @@ impl Facet {
             Facet::LabelKey => "label",
             Facet::Name => "name",
             Facet::Scope => "scope",
-            Facet::AboutUid => "about",
         }
     }
+}
+
+/// Columns that hold keys of objects: their own, and of those they point to in their cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// By uid, and by kind, namespace and name.
+    Own,
+    Owner,
+    Uses,
+    About,
+}
+
+impl Key {
+    pub const ALL: &'static [Key] = &[Key::Own, Key::Owner, Key::Uses, Key::About];
+
+    /// Name in the schema.
+    pub fn name(self) -> &'static str {
+        match self {
+            Key::Own => "k_own",
+            Key::Owner => "k_owner",
+            Key::Uses => "k_uses",
+            Key::About => "k_about",
+        }
+    }
+
+    /// Of the object with a uid.
+    pub fn of_uid(cluster: &str, uid: &str) -> u64 {
+        key(&[cluster, uid])
+    }
+
+    /// Of the object with a name. The kind's case is of no matter.
+    pub fn of_name(cluster: &str, kind: &str, namespace: &str, name: &str) -> u64 {
+        key(&[cluster, &kind.to_lowercase(), namespace, name])
+    }
+}
+
+/// Small, and the same for ever: the text index keeps it. That two of two million objects share one is less likely than
+/// one in ten million, and a reader's rights are looked at beside it.
+fn key(parts: &[&str]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(parts.join(&SCOPE_SEPARATOR.to_string()).as_bytes())
 }
 
 /// Separates the parts of [`Facet::Scope`]; in no name.
@@ -176,6 +217,7 @@ pub struct Columns {
     words: Vec<Field>,
     numbers: Vec<Field>,
     facets: Vec<Field>,
+    keys: Vec<Field>,
     /// Record id, to delete and to fetch by.
     pub id: Field,
     /// The whole manifest.
@@ -208,6 +250,9 @@ impl Columns {
         for facet in Facet::ALL {
             schema.add_text_field(facet.column(), TextOptions::default().set_fast("raw"));
         }
+        for key in Key::ALL {
+            schema.add_u64_field(key.name(), FAST | INDEXED);
+        }
         schema.add_u64_field(ID, FAST | INDEXED);
         schema.add_text_field(CONTENT, terms(TEXT));
         schema.add_text_field(MESSAGE, terms(TEXT));
@@ -218,10 +263,12 @@ impl Columns {
         let words = Word::ALL.iter().map(|word| schema.get_field(word.name()));
         let numbers = Number::ALL.iter().map(|number| schema.get_field(number.name()));
         let facets = Facet::ALL.iter().map(|facet| schema.get_field(facet.column()));
+        let keys = Key::ALL.iter().map(|key| schema.get_field(key.name()));
         Ok(Self {
             words: words.collect::<Result<_, _>>()?,
             numbers: numbers.collect::<Result<_, _>>()?,
             facets: facets.collect::<Result<_, _>>()?,
+            keys: keys.collect::<Result<_, _>>()?,
             id: schema.get_field(ID)?,
             content: schema.get_field(CONTENT)?,
             message: schema.get_field(MESSAGE)?,
@@ -234,6 +281,10 @@ impl Columns {
 
     pub fn number(&self, number: Number) -> Field {
         self.numbers[number as usize]
+    }
+
+    pub fn key(&self, key: Key) -> Field {
+        self.keys[key as usize]
     }
 
     pub fn facet(&self, facet: Facet) -> Field {

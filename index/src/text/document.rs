@@ -1,8 +1,9 @@
 //! What search knows of one object: made from its record and body, written to tantivy, and evaluated directly to say
 //! why a hit matched.
 
-use super::columns::{Columns, Facet, Number, SCOPE_SEPARATOR, Word};
-use crate::{Error, Object, Record};
+use super::columns::{Columns, Facet, Key, Number, SCOPE_SEPARATOR, Word};
+use crate::{Error, Object, Record, Version};
+use bytes::Bytes;
 use crowsnest_api::print::Printed;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -15,6 +16,23 @@ use tantivy::TantivyDocument;
 const MAX_CONTENT: usize = 256 << 10;
 /// Annotation values beyond this are no words.
 const MAX_ANNOTATION: usize = 256;
+/// What an object whose manifest is longer than that has.
+pub const CUT: &str = "content.cut";
+/// `is:` of what was deleted.
+pub const DELETED: &str = "deleted";
+
+/// Kinds without a namespace that objects of a namespace refer to.
+const CLUSTER_SCOPED: [&str; 7] =
+    ["clusterrole", "ingressclass", "namespace", "node", "persistentvolume", "priorityclass", "storageclass"];
+
+/// Karmada's annotations that name what an object was propagated by: (word, namespace, name).
+const PROPAGATION: [(Word, &str, &str); 5] = [
+    (Word::Policy, "propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"),
+    (Word::Policy, "", "clusterpropagationpolicy.karmada.io/name"),
+    (Word::Binding, "resourcebinding.karmada.io/namespace", "resourcebinding.karmada.io/name"),
+    (Word::Binding, "", "clusterresourcebinding.karmada.io/name"),
+    (Word::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
+];
 
 /// One object as search sees it.
 #[derive(Debug, Clone, Default)]
@@ -24,15 +42,20 @@ pub struct Document {
     pub words: Vec<(Word, String)>,
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
+    pub keys: Vec<(Key, u64)>,
     pub content: String,
+    /// There is more than `content`.
+    pub cut: bool,
     pub message: String,
+    /// Its JSON, for paths.
+    pub body: Bytes,
 }
 
 impl Document {
     pub fn of(object: &Object) -> Result<Self, Error> {
         let record = &object.record;
         let printed = record.printed()?;
-        let mut document = Self { id: record.id, ..Self::default() };
+        let mut document = Self { id: record.id, body: object.body.clone(), ..Self::default() };
         let gvr = record.key.resource();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
         document.word(Word::Kind, &record.kind);
@@ -64,10 +87,12 @@ impl Document {
         }
         printed.images.iter().for_each(|image| document.image(image));
         printed.uses.iter().for_each(|uses| document.word(Word::Uses, uses));
+        if let (Some(node), "Pod") = (&printed.node, &*record.kind) {
+            document.word(Word::Uses, &format!("node/{node}"));
+        }
         if let Some(about) = &printed.about {
             document.word(Word::About, &format!("{}/{}", about.kind, about.name));
             document.word(Word::About, &format!("{}/{}/{}", about.kind, about.namespace, about.name));
-            document.facets.push((Facet::AboutUid, about.uid.clone()));
         }
         for (key, value) in &record.labels {
             document.word(Word::Label, &format!("{key}={value}"));
@@ -76,12 +101,51 @@ impl Document {
         document.annotations(object);
         states(record, printed).into_iter().for_each(|state| document.word(Word::Is, state));
         document.message = printed.message.clone().unwrap_or_default();
-        document.content = content(&object.body);
+        (document.content, document.cut) = content(&object.body);
         document.numbers(record, printed);
+        document.keys(record, printed)?;
         let group_resource = format!("{}/{}", gvr.group, gvr.resource);
         let scope = [record.key.cluster().as_str(), &group_resource, namespace].join(&SCOPE_SEPARATOR.to_string());
         document.facets.push((Facet::Scope, scope));
         Ok(document)
+    }
+
+    /// Of what an object was until it changed, or was deleted.
+    pub fn of_version(version: &Version) -> Result<Self, Error> {
+        let mut document = Self::of(&version.object)?;
+        if version.deleted {
+            document.word(Word::Is, DELETED);
+            document.numbers.push((Number::Deleted, version.ended_at / 1000));
+        }
+        Ok(document)
+    }
+
+    /// Its own keys, and those of the objects it points to.
+    fn keys(&mut self, record: &Record, printed: &Printed) -> Result<(), Error> {
+        let cluster = record.key.cluster().as_str();
+        let (namespace, name) = (&*record.key.namespace, &*record.key.name);
+        let mut add = |key: Key, of: u64| self.keys.push((key, of));
+        add(Key::Own, Key::of_name(cluster, &record.kind, namespace, name));
+        if !record.uid.is_empty() {
+            add(Key::Own, Key::of_uid(cluster, &record.uid));
+        }
+        record.owners()?.iter().for_each(|owner| add(Key::Owner, Key::of_uid(cluster, &owner.uid)));
+        let mut uses = |kind: &str, name: &str| {
+            let namespace = if CLUSTER_SCOPED.contains(&kind) { "" } else { namespace };
+            add(Key::Uses, Key::of_name(cluster, kind, namespace, name));
+        };
+        printed.uses.iter().filter_map(|uses| uses.split_once('/')).for_each(|(kind, name)| uses(kind, name));
+        if let (Some(node), "Pod") = (&printed.node, &*record.kind) {
+            uses("node", node);
+        }
+        if let Some(about) = &printed.about {
+            let key = match about.uid.as_str() {
+                "" => Key::of_name(cluster, &about.kind, &about.namespace, &about.name),
+                uid => Key::of_uid(cluster, uid),
+            };
+            self.keys.push((Key::About, key));
+        }
+        Ok(())
     }
 
     fn word(&mut self, word: Word, value: &str) {
@@ -129,7 +193,16 @@ impl Document {
         }
         let Some(metadata) = object.metadata() else { return };
         let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return };
-        for (key, value) in metadata.annotations.unwrap_or_default() {
+        let annotations = metadata.annotations.unwrap_or_default();
+        for (word, namespace, name) in PROPAGATION {
+            let said = |key: &str| annotations.get(key).and_then(|value| value.as_deref()).unwrap_or_default();
+            let (namespace, name) = (said(namespace), said(name));
+            self.word(word, name);
+            if !namespace.is_empty() && !name.is_empty() {
+                self.word(word, &format!("{namespace}/{name}"));
+            }
+        }
+        for (key, value) in annotations {
             self.word(Word::AnnotationKey, &key);
             let value = value.unwrap_or_default();
             if value.len() <= MAX_ANNOTATION {
@@ -160,11 +233,14 @@ impl Document {
     pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Word, &str)> {
         let in_anything = move |word: Word| match word {
             Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is => false,
+            Word::Policy | Word::Binding | Word::Work => false,
             Word::Uid | Word::Ip | Word::Digest => false,
             Word::Qualified => with_slash,
             _ => true,
         };
-        let words = self.words.iter().filter(move |(word, _)| in_anything(*word));
+        // Every pod uses a node, and has it in a column of its own.
+        let is_node = |word: Word, value: &str| word == Word::Uses && value.starts_with("node/");
+        let words = self.words.iter().filter(move |(word, value)| in_anything(*word) && !is_node(*word, value));
         // Whoever searched for it meant the name.
         let shown = |word: Word| if word == Word::Qualified { Word::Name } else { word };
         words.map(move |(word, value)| (shown(*word), value.as_str()))
@@ -174,6 +250,7 @@ impl Document {
     pub fn has(&self) -> impl Iterator<Item = &'static str> {
         let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
         has.extend(self.numbers.iter().map(|(number, _)| number.name()));
+        has.extend(self.cut.then_some(CUT));
         has.sort_unstable();
         has.dedup();
         has.into_iter()
@@ -193,6 +270,7 @@ impl Document {
         self.has().for_each(|name| document.add_text(columns.word(Word::Has), name));
         self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
+        self.keys.iter().for_each(|(key, of)| document.add_u64(columns.key(*key), *of));
         document.add_text(columns.content, &self.content);
         document.add_text(columns.message, &self.message);
         document
@@ -227,25 +305,28 @@ fn states(record: &Record, printed: &Printed) -> Vec<&'static str> {
     states
 }
 
-/// Keys and values of the manifest, one a line.
-fn content(body: &[u8]) -> String {
+/// Keys and values of the manifest, one a line, and whether there are more.
+fn content(body: &[u8]) -> (String, bool) {
     let mut text = String::with_capacity((body.len() / 2).min(MAX_CONTENT));
+    let mut cut = false;
     let mut reader = serde_json::Deserializer::from_slice(body);
     // What was read before a fault is still worth finding.
-    if let Err(error) = (Walk { text: &mut text }).deserialize(&mut reader) {
+    if let Err(error) = (Walk { text: &mut text, cut: &mut cut }).deserialize(&mut reader) {
         tracing::debug!(%error, "a stored body is not JSON");
     }
-    text
+    (text, cut)
 }
 
 /// Walks JSON and keeps its words, without building a tree.
 struct Walk<'t> {
     text: &'t mut String,
+    cut: &'t mut bool,
 }
 
 impl Walk<'_> {
     fn push(&mut self, word: &str) {
-        if self.text.len() + word.len() < MAX_CONTENT {
+        *self.cut |= self.text.len() + word.len() >= MAX_CONTENT;
+        if !*self.cut {
             self.text.push_str(word);
             self.text.push('\n');
         }
@@ -296,13 +377,13 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Walk { text: self.text })?.is_some() {}
+        while seq.next_element_seed(Walk { text: self.text, cut: self.cut })?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while map.next_key_seed(Walk { text: self.text })?.is_some() {
-            map.next_value_seed(Walk { text: self.text })?;
+        while map.next_key_seed(Walk { text: self.text, cut: self.cut })?.is_some() {
+            map.next_value_seed(Walk { text: self.text, cut: self.cut })?;
         }
         Ok(())
     }

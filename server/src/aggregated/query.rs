@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response, sse};
 use crowsnest_api::user::UserInfo;
-use crowsnest_index::search::{FacetCounts, Hit, SearchEvent, SearchRequest, Summary};
+use crowsnest_index::search::{Cursor, FacetCounts, Hit, SearchEvent, SearchRequest, Summary};
 use futures::{Stream, StreamExt};
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
@@ -80,20 +80,20 @@ impl Parameters {
     }
 }
 
-/// The question, with the page it asks for. A cursor is the number of hits before it.
-fn question(caller: &UserInfo, parameters: &Parameters) -> Result<(SearchRequest, usize), Failure> {
+/// The question, with the page it asks for.
+fn question(caller: &UserInfo, parameters: &Parameters) -> Result<SearchRequest, Failure> {
     let limit = parameters.number("limit")?.unwrap_or(PAGE).min(LARGEST_PAGE);
     let mut request = SearchRequest::new(parameters.get("q").unwrap_or_default(), caller.clone());
     request.limit = Some(limit);
-    request.offset = parameters.number("cursor")?.unwrap_or(0);
-    Ok((request, limit))
+    let cursor = parameters.get("cursor").filter(|cursor| !cursor.is_empty()).map(str::parse::<Cursor>).transpose();
+    request.after = cursor.map_err(|error| Failure::bad_request(error.to_string()))?.map(|cursor| cursor.0);
+    Ok(request)
 }
 
 async fn whole(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
-    let (request, _) = question(caller, parameters)?;
-    let offset = request.offset;
+    let request = question(caller, parameters)?;
     let answer = running.index.search_all(request).await.map_err(Failure::internal)?;
-    let summary = answer.summary.map(|s| done(&s, offset, answer.hits.len())).unwrap_or_default();
+    let summary = answer.summary.map(|s| done(&s)).unwrap_or_default();
     let mut body = json!({
         "kind": "SearchResult", "apiVersion": "search.crowsnest.io/v1alpha1",
         "hits": hits(&answer.hits).map_err(Failure::internal)?,
@@ -118,21 +118,16 @@ fn sent(stream: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'sta
 }
 
 fn events(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
-    let (request, _) = question(caller, parameters)?;
-    let offset = request.offset;
-    let mut shown = 0;
+    let request = question(caller, parameters)?;
     let stream = running.index.search(request).map(move |piece| match piece {
         Ok(SearchEvent::Remarks(remarks)) => event("notices", &json!(remarks)),
         Ok(SearchEvent::Skipped(clusters)) => event("skipped", &skipped(&clusters)),
         Ok(SearchEvent::Facets(counts)) => event("facets", &facets(&counts)),
-        Ok(SearchEvent::Hits(hits)) => {
-            shown += hits.len();
-            match self::hits(&hits) {
-                Ok(hits) => event("matches", &Value::Array(hits)),
-                Err(error) => event("error", &json!({"message": error.to_string()})),
-            }
-        }
-        Ok(SearchEvent::Done(summary)) => event("done", &done(&summary, offset, shown)),
+        Ok(SearchEvent::Hits(hits)) => match self::hits(&hits) {
+            Ok(hits) => event("matches", &Value::Array(hits)),
+            Err(error) => event("error", &json!({"message": error.to_string()})),
+        },
+        Ok(SearchEvent::Done(summary)) => event("done", &done(&summary)),
         Err(error) => event("error", &json!({"message": error.to_string()})),
     });
     Ok(sent(stream))
@@ -146,7 +141,7 @@ fn followed(running: &Running, reader: &UserInfo) -> Events {
     }))
 }
 
-fn done(summary: &Summary, offset: usize, shown: usize) -> Value {
+fn done(summary: &Summary) -> Value {
     let mut value = json!({
         "total": summary.total,
         "totalRelation": if summary.incomplete { "gte" } else { "eq" },
@@ -155,8 +150,7 @@ fn done(summary: &Summary, offset: usize, shown: usize) -> Value {
         "behind": summary.behind,
         "didYouMean": summary.did_you_mean,
     });
-    let next = offset + shown;
-    if shown > 0 && (next as u64) < summary.total && next < crowsnest_index::search::MAX_WINDOW {
+    if let Some(next) = &summary.next {
         value["cursor"] = next.to_string().into();
     }
     value
@@ -212,6 +206,10 @@ fn hit(hit: &Hit) -> Result<Value, crowsnest_index::Error> {
     }
     if !printed.images.is_empty() {
         set("images", json!(printed.images));
+    }
+    if let Some(was) = &hit.was {
+        set("until", time(Some(was.until / 1000)));
+        set("deleted", if was.deleted { json!(true) } else { Value::Null });
     }
     set("created", time(record.created));
     set("deleting", time(record.deleting));

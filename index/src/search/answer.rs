@@ -1,0 +1,201 @@
+//! From a plan to the hits: what has to be looked up first (relations, paths, changed fields), those that are there, and
+//! those that were.
+
+use super::Was;
+use super::compile::compile;
+use super::evaluate::Evaluated;
+use super::gather::{Gather, Gathered};
+use super::look::Looking;
+use super::matches::{Match, Numbers};
+use super::past;
+use super::plan::{Asked, Plan};
+use super::relations::{Reach, resolve};
+use crate::index::joined;
+use crate::rights::CallerRights;
+use crate::store::Store;
+use crate::text::TextIndex;
+use crate::text::columns::Number;
+use crate::text::document::Document;
+use crate::{Error, Object, Seq};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bodies one search reads to look for a path, and old versions it reads.
+pub const MOST_EXAMINED: usize = 50_000;
+/// Bodies read at once.
+pub(super) const EXAMINED_AT_ONCE: usize = 500;
+
+const CUT: &str = "not everything was looked at: narrow the query, for instance by kind: or ns:";
+
+/// Everything a search reads, as one caller may.
+#[derive(Clone)]
+pub(super) struct Sources {
+    pub text: Arc<TextIndex>,
+    pub store: Arc<dyn Store>,
+    pub rights: Arc<Mutex<CallerRights>>,
+    pub deadline: Instant,
+}
+
+/// What was found.
+pub(super) struct Found {
+    pub gathered: Gathered,
+    /// The plan with everything looked up, to say why something matched.
+    pub matches: Match,
+    pub notices: Vec<String>,
+}
+
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    joined(tokio::task::spawn_blocking(work).await)
+}
+
+/// Answers a plan.
+pub(super) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Result<Found, Error> {
+    let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
+    let matches = search.settled(plan.matches).await?;
+    let mut now = match matches.needs_bodies() {
+        true => matches.loosened().and(Match::Ids(search.examined(&matches).await?)),
+        false => matches.clone(),
+    };
+    if let Asked::At(at) = plan.asked {
+        now = now.and(Match::Number(Number::Changed, None, Some(at)));
+    }
+    if let Asked::During(_, until) = plan.asked {
+        now = now.and(Match::Number(Number::Changed, None, Some(until)));
+    }
+    let mut parts = vec![search.gathered(now.clone(), gather.clone()).await?];
+    if plan.asked != Asked::Now {
+        let (past, cut) = past::found(sources, plan.asked, &matches, &now, &gather).await?;
+        search.cut(cut);
+        parts.push(past);
+    }
+    let mut gathered = gather.merged(parts);
+    gathered.incomplete |= search.notices.contains(CUT);
+    Ok(Found { gathered, matches, notices: search.notices.into_iter().collect() })
+}
+
+struct Search {
+    sources: Sources,
+    notices: BTreeSet<String>,
+}
+
+type Settled<'s> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 's>>;
+
+impl Search {
+    fn cut(&mut self, cut: bool) {
+        if cut {
+            self.notices.insert(CUT.to_owned());
+        }
+    }
+
+    /// With relations and changed fields looked up, innermost first.
+    fn settled(&mut self, matches: Match) -> Settled<'_> {
+        Box::pin(async move {
+            Ok(match matches {
+                Match::And(parts) => Match::And(self.all_settled(parts).await?),
+                Match::Or(parts) => Match::Or(self.all_settled(parts).await?),
+                Match::Not(inner) => self.settled(*inner).await?.negated(),
+                Match::Changed(path) => {
+                    let (ids, cut) = past::changed(&self.sources, &path).await?;
+                    self.cut(cut);
+                    Match::Because("changed.field".to_owned(), path, Box::new(Match::Ids(Arc::new(ids))))
+                }
+                Match::Reach(reach) => {
+                    let mut inner = self.settled(reach.inner().clone()).await?;
+                    if inner.needs_bodies() {
+                        inner = Match::Ids(self.examined(&inner).await?);
+                    }
+                    self.followed(reach.with_inner(inner)).await?
+                }
+                leaf => leaf,
+            })
+        })
+    }
+
+    async fn all_settled(&mut self, parts: Vec<Match>) -> Result<Vec<Match>, Error> {
+        let mut settled = Vec::with_capacity(parts.len());
+        for part in parts {
+            settled.push(self.settled(part).await?);
+        }
+        Ok(settled)
+    }
+
+    /// Takes a look in the text index.
+    async fn look<T: Send + 'static>(
+        &mut self,
+        look: impl FnOnce(&mut Looking<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let Sources { text, rights, deadline, .. } = self.sources.clone();
+        let (seen, cut, refused) = blocking(move || {
+            let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
+            let seen = look(&mut looking)?;
+            Ok((seen, looking.cut, looking.refused))
+        })
+        .await?;
+        self.cut(cut);
+        self.refused(refused);
+        Ok(seen)
+    }
+
+    fn refused(&mut self, patterns: Vec<String>) {
+        self.notices.extend(patterns.into_iter().map(|pattern| format!("cannot match {pattern}")));
+    }
+
+    async fn followed(&mut self, reach: Reach) -> Result<Match, Error> {
+        self.look(move |looking| resolve(Match::Reach(Box::new(reach)), looking)).await
+    }
+
+    /// Ids of the readable objects whose bodies match, read one after another.
+    async fn examined(&mut self, matches: &Match) -> Result<Numbers, Error> {
+        let loosened = matches.loosened();
+        let candidates = self.look(move |looking| looking.ids(&loosened)).await?;
+        let mut ids: Vec<u64> = candidates.into_iter().collect();
+        self.cut(ids.len() > MOST_EXAMINED);
+        ids.truncate(MOST_EXAMINED);
+        let matches = Arc::new(matches.clone());
+        let mut found = BTreeSet::new();
+        for some in ids.chunks(EXAMINED_AT_ONCE) {
+            if Instant::now() > self.sources.deadline {
+                self.cut(true);
+                break;
+            }
+            let objects = self.sources.store.by_ids(some).await?;
+            let matches = Arc::clone(&matches);
+            found.extend(blocking(move || holding(&objects, &matches)).await?);
+        }
+        Ok(Arc::new(found))
+    }
+
+    async fn gathered(&mut self, matches: Match, gather: Gather) -> Result<Gathered, Error> {
+        let text = Arc::clone(&self.sources.text);
+        let (gathered, refused) = blocking(move || run(&text, &matches, &gather)).await?;
+        self.refused(refused);
+        Ok(gathered)
+    }
+}
+
+fn holding(objects: &[Object], matches: &Match) -> Result<Vec<u64>, Error> {
+    let mut ids = Vec::new();
+    for object in objects {
+        let document = Document::of(object)?;
+        if Evaluated::new(&document).holds(matches) {
+            ids.push(document.id);
+        }
+    }
+    Ok(ids)
+}
+
+/// Searches the text index; returns the patterns it could not take too.
+pub(super) fn run(text: &TextIndex, matches: &Match, gather: &Gather) -> Result<(Gathered, Vec<String>), Error> {
+    let compiled = compile(matches, text);
+    let searcher = text.searcher();
+    let gathered = searcher.search(&compiled.query, gather).map_err(|e| Error::text("cannot be searched", e))?;
+    Ok((gathered, compiled.refused))
+}
+
+/// Objects by id and what ended them, with what to say of them.
+pub(super) type Shown = BTreeMap<(u64, Option<Seq>), (Object, Option<Was>, Document)>;

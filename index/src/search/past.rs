@@ -1,0 +1,309 @@
+//! Searches in what objects were: deleted ones, the fleet as it was at a time, and fields that changed.
+//!
+//! Old versions are few beside the objects (their bytes are bounded), are not in the text index, and are read from the
+//! store, newest end first, each evaluated by itself.
+
+use super::answer::{EXAMINED_AT_ONCE, MOST_EXAMINED, Sources, blocking};
+use super::evaluate::Evaluated;
+use super::gather::{Gather, Gathered};
+use super::look::Looking;
+use super::matches::Match;
+use super::order::{Place, Rank, Ranked, Sort, SortBy, compare};
+use super::permitted::permits;
+use super::plan::Asked;
+use crate::rights::CallerRights;
+use crate::store::Span;
+use crate::text::columns::Facet;
+use crate::text::document::Document;
+use crate::{Error, Seq, Version};
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Fields of metadata that change with everything.
+const NEVER: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
+
+fn span(asked: Asked) -> Span {
+    let all = Span { deleted: false, ..Span::DELETED };
+    let ms = |seconds: i64| seconds.saturating_mul(1000);
+    match asked {
+        Asked::Now | Asked::Deleted => Span::DELETED,
+        Asked::At(at) => Span { from: ms(at.saturating_add(1)), until: ms(at.saturating_add(1)), ..all },
+        Asked::During(from, until) => {
+            Span { from: ms(from).saturating_add(1), until: ms(until.saturating_add(1)), ..all }
+        }
+    }
+}
+
+/// A version that matched.
+struct Old {
+    id: u64,
+    ended: Seq,
+    score: f32,
+    document: Document,
+}
+
+/// Hits among old versions, one per object; those of objects that are hits `now` are left out. True: not all versions were
+/// looked at.
+pub(super) async fn found(
+    sources: &Sources,
+    asked: Asked,
+    matches: &Match,
+    now: &Match,
+    gather: &Gather,
+) -> Result<(Gathered, bool), Error> {
+    let matches = Arc::new(matches.clone());
+    let mut seen = BTreeSet::new();
+    let mut all = Gathered { facets: vec![HashMap::new(); gather.facets.len()], ..Gathered::default() };
+    let mut reading = Reading::of(sources, span(asked));
+    while let Some(versions) = reading.next().await? {
+        let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
+        let mut old = blocking(move || holding(&versions, &rights, &holds)).await?;
+        old.retain(|old| seen.insert(old.id));
+        if matches!(asked, Asked::During(..)) && !old.is_empty() {
+            let there = still(sources, now, old.iter().map(|old| old.id).collect()).await?;
+            old.retain(|old| !there.contains(&old.id));
+        }
+        let part = Gathered { facets: counted(&old, &gather.facets), ..ranked(old, gather) };
+        let before = std::mem::take(&mut all);
+        all = gather.merged([before, part]);
+    }
+    Ok((all, reading.cut))
+}
+
+/// Reads old versions, newest end first.
+struct Reading<'s> {
+    sources: &'s Sources,
+    span: Span,
+    read: usize,
+    /// It stopped before the last one.
+    cut: bool,
+}
+
+impl<'s> Reading<'s> {
+    fn of(sources: &'s Sources, span: Span) -> Self {
+        Self { sources, span, read: 0, cut: false }
+    }
+
+    async fn next(&mut self) -> Result<Option<Vec<Version>>, Error> {
+        if self.read >= MOST_EXAMINED || Instant::now() > self.sources.deadline {
+            self.cut = true;
+            return Ok(None);
+        }
+        let versions = self.sources.store.past(&self.span, EXAMINED_AT_ONCE).await?;
+        let Some(last) = versions.last() else { return Ok(None) };
+        self.span.before = last.ended;
+        self.read += versions.len();
+        Ok(Some(versions))
+    }
+}
+
+/// Of these objects, those that match as they are.
+async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<BTreeSet<u64>, Error> {
+    let Sources { text, rights, deadline, .. } = sources.clone();
+    let matches = now.clone().and(Match::Ids(Arc::new(ids)));
+    blocking(move || Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() }.ids(&matches)).await
+}
+
+fn holding(versions: &[Version], rights: &Mutex<CallerRights>, matches: &Match) -> Result<Vec<Old>, Error> {
+    let mut old = Vec::new();
+    for version in versions {
+        let document = Document::of_version(version)?;
+        let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
+        if !permits(&mut rights.lock(), scope.unwrap_or_default(), &version.object.record.key.name) {
+            continue;
+        }
+        let mut evaluated = Evaluated::new(&document);
+        if evaluated.holds(matches) {
+            let score = evaluated.score(matches);
+            old.push(Old { id: document.id, ended: version.ended, score, document });
+        }
+    }
+    Ok(old)
+}
+
+fn rank(sort: &Sort, old: &Old) -> Rank {
+    match sort.by {
+        SortBy::Relevance => Rank::Score(old.score),
+        SortBy::Number(number) => {
+            Rank::Number(old.document.numbers.iter().find(|(column, _)| *column == number).map(|(_, value)| *value))
+        }
+        SortBy::Text(facet) => {
+            Rank::Text(old.document.facets.iter().find(|(column, _)| *column == facet).map(|(_, value)| value.clone()))
+        }
+    }
+}
+
+fn ranked(old: Vec<Old>, gather: &Gather) -> Gathered {
+    let total = old.len() as u64;
+    let hit = |old: &Old| {
+        let ranks = gather.sort.iter().map(|sort| rank(sort, old)).collect();
+        let name = old.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
+        let place = Place { ranks, name: name.unwrap_or_default(), id: old.id };
+        Ranked { place, score: old.score, past: Some(old.ended) }
+    };
+    let mut hits: Vec<Ranked> = old.iter().map(hit).collect();
+    if let Some(after) = &gather.after {
+        hits.retain(|hit| compare(&hit.place, after, &gather.sort).is_gt());
+    }
+    Gathered { left: hits.len() as u64, hits, total, ..Gathered::default() }
+}
+
+fn counted(old: &[Old], facets: &[Facet]) -> Vec<HashMap<String, u64>> {
+    let count = |facet: &Facet| {
+        let mut counts = HashMap::new();
+        let values = old.iter().flat_map(|old| &old.document.facets).filter(|(column, _)| column == facet);
+        values.for_each(|(_, value)| *counts.entry(value.clone()).or_default() += 1);
+        counts
+    };
+    facets.iter().map(count).collect()
+}
+
+/// Ids of objects that are there and one of whose kept changes changed something at a path or below it.
+pub(super) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u64>, bool), Error> {
+    let Some(path) = Changing::new(path) else { return Ok((BTreeSet::new(), false)) };
+    let mut ids = BTreeSet::new();
+    // What came after a version, by the change that began it.
+    let mut later: BTreeMap<u64, Value> = BTreeMap::new();
+    let mut reading = Reading::of(sources, Span { deleted: false, ..Span::DELETED });
+    while let Some(versions) = reading.next().await? {
+        let mut missing: Vec<u64> = versions.iter().map(|version| version.object.record.id).collect();
+        missing.retain(|id| !later.contains_key(id));
+        for object in sources.store.by_ids(&missing).await? {
+            later.insert(object.record.id, object.parse()?);
+        }
+        for version in versions {
+            let id = version.object.record.id;
+            // Those that are not there any more are not asked for.
+            let Some(after) = later.get(&id) else { continue };
+            let before: Value = version.object.parse()?;
+            if !ids.contains(&id) && path.differs(&before, after) {
+                ids.insert(id);
+            }
+            later.insert(id, before);
+        }
+    }
+    Ok((ids, reading.cut))
+}
+
+/// A path whose values are compared: fields and globs for fields.
+pub(super) struct Changing {
+    steps: Vec<Option<String>>,
+}
+
+impl Changing {
+    pub fn new(path: &str) -> Option<Self> {
+        let step = |step: &str| (step != "*").then(|| step.to_owned());
+        let mut steps: Vec<Option<String>> = path.split('.').map(step).collect();
+        // Whatever is below.
+        while steps.last() == Some(&None) && steps.len() > 1 {
+            steps.pop();
+        }
+        (!path.is_empty() && steps.iter().flatten().all(|step| !step.is_empty())).then_some(Self { steps })
+    }
+
+    pub fn differs(&self, before: &Value, after: &Value) -> bool {
+        differs(Some(before), Some(after), &self.steps, &mut Vec::new())
+    }
+}
+
+fn differs<'v>(
+    before: Option<&'v Value>,
+    after: Option<&'v Value>,
+    steps: &[Option<String>],
+    at: &mut Vec<&'v str>,
+) -> bool {
+    if before == after || NEVER.contains(&at.join(".").as_str()) {
+        return false;
+    }
+    let [step, rest @ ..] = steps else {
+        return match (before, after) {
+            // Below metadata something never counts.
+            (Some(Value::Object(one)), Some(Value::Object(other))) if at.len() < 2 => {
+                let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+                names.into_iter().any(|name| inside(one.get(name), other.get(name), name, &[], at))
+            }
+            _ => true,
+        };
+    };
+    let fields = |value: Option<&'v Value>| value.and_then(Value::as_object);
+    let (one, other) = (fields(before), fields(after));
+    match (one, other, step) {
+        (None, None, _) => items(before, after, steps, at),
+        (_, _, Some(name)) if !name.contains(['*', '?']) => {
+            let value = |fields: Option<&'v serde_json::Map<String, Value>>| {
+                fields.and_then(|fields| fields.get_key_value(name))
+            };
+            let (one, other) = (value(one), value(other));
+            let Some((name, _)) = one.or(other) else { return false };
+            inside(one.map(|field| field.1), other.map(|field| field.1), name, rest, at)
+        }
+        (one, other, step) => {
+            let regex =
+                step.as_deref().and_then(|glob| super::patterns::compile(&super::patterns::glob_regex(glob, ".")));
+            let names: BTreeSet<&String> = one.into_iter().chain(other).flat_map(|fields| fields.keys()).collect();
+            let passes = |name: &str| regex.as_ref().is_none_or(|regex| regex.is_match(&name.to_lowercase()));
+            names.into_iter().filter(|name| passes(name)).any(|name| {
+                let value = |fields: Option<&'v serde_json::Map<String, Value>>| fields.and_then(|f| f.get(name));
+                inside(value(one), value(other), name, rest, at)
+            })
+        }
+    }
+}
+
+fn inside<'v>(
+    before: Option<&'v Value>,
+    after: Option<&'v Value>,
+    name: &'v str,
+    rest: &[Option<String>],
+    at: &mut Vec<&'v str>,
+) -> bool {
+    at.push(name);
+    let found = differs(before, after, rest, at);
+    at.pop();
+    found
+}
+
+/// Lists, item by item.
+fn items<'v>(
+    before: Option<&'v Value>,
+    after: Option<&'v Value>,
+    steps: &[Option<String>],
+    at: &mut Vec<&'v str>,
+) -> bool {
+    let list = |value: Option<&'v Value>| value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let (one, other) = (list(before), list(after));
+    (0..one.len().max(other.len())).any(|nth| differs(one.get(nth), other.get(nth), steps, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case("spec.replicas", true)]
+    #[case("spec", true)]
+    #[case("spec.*", true)]
+    #[case("*", true)]
+    #[case("spec.template", false)]
+    #[case("spec.repl*", true)]
+    #[case("spec.containers.image", true)]
+    #[case("spec.containers.name", false)]
+    #[case("metadata", false)]
+    #[case("metadata.*", false)]
+    #[case("metadata.resourceVersion", false)]
+    #[case("status", true)]
+    #[case("status.none", false)]
+    fn what_changed_is_told(#[case] path: &str, #[case] expected: bool) {
+        let before = json!({"metadata": {"name": "a", "resourceVersion": "1"}, "spec": {"replicas": 1, "template": {"a": 1},
+            "containers": [{"name": "a", "image": "x:1"}]}});
+        let after = json!({"metadata": {"name": "a", "resourceVersion": "2"}, "spec": {"replicas": 2, "template": {"a": 1},
+            "containers": [{"name": "a", "image": "x:2"}]}, "status": {"ready": 1}});
+        assert_eq!(Changing::new(path).unwrap().differs(&before, &after), expected, "{path}");
+        assert!(!Changing::new(path).unwrap().differs(&after, &after));
+    }
+}
