@@ -1,23 +1,27 @@
 //! What a query means, independent of any engine. Made by `parse`, printed by `print`, compiled by the engines.
 
+use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// Bytes of the query text a node came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Span {
     pub start: usize,
     pub end: usize,
 }
 
 /// Something the user should know; never an error that blanks the answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Notice {
     pub span: Span,
     pub message: String,
 }
 
 /// A whole query: what to find, and how to show it.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Query {
     pub filter: Expr,
     pub output: Output,
@@ -25,7 +29,8 @@ pub struct Query {
 }
 
 /// Terms that steer the answer instead of filtering it.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Output {
     /// Columns in order of importance.
     pub sort: Vec<SortKey>,
@@ -46,13 +51,15 @@ pub struct Output {
     pub scope: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SortKey {
     pub field: String,
     pub descending: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Expr {
     /// Everything: the empty query.
     #[default]
@@ -63,13 +70,15 @@ pub enum Expr {
     Term(Term),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Term {
     pub span: Span,
     pub kind: TermKind,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum TermKind {
     /// A bare word: name, label, image, message, manifest.
     Text(Pattern),
@@ -88,6 +97,13 @@ pub enum Field {
     Path(String),
 }
 
+/// As it is written.
+impl Serialize for Field {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// A row of the field table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KnownField {
@@ -99,7 +115,8 @@ pub struct KnownField {
 }
 
 /// How a field's values are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum FieldKind {
     Word,
     /// `key=value`, `key!=value`, `key`, `!key`, or a quoted selector.
@@ -119,13 +136,15 @@ pub enum FieldKind {
 }
 
 /// Alternatives: one of them must hold (or none, when negated by `!`).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Values {
     pub negated: bool,
     pub any: Vec<Value>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Value {
     /// `*`: the field is there.
     Exists,
@@ -137,13 +156,15 @@ pub enum Value {
     Selector(Vec<LabelMatch>),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LabelMatch {
     pub key: Pattern,
     pub op: LabelOp,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum LabelOp {
     Exists,
     Absent,
@@ -152,7 +173,8 @@ pub enum LabelOp {
     NotIn(Vec<Pattern>),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Pattern {
     Word(String),
     /// Quoted: as it is, blanks included.
@@ -170,7 +192,8 @@ pub enum Pattern {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Compare {
     Less,
     LessOrEqual,
@@ -181,13 +204,15 @@ pub enum Compare {
 }
 
 /// A typed literal with the text it came from.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Literal {
     pub text: String,
     pub value: Scalar,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Scalar {
     /// Numbers, quantities (in base units) and percents.
     Number(f64),
@@ -197,7 +222,8 @@ pub enum Scalar {
 }
 
 /// A point in time, possibly relative to the moment of asking.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Moment {
     Absolute(jiff::Timestamp),
     /// Seconds before now.

@@ -11,10 +11,11 @@ pub(super) fn literal(text: &str, kind: FieldKind) -> Option<Literal> {
         FieldKind::Quantity => Scalar::Number(quantity(text)?),
         FieldKind::Age => duration(text).map(Scalar::Duration).or_else(|| moment(text).map(Scalar::Moment))?,
         FieldKind::Time => moment(text).or_else(|| duration(text).map(Moment::Ago)).map(Scalar::Moment)?,
+        // At a path `500m` is half a core, not minutes.
         _ => number(text)
+            .or_else(|| quantity(text))
             .map(Scalar::Number)
             .or_else(|| duration(text).map(Scalar::Duration))
-            .or_else(|| quantity(text).map(Scalar::Number))
             .or_else(|| moment(text).map(Scalar::Moment))?,
     };
     Some(Literal { text: text.to_owned(), value })

@@ -78,6 +78,16 @@ pub(super) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Resul
     Ok(Found { gathered, matches, notices: search.notices.into_iter().collect() })
 }
 
+/// A plan with everything looked up, as an engine can be asked.
+pub(super) async fn settled(sources: &Sources, matches: Match) -> Result<Match, Error> {
+    let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
+    let matches = search.settled(matches).await?;
+    Ok(match matches.needs_bodies() {
+        true => matches.loosened().and(Match::Ids(search.examined(&matches).await?)),
+        false => matches,
+    })
+}
+
 struct Search {
     sources: Sources,
     notices: BTreeSet<String>,

@@ -1,6 +1,7 @@
 //! Column tests as tantivy queries.
 
 use super::matches::{Match, Test};
+use super::patterns::MOST_EDITS;
 use super::rank::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::text::TextIndex;
 use crate::text::columns::{Columns, Number, Word};
@@ -73,7 +74,7 @@ impl Compiler<'_> {
                 self.any_scored(parts)
             }
             Match::Fuzzy(word, distance) => {
-                let distance = (*distance).min(2);
+                let distance = (*distance).min(MOST_EDITS);
                 let fuzzy = |field: Field| -> Made {
                     Box::new(FuzzyTermQuery::new_prefix(Term::from_field_text(field, word), distance, true))
                 };
@@ -148,6 +149,9 @@ impl Compiler<'_> {
             Test::Equals(text) => self.term(field, text),
             Test::Contains(text) => self.terms(field, Looks::Contains(text.clone())),
             Test::Regex(pattern) => self.regex(field, pattern),
+            Test::Near(word, distance) => {
+                Box::new(FuzzyTermQuery::new(Term::from_field_text(field, word), *distance, true))
+            }
         }
     }
 

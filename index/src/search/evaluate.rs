@@ -1,7 +1,7 @@
 //! A plan evaluated on one document: says whether it matches, and why. The model the engine is tested against.
 
 use super::matches::{Match, Test};
-use super::patterns::compile;
+use super::patterns::{MOST_EDITS, compile, near};
 use super::rank;
 use crate::text::columns::{Key, Word};
 use crate::text::document::Document;
@@ -142,7 +142,7 @@ impl<'d> Evaluated<'d> {
                 found
             }
             Match::Fuzzy(word, distance) => {
-                let near = self.content().iter().find(|term| begins_near(term, word, (*distance).min(2)));
+                let near = self.content().iter().find(|term| near(term, word, (*distance).min(MOST_EDITS), true));
                 near.map(|term| reason("content", term)).into_iter().collect()
             }
             Match::Clusters(names) => {
@@ -204,31 +204,4 @@ fn reason(field: &str, value: &str) -> Reason {
         end -= 1;
     }
     Reason { field: field.to_owned(), value: value[..end].to_owned() }
-}
-
-/// Whether some beginning of `term` is within `distance` edits (swaps count as one) of `word`.
-fn begins_near(term: &str, word: &str, distance: u8) -> bool {
-    let word: Vec<char> = word.chars().collect();
-    let most = word.len() + distance as usize;
-    let term: Vec<char> = term.chars().take(most).collect();
-    let mut rows: Vec<Vec<usize>> = vec![(0..=word.len()).collect()];
-    let near = |row: &[usize]| row.last().is_some_and(|last| *last <= distance as usize);
-    if near(&rows[0]) {
-        return true;
-    }
-    for (i, c) in term.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, w) in word.iter().enumerate() {
-            let mut best = (rows[i][j + 1] + 1).min(row[j] + 1).min(rows[i][j] + usize::from(c != w));
-            if i > 0 && j > 0 && *c == word[j - 1] && term[i - 1] == *w {
-                best = best.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(best);
-        }
-        if near(&row) {
-            return true;
-        }
-        rows.push(row);
-    }
-    false
 }

@@ -2,6 +2,7 @@
 //!
 //! Rights come first (invariant I9): a document the caller may not read is not counted anywhere.
 
+use super::answer::Sources;
 use super::block::Block;
 use super::order::{MOST_COLUMNS, Place, Rank, Ranked, Sort, SortBy, compare};
 use super::permitted::{Permitted, texts_of};
@@ -47,6 +48,18 @@ pub struct Gathered {
 }
 
 impl Gather {
+    /// Nothing but the total.
+    pub fn counting(sources: &Sources) -> Self {
+        Self {
+            rights: Arc::clone(&sources.rights),
+            sort: vec![Sort::RELEVANCE],
+            after: None,
+            keep: 0,
+            facets: Vec::new(),
+            deadline: sources.deadline,
+        }
+    }
+
     /// Parts as one.
     pub fn merged(&self, parts: impl IntoIterator<Item = Gathered>) -> Gathered {
         let mut all = Gathered { facets: vec![HashMap::new(); self.facets.len()], ..Gathered::default() };

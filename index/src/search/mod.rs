@@ -8,11 +8,15 @@ mod answer;
 mod block;
 mod clusters;
 mod compile;
+#[cfg(test)]
+mod corpus;
 mod evaluate;
+mod explain;
 mod gather;
 mod labels;
 mod look;
 mod matches;
+mod nothing;
 mod numbers;
 mod order;
 mod past;
@@ -22,31 +26,33 @@ mod permitted;
 pub mod plan;
 mod rank;
 mod relations;
+mod stream;
+mod suggest;
 #[cfg(test)]
 mod tests;
 
 pub use clusters::Skipped;
 pub use evaluate::Reason;
+pub use explain::{Explained, Step};
+pub use nothing::Wider;
 pub use order::{Cursor, NoCursor, Place, Rank, Sort, SortBy};
+pub use suggest::{SuggestRequest, Suggestion, Suggestions};
 
 use crate::query::{Limits, Notice, Query, parse};
 use crate::text::columns::Facet;
-use crate::text::document::Document;
 use crate::{Error, Index, Object, Seq};
-use answer::{Found, Shown, Sources, blocking, find, run};
+use answer::Sources;
 use crowsnest_api::user::UserInfo;
-use evaluate::Evaluated;
 use futures::Stream;
 use futures::stream::try_unfold;
-use gather::{Gather, Gathered};
 use matches::Match;
-use order::{MOST_COLUMNS, Ranked};
+use order::MOST_COLUMNS;
 use parking_lot::Mutex;
 use plan::{Asked, Plan, World, plan};
 use serde::Serialize;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use stream::Stage;
 
 /// Hits of one answer, at most: more come page by page.
 pub const MOST_HITS: usize = 10_000;
@@ -132,6 +138,8 @@ pub struct Summary {
     pub took_ms: f64,
     /// Names close to what was asked for, when nothing was found.
     pub did_you_mean: Vec<String>,
+    /// And the query without one of its terms.
+    pub wider: Vec<Wider>,
 }
 
 /// A remark on the query: what was left out or read otherwise.
@@ -244,6 +252,13 @@ impl Index {
             .then(|| format!("what changed more than {hours} h ago is not kept: the answer may miss it"))
     }
 
+    /// What a caller's searches read.
+    async fn sources(&self, caller: &UserInfo, deadline: Instant) -> Sources {
+        let rights = Arc::new(Mutex::new(self.inner.rights.of(caller)));
+        let (text, store) = (Arc::clone(&self.inner.text), Arc::clone(&self.inner.shared.store));
+        Sources { text, store, rights, deadline }
+    }
+
     /// What plans ask about the fleet.
     pub(crate) fn world(&self) -> World {
         let shared = &self.inner.shared;
@@ -268,160 +283,4 @@ fn sorted(query: &Query, say: &mut impl FnMut(usize, String)) -> Vec<Sort> {
         sort.truncate(MOST_COLUMNS);
     }
     if sort.is_empty() { vec![Sort::RELEVANCE] } else { sort }
-}
-
-/// Where a streamed answer stands.
-enum Stage {
-    Asked(Box<(Index, SearchRequest)>),
-    Answering(Box<Answering>),
-    Done,
-}
-
-struct Answering {
-    index: Index,
-    matches: Match,
-    events: VecDeque<SearchEvent>,
-    /// Hits still to be read.
-    hits: VecDeque<Ranked>,
-    summary: Summary,
-    started: Instant,
-}
-
-impl Stage {
-    async fn next(self) -> Result<Option<(SearchEvent, Stage)>, Error> {
-        let mut answering = match self {
-            Self::Done => return Ok(None),
-            Self::Answering(answering) => answering,
-            Self::Asked(asked) => Box::new(begin(asked.0, asked.1).await?),
-        };
-        if let Some(event) = answering.events.pop_front() {
-            return Ok(Some((event, Self::Answering(answering))));
-        }
-        if !answering.hits.is_empty() {
-            let chunk: Vec<_> = answering.hits.drain(..answering.hits.len().min(CHUNK)).collect();
-            let hits = read_hits(&answering.index, &answering.matches, &chunk).await?;
-            return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
-        }
-        let took = answering.started.elapsed();
-        let metrics = answering.index.metrics();
-        metrics.searches.add(1);
-        metrics.search_microseconds.add(took.as_micros() as u64);
-        let summary = Summary { took_ms: took.as_secs_f64() * 1000.0, ..answering.summary };
-        Ok(Some((SearchEvent::Done(summary), Self::Done)))
-    }
-}
-
-async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error> {
-    let started = Instant::now();
-    let mut planned = index.planned(&request);
-    let seq = *index.inner.searchable.borrow();
-    let skipped = clusters::skipped(&index, &request.caller);
-    let rights = Arc::new(Mutex::new(index.inner.rights.of(&request.caller)));
-    let deadline = started + planned.timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
-    let (text, store) = (Arc::clone(&index.inner.text), Arc::clone(&index.inner.shared.store));
-    let sources = Sources { text, store, rights: Arc::clone(&rights), deadline };
-    let gather = Gather {
-        rights,
-        sort: planned.sort,
-        after: request.after.clone(),
-        keep: planned.keep,
-        facets: request.facets.clone(),
-        deadline,
-    };
-    let Found { gathered, matches, notices } = find(&sources, planned.plan, gather).await?;
-    let did_you_mean = match gathered.total == 0 && !gathered.incomplete {
-        true => near_names(&sources, &request.query).await?,
-        false => Vec::new(),
-    };
-    planned.remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
-    let facets = facet_counts(&request.facets, &gathered);
-    let events = [SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), SearchEvent::Facets(facets)];
-    let more = gathered.left > gathered.hits.len() as u64;
-    let summary = Summary {
-        total: gathered.total,
-        next: gathered.hits.last().filter(|_| more).map(|hit| Cursor(hit.place.clone())),
-        incomplete: gathered.incomplete,
-        seq,
-        behind: index.seq().0.saturating_sub(seq.0),
-        took_ms: 0.0,
-        did_you_mean,
-    };
-    Ok(Answering { index, matches, events: events.into(), hits: gathered.hits.into(), summary, started })
-}
-
-/// Names near the bare words of a query that found nothing.
-async fn near_names(sources: &Sources, query: &str) -> Result<Vec<String>, Error> {
-    let Ok(query) = parse(query, &Limits::default()) else { return Ok(Vec::new()) };
-    let mut words = Vec::new();
-    query.filter.terms(&mut |term| {
-        use crate::query::{Field, Pattern, TermKind, Value};
-        match &term.kind {
-            TermKind::Text(Pattern::Word(word)) => words.push(word.to_lowercase()),
-            TermKind::Field { field: Field::Known(field), values, .. } if field.name == "name" => {
-                let named = values.any.iter().filter_map(|value| match value {
-                    Value::Pattern(Pattern::Word(word)) => Some(word.to_lowercase()),
-                    _ => None,
-                });
-                words.extend(named);
-            }
-            _ => {}
-        }
-    });
-    let gather = Gather {
-        rights: Arc::clone(&sources.rights),
-        sort: vec![Sort::RELEVANCE],
-        after: None,
-        keep: 3,
-        facets: Vec::new(),
-        deadline: Instant::now() + Duration::from_millis(200),
-    };
-    let text = Arc::clone(&sources.text);
-    blocking(move || {
-        let mut near = Vec::new();
-        for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
-            let distance = if word.chars().count() > 5 { 2 } else { 1 };
-            let (found, _) = run(&text, &Match::Fuzzy(word, distance), &gather)?;
-            near.extend(found.hits.into_iter().map(|hit| hit.place.name));
-        }
-        near.dedup();
-        near.truncate(5);
-        Ok(near)
-    })
-    .await
-}
-
-fn facet_counts(wanted: &[Facet], gathered: &Gathered) -> Vec<FacetCounts> {
-    let count = |(facet, counts): (&Facet, &std::collections::HashMap<String, u64>)| {
-        let mut values: Vec<(String, u64)> = counts.iter().map(|(value, count)| (value.clone(), *count)).collect();
-        values.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        let more = values.len().saturating_sub(FACET_VALUES) as u64;
-        values.truncate(FACET_VALUES);
-        FacetCounts { field: facet.field().to_owned(), values, more }
-    };
-    wanted.iter().zip(&gathered.facets).map(count).collect()
-}
-
-/// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out.
-async fn read_hits(index: &Index, matches: &Match, hits: &[Ranked]) -> Result<Vec<Hit>, Error> {
-    let store = &index.inner.shared.store;
-    let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
-    let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
-    let mut shown = Shown::new();
-    for object in store.by_ids(&ids).await? {
-        let document = Document::of(&object)?;
-        shown.insert((object.record.id, None), (object, None, document));
-    }
-    if !ended.is_empty() {
-        for version in store.ended(&ended).await? {
-            let document = Document::of_version(&version)?;
-            let was = Was { until: version.ended_at, deleted: version.deleted };
-            shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
-        }
-    }
-    let hit = |hit: &Ranked| {
-        let (object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
-        let reasons = Evaluated::new(&document).reasons(matches);
-        Some(Hit { object, was, score: hit.score, reasons })
-    };
-    Ok(hits.iter().filter_map(hit).collect())
 }

@@ -41,9 +41,8 @@ impl Sort {
             _ => Facet::ALL.iter().find(|facet| facet.field() == field).map(|facet| SortBy::Text(*facet)),
         };
         let by = by.or_else(|| number_named(field).map(SortBy::Number))?;
-        // The oldest has the smallest time.
-        let since = matches!(field, "age" | "changed" | "last" | "deleted");
-        Some(Self { by, descending: descending != since })
+        // The oldest was created first.
+        Some(Self { by, descending: descending != (field == "age") })
     }
 }
 

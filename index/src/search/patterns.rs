@@ -2,6 +2,9 @@
 
 use crate::query::Pattern;
 
+/// Edits a fuzzy word may be away.
+pub const MOST_EDITS: u8 = 2;
+
 /// A test of one string, lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Test {
@@ -9,15 +12,16 @@ pub enum Test {
     Contains(String),
     /// Matches the whole string.
     Regex(String),
+    /// Within so many edits, swaps of neighbours counting as one.
+    Near(String, u8),
 }
 
 /// Pattern as a test on a whole string; plain words as the field wants them.
 pub(super) fn test(pattern: &Pattern, contains: bool) -> Test {
     match pattern {
-        Pattern::Word(word) | Pattern::Phrase(word) | Pattern::Fuzzy { word, .. } if contains => {
-            Test::Contains(word.to_lowercase())
-        }
-        Pattern::Word(word) | Pattern::Phrase(word) | Pattern::Fuzzy { word, .. } => Test::Equals(word.to_lowercase()),
+        Pattern::Word(word) | Pattern::Phrase(word) if contains => Test::Contains(word.to_lowercase()),
+        Pattern::Word(word) | Pattern::Phrase(word) => Test::Equals(word.to_lowercase()),
+        Pattern::Fuzzy { word, distance } => Test::Near(word.to_lowercase(), (*distance).min(MOST_EDITS)),
         Pattern::Glob(glob) => Test::Regex(glob_regex(glob, ".")),
         Pattern::Regex { source, .. } => Test::Regex(unanchored(source)),
     }
@@ -36,8 +40,17 @@ pub(super) fn glob_regex(glob: &str, any: &str) -> String {
     regex
 }
 
-/// Terms are lower case, and term dictionaries match from end to end.
+/// Terms are lower case, and term dictionaries match from end to end: anchors of each alternative become what may stand
+/// around it.
 pub(super) fn unanchored(source: &str) -> String {
+    let alternatives: Vec<String> = alternatives(source).into_iter().map(one_unanchored).collect();
+    match alternatives.as_slice() {
+        [one] => one.clone(),
+        many => format!("(?:{})", many.join("|")),
+    }
+}
+
+fn one_unanchored(source: &str) -> String {
     let (open, inner) = match source.strip_prefix('^') {
         Some(rest) => ("", rest),
         None => (".*", source),
@@ -48,6 +61,28 @@ pub(super) fn unanchored(source: &str) -> String {
         _ => (inner, ".*"),
     };
     format!("{open}(?i:{inner}){close}")
+}
+
+/// Split at the bars outside groups and classes.
+fn alternatives(source: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut depth, mut class, mut escaped) = (Vec::new(), 0, 0_usize, false, false);
+    for (at, c) in source.char_indices() {
+        match c {
+            _ if std::mem::take(&mut escaped) => {}
+            '\\' => escaped = true,
+            '[' if !class => class = true,
+            ']' => class = false,
+            '(' if !class => depth += 1,
+            ')' if !class => depth = depth.saturating_sub(1),
+            '|' if !class && depth == 0 => {
+                parts.push(&source[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&source[start..]);
+    parts
 }
 
 /// The regex a label's key or value must match, as part of `key=value`.
@@ -83,6 +118,7 @@ impl Test {
             Self::Equals(wanted) => value == wanted,
             Self::Contains(wanted) => value.contains(wanted.as_str()),
             Self::Regex(_) => regex.is_some_and(|regex| regex.is_match(value)),
+            Self::Near(word, distance) => near(value, word, *distance, false),
         }
     }
 }
@@ -90,4 +126,60 @@ impl Test {
 /// From end to end, with bounded size.
 pub fn compile(source: &str) -> Option<regex::Regex> {
     regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(1 << 20).build().ok()
+}
+
+/// Whether `term`, or some beginning of it, is within `distance` edits (swaps count as one) of `word`.
+pub fn near(term: &str, word: &str, distance: u8, begins: bool) -> bool {
+    let word: Vec<char> = word.chars().collect();
+    let most = word.len() + distance as usize;
+    let whole = term.chars().count() <= most;
+    let term: Vec<char> = term.chars().take(most).collect();
+    let mut rows: Vec<Vec<usize>> = vec![(0..=word.len()).collect()];
+    let near = |row: &[usize]| row.last().is_some_and(|last| *last <= distance as usize);
+    if begins && near(&rows[0]) {
+        return true;
+    }
+    for (i, c) in term.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, w) in word.iter().enumerate() {
+            let mut best = (rows[i][j + 1] + 1).min(row[j] + 1).min(rows[i][j] + usize::from(c != w));
+            if i > 0 && j > 0 && *c == word[j - 1] && term[i - 1] == *w {
+                best = best.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(best);
+        }
+        if begins && near(&row) {
+            return true;
+        }
+        rows.push(row);
+    }
+    !begins && whole && rows.last().is_some_and(|row| near(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("^web|-0$", "web.x", true)]
+    #[case("^web|-0$", "a-0", true)]
+    #[case("^web|-0$", "aweb", false)]
+    #[case("^(a|b)$", "ab", false)]
+    #[case("[|]x", "a|xb", true)]
+    #[case("a\\|b", "xa|b", true)]
+    #[case("eb", "WEB-0", true)]
+    fn anchors_are_of_their_alternative(#[case] source: &str, #[case] text: &str, #[case] expected: bool) {
+        assert_eq!(compile(&unanchored(source)).unwrap().is_match(text), expected);
+    }
+
+    #[rstest]
+    #[case("checkout", "checkuot", 1, true)]
+    #[case("checkouts", "checkout", 0, false)]
+    #[case("checkouts", "checkout", 1, true)]
+    #[case("checkout-7d9f", "checkout", 2, false)]
+    #[case("", "ab", 2, true)]
+    fn nearness_is_of_the_whole(#[case] term: &str, #[case] word: &str, #[case] distance: u8, #[case] expected: bool) {
+        assert_eq!(near(term, word, distance, false), expected);
+    }
 }

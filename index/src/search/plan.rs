@@ -176,20 +176,24 @@ impl Planner<'_> {
         {
             return Some(Match::has(word.name()));
         }
+        if matches!((value, field.name), (Value::Exists, "changed.field")) {
+            return Some(Match::Changed("*".to_owned()));
+        }
+        if matches!((value, field.name), (Value::Exists, "region" | "zone" | "provider")) {
+            return Some(self.clusters_where(field.name, &|value| !value.is_empty()));
+        }
         let Value::Pattern(pattern) = value else {
             self.notice(span, format!("{} takes words; it was left out", field.name));
             return None;
         };
         match field.name {
             "kind" => Some(self.kind(pattern)),
-            "region" | "zone" | "provider" => Some(self.clusters_where(
-                |cluster, test| match field.name {
-                    "region" => test(&cluster.region),
-                    "provider" => test(&cluster.provider),
-                    _ => cluster.zones.iter().any(|zone| test(zone)),
-                },
-                pattern,
-            )),
+            "region" | "zone" | "provider" => {
+                let wanted = test(pattern, false);
+                let regex = wanted.regex();
+                let passes = |value: &str| wanted.passes(&value.to_lowercase(), regex.as_ref());
+                Some(self.clusters_where(field.name, &passes))
+            }
             "is" => self.state(span, pattern),
             "content" => Some(text_match(pattern, Match::Content)),
             "message" => Some(text_match(pattern, Match::Message)),
@@ -231,12 +235,14 @@ impl Planner<'_> {
         }
     }
 
-    fn clusters_where(&self, has: impl Fn(&ClusterFacts, &dyn Fn(&str) -> bool) -> bool, pattern: &Pattern) -> Match {
-        let wanted = test(pattern, false);
-        let regex = wanted.regex();
-        let passes = |value: &str| wanted.passes(&value.to_lowercase(), regex.as_ref());
-        let clusters = self.world.clusters.iter().filter(|cluster| has(cluster, &passes));
-        Match::Clusters(clusters.map(|cluster| cluster.name.clone()).collect())
+    /// The clusters one of whose values of a field passes.
+    fn clusters_where(&self, field: &str, passes: &dyn Fn(&str) -> bool) -> Match {
+        let has = |cluster: &&ClusterFacts| match field {
+            "region" => passes(&cluster.region),
+            "provider" => passes(&cluster.provider),
+            _ => cluster.zones.iter().any(|zone| passes(zone)),
+        };
+        Match::Clusters(self.world.clusters.iter().filter(has).map(|cluster| cluster.name.clone()).collect())
     }
 
     fn state(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
@@ -382,7 +388,7 @@ impl Planner<'_> {
 }
 
 /// Columns a field of words asks directly.
-fn column(field: &str) -> Option<Word> {
+pub(super) fn column(field: &str) -> Option<Word> {
     Some(match field {
         "kind" => Word::Kind,
         "group" => Word::Group,
@@ -407,6 +413,7 @@ fn column(field: &str) -> Option<Word> {
         "policy" => Word::Policy,
         "binding" => Word::Binding,
         "work" => Word::Work,
+        "is" => Word::Is,
         _ => return None,
     })
 }

@@ -53,7 +53,7 @@ impl Reach {
         self
     }
 
-    fn said(&self) -> (&'static str, &str) {
+    pub fn said(&self) -> (&'static str, &str) {
         match self {
             Self::Subjects { said, .. } | Self::Holders { said, .. } => ("has", said),
             Self::Owned { said, .. } => ("owner", said),

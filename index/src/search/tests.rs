@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// 2026-09-21T13:33:20Z, as the records' `changed_at`.
+/// 2026-09-21T14:13:20Z, as the records' `changed_at`.
 const NOW: i64 = 1_790_000_000;
 
 fn world() -> World {

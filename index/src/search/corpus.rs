@@ -1,0 +1,272 @@
+//! The golden corpus (`tests/fixtures/corpus`): objects with what they were before, and queries with the hits they must
+//! find, asked of a store and a text index.
+
+use super::answer::{Found, Sources, find};
+use super::evaluate::Evaluated;
+use super::gather::Gather;
+use super::order::Ranked;
+use super::plan::{Asked, ClusterFacts, World, plan};
+use super::relations::resolve;
+use super::sorted;
+use super::tests::Readable;
+use crate::fixtures::{cluster, draft, resource_of};
+use crate::query::{Limits, parse};
+use crate::record::Version;
+use crate::rights::Rights;
+use crate::store::codec::Codec;
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Batch, Progress, Replayed, Step, Store};
+use crate::text::TextIndex;
+use crate::text::columns::Facet;
+use crate::text::document::Document;
+use crate::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
+use crowsnest_api::user::UserInfo;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const NOW: i64 = 1_790_000_000;
+/// When entries that do not say were seen.
+const BEGIN: &str = "2026-09-20T00:00:00Z";
+
+#[derive(Deserialize)]
+struct Entry {
+    cluster: String,
+    at: Option<String>,
+    object: Option<Value>,
+    deleted: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    query: String,
+    hits: Hits,
+    first: Option<String>,
+    #[serde(default)]
+    ordered: bool,
+    notice: Option<String>,
+    #[serde(default)]
+    #[allow(dead_code, reason = "for readers of the file")]
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Hits {
+    Number(u64),
+    Named(Vec<String>),
+}
+
+/// Read when the tests run, so that the data may change without them.
+fn fixture(name: &str) -> String {
+    let path = format!("{}/tests/fixtures/corpus/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn milliseconds(time: &str) -> i64 {
+    time.parse::<jiff::Timestamp>().unwrap().as_millisecond()
+}
+
+fn world() -> World {
+    let facts = |name: &str, region: &str, zones: &[&str], provider: &str, labels: &[(&str, &str)]| ClusterFacts {
+        name: name.into(),
+        region: region.into(),
+        zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
+        provider: provider.into(),
+        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        stale: name == "member2",
+    };
+    let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
+    let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (kind, others) in kinds {
+        for name in others.into_iter().chain([kind.clone()]) {
+            names.entry(name).or_default().insert(kind.clone());
+        }
+    }
+    World {
+        clusters: vec![
+            facts("member1", "eu-west", &["eu-west-a"], "acme", &[("env", "prod")]),
+            facts("member2", "us-east", &["us-east-a", "us-east-b"], "acme", &[("env", "dev")]),
+            facts("member3", "eu-north", &["eu-north-1"], "other", &[("env", "prod"), ("tier", "edge")]),
+        ],
+        kinds: Arc::new(names),
+        now: NOW,
+    }
+}
+
+fn name_of(object: &Object) -> String {
+    let record = &object.record;
+    let (cluster, namespace, name) = (record.key.cluster(), &record.key.namespace, &record.key.name);
+    match &**namespace {
+        "" => format!("{cluster}/{}/{name}", record.kind),
+        namespace => format!("{cluster}/{}/{namespace}/{name}", record.kind),
+    }
+}
+
+struct Corpus {
+    _home: tempfile::TempDir,
+    sources: Sources,
+    /// Those that are there.
+    documents: Vec<(String, Document)>,
+}
+
+impl Corpus {
+    async fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let codec = Arc::new(Codec::default());
+        let store = SqliteStore::open(&IndexOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
+        let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
+        let mut collections: BTreeMap<(String, String, String, String), CollectionKey> = BTreeMap::new();
+        for entry in entries {
+            let at = milliseconds(entry.at.as_deref().unwrap_or(BEGIN));
+            let mut progress = Progress::default();
+            let (collection, step) = match (&entry.object, &entry.deleted) {
+                (Some(object), None) => {
+                    let draft = draft(object);
+                    let collection = CollectionKey::new(cluster(&entry.cluster), resource_of(object));
+                    let key = (entry.cluster.clone(), draft.kind.clone(), draft.namespace.clone(), draft.name.clone());
+                    collections.insert(key, collection.clone());
+                    let (packed, _) = codec.pack("/any", &draft.body).unwrap();
+                    progress.kind = Some((draft.kind.clone(), !draft.namespace.is_empty()));
+                    (collection, Step::Put(Box::new(draft), packed))
+                }
+                (None, Some(deleted)) => {
+                    let mut parts = deleted.splitn(3, '/').map(str::to_owned).collect::<Vec<_>>();
+                    if parts.len() == 2 {
+                        parts.insert(1, String::new());
+                    }
+                    let [kind, namespace, name] = parts.try_into().unwrap();
+                    let key = (entry.cluster.clone(), kind, namespace.clone(), name.clone());
+                    let collection = collections.get(&key).unwrap_or_else(|| panic!("{deleted} was never there"));
+                    (collection.clone(), Step::Delete { namespace, name, resource_version: "9999999".to_owned() })
+                }
+                _ => panic!("an entry is an object or a deletion"),
+            };
+            let batch = Batch { collection, epoch: Epoch::ALONE, steps: vec![step], progress };
+            let changes = store.apply(&[batch], at).await.unwrap();
+            assert_eq!(changes.len(), 1, "an entry that changes nothing");
+        }
+        let text = TextIndex::in_memory().unwrap();
+        let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
+        let mut documents = Vec::new();
+        for change in store.replay(Seq(0), 10_000).await.unwrap() {
+            let Replayed::Put(object) = change else { continue };
+            let document = Document::of(&object).unwrap();
+            writer.add_document(document.to_tantivy(&text.columns)).unwrap();
+            documents.push((name_of(&object), document));
+        }
+        writer.commit().unwrap();
+        text.reload().unwrap();
+        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
+        let deadline = Instant::now() + Duration::from_secs(600);
+        Self { _home: home, sources: Sources { text, store: Arc::new(store), rights, deadline }, documents }
+    }
+
+    /// The hits in order, and what was remarked.
+    async fn asked(&self, query: &str) -> (Vec<String>, u64, Vec<String>) {
+        let query = parse(query, &Limits::default()).unwrap();
+        let plan = plan(&query, &world());
+        let mut remarks: Vec<String> =
+            query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
+        let gather = Gather {
+            rights: Arc::clone(&self.sources.rights),
+            sort: sorted(&query, &mut |_, message| remarks.push(message)),
+            after: None,
+            keep: query.output.limit.unwrap_or(1000),
+            facets: vec![Facet::Kind],
+            deadline: self.sources.deadline,
+        };
+        let Found { gathered, notices, .. } = find(&self.sources, plan, gather).await.unwrap();
+        remarks.extend(notices);
+        assert_eq!(
+            gathered.facets[0].values().sum::<u64>(),
+            gathered.total,
+            "every hit has a kind: {query} {:?}",
+            gathered.facets
+        );
+        let mut hits = Vec::new();
+        for hit in &gathered.hits {
+            hits.push(self.name(hit).await);
+        }
+        (hits, gathered.total, remarks)
+    }
+
+    async fn name(&self, hit: &Ranked) -> String {
+        match hit.past {
+            None => name_of(&self.sources.store.by_ids(&[hit.place.id]).await.unwrap()[0]),
+            Some(ended) => {
+                let versions: Vec<Version> = self.sources.store.ended(&[ended]).await.unwrap();
+                name_of(&versions[0].object)
+            }
+        }
+    }
+
+    /// What direct evaluation finds among the objects that are there; None where the store is needed to tell.
+    fn model(&self, query: &str) -> Option<BTreeSet<String>> {
+        let plan = plan(&parse(query, &Limits::default()).unwrap(), &world());
+        let changed = |part: &super::matches::Match| matches!(part, super::matches::Match::Changed(_));
+        if plan.asked != Asked::Now || plan.matches.contains(&changed) {
+            return None;
+        }
+        let mut all = Readable(self.documents.iter().map(|(_, document)| document).collect());
+        let matches = resolve(plan.matches, &mut all).unwrap();
+        let found = self.documents.iter().filter(|(_, document)| Evaluated::new(document).holds(&matches));
+        Some(found.map(|(name, _)| name.clone()).collect())
+    }
+}
+
+#[tokio::test]
+async fn every_query_finds_its_hits() {
+    let corpus = Corpus::new().await;
+    let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
+    assert!(questions.len() >= 250, "{} queries", questions.len());
+    let mut wrong = Vec::new();
+    for Question { query, hits, first, ordered, notice, .. } in &questions {
+        let (found, total, remarks) = corpus.asked(query).await;
+        let mut say = |what: String| wrong.push(format!("{query}\n    {what}"));
+        match hits {
+            Hits::Number(number) if *number != total => say(format!("{total} hits, not {number}")),
+            Hits::Number(_) => {}
+            Hits::Named(expected) => {
+                let mut sorted = found.clone();
+                sorted.sort();
+                let shown = if *ordered { &found } else { &sorted };
+                if shown != expected {
+                    let lacks: Vec<_> = expected.iter().filter(|hit| !found.contains(hit)).collect();
+                    let more: Vec<_> = found.iter().filter(|hit| !expected.contains(hit)).collect();
+                    say(format!("lacks {lacks:?}, has {more:?} more, in the order {shown:?}"));
+                }
+            }
+        }
+        if first.is_some() && first.as_ref() != found.first() {
+            say(format!("first is {:?}", found.first()));
+        }
+        let remarked = notice.as_ref().is_none_or(|words| remarks.iter().any(|remark| remark.contains(words)));
+        if !remarked || notice.is_none() && !remarks.is_empty() {
+            say(format!("remarks {remarks:?}"));
+        }
+        if let Some(model) = corpus.model(query) {
+            let found: BTreeSet<String> = found.into_iter().collect();
+            if model.len() as u64 != total || !found.is_subset(&model) {
+                say(format!("direct evaluation finds {model:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} are wrong:\n{}", wrong.len(), questions.len(), wrong.join("\n"));
+}
+
+/// Reads back what was kept of an object under its key.
+#[tokio::test]
+async fn the_corpus_has_a_past() {
+    let corpus = Corpus::new().await;
+    let versions =
+        corpus.sources.store.past(&crate::store::Span { deleted: false, ..crate::store::Span::DELETED }, 1000);
+    let versions = versions.await.unwrap();
+    assert!(versions.iter().any(|version| version.deleted) && versions.iter().any(|version| !version.deleted));
+    let key: &RecordKey = &versions[0].object.record.key;
+    assert!(!corpus.sources.store.versions(key, 10).await.unwrap().is_empty());
+}

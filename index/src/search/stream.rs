@@ -1,0 +1,139 @@
+//! An answer as a stream: what was found at once, the hits' objects chunk by chunk.
+
+use super::answer::{Found, Shown, find};
+use super::evaluate::Evaluated;
+use super::gather::{Gather, Gathered};
+use super::matches::Match;
+use super::order::{Cursor, Ranked};
+use super::{
+    CHUNK, FACET_VALUES, FacetCounts, Hit, Remark, SearchEvent, SearchRequest, Summary, Was, clusters, nothing,
+};
+use crate::text::columns::Facet;
+use crate::text::document::Document;
+use crate::{Error, Index, Seq};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Where a streamed answer stands.
+pub(super) enum Stage {
+    Asked(Box<(Index, SearchRequest)>),
+    Answering(Box<Answering>),
+    Done,
+}
+
+pub(super) struct Answering {
+    index: Index,
+    matches: Match,
+    events: VecDeque<SearchEvent>,
+    /// Hits still to be read.
+    hits: VecDeque<Ranked>,
+    summary: Summary,
+    started: Instant,
+}
+
+impl Stage {
+    pub async fn next(self) -> Result<Option<(SearchEvent, Stage)>, Error> {
+        let mut answering = match self {
+            Self::Done => return Ok(None),
+            Self::Answering(answering) => answering,
+            Self::Asked(asked) => Box::new(begin(asked.0, asked.1).await?),
+        };
+        if let Some(event) = answering.events.pop_front() {
+            return Ok(Some((event, Self::Answering(answering))));
+        }
+        if !answering.hits.is_empty() {
+            let chunk: Vec<_> = answering.hits.drain(..answering.hits.len().min(CHUNK)).collect();
+            let hits = read_hits(&answering.index, &answering.matches, &chunk).await?;
+            return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
+        }
+        let took = answering.started.elapsed();
+        let metrics = answering.index.metrics();
+        metrics.searches.add(1);
+        metrics.search_microseconds.add(took.as_micros() as u64);
+        let summary = Summary { took_ms: took.as_secs_f64() * 1000.0, ..answering.summary };
+        Ok(Some((SearchEvent::Done(summary), Self::Done)))
+    }
+}
+
+/// Finds everything but the hits' objects.
+async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error> {
+    let started = Instant::now();
+    let mut planned = index.planned(&request);
+    let seq = *index.inner.searchable.borrow();
+    let skipped = clusters::skipped(&index, &request.caller);
+    let within = planned.timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
+    let sources = index.sources(&request.caller, started + within).await;
+    let gather = Gather {
+        rights: Arc::clone(&sources.rights),
+        sort: planned.sort,
+        after: request.after.clone(),
+        keep: planned.keep,
+        facets: request.facets.clone(),
+        deadline: sources.deadline,
+    };
+    let Found { gathered, matches, notices } = find(&sources, planned.plan, gather).await?;
+    let nothing = gathered.total == 0 && !gathered.incomplete;
+    let (did_you_mean, wider) = match nothing {
+        true => {
+            let world = index.world();
+            (
+                nothing::near_names(&sources, &request.query).await?,
+                nothing::wider(&sources, &request.query, &world).await?,
+            )
+        }
+        false => (Vec::new(), Vec::new()),
+    };
+    planned.remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
+    let facets = facet_counts(&request.facets, &gathered);
+    let events = [SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), SearchEvent::Facets(facets)];
+    let more = gathered.left > gathered.hits.len() as u64;
+    let summary = Summary {
+        total: gathered.total,
+        next: gathered.hits.last().filter(|_| more).map(|hit| Cursor(hit.place.clone())),
+        incomplete: gathered.incomplete,
+        seq,
+        behind: index.seq().0.saturating_sub(seq.0),
+        took_ms: 0.0,
+        did_you_mean,
+        wider,
+    };
+    Ok(Answering { index, matches, events: events.into(), hits: gathered.hits.into(), summary, started })
+}
+
+/// The most frequent values of each.
+pub(super) fn facet_counts(wanted: &[Facet], gathered: &Gathered) -> Vec<FacetCounts> {
+    let count = |(facet, counts): (&Facet, &std::collections::HashMap<String, u64>)| {
+        let mut values: Vec<(String, u64)> = counts.iter().map(|(value, count)| (value.clone(), *count)).collect();
+        values.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let more = values.len().saturating_sub(FACET_VALUES) as u64;
+        values.truncate(FACET_VALUES);
+        FacetCounts { field: facet.field().to_owned(), values, more }
+    };
+    wanted.iter().zip(&gathered.facets).map(count).collect()
+}
+
+/// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out.
+pub(super) async fn read_hits(index: &Index, matches: &Match, hits: &[Ranked]) -> Result<Vec<Hit>, Error> {
+    let store = &index.inner.shared.store;
+    let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
+    let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
+    let mut shown = Shown::new();
+    for object in store.by_ids(&ids).await? {
+        let document = Document::of(&object)?;
+        shown.insert((object.record.id, None), (object, None, document));
+    }
+    if !ended.is_empty() {
+        for version in store.ended(&ended).await? {
+            let document = Document::of_version(&version)?;
+            let was = Was { until: version.ended_at, deleted: version.deleted };
+            shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
+        }
+    }
+    let hit = |hit: &Ranked| {
+        let (object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
+        let reasons = Evaluated::new(&document).reasons(matches);
+        Some(Hit { object, was, score: hit.score, reasons })
+    };
+    Ok(hits.iter().filter_map(hit).collect())
+}
