@@ -137,7 +137,8 @@ pub(crate) fn foundations() -> Vec<Value> {
     // Everyone may ask: each hit is checked against what the caller may read in that member.
     manifests.extend(role_and_binding(
         "crowsnest:search",
-        json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["query", "status"], "verbs": ["list", "watch"]}]),
+        json!([{"apiGroups": ["search.crowsnest.io"], "verbs": ["list", "watch"], "resources":
+            ["count", "diff", "explain", "export", "graph", "history", "query", "status", "suggest"]}]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
     ));
     manifests.extend(role_and_binding(

@@ -67,12 +67,17 @@ pub(super) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Resul
     if let Asked::During(_, until) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(until)));
     }
-    let mut parts = vec![search.gathered(now.clone(), gather.clone()).await?];
+    let mut parts = Vec::new();
     if plan.asked != Asked::Now {
-        let (past, cut) = past::found(sources, plan.asked, &matches, &now, &gather).await?;
+        let past::Found { gathered, ids, cut } = past::found(sources, plan.asked, &matches, &now, &gather).await?;
         search.cut(cut);
-        parts.push(past);
+        parts.push(gathered);
+        if !matches!(plan.asked, Asked::During(..)) {
+            // The text index may not have heard of it yet: nothing is there and deleted.
+            now = now.and(Match::Ids(Arc::new(ids)).negated());
+        }
     }
+    parts.push(search.gathered(now, gather.clone()).await?);
     let mut gathered = gather.merged(parts);
     gathered.incomplete |= search.notices.contains(CUT);
     Ok(Found { gathered, matches, notices: search.notices.into_iter().collect() })

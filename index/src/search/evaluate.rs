@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 pub struct Reason {
     pub field: String,
     pub value: String,
+    /// Where in the value, from and to in bytes; empty when it is the whole of it, or nowhere.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<(usize, usize)>,
 }
 
 /// Values longer than this are cut in reasons.
@@ -104,7 +107,11 @@ impl<'d> Evaluated<'d> {
                 let regex = test.regex();
                 let values = document.words.iter().filter(|(column, _)| column == word);
                 let passing = values.filter(|(_, value)| test.passes(&value.to_lowercase(), regex.as_ref()));
-                passing.map(|(column, value)| reason(column.name(), value)).collect()
+                let word = match test {
+                    Test::Contains(word) => word.as_str(),
+                    Test::Equals(_) | Test::Regex(_) | Test::Near(..) => "",
+                };
+                passing.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
             }
             Match::Exact(word, wanted) => {
                 let values = document.words.iter().filter(|(column, value)| column == word && value == wanted);
@@ -122,7 +129,8 @@ impl<'d> Evaluated<'d> {
                 let whole = document
                     .anything(word.contains('/'))
                     .filter(|(_, value)| value.to_lowercase().contains(word.as_str()));
-                let mut found: Vec<_> = whole.map(|(column, value)| reason(column.name(), value)).collect();
+                let mut found: Vec<_> =
+                    whole.map(|(column, value)| reason(column.name(), value).mark([word.as_str()])).collect();
                 let wanted: Vec<String> = chunks(word).map(str::to_owned).collect();
                 found.extend(self.text("message", &wanted));
                 if found.is_empty() {
@@ -185,8 +193,10 @@ impl<'d> Evaluated<'d> {
             // The second goes on where the first ends, and so says more.
             let first = fitting.next();
             match fitting.next().or(first) {
-                Some(_) if field == "message" => found.push(reason(field, &document.message)),
-                Some(term) => found.push(reason(field, term)),
+                Some(_) if field == "message" => {
+                    found.push(reason(field, &document.message).mark(wanted.iter().map(String::as_str)));
+                }
+                Some(term) => found.push(reason(field, term).mark([chunk.as_str()])),
                 None => return Vec::new(),
             }
         }
@@ -198,10 +208,35 @@ fn all_terms(text: &str) -> BTreeSet<String> {
     chunks(&text.to_lowercase()).flat_map(terms).map(str::to_owned).collect()
 }
 
+/// Places marked in one value, at most.
+const MOST_MARKS: usize = 20;
+
 fn reason(field: &str, value: &str) -> Reason {
     let mut end = value.len().min(MAX_VALUE);
     while !value.is_char_boundary(end) {
         end -= 1;
     }
-    Reason { field: field.to_owned(), value: value[..end].to_owned() }
+    Reason { field: field.to_owned(), value: value[..end].to_owned(), marks: Vec::new() }
+}
+
+impl Reason {
+    /// Marks words, given in lower case.
+    fn mark<'w>(mut self, words: impl IntoIterator<Item = &'w str>) -> Self {
+        let lower = self.value.to_lowercase();
+        // Where another case takes another number of bytes, places would be wrong.
+        if lower.len() != self.value.len() {
+            return self;
+        }
+        for word in words.into_iter().filter(|word| !word.is_empty()) {
+            self.marks.extend(lower.match_indices(word).map(|(at, found)| (at, at + found.len())));
+        }
+        self.marks.retain(|(from, to)| self.value.is_char_boundary(*from) && self.value.is_char_boundary(*to));
+        self.marks.sort_unstable();
+        self.marks.dedup();
+        self.marks.truncate(MOST_MARKS);
+        if self.marks == [(0, self.value.len())] {
+            self.marks.clear();
+        }
+        self
+    }
 }

@@ -10,14 +10,17 @@ mod clusters;
 mod compile;
 #[cfg(test)]
 mod corpus;
+mod differences;
 mod evaluate;
 mod explain;
 mod gather;
 mod labels;
+mod live;
 mod look;
 mod matches;
 mod nothing;
 mod numbers;
+mod object;
 mod order;
 mod past;
 mod paths;
@@ -32,9 +35,12 @@ mod suggest;
 mod tests;
 
 pub use clusters::Skipped;
+pub use differences::Difference;
 pub use evaluate::Reason;
 pub use explain::{Explained, Step};
+pub use live::LiveEvent;
 pub use nothing::Wider;
+pub use object::{Diff, Edge, Graph, Past};
 pub use order::{Cursor, NoCursor, Place, Rank, Sort, SortBy};
 pub use suggest::{SuggestRequest, Suggestion, Suggestions};
 
@@ -86,6 +92,23 @@ impl SearchRequest {
             facets: vec![Facet::Kind, Facet::Status, Facet::Cluster, Facet::Namespace, Facet::Image, Facet::Reason],
             deadline: DEFAULT_DEADLINE,
         }
+    }
+
+    /// Counts these fields instead; the error names one that cannot be counted, and those that can.
+    pub fn facet<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
+        let countable = || Facet::ALL.iter().filter(|facet| **facet != Facet::Scope);
+        let mut facets = Vec::new();
+        for field in fields {
+            let Some(facet) = countable().find(|facet| facet.field() == field) else {
+                let all: Vec<&str> = countable().map(|facet| facet.field()).collect();
+                return Err(format!("{field:?} cannot be counted; what can is {}", all.join(", ")));
+            };
+            if !facets.contains(facet) {
+                facets.push(*facet);
+            }
+        }
+        self.facets = facets;
+        Ok(())
     }
 }
 

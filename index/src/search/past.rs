@@ -45,15 +45,23 @@ struct Old {
     document: Document,
 }
 
-/// Hits among old versions, one per object; those of objects that are hits `now` are left out. True: not all versions were
-/// looked at.
+/// Hits among old versions, one per object.
+pub(super) struct Found {
+    pub gathered: Gathered,
+    /// Of their objects.
+    pub ids: BTreeSet<u64>,
+    /// Not all versions were looked at.
+    pub cut: bool,
+}
+
+/// Looks through old versions. Asked of a span, those of objects that are hits `now` are left out.
 pub(super) async fn found(
     sources: &Sources,
     asked: Asked,
     matches: &Match,
     now: &Match,
     gather: &Gather,
-) -> Result<(Gathered, bool), Error> {
+) -> Result<Found, Error> {
     let matches = Arc::new(matches.clone());
     let mut seen = BTreeSet::new();
     let mut all = Gathered { facets: vec![HashMap::new(); gather.facets.len()], ..Gathered::default() };
@@ -70,7 +78,7 @@ pub(super) async fn found(
         let before = std::mem::take(&mut all);
         all = gather.merged([before, part]);
     }
-    Ok((all, reading.cut))
+    Ok(Found { gathered: all, ids: seen, cut: reading.cut })
 }
 
 /// Reads old versions, newest end first.

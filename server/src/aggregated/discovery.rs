@@ -48,9 +48,16 @@ const GROUPS: &[(&str, &[Line])] = &[
         "search.crowsnest.io",
         &[
             line("cache", "cache", "CacheStatus", &["list"]),
+            line("count", "count", "SearchCount", &["list"]),
+            line("diff", "diff", "ObjectDiff", &["list"]),
+            line("explain", "explain", "SearchExplanation", &["list"]),
+            line("export", "export", "SearchExport", &["list"]),
+            line("graph", "graph", "ObjectGraph", &["list"]),
+            line("history", "history", "ObjectHistory", &["list"]),
             line("metrics", "metrics", "CacheMetrics", &["list"]),
-            line("query", "query", "Query", &["list"]),
+            line("query", "query", "SearchResult", &["list", "watch"]),
             line("status", "status", "FleetStatus", &["list", "watch"]),
+            line("suggest", "suggest", "SearchSuggestions", &["list"]),
         ],
     ),
 ];

@@ -4,9 +4,9 @@ use crowsnest_apiserver::openapi::remote::Published;
 use http::Request;
 use serde_json::{Map, Value, json};
 
-use super::discovery;
 use super::reply::Failure;
 use super::stored::STORAGE_GROUP;
+use super::{discovery, search};
 
 /// `/openapi/v3`, `/openapi/v3/apis/<group>/<version>`, `/openapi/v2`.
 pub(super) async fn document(control_plane: &kube::Client, path: &str) -> Result<Option<Value>, Failure> {
@@ -38,7 +38,16 @@ async fn v3(control_plane: &kube::Client, group: &str) -> Result<Value, Failure>
     let path = format!("/openapi/v3/apis/{STORAGE_GROUP}/{}", discovery::VERSION);
     let request = Request::get(path).body(Vec::new()).map_err(Failure::internal)?;
     let text = control_plane.request_text(request).await.map_err(Failure::upstream)?;
-    translate(&text, group).map_err(Failure::internal)
+    let mut document = translate(&text, group).map_err(Failure::internal)?;
+    if group == super::route::QUERIES {
+        let more = [("/paths", search::openapi::paths()), ("/components/schemas", search::openapi::schemas())];
+        for (at, entries) in more {
+            if let Some(known) = document.pointer_mut(at).and_then(Value::as_object_mut) {
+                known.extend(entries);
+            }
+        }
+    }
+    Ok(document)
 }
 
 async fn v2(control_plane: &kube::Client) -> Result<Value, Failure> {

@@ -33,7 +33,7 @@ pub(crate) enum Route<'a> {
     FleetProxy {
         path: &'a str,
     },
-    /// `search.crowsnest.io` resources: `query`, `status`, `cache`, `metrics`
+    /// `search.crowsnest.io` resources: `query`, `status`, `cache`, …
     Search(&'a str),
     /// `/openapi/v2`, `/openapi/v3…`
     OpenApi(&'a str),
@@ -43,6 +43,7 @@ pub(crate) enum Route<'a> {
 
 pub(super) const CLUSTERS: &str = "cluster.karmada.io";
 const SEARCH: &str = "search.karmada.io";
+pub(super) const QUERIES: &str = "search.crowsnest.io";
 
 impl<'a> Route<'a> {
     pub(crate) fn parse(path: &'a str) -> Self {

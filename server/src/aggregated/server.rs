@@ -15,7 +15,7 @@ use super::identity::{Delegated, PeerTrust};
 use super::reply::{Body, Failure, json};
 use super::route::Route;
 use super::stored::StoredGroup;
-use super::{fleetwide, openapi, query};
+use super::{fleetwide, openapi, search};
 use crate::roles::Roles;
 
 /// What requests need.
@@ -76,7 +76,7 @@ async fn dispatch(
         }
         Route::SearchCache { path } => fleetwide::search_cache(&state.roles, path, request).boxed().await,
         Route::FleetProxy { path } => fleetwide::fleet_proxy(&state.roles, caller, path, request).boxed().await,
-        Route::Search(resource) => query::serve(&state.roles, caller, resource, request).boxed().await,
+        Route::Search(resource) => search::serve(&state.roles, caller, resource, request).boxed().await,
         Route::Health => Ok(health(state)),
         Route::Unknown => found(None),
     }

@@ -1,0 +1,118 @@
+//! What differs between two manifests: between versions of an object, or between clusters.
+//!
+//! Pure.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Differences told at most.
+pub const MOST: usize = 1000;
+
+/// Fields that differ between any two versions.
+const OF_VERSIONS: [&str; 2] = ["/metadata/resourceVersion", "/metadata/managedFields"];
+/// And between the same object in two clusters.
+const OF_CLUSTERS: [&str; 6] = [
+    "/metadata/resourceVersion",
+    "/metadata/managedFields",
+    "/metadata/uid",
+    "/metadata/creationTimestamp",
+    "/metadata/generation",
+    "/metadata/selfLink",
+];
+
+/// A value that is not the same. Absent values are none.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// JSON pointer (RFC 6901).
+    pub path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+}
+
+/// Whose manifests are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compared {
+    Versions,
+    Clusters,
+}
+
+/// The differences in order of paths, and whether there are more than are told.
+pub fn differences(before: &Value, after: &Value, compared: Compared) -> (Vec<Difference>, bool) {
+    let never: &[&str] = if compared == Compared::Versions { &OF_VERSIONS } else { &OF_CLUSTERS };
+    let mut found = Vec::new();
+    walk(Some(before), Some(after), &mut String::new(), never, &mut found);
+    let more = found.len() > MOST;
+    found.truncate(MOST);
+    (found, more)
+}
+
+fn walk(before: Option<&Value>, after: Option<&Value>, at: &mut String, never: &[&str], found: &mut Vec<Difference>) {
+    if before == after || never.contains(&at.as_str()) || found.len() > MOST {
+        return;
+    }
+    let mut inside = |name: &str, before: Option<&Value>, after: Option<&Value>| {
+        let length = at.len();
+        at.push('/');
+        at.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        walk(before, after, at, never, found);
+        at.truncate(length);
+    };
+    match (before, after) {
+        (Some(Value::Object(one)), Some(Value::Object(other))) => {
+            let names: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            names.into_iter().for_each(|name| inside(name, one.get(name), other.get(name)));
+        }
+        (Some(Value::Array(one)), Some(Value::Array(other))) => {
+            (0..one.len().max(other.len())).for_each(|nth| inside(&nth.to_string(), one.get(nth), other.get(nth)));
+        }
+        (before, after) => {
+            found.push(Difference { path: at.clone(), before: before.cloned(), after: after.cloned() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn differences_are_told_by_path() {
+        let before = json!({"metadata": {"resourceVersion": "1", "uid": "a", "labels": {"a/b": "1"}}, "spec": {"list": [1, {"x": 1}]}});
+        let after = json!({"metadata": {"resourceVersion": "2", "uid": "b"}, "spec": {"list": [1, {"x": 2}, 3]}});
+        let told = |compared| {
+            let (found, more) = differences(&before, &after, compared);
+            assert!(!more);
+            found.into_iter().map(|one| one.path).collect::<Vec<_>>()
+        };
+        assert_eq!(told(Compared::Versions), ["/metadata/labels", "/metadata/uid", "/spec/list/1/x", "/spec/list/2"]);
+        assert_eq!(told(Compared::Clusters), ["/metadata/labels", "/spec/list/1/x", "/spec/list/2"]);
+    }
+
+    fn manifest() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![Just(json!(null)), any::<bool>().prop_map(|b| json!(b)), (0..3).prop_map(|n| json!(n))];
+        leaf.prop_recursive(3, 16, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::Array),
+                prop::collection::btree_map("[ab/~]", inner, 0..3).prop_map(|map| json!(map)),
+            ]
+        })
+    }
+
+    proptest! {
+        /// Every told value is the one at its path, and there are differences exactly where there are.
+        #[test]
+        fn told_values_are_those_at_their_paths(before in manifest(), after in manifest()) {
+            let (found, _) = differences(&before, &after, Compared::Versions);
+            prop_assert_eq!(found.is_empty(), before == after);
+            for one in found {
+                prop_assert_eq!(before.pointer(&one.path), one.before.as_ref());
+                prop_assert_eq!(after.pointer(&one.path), one.after.as_ref());
+                prop_assert!(one.before != one.after);
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Hits, counts and the rest of an answer as JSON.
+
+use crowsnest_index::search::{FacetCounts, Hit, Skipped, Summary};
+use crowsnest_index::{Error, Object};
+use serde_json::{Map, Value, json};
+
+pub(super) fn done(summary: &Summary) -> Value {
+    let mut value = json!({
+        "total": summary.total,
+        "totalRelation": if summary.incomplete { "gte" } else { "eq" },
+        "tookMs": (summary.took_ms * 10.0).round() / 10.0,
+        "seq": summary.seq,
+        "behind": summary.behind,
+        "didYouMean": summary.did_you_mean,
+        "wider": summary.wider,
+    });
+    if let Some(next) = &summary.next {
+        value["cursor"] = next.to_string().into();
+    }
+    value
+}
+
+pub(super) fn facets(counts: &[FacetCounts]) -> Value {
+    let of = |facet: &FacetCounts| {
+        let values = facet.values.iter().map(|(value, count)| json!({"value": value, "count": count}));
+        (facet.field.clone(), Value::Array(values.collect()))
+    };
+    Value::Object(counts.iter().map(of).collect())
+}
+
+pub(super) fn skipped(clusters: &[Skipped]) -> Value {
+    let of = |skipped: &Skipped| {
+        let mut value = json!({"cluster": skipped.cluster, "reason": skipped.reason, "resources": skipped.resources, "missing": skipped.missing});
+        if let Some(age) = skipped.age_seconds {
+            value["ageSeconds"] = age.into();
+        }
+        value
+    };
+    Value::Array(clusters.iter().map(of).collect())
+}
+
+pub(super) fn hits(hits: &[Hit]) -> Result<Vec<Value>, Error> {
+    hits.iter().map(hit).collect()
+}
+
+pub(super) fn hit(hit: &Hit) -> Result<Value, Error> {
+    let mut value = summary(&hit.object)?;
+    value.insert("score".into(), json!(hit.score));
+    let matched = hit.reasons.iter().map(|reason| {
+        let mut matched = json!({"field": reason.field, "text": reason.value});
+        if !reason.marks.is_empty() {
+            matched["marks"] = json!(reason.marks);
+        }
+        matched
+    });
+    value.insert("matched".into(), matched.collect());
+    if let Some(was) = &hit.was {
+        let name = if was.deleted { "deleted" } else { "until" };
+        value.insert(name.into(), time(Some(was.until / 1000)));
+    }
+    Ok(Value::Object(value))
+}
+
+/// Who an object is.
+pub(super) fn identity(object: &Object) -> Map<String, Value> {
+    let record = &object.record;
+    let value = json!({
+        "cluster": record.key.cluster(),
+        "apiVersion": record.key.resource().api_version(),
+        "kind": &*record.kind,
+        "resource": &*record.key.resource().resource,
+        "name": &*record.key.name,
+        "uid": record.uid,
+    });
+    let mut fields = match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    if !record.key.namespace.is_empty() {
+        fields.insert("namespace".into(), json!(&*record.key.namespace));
+    }
+    fields
+}
+
+/// And how it is.
+pub(super) fn summary(object: &Object) -> Result<Map<String, Value>, Error> {
+    let record = &object.record;
+    let printed = record.printed()?;
+    let mut value = identity(object);
+    let mut set = |name: &str, field: Value| {
+        if !field.is_null() && field != "" {
+            value.insert(name.to_owned(), field);
+        }
+    };
+    set("status", json!(printed.status));
+    set("restarts", json!(printed.restarts));
+    set("node", json!(printed.node));
+    if let (Some(ready), Some(desired)) = (printed.ready, printed.desired) {
+        set("ready", json!(format!("{ready}/{desired}")));
+    }
+    if !printed.images.is_empty() {
+        set("images", json!(printed.images));
+    }
+    set("created", time(record.created));
+    set("deleting", time(record.deleting));
+    Ok(value)
+}
+
+/// RFC 3339, or null.
+pub(super) fn time(seconds: Option<i64>) -> Value {
+    seconds.and_then(|s| jiff::Timestamp::from_second(s).ok()).map_or(Value::Null, |t| json!(t.to_string()))
+}

@@ -1,0 +1,174 @@
+//! `search.crowsnest.io/v1alpha1`: `query` (JSON, or server-sent events that may go on), `count`, `explain`, `suggest`,
+//! `export`; `history`, `diff` and `graph` of an object; `status` (the fleet at a glance, followed with `watch=true`),
+//! `cache`, `metrics`. Handlers read parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md says
+//! what goes in and out.
+
+mod export;
+mod hits;
+mod objects;
+pub(super) mod openapi;
+mod parameters;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response, sse};
+use crowsnest_api::user::UserInfo;
+use crowsnest_index::search::{LiveEvent, SearchEvent, SuggestRequest};
+use futures::{Stream, StreamExt};
+use http::{Method, StatusCode, header};
+use serde_json::{Value, json};
+
+use self::hits::{done, facets, hit, hits, identity, skipped};
+use self::parameters::Parameters;
+use super::fleetwide::running;
+use super::reply::{Failure, json as reply};
+use super::{cache, fleet_status};
+use crate::roles::{Roles, Running};
+
+const API_VERSION: &str = "search.crowsnest.io/v1alpha1";
+/// Suggestions when nothing is said.
+const SUGGESTIONS: usize = 20;
+
+pub(super) async fn serve(
+    roles: &Roles,
+    caller: &UserInfo,
+    resource: &str,
+    request: Request,
+) -> Result<Response, Failure> {
+    if request.method() != Method::GET {
+        return Err(Failure::method_not_allowed());
+    }
+    let running = running(roles)?;
+    let parameters = Parameters::read(request.uri().query().unwrap_or_default());
+    let streamed = accepts_events(&request);
+    match resource {
+        "query" if parameters.flag("watch") => Ok(live(running, caller, &parameters)?.into_response()),
+        "query" if streamed => Ok(events(running, caller, &parameters)?.into_response()),
+        "query" => whole(running, caller, &parameters).await,
+        "count" => count(running, caller, &parameters).await,
+        "explain" => explain(running, caller, &parameters).await,
+        "suggest" => suggest(running, caller, &parameters).await,
+        "export" => export::export(&running.index, caller, &parameters),
+        "history" => objects::history(&running.index, caller, &parameters).await,
+        "diff" => objects::diff(&running.index, caller, &parameters).await,
+        "graph" => objects::graph(&running.index, caller, &parameters).await,
+        "status" if streamed || parameters.flag("watch") => Ok(followed(running, caller).into_response()),
+        "status" => Ok(reply(StatusCode::OK, &fleet_status::now(running, caller).await?)),
+        "cache" => cache::status(running).await,
+        "metrics" => cache::metrics(running).await,
+        other => Err(Failure::not_found(format!("search.crowsnest.io has no resource {other:?}"))),
+    }
+}
+
+fn accepts_events(request: &Request) -> bool {
+    let accept = request.headers().get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
+}
+
+async fn whole(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
+    let request = parameters.question(caller)?;
+    let answer = running.index.search_all(request).await.map_err(Failure::internal)?;
+    let summary = answer.summary.map(|s| done(&s)).unwrap_or_default();
+    let mut body = json!({
+        "kind": "SearchResult", "apiVersion": API_VERSION,
+        "hits": hits(&answer.hits).map_err(Failure::internal)?,
+        "facets": facets(&answer.facets),
+        "skipped": skipped(&answer.skipped),
+        "notices": answer.remarks,
+    });
+    if let (Some(body), Some(summary)) = (body.as_object_mut(), summary.as_object()) {
+        body.extend(summary.clone());
+    }
+    Ok(reply(StatusCode::OK, &body))
+}
+
+type Events = sse::Sse<sse::KeepAliveStream<futures::stream::BoxStream<'static, Result<sse::Event, Infallible>>>>;
+
+fn event(name: &str, data: &Value) -> Result<sse::Event, Infallible> {
+    Ok(sse::Event::default().event(name).data(data.to_string()))
+}
+
+fn sent(stream: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'static) -> Events {
+    sse::Sse::new(stream.boxed()).keep_alive(sse::KeepAlive::new().interval(Duration::from_secs(15)))
+}
+
+fn failed(error: &crowsnest_index::Error) -> Result<sse::Event, Infallible> {
+    event("error", &json!({"message": error.to_string()}))
+}
+
+/// A piece of an answer as an event.
+fn piece(piece: Result<SearchEvent, crowsnest_index::Error>) -> Result<sse::Event, Infallible> {
+    match piece {
+        Ok(SearchEvent::Remarks(remarks)) => event("notices", &json!(remarks)),
+        Ok(SearchEvent::Skipped(clusters)) => event("skipped", &skipped(&clusters)),
+        Ok(SearchEvent::Facets(counts)) => event("facets", &facets(&counts)),
+        Ok(SearchEvent::Hits(found)) => match hits(&found) {
+            Ok(hits) => event("matches", &Value::Array(hits)),
+            Err(error) => failed(&error),
+        },
+        Ok(SearchEvent::Done(summary)) => event("done", &done(&summary)),
+        Err(error) => failed(&error),
+    }
+}
+
+fn events(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
+    Ok(sent(running.index.search(parameters.question(caller)?).map(piece)))
+}
+
+/// The answer, and behind its `done` what changes: `changed` hits, `left` ones, `counts`, and `behind` when too much did.
+fn live(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
+    let stream = running.index.live(parameters.question(caller)?).map(|next| match next {
+        Ok(LiveEvent::Answer(answer)) => piece(Ok(answer)),
+        Ok(LiveEvent::Changed(found)) => match hit(&found) {
+            Ok(hit) => event("changed", &hit),
+            Err(error) => failed(&error),
+        },
+        Ok(LiveEvent::Left(object)) => event("left", &Value::Object(identity(&object))),
+        Ok(LiveEvent::Counts { total, facets: counts }) => {
+            event("counts", &json!({"total": total, "facets": facets(&counts)}))
+        }
+        Ok(LiveEvent::FellBehind) => event("behind", &json!({})),
+        Err(error) => failed(&error),
+    });
+    Ok(sent(stream))
+}
+
+async fn count(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
+    let (total, incomplete) = running.index.count(&parameters.question(caller)?).await.map_err(Failure::internal)?;
+    let relation = if incomplete { "gte" } else { "eq" };
+    let body = json!({"kind": "SearchCount", "apiVersion": API_VERSION, "total": total, "totalRelation": relation});
+    Ok(reply(StatusCode::OK, &body))
+}
+
+/// A body of ours with its kind.
+fn typed(kind: &str, body: &impl serde::Serialize) -> Result<Response, Failure> {
+    let mut value = serde_json::to_value(body).map_err(Failure::internal)?;
+    value["kind"] = kind.into();
+    value["apiVersion"] = API_VERSION.into();
+    Ok(reply(StatusCode::OK, &value))
+}
+
+async fn explain(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
+    let explained = running.index.explain(&parameters.question(caller)?).await.map_err(Failure::internal)?;
+    typed("SearchExplanation", &explained)
+}
+
+async fn suggest(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
+    let request = SuggestRequest {
+        query: parameters.get("q").unwrap_or_default().to_owned(),
+        cursor: parameters.number("cursor")?.unwrap_or(usize::MAX),
+        caller: caller.clone(),
+        limit: parameters.number("limit")?.unwrap_or(SUGGESTIONS),
+    };
+    typed("SearchSuggestions", &running.index.suggest(&request).await.map_err(Failure::internal)?)
+}
+
+/// The fleet's status now and whenever the cache has moved on.
+fn followed(running: &Running, reader: &UserInfo) -> Events {
+    sent(fleet_status::follow(running, reader).map(|status| match status {
+        Ok(status) => event("status", &status),
+        Err(message) => event("error", &json!({"message": message})),
+    }))
+}

@@ -1,0 +1,200 @@
+//! The search API as its clients meet it: asked with kubectl of a fleet of two members.
+
+use anyhow::{Context, Result, ensure};
+
+use crowsnest_tests::{Fleet, Kubectl, until};
+use serde_json::{Value, json};
+
+const SHOP: &str = include_str!("search/shop.yaml");
+const ANN: &str = include_str!("search/ann.yaml");
+const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
+const SETTINGS: &str = "cluster=member1&apiVersion=v1&resource=configmaps&namespace=shop&name=settings";
+
+fn path(resource: &str, query: &str, more: &str) -> String {
+    let query: String = query
+        .bytes()
+        .map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect();
+    format!("{ROOT}/{resource}?q={query}{more}")
+}
+
+fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
+    let text = kubectl.ok(&["get", "--raw", path], "")?;
+    serde_json::from_str(&text).with_context(|| format!("{path} answers {text}"))
+}
+
+fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
+    raw(kubectl, &path("count", query, ""))?["total"].as_u64().context("a count")
+}
+
+fn names(answer: &Value) -> Vec<String> {
+    let hits = answer["hits"].as_array().into_iter().flatten();
+    hits.map(|hit| format!("{}/{}", hit["cluster"].as_str().unwrap_or(""), hit["name"].as_str().unwrap_or("")))
+        .collect()
+}
+
+#[test]
+fn the_search_api_answers() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    for member in ["member1", "member2"] {
+        kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], SHOP)?;
+    }
+    until("everything to be found", || {
+        Ok(total(&kubectl, "kind:pod ns:shop status:Running")? == 2
+            && total(&kubectl, "ns:shop label:app=checkout")? == 8)
+    })?;
+    pages(&kubectl)?;
+    explanations(&kubectl)?;
+    exports(&kubectl)?;
+    relations(&kubectl)?;
+    changes(&fleet, &kubectl)?;
+    rights(&fleet, &kubectl)?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Every hit once, whatever the size of a page; counts are of all.
+fn pages(kubectl: &Kubectl) -> Result<()> {
+    let query = "ns:shop label:app=checkout sort:kind,name";
+    let whole = raw(kubectl, &path("query", query, "&facets=kind,cluster"))?;
+    let counted = &whole["facets"]["kind"];
+    ensure!(whole["total"] == 8 && counted.as_array().map(Vec::len) == Some(4), "{whole}");
+    ensure!(whole["facets"].as_object().map(|facets| facets.len()) == Some(2), "{whole}");
+    let (mut paged, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = raw(kubectl, &path("query", query, &format!("&limit=3&cursor={cursor}")))?;
+        ensure!(page["total"] == 8, "{page}");
+        paged.extend(names(&page));
+        match page["cursor"].as_str() {
+            Some(next) => cursor = next.to_owned(),
+            None => break,
+        }
+    }
+    ensure!(paged == names(&whole), "{paged:?} are not {:?}", names(&whole));
+    kubectl.says(
+        &["get", "--raw", &path("query", "", "&cursor=50")],
+        "",
+        1,
+        "the cursor is none that an answer gave",
+    )?;
+    kubectl.says(&["get", "--raw", &path("query", "", "&facets=colour")], "", 1, "cannot be counted")?;
+    Ok(())
+}
+
+fn explanations(kubectl: &Kubectl) -> Result<()> {
+    let explained = raw(kubectl, &path("explain", "kind:deploy -ns:kube-system image:checkout", ""))?;
+    ensure!(explained["query"] == "kind:deploy NOT namespace:kube-system image:checkout", "{explained}");
+    let parts = explained["plan"]["parts"].as_array().context("parts")?;
+    ensure!(parts.len() == 3 && parts[2]["what"] == "image contains \"checkout\"", "{explained}");
+    ensure!(parts[2]["hits"].as_u64() > explained["plan"]["hits"].as_u64(), "{explained}");
+
+    let suggested = |query: &str| -> Result<Vec<Value>> {
+        Ok(raw(kubectl, &path("suggest", query, ""))?["items"].as_array().context("items")?.clone())
+    };
+    let texts = |items: &[Value]| items.iter().filter_map(|item| item["text"].as_str()).collect::<Vec<_>>().join(" ");
+    ensure!(texts(&suggested("ns:shop na")?).starts_with("name: namespace:"));
+    let kinds = suggested("ns:shop kind:dep")?;
+    ensure!(kinds == [json!({"text": "Deployment", "count": 2})], "{kinds:?}");
+    let labels = suggested("kind:pod label:app=ch")?;
+    ensure!(labels == [json!({"text": "app=checkout", "count": 2})], "{labels:?}");
+
+    let nothing = raw(kubectl, &path("query", "chekout kind:deployment ns:shop", ""))?;
+    ensure!(nothing["total"] == 0 && nothing["didYouMean"][0] == "checkout", "{nothing}");
+    ensure!(nothing["wider"][0] == json!({"query": "kind:deployment namespace:shop", "total": 2}), "{nothing}");
+    let marked = raw(kubectl, &path("query", "heckou kind:deployment cluster:member1", ""))?;
+    let matched = marked["hits"][0]["matched"].as_array().context("reasons")?;
+    let name = json!({"field": "name", "text": "checkout", "marks": [[1, 7]]});
+    ensure!(matched.contains(&name), "{marked}");
+    Ok(())
+}
+
+fn exports(kubectl: &Kubectl) -> Result<()> {
+    let query = "kind:configmap name:settings sort:cluster";
+    let csv =
+        kubectl.ok(&["get", "--raw", &path("export", query, "&format=csv&columns=cluster,name,label:app")], "")?;
+    ensure!(csv == "cluster,name,label:app\r\nmember1,settings,checkout\r\nmember2,settings,checkout\r\n", "{csv}");
+    let lines = kubectl.ok(&["get", "--raw", &path("export", query, "")], "")?;
+    let objects = lines.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    let from = |object: &Value| object["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].clone();
+    ensure!(objects.len() == 2 && from(&objects[1]) == "member2" && objects[0]["data"]["level"] == "one", "{lines}");
+    Ok(())
+}
+
+fn relations(kubectl: &Kubectl) -> Result<()> {
+    let found = raw(kubectl, &path("query", "uses:configmap/shop/settings select:deployment cluster:member2", ""))?;
+    ensure!(names(&found) == ["member2/checkout"], "{found}");
+    let object = "cluster=member1&apiVersion=apps/v1&resource=deployments&namespace=shop&name=checkout&depth=2";
+    let graph = raw(kubectl, &format!("{ROOT}/graph?{object}"))?;
+    let nodes = graph["nodes"].as_array().context("nodes")?;
+    let place = |kind: &str| nodes.iter().position(|node| node["kind"] == kind);
+    let (Some(deployment), Some(set), Some(pod), Some(settings)) =
+        (place("Deployment"), place("ReplicaSet"), place("Pod"), place("ConfigMap"))
+    else {
+        anyhow::bail!("{graph}")
+    };
+    let edges = graph["edges"].as_array().context("edges")?;
+    for edge in [
+        json!({"from": set, "to": deployment, "relation": "owner"}),
+        json!({"from": pod, "to": set, "relation": "owner"}),
+        json!({"from": deployment, "to": settings, "relation": "uses"}),
+    ] {
+        ensure!(edges.contains(&edge), "{edge} is not in {graph}");
+    }
+    Ok(())
+}
+
+/// What an object was, how it differs, and changes as they come.
+fn changes(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let member = kubectl.on(&fleet.kubeconfig("member1"));
+    let mut live = kubectl.stream(&["get", "--raw", &path("query", "kind:configmap ns:shop level", "&watch=true")])?;
+    live.expect("event: done")?;
+    let patch = r#"{"data":{"level":"two"}}"#;
+    member.ok(&["patch", "configmap", "settings", "-n", "shop", "--type=merge", "-p", patch], "")?;
+    let changed = live.expect("event: changed")?;
+    ensure!(!changed.contains("event: left"), "{changed}");
+    live.expect("event: counts")?;
+
+    let history = raw(kubectl, &format!("{ROOT}/history?{SETTINGS}"))?;
+    let versions = history["versions"].as_array().context("versions")?;
+    ensure!(versions.len() == 2 && versions[1]["until"].is_string(), "{history}");
+    let before = raw(kubectl, &format!("{ROOT}/history?{SETTINGS}&seq={}", versions[1]["seq"]))?;
+    ensure!(before["data"]["level"] == "one", "{before}");
+    let level = json!([{"path": "/data/level", "before": "one", "after": "two"}]);
+    let diff = raw(kubectl, &format!("{ROOT}/diff?{SETTINGS}"))?;
+    let only = diff["differences"].as_array().into_iter().flatten().filter(|one| one["path"] == "/data/level");
+    ensure!(Value::Array(only.cloned().collect()) == level, "{diff}");
+    let diff = raw(kubectl, &format!("{ROOT}/diff?{SETTINGS}&with=member2"))?;
+    ensure!(diff["to"]["cluster"] == "member2" && diff.to_string().contains("/data/level"), "{diff}");
+    kubectl.says(&["get", "--raw", &format!("{ROOT}/history?{SETTINGS}x")], "", 1, "not found in member1")?;
+    kubectl.says(&["get", "--raw", &format!("{ROOT}/history?cluster=member1")], "", 1, "apiVersion is missing")?;
+    until("the change to be found", || Ok(total(kubectl, "changed.field:data.level kind:configmap")? == 1))?;
+
+    member.ok(&["delete", "configmap", "settings", "-n", "shop"], "")?;
+    live.expect("event: left")?;
+    drop(live);
+    until("the deleted object to be found", || {
+        let found = raw(kubectl, &path("query", "is:deleted kind:configmap name:settings deleted:<1h", ""))?;
+        Ok(names(&found) == ["member1/settings"] && found["hits"][0]["deleted"].is_string())
+    })?;
+    until("it to be gone", || Ok(total(kubectl, "kind:configmap name:settings cluster:member1")? == 0))
+}
+
+/// Nobody learns of what they may not read in a member.
+fn rights(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let ann = kubectl.with(&["--as", "ann", "--as-group", "system:authenticated"]);
+    ensure!(total(&ann, "")? == 0);
+    let settings = SETTINGS.replace("member1", "member2");
+    ann.says(&["get", "--raw", &format!("{ROOT}/history?{settings}")], "", 1, "may not be read")?;
+    kubectl.on(&fleet.kubeconfig("member2")).ok(&["apply", "-f", "-"], ANN)?;
+    until("ann to see what she may read", || Ok(total(&ann, "name:settings")? == 1))?;
+    ensure!(total(&ann, "kind:deployment")? == 0, "deployments are not hers to see");
+    ensure!(total(&ann, "usedby:deploy/shop/checkout")? == 0, "nor is what they use, by way of them");
+    let kinds = raw(&ann, &path("suggest", "kind:", ""))?;
+    let told: Vec<_> = kinds["items"].as_array().into_iter().flatten().map(|item| item["text"].clone()).collect();
+    ensure!(told == ["ConfigMap"], "{kinds}");
+    let graph = raw(&ann, &format!("{ROOT}/graph?{settings}"))?;
+    ensure!(graph["nodes"].as_array().map(Vec::len) == Some(1) && graph["edges"] == json!([]), "{graph}");
+    Ok(())
+}
