@@ -5,6 +5,8 @@ mod load;
 mod members;
 mod pods;
 mod reads;
+mod search;
+mod stage;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,7 +41,9 @@ enum Bench {
     },
     /// What synthetic pods in another process cost the cache, how fast they come in and how fast they are found
     Cache(cache::CacheArgs),
-    /// The members of `bench cache`, until they are killed
+    /// What questions of a user with some namespaces in every cluster cost, while pods change and others ask
+    Search(search::SearchArgs),
+    /// The members of `bench cache` and `bench search`, until they are killed
     #[command(hide = true)]
     Members {
         #[arg(long)]
@@ -67,6 +71,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
         Bench::Cache(args) => cache::run(&args).await?,
+        Bench::Search(args) => search::run(&args).await?,
         Bench::Members { clusters, pods, pod_bytes } => {
             members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
         }

@@ -2,30 +2,17 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::user::UserInfo;
-use crowsnest_apiserver::server::{ApiServer, Config, Data};
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
-use crowsnest_index::{CollectionKey, Index, IndexOptions};
+use crowsnest_index::Index;
 use crowsnest_proxy::Proxy;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, ListParams, PostParams};
-use kube::{Api, Client};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
-use tokio_util::sync::CancellationToken;
 
 use super::super::keep::KeepArgs;
 use super::reads;
+use super::stage::{Elsewhere, complete, control_plane, elsewhere, opened, rate, register, stop};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct CacheArgs {
@@ -50,26 +37,9 @@ pub(super) struct CacheArgs {
     keep: KeepArgs,
 }
 
-/// Between two looks at whether Clusters are served, and for how long.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const SERVED_WITHIN: Duration = Duration::from_secs(30);
-
-/// The process that holds the members, and where it listens.
-struct Elsewhere {
-    _child: Child,
-    address: String,
-}
-
-/// The control plane of the benchmark.
-struct ControlPlane {
-    server: ApiServer,
-    stop: CancellationToken,
-    serving: tokio::task::JoinHandle<crowsnest_apiserver::error::Result<()>>,
-}
-
 pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     let scratch = super::scratch();
-    let members = elsewhere(args).await?;
+    let members = elsewhere(args.clusters, args.pods, args.pod_bytes).await?;
     let control_plane = control_plane().await?;
     let client = control_plane.server.admin();
     register(&client, &members.address, args.clusters).await?;
@@ -101,15 +71,13 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
     figures.milliseconds("cache/restart", began.elapsed())?;
     ensure!(answer.summary.is_some_and(|summary| summary.total > 0), "after the restart nothing is found");
     stop(index, interest).await;
-    control_plane.stop.cancel();
-    control_plane.server.stop().await?;
-    control_plane.serving.await??;
+    control_plane.stop().await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
 }
 
 /// Prints figures, one a line.
 pub(super) struct Figures<W> {
-    out: W,
+    pub out: W,
 }
 
 impl<W: Write> Figures<W> {
@@ -138,85 +106,6 @@ impl<W: Write> Figures<W> {
     }
 }
 
-async fn elsewhere(args: &CacheArgs) -> anyhow::Result<Elsewhere> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(["bench", "members", "--clusters", &args.clusters.to_string(), "--pods", &args.pods.to_string()])
-        .args(["--pod-bytes", &args.pod_bytes.to_string()])
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .context("starting the members")?;
-    let out = child.stdout.take().context("the members have no output")?;
-    let address = BufReader::new(out).lines().next_line().await?.context("the members ended at once")?;
-    Ok(Elsewhere { _child: child, address })
-}
-
-async fn control_plane() -> anyhow::Result<ControlPlane> {
-    let server = ApiServer::start(Config::new("bench", Data::Memory)).await?;
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let (stop, serves) = (CancellationToken::new(), server.clone());
-    let stops = stop.clone();
-    let serving = tokio::spawn(async move { serves.serve_beside(axum::Router::new(), listener, stops).await });
-    Ok(ControlPlane { server, stop, serving })
-}
-
-fn parsed<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
-    serde_json::from_value(value).context("building an object")
-}
-
-/// One Secret and a Cluster for each member.
-async fn register(client: &Client, address: &str, clusters: u32) -> anyhow::Result<()> {
-    let create = PostParams::default();
-    let definition: CustomResourceDefinition = parsed(json!({
-        "metadata": {"name": "clusters.cluster.karmada.io"},
-        "spec": {"group": "cluster.karmada.io", "scope": "Cluster",
-            "names": {"plural": "clusters", "singular": "cluster", "kind": "Cluster", "listKind": "ClusterList"},
-            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}))?;
-    Api::all(client.clone()).create(&create, &definition).await?;
-    let space: Namespace = parsed(json!({"metadata": {"name": "bench"}}))?;
-    Api::all(client.clone()).create(&create, &space).await?;
-    let secret: Secret = parsed(json!({"metadata": {"name": "bench"}, "stringData": {"token": "bench"}}))?;
-    Api::namespaced(client.clone(), "bench").create(&create, &secret).await?;
-    let kind = kube::core::GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kube::api::ApiResource::from_gvk(&kind));
-    let served = async {
-        while api.list(&ListParams::default().limit(1)).await.is_err() {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-    };
-    tokio::time::timeout(SERVED_WITHIN, served).await.context("the control plane does not serve Clusters")?;
-    for nth in 0..clusters {
-        let cluster = parsed(json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
-            "metadata": {"name": format!("bench{nth}")},
-            "spec": {"syncMode": "Push", "apiEndpoint": format!("http://{address}/c/{nth}"),
-                "secretRef": {"namespace": "bench", "name": "bench"}}}))?;
-        api.create(&create, &cluster).await?;
-    }
-    Ok(())
-}
-
-/// A cache that is interested in all pods.
-async fn opened(client: &Client, scratch: &Path, keep: &KeepArgs) -> anyhow::Result<(Index, InterestGuard)> {
-    let fleet = Fleet::start(client.clone(), FleetOptions::default()).await?;
-    let why = Why::ResourceRegistry("bench".to_owned());
-    let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
-    let interest = fleet.interests().declare(interest);
-    let options = IndexOptions { collect_everything: false, collect_control_plane: false, ..keep.options(scratch) };
-    Ok((Index::open(fleet, options).await?, interest))
-}
-
-/// The interest ends last: without it the cache would drop what it holds.
-async fn stop(index: Index, interest: InterestGuard) {
-    index.stop().await;
-    index.fleet().stop().await;
-    drop(interest);
-}
-
-fn pods() -> Gvr {
-    Gvr::new("", "v1", "pods")
-}
-
 /// From the opening of an empty cache to the last object found.
 async fn fill(
     index: &Index,
@@ -224,9 +113,7 @@ async fn fill(
     began: Instant,
     figures: &mut Figures<impl Write>,
 ) -> anyhow::Result<()> {
-    for nth in 0..args.clusters {
-        index.complete(&CollectionKey::new(ClusterName::parse(&format!("bench{nth}"))?, pods())).await;
-    }
+    complete(index, args.clusters).await?;
     let stored = began.elapsed();
     figures.milliseconds("cache/complete", stored)?;
     figures.line("cache/ingest", args.pods as f64 / stored.as_secs_f64(), "objects/s")?;
@@ -254,13 +141,6 @@ async fn churned(
     figures.line("cache/churn/changes", watch.len() as f64 / args.seconds as f64, "changes/s")?;
     figures.spread("cache/churn/change-to-watch", watch)?;
     figures.spread("cache/churn/change-to-text", text)
-}
-
-async fn rate(address: &str, rate: f64) -> anyhow::Result<()> {
-    let config = kube::Config::new(format!("http://{address}").parse()?);
-    let request = http::Request::post(format!("/churn?rate={rate}")).body(Vec::new())?;
-    Client::try_from(config)?.request_text(request).await.context("asking the members for changes")?;
-    Ok(())
 }
 
 /// Bytes of the files in a folder.

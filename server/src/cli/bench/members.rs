@@ -1,7 +1,7 @@
 //! `crowsnest bench members`: clusters of synthetic pods in a process of their own, made while they are read.
 //!
 //! Serves what the cache asks of a member: discovery, lists in pages, watches with initial events, and rules that let the
-//! user `reader` read pods. `POST /churn?rate=N` changes so many pods a second, of all clusters together.
+//! user `reader` read pods, and `tenant` those of fifty namespaces. `POST /churn?rate=N` changes so many pods a second, of all clusters together.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -281,7 +281,10 @@ impl Watch {
     }
 }
 
-/// Everybody's rules: `reader` may read pods.
+/// Namespaces `tenant` may read pods in.
+const TENANT_NAMESPACES: usize = 50;
+
+/// Everybody's rules: `reader` may read pods, `tenant` those of some namespaces.
 async fn rules(Path((_, resource)): Path<(usize, String)>, Query(asked): Query<Asked>) -> Response {
     let group = "rbac.authorization.k8s.io";
     let items = match resource.as_str() {
@@ -290,6 +293,15 @@ async fn rules(Path((_, resource)): Path<(usize, String)>, Query(asked): Query<A
         "clusterrolebindings" => json!([{"metadata": {"name": "reader", "uid": "binding", "resourceVersion": "1"},
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "reader"},
             "subjects": [{"apiGroup": group, "kind": "User", "name": "reader"}]}]),
+        "roles" => tenant(|name, namespace| {
+            json!({"metadata": {"name": "tenant", "namespace": namespace, "uid": name, "resourceVersion": "1"},
+                "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]})
+        }),
+        "rolebindings" => tenant(|name, namespace| {
+            json!({"metadata": {"name": "tenant", "namespace": namespace, "uid": name, "resourceVersion": "1"},
+                "roleRef": {"apiGroup": group, "kind": "Role", "name": "tenant"},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}]})
+        }),
         _ => json!([]),
     };
     if asked.watch {
@@ -308,6 +320,12 @@ async fn rules(Path((_, resource)): Path<(usize, String)>, Query(asked): Query<A
     axum::Json(json!({"kind": "List", "apiVersion": format!("{group}/v1"), "metadata": {"resourceVersion": "1"},
         "items": items}))
     .into_response()
+}
+
+/// One of each namespace that is `tenant`'s.
+fn tenant(object: impl Fn(&str, &str) -> Value) -> Value {
+    let namespaces = (0..TENANT_NAMESPACES).map(super::pods::namespace);
+    namespaces.map(|namespace| object(&format!("tenant-{namespace}"), &namespace)).collect()
 }
 
 fn end_of_initial_events(api_version: &str, kind: &str, version: u64) -> String {

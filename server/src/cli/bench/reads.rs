@@ -17,7 +17,7 @@ use super::pods::{CHANGED_AT, Pods, namespace};
 /// Lists of everything are taken of caches up to this size.
 const LISTED_WHOLE: usize = 200_000;
 
-const QUERIES: [&str; 8] = [
+pub(super) const QUERIES: [&str; 8] = [
     "kind:pod status:CrashLoopBackOff",
     "app-42",
     "namespace:team-7 restarts:>3",

@@ -1,0 +1,209 @@
+//! `crowsnest bench search`: what questions cost whose answers are limited to some namespaces of every cluster, while
+//! pods change and others ask, beside what people do today.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use crowsnest_api::user::UserInfo;
+use crowsnest_index::search::SuggestRequest;
+use crowsnest_index::{Index, query};
+use tokio::process::Command;
+
+use super::super::keep::KeepArgs;
+use super::cache::Figures;
+use super::reads::{QUERIES, question};
+use super::stage::{Elsewhere, complete, control_plane, elsewhere, opened, rate, register, stop};
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct SearchArgs {
+    /// Clusters the pods are spread over
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clusters: u32,
+    #[arg(long, default_value_t = 30_000)]
+    pods: usize,
+    /// About how large each pod is
+    #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
+    pod_bytes: usize,
+    /// Questions asked one after another
+    #[arg(long, default_value_t = 800)]
+    asks: usize,
+    /// Changes a second meanwhile
+    #[arg(long, default_value_t = 500.0, value_name = "N")]
+    churn: f64,
+    /// Users who ask at the same time
+    #[arg(long, default_value_t = 50)]
+    users: usize,
+    /// Seconds for which they ask
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// kubectl to compare with; with it jq is needed
+    #[arg(long, value_name = "PROGRAM")]
+    kubectl: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+/// Asked of the fleet as people do today, and as we do.
+const TODAY: (&str, &str) = (
+    "kind:pod status:CrashLoopBackOff",
+    ".items[] | select(any(.status.containerStatuses[]?; .state.waiting.reason == \"CrashLoopBackOff\")) | .metadata.name",
+);
+/// What is being written when suggestions are asked for.
+const WRITTEN: [&str; 6] =
+    ["kind:po", "status:", "kind:pod namespace:team-1", "image:app", "kind:pod label:app=app-1", "restarts:>1 node:"];
+/// Queries read to measure the parser.
+const PARSED: usize = 200_000;
+
+pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
+    let scratch = super::scratch();
+    let members = elsewhere(args.clusters, args.pods, args.pod_bytes).await?;
+    let control_plane = control_plane().await?;
+    let client = control_plane.server.admin();
+    register(&client, &members.address, args.clusters).await?;
+    let mut figures = Figures { out: std::io::stdout().lock() };
+    parsed(&mut figures)?;
+    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
+    complete(&index, args.clusters).await?;
+    let target = index.seq();
+    index.searchable().wait_for(|seq| *seq >= target).await?;
+    figures.line("search/objects", args.pods as f64, "")?;
+
+    let tenant = UserInfo::new("tenant", ["system:authenticated"]);
+    asked(&index, &tenant, "search/tenant", args.asks, &mut figures).await?;
+    suggested(&index, &tenant, "search/suggest", args.asks, &mut figures).await?;
+    rate(&members.address, args.churn).await?;
+    asked(&index, &tenant, "search/churn/tenant", args.asks, &mut figures).await?;
+    suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut figures).await?;
+    together(&index, args, &mut figures).await?;
+    rate(&members.address, 0.0).await?;
+    // What still came in has to be found before answers are compared.
+    let target = index.seq();
+    index.searchable().wait_for(|seq| *seq >= target).await?;
+    today(&index, &members, args, &mut figures).await?;
+    stop(index, interest).await;
+    control_plane.stop().await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+}
+
+fn parsed(figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let (began, limits) = (Instant::now(), query::Limits::default());
+    let mut terms = 0_usize;
+    for nth in 0..PARSED {
+        let read = query::parse(QUERIES[nth % QUERIES.len()], &limits).context("a query is refused")?;
+        read.filter.terms(&mut |_| terms += 1);
+    }
+    ensure!(terms > PARSED, "the queries have lost their terms");
+    figures.line("search/parser", PARSED as f64 / began.elapsed().as_secs_f64(), "queries/s")
+}
+
+/// One question after another, each query of the mix as often as the others; those of the slowest query are told.
+async fn asked(
+    index: &Index,
+    user: &UserInfo,
+    name: &str,
+    times: usize,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let mut all = Vec::with_capacity(times);
+    let mut of_each = vec![Vec::new(); QUERIES.len()];
+    for nth in 0..times {
+        let took = ask(index, user, nth).await?;
+        all.push(took);
+        of_each[nth % QUERIES.len()].push(took);
+    }
+    figures.spread(name, all)?;
+    for (query, mut times) in QUERIES.iter().zip(of_each) {
+        times.sort_unstable();
+        figures
+            .milliseconds(&format!("{name}-p50[{query}]"), times.get(times.len() / 2).copied().unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+async fn ask(index: &Index, user: &UserInfo, nth: usize) -> anyhow::Result<Duration> {
+    let query = QUERIES[nth % QUERIES.len()];
+    let began = Instant::now();
+    let answer = index.search_all(question(query, user.clone())).await?;
+    let took = began.elapsed();
+    ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} was given up");
+    Ok(took)
+}
+
+async fn suggested(
+    index: &Index,
+    user: &UserInfo,
+    name: &str,
+    times: usize,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let mut all = Vec::with_capacity(times);
+    for nth in 0..times {
+        let query = WRITTEN[nth % WRITTEN.len()].to_owned();
+        let request = SuggestRequest { query: query.clone(), cursor: usize::MAX, caller: user.clone(), limit: 20 };
+        let began = Instant::now();
+        let suggestions = index.suggest(&request).await?;
+        all.push(began.elapsed());
+        ensure!(!suggestions.items.is_empty(), "nothing is suggested for {query}");
+    }
+    figures.spread(name, all)
+}
+
+/// Many users, each asking again as soon as it has its answer.
+async fn together(index: &Index, args: &SearchArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let end = Instant::now() + Duration::from_secs(args.seconds);
+    let mut users = tokio::task::JoinSet::new();
+    for user in 0..args.users {
+        let index = index.clone();
+        users.spawn(async move {
+            let tenant = UserInfo::new("tenant", ["system:authenticated"]);
+            let mut all = Vec::new();
+            while Instant::now() < end {
+                all.push(ask(&index, &tenant, user + all.len()).await?);
+            }
+            Ok::<_, anyhow::Error>(all)
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(done) = users.join_next().await {
+        all.extend(done??);
+    }
+    figures.line(&format!("search/users-{}", args.users), all.len() as f64 / args.seconds as f64, "answers/s")?;
+    figures.spread(&format!("search/users-{}", args.users), all)
+}
+
+/// The same question with kubectl and jq, cluster after cluster.
+async fn today(
+    index: &Index,
+    members: &Elsewhere,
+    args: &SearchArgs,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let Some(kubectl) = &args.kubectl else { return Ok(()) };
+    let (question_today, filter) = TODAY;
+    let began = Instant::now();
+    let mut found = 0;
+    for cluster in 0..args.clusters {
+        let server = format!("http://{}/c/{cluster}", members.address);
+        let mut listing = Command::new(kubectl)
+            .args(["--server", &server, "get", "pods", "-A", "-o", "json"])
+            .env("KUBECONFIG", "/dev/null")
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting kubectl")?;
+        let list: Stdio = listing.stdout.take().context("kubectl has no output")?.try_into()?;
+        let filtered = Command::new("jq").args(["-r", filter]).stdin(list).output().await.context("starting jq")?;
+        ensure!(listing.wait().await?.success() && filtered.status.success(), "kubectl or jq failed");
+        found += String::from_utf8_lossy(&filtered.stdout).lines().count();
+    }
+    figures.milliseconds("search/kubectl-and-jq", began.elapsed())?;
+    let began = Instant::now();
+    let answer = index.search_all(question(question_today, UserInfo::system())).await?;
+    figures.milliseconds("search/same-question", began.elapsed())?;
+    let total = answer.summary.map_or(0, |summary| summary.total);
+    ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! What a benchmark of the cache plays on: members in another process, a control plane, a cache of their pods.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context;
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apiserver::server::{ApiServer, Config, Data};
+use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_index::{CollectionKey, Index, IndexOptions};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::super::keep::KeepArgs;
+
+/// Between two looks at whether Clusters are served, and for how long.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The process that holds the members, and where it listens.
+pub(super) struct Elsewhere {
+    _child: Child,
+    pub address: String,
+}
+
+/// The control plane of the benchmark.
+pub(super) struct ControlPlane {
+    pub server: ApiServer,
+    stop: CancellationToken,
+    serving: tokio::task::JoinHandle<crowsnest_apiserver::error::Result<()>>,
+}
+
+pub(super) async fn elsewhere(clusters: u32, pods: usize, pod_bytes: usize) -> anyhow::Result<Elsewhere> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["bench", "members", "--clusters", &clusters.to_string(), "--pods", &pods.to_string()])
+        .args(["--pod-bytes", &pod_bytes.to_string()])
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .context("starting the members")?;
+    let out = child.stdout.take().context("the members have no output")?;
+    let address = BufReader::new(out).lines().next_line().await?.context("the members ended at once")?;
+    Ok(Elsewhere { _child: child, address })
+}
+
+pub(super) async fn control_plane() -> anyhow::Result<ControlPlane> {
+    let server = ApiServer::start(Config::new("bench", Data::Memory)).await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let (stop, serves) = (CancellationToken::new(), server.clone());
+    let stops = stop.clone();
+    let serving = tokio::spawn(async move { serves.serve_beside(axum::Router::new(), listener, stops).await });
+    Ok(ControlPlane { server, stop, serving })
+}
+
+fn parsed<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
+    serde_json::from_value(value).context("building an object")
+}
+
+/// One Secret and a Cluster for each member.
+pub(super) async fn register(client: &Client, address: &str, clusters: u32) -> anyhow::Result<()> {
+    let create = PostParams::default();
+    let definition: CustomResourceDefinition = parsed(json!({
+        "metadata": {"name": "clusters.cluster.karmada.io"},
+        "spec": {"group": "cluster.karmada.io", "scope": "Cluster",
+            "names": {"plural": "clusters", "singular": "cluster", "kind": "Cluster", "listKind": "ClusterList"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}))?;
+    Api::all(client.clone()).create(&create, &definition).await?;
+    let space: Namespace = parsed(json!({"metadata": {"name": "bench"}}))?;
+    Api::all(client.clone()).create(&create, &space).await?;
+    let secret: Secret = parsed(json!({"metadata": {"name": "bench"}, "stringData": {"token": "bench"}}))?;
+    Api::namespaced(client.clone(), "bench").create(&create, &secret).await?;
+    let kind = kube::core::GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kube::api::ApiResource::from_gvk(&kind));
+    let served = async {
+        while api.list(&ListParams::default().limit(1)).await.is_err() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(SERVED_WITHIN, served).await.context("the control plane does not serve Clusters")?;
+    for nth in 0..clusters {
+        let cluster = parsed(json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": format!("bench{nth}")},
+            "spec": {"syncMode": "Push", "apiEndpoint": format!("http://{address}/c/{nth}"),
+                "secretRef": {"namespace": "bench", "name": "bench"}}}))?;
+        api.create(&create, &cluster).await?;
+    }
+    Ok(())
+}
+
+/// A cache that is interested in all pods.
+pub(super) async fn opened(client: &Client, scratch: &Path, keep: &KeepArgs) -> anyhow::Result<(Index, InterestGuard)> {
+    let fleet = Fleet::start(client.clone(), FleetOptions::default()).await?;
+    let why = Why::ResourceRegistry("bench".to_owned());
+    let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
+    let interest = fleet.interests().declare(interest);
+    let options = IndexOptions { collect_everything: false, collect_control_plane: false, ..keep.options(scratch) };
+    Ok((Index::open(fleet, options).await?, interest))
+}
+
+/// The interest ends last: without it the cache would drop what it holds.
+pub(super) async fn stop(index: Index, interest: InterestGuard) {
+    index.stop().await;
+    index.fleet().stop().await;
+    drop(interest);
+}
+
+pub(super) fn pods() -> Gvr {
+    Gvr::new("", "v1", "pods")
+}
+
+pub(super) async fn rate(address: &str, rate: f64) -> anyhow::Result<()> {
+    let config = kube::Config::new(format!("http://{address}").parse()?);
+    let request = http::Request::post(format!("/churn?rate={rate}")).body(Vec::new())?;
+    Client::try_from(config)?.request_text(request).await.context("asking the members for changes")?;
+    Ok(())
+}
+
+impl ControlPlane {
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        self.server.stop().await?;
+        Ok(self.serving.await??)
+    }
+}
+
+/// Until every cluster's list has been taken once.
+pub(super) async fn complete(index: &Index, clusters: u32) -> anyhow::Result<()> {
+    for nth in 0..clusters {
+        index.complete(&CollectionKey::new(ClusterName::parse(&format!("bench{nth}"))?, pods())).await;
+    }
+    Ok(())
+}
