@@ -6,12 +6,14 @@
 
 mod cells;
 mod pod;
+mod propagation;
 mod references;
 mod view;
 mod workloads;
 
 pub use cells::human_duration;
 pub use cells::{Cell, ColumnDefinition, table_columns};
+pub use propagation::{Propagation, propagation};
 
 use serde::{Deserialize, Serialize};
 

@@ -200,6 +200,9 @@ impl Planner<'_> {
             "about" => Some(self.reference(Word::About, pattern)),
             "owner" | "uses" | "usedby" | "related" => Some(self.relation(field.name, pattern)),
             "changed.field" => self.changed(span, pattern),
+            "on" => Some(propagated(Word::On, pattern)),
+            "evicting" => Some(propagated(Word::Evicting, pattern)),
+            "health" => Some(propagated(Word::Health, pattern)),
             "condition" => Some(condition(pattern)),
             name => match column(name) {
                 Some(word) => Some(match (exact, literal_word(pattern)) {
@@ -248,6 +251,10 @@ impl Planner<'_> {
     fn state(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
         let word = literal_word(pattern).unwrap_or_default().to_lowercase();
         match word.as_str() {
+            "unscheduled" | "evicting" => {
+                let of = Match::Word(Word::Is, Test::Equals(word.clone()));
+                Some(with_templates(of, format!("is:{word}")))
+            }
             "terminating" | "unhealthy" | "managed" | "suspended" => Some(Match::Word(Word::Is, Test::Equals(word))),
             DELETED => {
                 self.deleted = true;
@@ -387,6 +394,15 @@ impl Planner<'_> {
     }
 }
 
+/// Bindings and works with a value, and the templates they are about.
+fn propagated(word: Word, pattern: &Pattern) -> Match {
+    with_templates(Match::Word(word, test(pattern, false)), format!("{}:{pattern}", word.name()))
+}
+
+fn with_templates(of: Match, said: String) -> Match {
+    Match::Or(vec![of.clone(), Match::Reach(Box::new(Reach::Subjects { of, said }))])
+}
+
 /// Columns a field of words asks directly.
 pub(super) fn column(field: &str) -> Option<Word> {
     Some(match field {
@@ -414,6 +430,9 @@ pub(super) fn column(field: &str) -> Option<Word> {
         "binding" => Word::Binding,
         "work" => Word::Work,
         "is" => Word::Is,
+        "on" => Word::On,
+        "evicting" => Word::Evicting,
+        "health" => Word::Health,
         _ => return None,
     })
 }

@@ -191,6 +191,43 @@ fn queries_find(#[case] query: &str, #[case] expected: &str) {
     }
 }
 
+#[rstest]
+#[case::on("on:member1", "Deployment/web ResourceBinding/web-deployment Work/web-work")]
+#[case::templates_alone("on:member1 kind:deployment", "Deployment/web")]
+#[case::health("health:unhealthy", "Deployment/web ResourceBinding/web-deployment")]
+#[case::evicting("evicting:member2 kind:deploy", "Deployment/web")]
+#[case::evicted_anywhere("is:evicting", "Deployment/web ResourceBinding/web-deployment")]
+#[case::nowhere("is:unscheduled kind:deploy", "Deployment/lost")]
+#[case::not_there("kind:deploy -on:member1", "Deployment/lost")]
+#[case::policy("policy:shop/spread", "Deployment/web")]
+fn propagation_is_found(#[case] query: &str, #[case] expected: &str) {
+    let deployment = |name: &str, uid: &str, policy: &str| {
+        let annotations =
+            json!({"propagationpolicy.karmada.io/namespace": "shop", "propagationpolicy.karmada.io/name": policy});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "shop", "uid": uid, "annotations": annotations}})
+    };
+    let binding = |name: &str, uid: &str, spec: Value, status: Value| {
+        let mut spec = spec;
+        spec["resource"] = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "uid": uid});
+        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {"name": name, "namespace": "shop", "uid": format!("b-{uid}")}, "spec": spec, "status": status})
+    };
+    let scheduled = json!({"clusters": [{"name": "member1"}], "gracefulEvictionTasks": [{"fromCluster": "member2"}]});
+    let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+        "metadata": {"name": "web-work", "namespace": "karmada-es-member1", "uid": "w"}});
+    let corpus = Corpus::new(&[
+        ("karmada", deployment("web", "t1", "spread")),
+        ("karmada", deployment("lost", "t2", "other")),
+        ("karmada", binding("web-deployment", "t1", scheduled, json!({"aggregatedStatus": [{"health": "Unhealthy"}]}))),
+        ("karmada", binding("lost-deployment", "t2", json!({}), json!({}))),
+        ("karmada", work),
+    ]);
+    let found: BTreeSet<String> = corpus.engine(query, SortBy::Relevance, true).into_iter().collect();
+    assert_eq!(found, corpus.model(query), "the engine and the model differ");
+    assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
+}
+
 #[test]
 fn rights_hold_in_more_namespaces_than_are_read_at_once() {
     let pod = |nth: usize| {

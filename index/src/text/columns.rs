@@ -46,10 +46,14 @@ word_columns! {
     About = "about",
     /// `kind/name`, in the object's own namespace
     Uses = "uses",
-    /// `name`, and `namespace/name` where it has one; so are the two below.
+    /// `name`, and `namespace/name` where it has one; so are the two below it.
     Policy = "policy",
     Binding = "binding",
     Work = "work",
+    /// Clusters; of bindings and works.
+    On = "on",
+    Evicting = "evicting",
+    Health = "health",
     /// States `is:` asks for.
     Is = "is",
     /// `key=value`

@@ -4,7 +4,7 @@
 use super::columns::{Columns, Facet, Key, Number, SCOPE_SEPARATOR, Word};
 use crate::{Error, Object, Record, Version};
 use bytes::Bytes;
-use crowsnest_api::print::Printed;
+use crowsnest_api::print::{Printed, Propagation, propagation};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -99,6 +99,9 @@ impl Document {
             document.word(Word::LabelKey, key);
         }
         document.annotations(object);
+        if let Some(propagation) = propagation(&gvr.group, &record.kind, &*object.body) {
+            document.propagation(record, &propagation);
+        }
         states(record, printed).into_iter().for_each(|state| document.word(Word::Is, state));
         document.message = printed.message.clone().unwrap_or_default();
         (document.content, document.cut) = content(&object.body);
@@ -118,6 +121,18 @@ impl Document {
             document.numbers.push((Number::Deleted, version.ended_at / 1000));
         }
         Ok(document)
+    }
+
+    /// Of a binding or work: where its object goes. It is about its template.
+    fn propagation(&mut self, record: &Record, propagation: &Propagation) {
+        propagation.on.iter().for_each(|cluster| self.word(Word::On, cluster));
+        propagation.evicting.iter().for_each(|cluster| self.word(Word::Evicting, cluster));
+        propagation.health.iter().for_each(|health| self.word(Word::Health, health));
+        let states = [("unscheduled", propagation.unscheduled), ("evicting", !propagation.evicting.is_empty())];
+        states.into_iter().filter(|(_, holds)| *holds).for_each(|(state, _)| self.word(Word::Is, state));
+        if !propagation.template.is_empty() {
+            self.keys.push((Key::About, Key::of_uid(record.key.cluster().as_str(), &propagation.template)));
+        }
     }
 
     /// Its own keys, and those of the objects it points to.
@@ -233,7 +248,7 @@ impl Document {
     pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Word, &str)> {
         let in_anything = move |word: Word| match word {
             Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is => false,
-            Word::Policy | Word::Binding | Word::Work => false,
+            Word::Policy | Word::Binding | Word::Work | Word::On | Word::Evicting | Word::Health => false,
             Word::Uid | Word::Ip | Word::Digest => false,
             Word::Qualified => with_slash,
             _ => true,

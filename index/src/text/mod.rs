@@ -21,7 +21,7 @@ use tantivy::{Executor, Index as TantivyIndex, IndexReader, IndexSettings, Index
 use terms::Remembered;
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Threads that look into an index's segments, at most; together they answer all searches.
 const MOST_SEARCHING: usize = 8;
