@@ -1,9 +1,9 @@
-//! storage.crowsnest.io/v1alpha1: the internal kinds in which the aggregated API server keeps Clusters and
-//! ResourceRegistries, so that their truth stays in the control plane's own storage. Written and read by that server
-//! only; people and controllers use `cluster.karmada.io` and `search.karmada.io`.
+//! storage.crowsnest.io/v1alpha1: the internal kinds in which the aggregated API server keeps Clusters,
+//! ResourceRegistries and saved searches, so that their truth stays in the control plane's own storage. Written and read
+//! by that server only; people and controllers use `cluster.karmada.io`, `search.karmada.io` and `search.crowsnest.io`.
 
 use crate::cluster::{ClusterSpec, ClusterStatus};
-use crate::object::kind;
+use crate::object::{kind, shape};
 use crate::search::{ResourceRegistrySpec, ResourceRegistryStatus};
 
 /// The API group of this module.
@@ -22,6 +22,31 @@ kind! {
     ResourceRegistry, Cluster, "storage.crowsnest.io", "v1alpha1", "resourceregistries" {
         spec: ResourceRegistrySpec,
         status(skip): ResourceRegistryStatus,
+    }
+}
+
+kind! {
+    /// A query somebody keeps.
+    SavedSearch, Cluster, "storage.crowsnest.io", "v1alpha1", "savedsearches" {
+        spec: SavedSearchSpec,
+    }
+}
+
+shape! {
+    /// A query with what to call it, and whose it is.
+    pub struct SavedSearchSpec {
+        /// What people see.
+        pub title: String,
+        /// In the query language of version `syntax`.
+        pub query: String,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub description: String,
+        /// Everyone may see it; else only its owner.
+        pub shared: bool,
+        /// The user who saved it: set by the server.
+        pub owner: String,
+        /// Of the query language.
+        pub syntax: String,
     }
 }
 

@@ -137,8 +137,13 @@ pub(crate) fn foundations() -> Vec<Value> {
     // Everyone may ask: each hit is checked against what the caller may read in that member.
     manifests.extend(role_and_binding(
         "crowsnest:search",
-        json!([{"apiGroups": ["search.crowsnest.io"], "verbs": ["list", "watch"], "resources":
-            ["count", "diff", "explain", "export", "graph", "history", "query", "status", "suggest"]}]),
+        json!([
+            {"apiGroups": ["search.crowsnest.io"], "verbs": ["list", "watch"], "resources":
+                ["count", "diff", "explain", "export", "graph", "history", "query", "status", "suggest"]},
+            // Of those of others only what they share is seen, and nothing changed.
+            {"apiGroups": ["search.crowsnest.io"], "verbs": ["create", "delete", "get", "list", "update"],
+                "resources": ["savedsearches"]},
+        ]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
     ));
     manifests.extend(role_and_binding(

@@ -49,6 +49,7 @@ fn the_search_api_answers() -> Result<()> {
     explanations(&kubectl)?;
     exports(&kubectl)?;
     relations(&kubectl)?;
+    saved(&kubectl)?;
     changes(&fleet, &kubectl)?;
     rights(&fleet, &kubectl)?;
     ensure!(fleet.stop()?.success());
@@ -142,6 +143,37 @@ fn relations(kubectl: &Kubectl) -> Result<()> {
     ] {
         ensure!(edges.contains(&edge), "{edge} is not in {graph}");
     }
+    Ok(())
+}
+
+/// Saved searches are their owner's, or everyone's to see.
+fn saved(kubectl: &Kubectl) -> Result<()> {
+    let all = format!("{ROOT}/savedsearches");
+    let ann = kubectl.with(&["--as", "ann", "--as-group", "system:authenticated"]);
+    let titles = |of: &Kubectl| -> Result<Vec<String>> {
+        let list = raw(of, &all)?;
+        let items = list["items"].as_array().into_iter().flatten();
+        Ok(items.filter_map(|item| item["spec"]["title"].as_str()).map(str::to_owned).collect())
+    };
+    let mut search = json!({"spec": {"title": "Shop", "query": "ns:shop kind:deployment"}});
+    let made: Value = serde_json::from_str(&kubectl.ok(&["create", "--raw", &all, "-f", "-"], &search.to_string())?)?;
+    let name = made["metadata"]["name"].as_str().context("a name")?;
+    let one = format!("{all}/{name}");
+    kubectl.says(&["create", "--raw", &all, "-f", "-"], &search.to_string(), 1, "already exists")?;
+    let unnamed = r#"{"spec":{"title":"","query":"x"}}"#;
+    kubectl.says(&["create", "--raw", &all, "-f", "-"], unnamed, 1, "spec.title: Required value")?;
+    ensure!(total(kubectl, "scope:shop cluster:member1")? == 1 && total(kubectl, &format!("scope:{name}"))? == 2);
+    ensure!(titles(kubectl)? == ["Shop"] && titles(&ann)?.is_empty(), "it is its owner's alone");
+    ann.says(&["get", "--raw", &one], "", 1, "not found")?;
+    let remark = raw(&ann, &path("query", "scope:shop", ""))?;
+    ensure!(remark["notices"].to_string().contains("no saved search"), "{remark}");
+    search["spec"]["shared"] = json!(true);
+    kubectl.ok(&["replace", "--raw", &one, "-f", "-"], &search.to_string())?;
+    ensure!(titles(&ann)? == ["Shop"]);
+    ann.says(&["replace", "--raw", &one, "-f", "-"], &search.to_string(), 1, "it belongs to")?;
+    ann.says(&["delete", "--raw", &one], "", 1, "it belongs to")?;
+    kubectl.ok(&["delete", "--raw", &one], "")?;
+    ensure!(titles(kubectl)?.is_empty());
     Ok(())
 }
 

@@ -135,6 +135,7 @@ fn internals() -> Vec<Definition> {
     vec![
         Definition::of(Version::of::<storage::Cluster>().requires(&["spec"]).status()).uncategorised(),
         Definition::of(Version::of::<storage::ResourceRegistry>().status()).uncategorised(),
+        Definition::of(Version::of::<storage::SavedSearch>().requires(&["spec"])).uncategorised(),
     ]
 }
 

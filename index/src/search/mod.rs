@@ -44,7 +44,7 @@ pub use object::{Diff, Edge, Graph, Past};
 pub use order::{Cursor, NoCursor, Place, Rank, Sort, SortBy};
 pub use suggest::{SuggestRequest, Suggestion, Suggestions};
 
-use crate::query::{Limits, Notice, Query, parse};
+use crate::query::{Expr, Limits, Notice, Query, parse};
 use crate::text::columns::Facet;
 use crate::{Error, Index, Object, Seq};
 use answer::Sources;
@@ -56,6 +56,7 @@ use order::MOST_COLUMNS;
 use parking_lot::Mutex;
 use plan::{Asked, Plan, World, plan};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stream::Stage;
@@ -79,6 +80,8 @@ pub struct SearchRequest {
     /// Where the page before ended.
     pub after: Option<Place>,
     pub facets: Vec<Facet>,
+    /// Queries `scope:` may name, by lower-case name.
+    pub scopes: BTreeMap<String, String>,
     pub deadline: Duration,
 }
 
@@ -90,6 +93,7 @@ impl SearchRequest {
             limit: None,
             after: None,
             facets: vec![Facet::Kind, Facet::Status, Facet::Cluster, Facet::Namespace, Facet::Image, Facet::Reason],
+            scopes: BTreeMap::new(),
             deadline: DEFAULT_DEADLINE,
         }
     }
@@ -234,10 +238,11 @@ impl Index {
     }
 
     fn planned(&self, request: &SearchRequest) -> Planned {
-        let (query, too_much) = match parse(&request.query, &Limits::default()) {
+        let (mut query, too_much) = match parse(&request.query, &Limits::default()) {
             Ok(query) => (query, None),
             Err(error) => (Query::default(), Some(error.to_string())),
         };
+        let unknown_scope = scoped(&mut query, &request.scopes).err();
         let mut plan = plan(&query, &self.world());
         let remark = |notice: &Notice| Remark {
             start: notice.span.start,
@@ -250,8 +255,8 @@ impl Index {
             say(request.query.len(), message);
             plan = Plan { matches: Match::None, asked: Asked::Now, notices: Vec::new() };
         }
-        if query.output.scope.is_some() {
-            say(0, "scope: is not served yet; it was left out".to_owned());
+        if let Some(message) = unknown_scope {
+            say(0, message);
         }
         if let Some(message) = self.too_long_ago(&plan) {
             say(0, message);
@@ -288,6 +293,17 @@ impl Index {
         let kinds = Arc::clone(&shared.kinds.read());
         World { clusters: clusters::facts(self), kinds, now: (shared.now_ms)() / 1000 }
     }
+}
+
+/// Narrows a query to the saved one it names.
+fn scoped(query: &mut Query, scopes: &BTreeMap<String, String>) -> Result<(), String> {
+    let Some(name) = &query.output.scope else { return Ok(()) };
+    let Some(saved) = scopes.get(&name.to_lowercase()) else {
+        return Err(format!("there is no saved search {name:?} you may see; scope: was left out"));
+    };
+    let saved = parse(saved, &Limits::default()).map_err(|error| format!("scope:{name} was left out: {error}"))?;
+    query.filter = Expr::and(vec![saved.filter, std::mem::take(&mut query.filter)]);
+    Ok(())
 }
 
 /// The order that is asked for, and by name and id what it leaves open.

@@ -56,6 +56,7 @@ const GROUPS: &[(&str, &[Line])] = &[
             line("history", "history", "ObjectHistory", &["list"]),
             line("metrics", "metrics", "CacheMetrics", &["list"]),
             line("query", "query", "SearchResult", &["list", "watch"]),
+            line("savedsearches", "savedsearch", "SavedSearch", &["create", "delete", "get", "list", "update"]),
             line("status", "status", "FleetStatus", &["list", "watch"]),
             line("suggest", "suggest", "SearchSuggestions", &["list"]),
         ],

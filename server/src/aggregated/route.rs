@@ -35,6 +35,8 @@ pub(crate) enum Route<'a> {
     },
     /// `search.crowsnest.io` resources: `query`, `status`, `cache`, …
     Search(&'a str),
+    /// `search.crowsnest.io` saved searches: all of them, or one
+    Saved(&'a str),
     /// `/openapi/v2`, `/openapi/v3…`
     OpenApi(&'a str),
     Health,
@@ -71,6 +73,10 @@ impl<'a> Route<'a> {
             CLUSTERS => Self::clusters(tail),
             SEARCH => Self::search(tail),
             _ => match cut(&tail[1..]) {
+                ("savedsearches", rest) => match cut(rest.trim_start_matches('/')) {
+                    (name, "") => Self::Saved(name),
+                    _ => Self::Unknown,
+                },
                 (resource, "") => Self::Search(resource),
                 _ => Self::Unknown,
             },
@@ -166,6 +172,9 @@ mod tests {
             (format!("{s}/search/cache/api/v1/pods"), Route::SearchCache { path: "/api/v1/pods" }),
             (format!("{s}/proxying/karmada/proxy/api/v1/pods"), Route::FleetProxy { path: "/api/v1/pods" }),
             ("/apis/search.crowsnest.io/v1alpha1/query".into(), Route::Search("query")),
+            ("/apis/search.crowsnest.io/v1alpha1/savedsearches".into(), Route::Saved("")),
+            ("/apis/search.crowsnest.io/v1alpha1/savedsearches/mine".into(), Route::Saved("mine")),
+            ("/apis/search.crowsnest.io/v1alpha1/savedsearches/mine/x".into(), Route::Unknown),
             ("/apis/other.io/v1".into(), Route::Unknown),
             ("/version".into(), Route::Unknown),
         ];

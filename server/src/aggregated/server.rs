@@ -76,7 +76,8 @@ async fn dispatch(
         }
         Route::SearchCache { path } => fleetwide::search_cache(&state.roles, path, request).boxed().await,
         Route::FleetProxy { path } => fleetwide::fleet_proxy(&state.roles, caller, path, request).boxed().await,
-        Route::Search(resource) => search::serve(&state.roles, caller, resource, request).boxed().await,
+        Route::Search(resource) => search::serve(state, caller, resource, request).boxed().await,
+        Route::Saved(name) => search::saved::serve(&state.control_plane, caller, name, request).boxed().await,
         Route::Health => Ok(health(state)),
         Route::Unknown => found(None),
     }

@@ -1,5 +1,5 @@
 //! `search.crowsnest.io/v1alpha1`: `query` (JSON, or server-sent events that may go on), `count`, `explain`, `suggest`,
-//! `export`; `history`, `diff` and `graph` of an object; `status` (the fleet at a glance, followed with `watch=true`),
+//! `export`; `history`, `diff` and `graph` of an object; `savedsearches`; `status` (the fleet at a glance, followed with `watch=true`),
 //! `cache`, `metrics`. Handlers read parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md says
 //! what goes in and out.
 
@@ -8,6 +8,7 @@ mod hits;
 mod objects;
 pub(super) mod openapi;
 mod parameters;
+pub(super) mod saved;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -24,15 +25,16 @@ use self::hits::{done, facets, hit, hits, identity, skipped};
 use self::parameters::Parameters;
 use super::fleetwide::running;
 use super::reply::{Failure, json as reply};
+use super::server::Aggregated;
 use super::{cache, fleet_status};
-use crate::roles::{Roles, Running};
+use crate::roles::Running;
 
 const API_VERSION: &str = "search.crowsnest.io/v1alpha1";
 /// Suggestions when nothing is said.
 const SUGGESTIONS: usize = 20;
 
 pub(super) async fn serve(
-    roles: &Roles,
+    state: &Aggregated,
     caller: &UserInfo,
     resource: &str,
     request: Request,
@@ -40,8 +42,11 @@ pub(super) async fn serve(
     if request.method() != Method::GET {
         return Err(Failure::method_not_allowed());
     }
-    let running = running(roles)?;
-    let parameters = Parameters::read(request.uri().query().unwrap_or_default());
+    let running = running(&state.roles)?;
+    let mut parameters = Parameters::read(request.uri().query().unwrap_or_default());
+    if parameters.names_scope() {
+        parameters.scopes = saved::scopes(&state.control_plane, caller).await?;
+    }
     let streamed = accepts_events(&request);
     match resource {
         "query" if parameters.flag("watch") => Ok(live(running, caller, &parameters)?.into_response()),

@@ -136,7 +136,31 @@ pub(crate) fn paths() -> Map<String, Value> {
             "parameters": parameters, "responses": answers});
         (format!("{ROOT}/{}", path.name), json!({"get": get}))
     };
-    PATHS.iter().map(path).collect()
+    PATHS.iter().map(path).chain(saved()).collect()
+}
+
+/// Of saved searches: the list, and one.
+fn saved() -> [(String, Value); 2] {
+    let body = |schema: &str| json!({JSON: {"schema": {"$ref": reference(schema)}}});
+    let operation = |verb: &str, summary: &str, sends: bool, answer: &str| {
+        let mut operation = json!({"operationId": format!("savedsearches-{verb}"), "summary": summary, "tags": ["search"],
+            "responses": {"200": {"description": "OK", "content": body(answer)}}});
+        if sends {
+            operation["requestBody"] = json!({"required": true, "content": body("SavedSearch")});
+        }
+        operation
+    };
+    let all = json!({
+        "get": operation("list", "Saved searches the caller may see: own and shared ones.", false, "SavedSearchList"),
+        "post": operation("create", "Saves a search; the caller is its owner.", true, "SavedSearch"),
+    });
+    let one = json!({
+        "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
+        "get": operation("get", "One saved search.", false, "SavedSearch"),
+        "put": operation("update", "Changes it; only its owner may.", true, "SavedSearch"),
+        "delete": operation("delete", "Deletes it; only its owner may.", false, "Object"),
+    });
+    [(format!("{ROOT}/savedsearches"), all), (format!("{ROOT}/savedsearches/{{name}}"), one)]
 }
 
 fn reference(schema: &str) -> String {
@@ -231,6 +255,17 @@ pub(crate) fn schemas() -> Map<String, Value> {
                 "edges": list(object(json!({"from": number(), "to": number(), "relation": text()})))})),
         ),
         ("FleetStatus", of("Object")),
+        (
+            "SavedSearch",
+            object(json!({"kind": text(), "apiVersion": text(), "metadata": of("Object"),
+                "spec": object(json!({"title": text(), "query": text(), "description": text(),
+                    "shared": {"type": "boolean"}, "owner": text(), "syntax": text()}))})),
+        ),
+        (
+            "SavedSearchList",
+            object(json!({"kind": text(), "apiVersion": text(), "metadata": of("Object"),
+                "items": list(of("SavedSearch"))})),
+        ),
     ];
     all.into_iter().map(|(name, schema)| (name_of(name), schema)).collect()
 }

@@ -5,14 +5,19 @@ use crowsnest_api::user::UserInfo;
 use crowsnest_index::RecordKey;
 use crowsnest_index::search::{Cursor, SearchRequest};
 
+use std::collections::BTreeMap;
+
 use crate::aggregated::reply::Failure;
 
 /// Hits of one page when nothing is said, and at most.
 const PAGE: usize = 50;
 const LARGEST_PAGE: usize = 5_000;
 
-/// Decoded query parameters, in order.
-pub(super) struct Parameters(Vec<(String, String)>);
+/// Decoded query parameters, in order, and the queries that `scope:` may name.
+pub(super) struct Parameters {
+    all: Vec<(String, String)>,
+    pub(super) scopes: BTreeMap<String, String>,
+}
 
 impl Parameters {
     pub(super) fn read(query: &str) -> Self {
@@ -24,11 +29,16 @@ impl Parameters {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             (decode(name), decode(value))
         });
-        Self(pairs.collect())
+        Self { all: pairs.collect(), scopes: BTreeMap::new() }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+        self.all.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the query says `scope:` somewhere.
+    pub(super) fn names_scope(&self) -> bool {
+        self.get("q").is_some_and(|query| query.contains("scope:"))
     }
 
     pub(super) fn flag(&self, name: &str) -> bool {
@@ -49,6 +59,7 @@ impl Parameters {
     /// The question, with the page it asks for.
     pub(super) fn question(&self, caller: &UserInfo) -> Result<SearchRequest, Failure> {
         let mut request = SearchRequest::new(self.get("q").unwrap_or_default(), caller.clone());
+        request.scopes = self.scopes.clone();
         request.limit = Some(self.number("limit")?.unwrap_or(PAGE).min(LARGEST_PAGE));
         let cursor = self.get("cursor").filter(|cursor| !cursor.is_empty()).map(str::parse::<Cursor>).transpose();
         request.after = cursor.map_err(|error| Failure::bad_request(error.to_string()))?.map(|cursor| cursor.0);
