@@ -6,13 +6,15 @@
 use crate::collect::Shared;
 use crate::record::Happened;
 use crate::store::OUTAGE_RETRY;
-use crate::{CollectionKey, Error, ListQuery, Object, Record};
+use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::rbac::{Grant, Rbac, Readable};
 use crowsnest_api::user::UserInfo;
 use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -27,6 +29,8 @@ pub fn rbac_resources() -> [Gvr; 4] {
 #[derive(Default)]
 pub struct Rights {
     clusters: RwLock<BTreeMap<ClusterName, Rbac>>,
+    /// The newest change that was taken in.
+    obeyed: watch::Sender<Seq>,
 }
 
 impl std::fmt::Debug for Rights {
@@ -48,22 +52,24 @@ impl Rights {
         let name = &*record.key.name;
         let mut clusters = self.clusters.write();
         let rbac = clusters.entry(record.key.cluster().clone()).or_default();
-        let gone = happened == Happened::Deleted;
         let unread =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object cannot be read and grants nothing");
         match resource {
-            "roles" | "clusterroles" if gone => rbac.remove_role(namespace, name),
-            "rolebindings" | "clusterrolebindings" if gone => rbac.remove_binding(namespace, name),
-            "roles" | "clusterroles" => match serde_json::from_slice(body) {
-                Ok(role) => rbac.put_role(namespace, name, role),
-                Err(error) => unread(error),
+            "roles" | "clusterroles" => match read(body, happened).map_err(unread) {
+                Ok(Some(role)) => rbac.put_role(namespace, name, role),
+                Ok(None) | Err(()) => rbac.remove_role(namespace, name),
             },
-            "rolebindings" | "clusterrolebindings" => match serde_json::from_slice(body) {
-                Ok(binding) => rbac.put_binding(namespace, name, binding),
-                Err(error) => unread(error),
+            "rolebindings" | "clusterrolebindings" => match read(body, happened).map_err(unread) {
+                Ok(Some(binding)) => rbac.put_binding(namespace, name, binding),
+                Ok(None) | Err(()) => rbac.remove_binding(namespace, name),
             },
             _ => {}
         }
+    }
+
+    /// The newest change whose rules searches obey.
+    pub fn obeyed(&self) -> watch::Receiver<Seq> {
+        self.obeyed.subscribe()
     }
 
     fn grants(&self, cluster: &ClusterName, caller: &UserInfo) -> Vec<Grant> {
@@ -103,6 +109,11 @@ impl CallerRights {
     }
 }
 
+/// None: it is gone.
+fn read<T: DeserializeOwned>(body: &[u8], happened: Happened) -> Result<Option<T>, serde_json::Error> {
+    if happened == Happened::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
+}
+
 fn is_rbac(record: &Record) -> bool {
     let gvr = record.key.resource();
     &*gvr.group == GROUP && RESOURCES.contains(&&*gvr.resource)
@@ -113,6 +124,7 @@ pub(crate) async fn follow(rights: Arc<Rights>, shared: Arc<Shared>, stop: Cance
     let mut tail = shared.tail.follow(shared.tail.latest());
     load(&rights, &shared, &stop).await?;
     loop {
+        rights.obeyed.send_replace(tail.since());
         let changes = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             changes = tail.next() => changes,
@@ -171,6 +183,40 @@ async fn everything(shared: &Shared, key: &CollectionKey) -> Result<Vec<Object>,
         match next {
             None => return Ok(objects),
             next => scan.after = next,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::stored;
+    use serde_json::json;
+
+    #[test]
+    fn what_cannot_be_read_grants_nothing() {
+        let rights = Arc::new(Rights::default());
+        let object = |kind: &str, rest: serde_json::Value| {
+            let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+                "metadata": {"namespace": "shop", "name": "reader"}});
+            object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            stored("member1", 1, &object)
+        };
+        let role = object("Role", json!({"rules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]}));
+        let subjects = json!([{"kind": "User", "name": "ann"}]);
+        let binding =
+            object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
+        let seen = || {
+            let mut ann = rights.of(&UserInfo::new("ann", ["staff"]));
+            ann.verdict(role.record.key.cluster(), "", "pods", "shop")
+        };
+        for broken in [&role, &binding] {
+            for object in [&role, &binding] {
+                rights.apply(&object.record, &object.body, Happened::Added);
+            }
+            assert_eq!(seen(), Readable::All);
+            rights.apply(&broken.record, br#"{"rules": 1, "subjects": 1}"#, Happened::Modified);
+            assert_eq!(seen(), Readable::Nothing);
         }
     }
 }

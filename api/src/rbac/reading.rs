@@ -42,20 +42,31 @@ impl Rbac {
 }
 
 impl Readable {
-    /// By the grants of a user. `list` shows everything; `get` without names does, too, one by one; with names only
-    /// those. The namespace of cluster-scoped objects is empty.
+    /// By the grants of a user: what a member would let them `get` by name, or `list`, of all or limited to a name
+    /// (`metadata.name=`). The namespace of cluster-scoped objects is empty.
     pub fn of(grants: &[Grant], group: &str, resource: &str, namespace: &str) -> Self {
         let mut named = BTreeSet::new();
         for grant in grants {
-            // A RoleBinding's rules hold in its namespace only, and never for cluster-scoped objects.
-            if grant.namespace.as_deref().is_some_and(|own| own != namespace) {
-                continue;
-            }
-            for rule in grant.rules.iter().filter(|rule| rule.reads(group, resource)) {
-                if rule.resource_names.is_empty() {
-                    return Self::All;
+            let rules = grant.rules.iter();
+            match grant.namespace.as_deref() {
+                // A RoleBinding's rules hold in its namespace only, and never for cluster-scoped objects,
+                Some(own) if own != namespace => {
+                    // but to get a Namespace is a request in it.
+                    if (group, resource, namespace) == ("", "namespaces", "")
+                        && rules.clone().any(|rule| rule.reads(&["get"], group, resource) && rule.names(own))
+                    {
+                        named.insert(own.to_owned());
+                    }
                 }
-                named.extend(rule.resource_names.iter().cloned());
+                _ => {
+                    for rule in rules.filter(|rule| rule.reads(&["get", "list"], group, resource)) {
+                        // A list of everything is a request without a name, which a rule may name.
+                        if rule.resource_names.is_empty() || rule.reads(&["list"], group, resource) && rule.names("") {
+                            return Self::All;
+                        }
+                        named.extend(rule.resource_names.iter().cloned());
+                    }
+                }
             }
         }
         if named.is_empty() { Self::Nothing } else { Self::Named(named) }
@@ -79,6 +90,11 @@ mod tests {
         let one = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["app"]}]);
         role("shop", "one", one);
         role("shop", "writer", json!([{"verbs": ["create"], "apiGroups": [""], "resources": ["secrets"]}]));
+        let own = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["namespaces"]}]);
+        role("shop", "own", own);
+        let blank =
+            json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["services"], "resourceNames": ["", "a"]}]);
+        role("shop", "blank", blank);
         role("shop", "logs", json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["services/proxy"]}]));
         let mut bind = |namespace, name, kind, role, subjects| {
             let binding = json!({"roleRef": {"kind": kind, "name": role}, "subjects": subjects});
@@ -88,6 +104,8 @@ mod tests {
         bind("shop", "ann-views", "ClusterRole", "view", ann.clone());
         bind("shop", "ann-one", "Role", "one", ann.clone());
         bind("shop", "ann-writes", "Role", "writer", ann.clone());
+        bind("shop", "ann-own", "Role", "own", ann.clone());
+        bind("shop", "bea-blank", "Role", "blank", json!([{"kind": "User", "name": "bea"}]));
         bind("shop", "ann-logs", "Role", "logs", ann.clone());
         bind("ops", "robot", "ClusterRole", "view", json!([{"kind": "ServiceAccount", "name": "robot"}]));
         bind("", "admins", "ClusterRole", "admin", json!([{"kind": "Group", "name": "admins"}]));
@@ -101,6 +119,8 @@ mod tests {
     #[case::elsewhere("ann", "", "", "pods", "ops", Readable::Nothing)]
     #[case::cluster_scoped("ann", "", "", "nodes", "", Readable::Nothing)]
     #[case::named("ann", "", "", "configmaps", "shop", Readable::Named(BTreeSet::from(["app".to_owned()])))]
+    #[case::her_namespace("ann", "", "", "namespaces", "", Readable::Named(BTreeSet::from(["shop".to_owned()])))]
+    #[case::no_name_is_a_name("bea", "", "", "services", "shop", Readable::All)]
     #[case::write_only("ann", "", "", "secrets", "shop", Readable::Nothing)]
     #[case::subresource_only("ann", "", "", "services", "shop", Readable::Nothing)]
     #[case::other_group("ann", "", "batch", "pods", "shop", Readable::Nothing)]

@@ -56,17 +56,22 @@ impl PolicyRule {
                 holds(&self.verbs, verb)
                     && holds(&self.api_groups, group)
                     && self.has_resource(resource, subresource)
-                    && (self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == name))
+                    && self.names(name)
             }
             Action::Path { verb, path } => holds(&self.verbs, verb) && self.has_path(path),
         }
     }
 
-    /// Whether objects of the resource can be seen with this rule, by name or all of them.
-    pub(super) fn reads(&self, group: &str, resource: &str) -> bool {
-        ["get", "list"].iter().any(|verb| holds(&self.verbs, verb))
+    /// Whether objects of the resource can be seen with one of the verbs, by name or all of them.
+    pub(super) fn reads(&self, verbs: &[&str], group: &str, resource: &str) -> bool {
+        verbs.iter().any(|verb| holds(&self.verbs, verb))
             && holds(&self.api_groups, group)
             && self.has_resource(resource, "")
+    }
+
+    /// Whether a name is covered; empty is that of requests without one.
+    pub(super) fn names(&self, name: &str) -> bool {
+        self.resource_names.is_empty() || self.resource_names.iter().any(|own| own == name)
     }
 
     fn has_resource(&self, resource: &str, subresource: &str) -> bool {
