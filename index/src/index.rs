@@ -276,6 +276,11 @@ impl Index {
         self.inner.shared.states.all()
     }
 
+    /// The newest change of access rules that searches obey.
+    pub fn obeyed(&self) -> watch::Receiver<Seq> {
+        self.inner.rights.obeyed()
+    }
+
     /// Counts changes of completeness and trouble of any collection.
     pub fn states_version(&self) -> watch::Receiver<u64> {
         self.inner.shared.states.version()

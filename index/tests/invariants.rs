@@ -1,5 +1,5 @@
 //! The cache's invariants (docs/ARCHITECTURE.md), each broken by one of these tests if it no longer holds. I5 (memory) and
-//! I7 (members that lie) have more in `lying.rs`, I3 and I6 in `faults.rs`, I9 in `cache.rs`.
+//! I7 (members that lie) have more in `lying.rs`, I3 and I6 in `faults.rs`, I9 in `rights.rs`.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

@@ -1,0 +1,385 @@
+//! Invariant I9 against the authority itself: what a search shows is what the member's API server answers to
+//! SubjectAccessReviews, over thousands of generated (rules, user, object) cases.
+//!
+//! The rule: an object is shown to a caller whom the member would let read it in one of the ways there are, `get` by its
+//! name, `list` where it is, or `list` limited to its name (`metadata.name=`, which is what a rule with `resourceNames`
+//! allows). `watch` alone shows nothing, nor do subresources. A review asks with the attributes a request would have: a
+//! `get` of a Namespace is a request in that namespace, so roles bound there allow it.
+//!
+//! Rules of aggregated ClusterRoles are filled in by the member's own controller. Both sides read a rule and a subject
+//! with `crowsnest_api::rbac`; what differs, and is compared, is how verdicts are made from them, and all that lies between
+//! the member's objects and the hits.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "rights/cases.rs"]
+mod cases;
+#[path = "support/members.rs"]
+mod members;
+
+use cases::{Cases, LABEL, NAMESPACES, objects};
+use crowsnest_api::names::Gvr;
+use crowsnest_api::user::UserInfo;
+use crowsnest_apiserver::authz::aggregate;
+use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_index::rights::rbac_resources;
+use crowsnest_index::{Answer, Change, CollectionKey, Follower, Happened, Index, IndexOptions, SearchRequest, Seq};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use members::{Member, api, control_plane, name, register, start, within};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+/// Reviews in flight.
+const AT_ONCE: usize = 4;
+
+fn shown_resources() -> [Gvr; 5] {
+    let core = |resource| Gvr::new("", "v1", resource);
+    [core("namespaces"), core("nodes"), core("configmaps"), core("pods"), Gvr::new("apps", "v1", "deployments")]
+}
+
+/// One member whose objects and rules are in the cache.
+struct World {
+    member: Member,
+    index: Index,
+    fleet: Fleet,
+    _interests: Vec<InterestGuard>,
+    _directory: tempfile::TempDir,
+    _control_plane: Member,
+}
+
+impl World {
+    async fn new(member: Member) -> Self {
+        let control_plane = control_plane().await;
+        register(&control_plane.server.admin(), "member1", &member).await;
+        let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::default()).await.unwrap();
+        let interests = shown_resources().map(|resource| {
+            let (clusters, namespaces) = (Clusters::All, Namespaces::All);
+            fleet.interests().declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let options = IndexOptions {
+            collect_everything: false,
+            collect_control_plane: false,
+            text_commit_interval: Duration::from_millis(20),
+            ..IndexOptions::new(directory.path())
+        };
+        let index = Index::open(fleet.clone(), options).await.unwrap();
+        for resource in shown_resources().into_iter().chain(rbac_resources()) {
+            within("the first list", index.complete(&CollectionKey::new(name("member1"), resource))).await;
+        }
+        let world = Self {
+            member,
+            index,
+            fleet,
+            _interests: interests.into(),
+            _directory: directory,
+            _control_plane: control_plane,
+        };
+        world.obeyed(world.index.seq()).await;
+        let seq = world.index.seq();
+        within("the text index", world.index.searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+        world
+    }
+
+    async fn obeyed(&self, seq: Seq) {
+        within("the rules", self.index.obeyed().wait_for(|reached| *reached >= seq)).await.unwrap();
+    }
+
+    /// Waits until the rules the member has now are obeyed: each watch tells in order, so its last object comes last.
+    async fn caught_up(&self, round: &str) {
+        aggregate::pass(self.member.server.registry()).await.unwrap();
+        let mut follower = self.index.follow(self.index.seq());
+        for (kind, namespace) in
+            [("Role", Some("shop")), ("ClusterRole", None), ("RoleBinding", Some("shop")), ("ClusterRoleBinding", None)]
+        {
+            let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": round});
+            let (field, value) = if kind.ends_with("Binding") { ("roleRef", role) } else { ("rules", json!([])) };
+            let metadata = json!({"namespace": namespace, "name": round});
+            self.member.create(json!({"apiVersion": RBAC, "kind": kind, "metadata": metadata, field: value})).await;
+        }
+        let mut missing = 4;
+        let mut seq = Seq(0);
+        while missing > 0 {
+            for change in within(round, follower.next()).await.unwrap().unwrap() {
+                if &*change.object.record.key.name == round {
+                    missing -= 1;
+                    seq = change.seq;
+                }
+            }
+        }
+        self.obeyed(seq).await;
+    }
+
+    /// A change the cache has heard of holds within a second.
+    async fn soon_obeyed(&self, seq: Seq) {
+        let mut obeyed = self.index.obeyed();
+        let waited = tokio::time::timeout(Duration::from_secs(1), obeyed.wait_for(|reached| *reached >= seq));
+        waited.await.expect("within a second").unwrap();
+    }
+
+    async fn search(&self, query: &str, caller: &UserInfo) -> Answer {
+        self.index.search_all(SearchRequest::new(query, caller.clone())).await.unwrap()
+    }
+
+    async fn stop(self) {
+        self.index.stop().await;
+        self.fleet.stop().await;
+        self.member.shut_down().await;
+    }
+}
+
+/// What identifies an object in messages and comparisons.
+fn told(kind: &str, namespace: &str, name: &str) -> String {
+    format!("{kind} {namespace}/{name}")
+}
+
+fn text<'v>(object: &'v Value, field: &str) -> &'v str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// The member's own answers, remembered for one user.
+struct Reviews<'m> {
+    reviews: Api<SubjectAccessReview>,
+    user: &'m UserInfo,
+    asked: BTreeMap<(&'static str, String, String, String), bool>,
+}
+
+impl Reviews<'_> {
+    async fn allows(&mut self, verb: &'static str, resource: &Gvr, namespace: &str, name: &str) -> bool {
+        let key = (verb, resource.resource.to_string(), namespace.to_owned(), name.to_owned());
+        if let Some(allowed) = self.asked.get(&key) {
+            return *allowed;
+        }
+        // A request would have the groups that every API server adds by itself.
+        let user = self.user.clone().completed();
+        let attributes = ResourceAttributes {
+            verb: Some(verb.to_owned()),
+            group: Some(resource.group.to_string()),
+            resource: Some(resource.resource.to_string()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SubjectAccessReviewSpec {
+            user: Some(user.name),
+            groups: Some(user.groups),
+            resource_attributes: Some(attributes),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = self.reviews.create(&PostParams::default(), &review).await.unwrap();
+        let allowed = answer.status.unwrap().allowed;
+        self.asked.insert(key, allowed);
+        allowed
+    }
+
+    /// The rule that the module's documentation states.
+    async fn show(&mut self, object: &Value) -> bool {
+        let (kind, namespace, name) =
+            (object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
+        let plural = format!("{}s", kind.to_lowercase());
+        let resource = shown_resources().into_iter().find(|resource| *resource.resource == *plural).unwrap();
+        let of_request = if kind == "Namespace" { name } else { namespace };
+        self.allows("get", &resource, of_request, name).await
+            || self.allows("list", &resource, namespace, "").await
+            || self.allows("list", &resource, namespace, name).await
+    }
+}
+
+/// Everybody's hits against the member's verdicts; gives how many objects were shown and hidden.
+async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usize) {
+    let objects = objects();
+    let verdicts = stream::iter(users).map(|user| {
+        let reviews = Api::all(world.member.server.admin());
+        let mut reviews = Reviews { reviews, user, asked: BTreeMap::new() };
+        let objects = &objects;
+        async move {
+            let mut shown = BTreeSet::new();
+            for object in objects {
+                if reviews.show(object).await {
+                    shown.insert(told(
+                        object["kind"].as_str().unwrap(),
+                        text(object, "namespace"),
+                        text(object, "name"),
+                    ));
+                }
+            }
+            (user, shown)
+        }
+    });
+    let verdicts: Vec<_> = verdicts.buffer_unordered(AT_ONCE).collect().await;
+    let mut differences = Vec::new();
+    let (mut shown, mut hidden) = (0, 0);
+    for (user, expected) in verdicts {
+        let answer = world.search(&format!("label:{LABEL}=yes"), user).await;
+        let found = found(&answer);
+        for object in found.symmetric_difference(&expected) {
+            let verb = if expected.contains(object) { "hidden from" } else { "shown to" };
+            differences.push(format!("{object} is {verb} {} {:?}", user.name, user.groups));
+        }
+        shown += expected.len();
+        hidden += objects.len() - expected.len();
+        if found == expected {
+            counts_agree(&answer, user);
+        }
+    }
+    assert!(differences.is_empty(), "{round}: {} differences:\n{}", differences.len(), differences.join("\n"));
+    (shown, hidden)
+}
+
+fn found(answer: &Answer) -> BTreeSet<String> {
+    let hits = answer.hits.iter().map(|hit| {
+        let body: Value = hit.object.parse().unwrap();
+        let key = &hit.object.record.key;
+        told(body["kind"].as_str().unwrap(), &key.namespace, &key.name)
+    });
+    let found: BTreeSet<String> = hits.collect();
+    assert_eq!(found.len(), answer.hits.len(), "a hit came twice");
+    found
+}
+
+/// Totals and facets count the hits, and nothing else.
+fn counts_agree(answer: &Answer, user: &UserInfo) {
+    let summary = answer.summary.as_ref().unwrap();
+    assert_eq!((summary.total, summary.incomplete), (answer.hits.len() as u64, false), "{}", user.name);
+    let mut counted: BTreeMap<(&str, String), u64> = BTreeMap::new();
+    for hit in &answer.hits {
+        let body: Value = hit.object.parse().unwrap();
+        let key = &hit.object.record.key;
+        *counted.entry(("kind", body["kind"].as_str().unwrap().to_owned())).or_default() += 1;
+        *counted.entry(("cluster", key.cluster().to_string())).or_default() += 1;
+        if !key.namespace.is_empty() {
+            *counted.entry(("namespace", key.namespace.to_string())).or_default() += 1;
+        }
+    }
+    for field in ["kind", "cluster", "namespace"] {
+        let facet = answer.facets.iter().find(|facet| facet.field == field).unwrap();
+        let facet: BTreeMap<_, _> =
+            facet.values.iter().map(|(value, count)| ((field, value.clone()), *count)).collect();
+        let counted: BTreeMap<_, _> =
+            counted.iter().filter(|((of, _), _)| *of == field).map(|(key, count)| (key.clone(), *count)).collect();
+        assert_eq!(facet, counted, "{field} for {}", user.name);
+    }
+}
+
+async fn create_all(member: &Member, objects: &[Value]) {
+    stream::iter(objects).for_each_concurrent(AT_ONCE, |object| member.create(object.clone())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn searches_show_what_the_member_would() {
+    let mut cases = Cases::new(9);
+    let member = start("member1").await;
+    let objects = objects();
+    let (namespaces, others) = objects.split_at(NAMESPACES.len());
+    for objects in [namespaces, others, &cases.roles, &cases.bindings] {
+        create_all(&member, objects).await;
+    }
+    aggregate::pass(member.server.registry()).await.unwrap();
+    let world = World::new(member).await;
+    let (shown, hidden) = compare(&world, &cases.users, "as listed").await;
+    assert!(shown > 500 && hidden > 2000, "too few to mean something: {shown} shown, {hidden} hidden");
+
+    // The same through watches: bindings go and come, roles change and go.
+    let admin = world.member.server.admin();
+    let bindings = cases.bindings.clone();
+    for binding in cases.picked(&bindings, 120) {
+        api(&admin, binding).delete(text(binding, "name"), &DeleteParams::default()).await.unwrap();
+    }
+    let roles: Vec<Value> = cases.roles.iter().filter(|role| role["aggregationRule"].is_null()).cloned().collect();
+    for (nth, role) in cases.picked(&roles, 120).into_iter().enumerate() {
+        let stored = api(&admin, role);
+        if nth % 4 == 0 {
+            stored.delete(text(role, "name"), &DeleteParams::default()).await.unwrap();
+        } else {
+            let changed = serde_json::from_value(cases.other_rules(role)).unwrap();
+            stored.replace(text(role, "name"), &PostParams::default(), &changed).await.unwrap();
+        }
+    }
+    let more: Vec<Value> = (0..120).map(|_| cases.another_binding()).collect();
+    create_all(&world.member, &more).await;
+    world.caught_up("changed").await;
+    let (shown, hidden) = compare(&world, &cases.users, "as changed").await;
+    assert!(shown > 500 && hidden > 2000, "too few to mean something: {shown} shown, {hidden} hidden");
+    world.stop().await;
+}
+
+/// The next change of an object of this name.
+async fn heard(follower: &mut Follower, name: &str, happened: Happened) -> Seq {
+    let next = async {
+        loop {
+            let changes = follower.next().await.unwrap().unwrap();
+            let is = |change: &&Arc<Change>| (&*change.object.record.key.name, change.happened) == (name, happened);
+            if let Some(change) = changes.iter().find(is) {
+                return change.seq;
+            }
+        }
+    };
+    within(name, next).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_binding_gives_comes_and_goes_with_it() {
+    let member = start("member1").await;
+    let objects = objects();
+    let (namespaces, others) = objects.split_at(NAMESPACES.len());
+    create_all(&member, namespaces).await;
+    create_all(&member, others).await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": ["list"]}]);
+    member
+        .create(json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": rules}))
+        .await;
+    let world = World::new(member).await;
+    let admin = world.member.server.admin();
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"});
+    let ann = UserInfo::new("ann", ["staff"]);
+    let shown = async |query: &str| {
+        let answer = world.search(query, &ann).await;
+        counts_agree(&answer, &ann);
+        let suggestions = answer.summary.as_ref().unwrap().did_you_mean.len();
+        (answer.hits.len(), suggestions)
+    };
+    // In a namespace and everywhere, as herself and by her group.
+    let subjects = ["User", "Group"].map(|kind| {
+        let name = if kind == "User" { "ann" } else { "staff" };
+        json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}])
+    });
+    let here = json!({"namespace": "shop", "name": "ann-reads"});
+    let everywhere = json!({"name": "ann-reads"});
+    let everything = format!("label:{LABEL}=yes");
+    for (kind, metadata, subjects, hits) in
+        [("RoleBinding", here, &subjects[0], 4), ("ClusterRoleBinding", everywhere, &subjects[1], 12)]
+    {
+        let binding =
+            json!({"apiVersion": RBAC, "kind": kind, "metadata": metadata, "subjects": subjects, "roleRef": role});
+        assert_eq!((shown(&everything).await, shown("app-").await), ((0, 0), (0, 0)));
+        let mut follower = world.index.follow(world.index.seq());
+        world.member.create(binding.clone()).await;
+        world.soon_obeyed(heard(&mut follower, "ann-reads", Happened::Added).await).await;
+        assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
+        // What the names of what she may see are close to.
+        assert_eq!(shown("name:appp").await, (0, 1), "{kind}");
+
+        // What the role gives is given at once, too.
+        let mut other = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": []});
+        let roles = api(&admin, &other);
+        roles.replace("reader", &PostParams::default(), &serde_json::from_value(other.clone()).unwrap()).await.unwrap();
+        world.soon_obeyed(heard(&mut follower, "reader", Happened::Modified).await).await;
+        assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
+        other["rules"] = rules.clone();
+        roles.replace("reader", &PostParams::default(), &serde_json::from_value(other).unwrap()).await.unwrap();
+        world.soon_obeyed(heard(&mut follower, "reader", Happened::Modified).await).await;
+        assert_eq!(shown(&everything).await, (hits, 0), "{kind}");
+
+        api(&admin, &binding).delete("ann-reads", &DeleteParams::default()).await.unwrap();
+        world.soon_obeyed(heard(&mut follower, "ann-reads", Happened::Deleted).await).await;
+        assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
+    }
+    world.stop().await;
+}
