@@ -40,6 +40,8 @@ pub enum Error {
     OtherCluster { name: ClusterName, known: String, found: String },
     #[error("the cluster with ID {id} is already registered as {name}")]
     IdTaken { id: String, name: String },
+    #[error("cannot impersonate {user:?}: {reason}")]
+    Impersonate { user: String, reason: String },
     #[error("{0}")]
     Join(String),
     #[error("the watch on {what} ended: {reason}")]

@@ -1,7 +1,8 @@
 //! Member clusters: Cluster objects and their Secrets become live connections.
 //!
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
-//! health probes, API discovery, the interest registry ([`Interests`]) and push-mode registration ([`join()`], [`unjoin()`]).
+//! health probes, API discovery, requests made as a caller ([`impersonate()`]), the interest registry ([`Interests`]) and
+//! push-mode registration ([`join()`], [`unjoin()`]).
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
 //! controllers. Member objects are never kept here: that is the cache's business.
 
@@ -10,6 +11,7 @@ pub mod credentials;
 pub mod dial;
 pub mod discovery;
 pub mod error;
+pub mod impersonate;
 pub mod interest;
 pub mod join;
 pub mod member;
@@ -22,6 +24,7 @@ pub use credentials::{ConnectionSpec, Token};
 pub use dial::{Dialer, MemberIo};
 pub use discovery::{ApiResource, ApiResources};
 pub use error::Error;
+pub use impersonate::impersonate;
 pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 pub use join::{JoinOptions, Joined, join};
 pub use member::Member;

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::Member;
+use crowsnest_fleet::{Member, impersonate};
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use crate::caller::impersonate;
 use crate::transport::strip_hop_headers;
 use crate::{Body, BoxError, Caller, Error, Proxy};
 

@@ -5,7 +5,6 @@
 //! Kubernetes answers (a `Status`). Requests to members are made as the caller, by impersonation. Streams of upgraded
 //! connections are moved byte for byte and never looked into; lists are streamed, never held.
 
-mod caller;
 mod cluster;
 mod composite;
 mod error;

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::{Connection, Dialer, Member};
+use crowsnest_fleet::{Connection, Dialer, Member, impersonate};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 
-use crate::caller::impersonate;
 use crate::{Body, Caller, Error};
 
 /// Idle connections kept to one member, and for how long.
@@ -63,8 +62,8 @@ impl Transport {
         let connection = member.connection().map_err(unconnected)?.clone();
         let token =
             member.impersonator_token().map_err(|source| Error::Impersonator { cluster: cluster.clone(), source })?;
-        impersonate(caller, request.headers_mut(), Some(token.reveal()))
-            .map_err(|error| Error::BadRequest(format!("user or group name: {error}")))?;
+        impersonate(caller, request.headers_mut(), Some(token))
+            .map_err(|error| Error::BadRequest(error.to_string()))?;
         let target = target(&connection, path, request.uri().query())
             .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;
         strip_hop_headers(request.headers_mut());

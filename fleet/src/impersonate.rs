@@ -1,5 +1,6 @@
 //! Who asks, and the headers that make a member see it.
 
+use crate::{Error, Token};
 use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use http::header::{AUTHORIZATION, InvalidHeaderValue};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,15 +11,20 @@ const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user")
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
 /// Replaces the identity that `headers` carry by this caller, vouched for by `token` (none: whoever the connection is).
-/// Karmada's rules: user and groups only, UID and extra are not forwarded.
-pub(crate) fn impersonate(
-    caller: &UserInfo,
-    headers: &mut HeaderMap,
-    token: Option<&str>,
-) -> Result<(), InvalidHeaderValue> {
+/// Karmada's rules: user and groups only, UID and extra are not forwarded. A caller without a name is refused: the request
+/// would be made with the rights of whoever vouches.
+pub fn impersonate(caller: &UserInfo, headers: &mut HeaderMap, token: Option<&Token>) -> Result<(), Error> {
+    let refused = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
     strip_identity(headers);
+    if caller.name.is_empty() {
+        return Err(refused("the name is empty".to_owned()));
+    }
+    claim(caller, headers, token).map_err(|error| refused(error.to_string()))
+}
+
+fn claim(caller: &UserInfo, headers: &mut HeaderMap, token: Option<&Token>) -> Result<(), InvalidHeaderValue> {
     if let Some(token) = token {
-        let mut value = HeaderValue::from_str(&format!("Bearer {token}"))?;
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()))?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
@@ -62,7 +68,7 @@ mod tests {
         ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        impersonate(&caller, &mut headers, Some("token")).unwrap();
+        impersonate(&caller, &mut headers, Some(&Token::new("token"))).unwrap();
         let mut seen: Vec<_> = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
         seen.sort();
         assert_eq!(
@@ -75,7 +81,8 @@ mod tests {
                 "impersonate-user: alice"
             ]
         );
-        let forged = UserInfo { name: "a\nb".into(), ..UserInfo::default() };
-        assert!(impersonate(&forged, &mut headers, None).is_err());
+        for name in ["a\nb", ""] {
+            assert!(impersonate(&UserInfo::new(name, ["dev"]), &mut headers, None).is_err(), "{name:?}");
+        }
     }
 }
