@@ -9,7 +9,7 @@ use crate::replicas::interests::SharedInterests;
 use crate::replicas::keeper::Keeper;
 use crate::replicas::plan::View;
 use crate::replicas::states::SharedStates;
-use crate::rights::{self, Rights};
+use crate::rights::{self, Reviews, Rights};
 use crate::store::codec::Codec;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite::SqliteStore;
@@ -50,6 +50,7 @@ pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     pub text: Arc<TextIndex>,
     pub rights: Arc<Rights>,
+    pub reviews: Reviews,
     pub searchable: watch::Receiver<Seq>,
     /// Everybody's rights need these, whatever else is collected.
     _rules: Vec<InterestGuard>,
@@ -167,6 +168,7 @@ impl Index {
             shared: Arc::clone(&shared),
             text: text.0,
             rights: Arc::clone(&rules),
+            reviews: Reviews::default(),
             searchable,
             _rules: declare_rules(&shared.fleet),
             health,
@@ -220,6 +222,12 @@ impl Index {
             tracing::error!(worker = name, reason, "a worker of the cache is dead");
             health.send_modify(|health| drop(health.insert(name, reason)));
         });
+    }
+
+    /// Runs a task that ends with the cache, at the latest.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.inner.stop.clone();
+        self.inner.tasks.spawn(async move { stop.run_until_cancelled(task).await });
     }
 
     /// Kills a worker where it stands, for tests of what then happens. False: there is none of that name.

@@ -84,6 +84,7 @@ pub struct Metrics {
     pub text_lag: Gauge,
     pub searches: Counter,
     pub search_microseconds: Counter,
+    pub access_reviews: Counter,
 }
 
 impl Metrics {
@@ -123,6 +124,11 @@ impl Metrics {
             gauge("crowsnest_text_lag_changes", "Changes the text index has still to take in.", &self.text_lag),
             count("crowsnest_searches_total", "Searches answered.", &self.searches),
             count("crowsnest_search_microseconds_total", "Time they took.", &self.search_microseconds),
+            count(
+                "crowsnest_access_reviews_total",
+                "Access reviews asked of clusters whose rules are not in the cache.",
+                &self.access_reviews,
+            ),
         ]
     }
 }

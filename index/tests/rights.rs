@@ -16,9 +16,11 @@
 mod cases;
 #[path = "support/members.rs"]
 mod members;
+#[path = "rights/reviews.rs"]
+mod reviews;
 
 use cases::{Cases, LABEL, NAMESPACES, objects};
-use crowsnest_api::names::Gvr;
+use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::authz::aggregate;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
@@ -72,6 +74,10 @@ impl World {
         let index = Index::open(fleet.clone(), options).await.unwrap();
         for resource in shown_resources().into_iter().chain(rbac_resources()) {
             within("the first list", index.complete(&CollectionKey::new(name("member1"), resource))).await;
+        }
+        for resource in rbac_resources() {
+            let own = CollectionKey::new(ClusterName::control_plane(), resource);
+            within("the control plane's rules", index.complete(&own)).await;
         }
         let world = Self {
             member,
@@ -381,5 +387,6 @@ async fn what_a_binding_gives_comes_and_goes_with_it() {
         world.soon_obeyed(heard(&mut follower, "ann-reads", Happened::Deleted).await).await;
         assert_eq!((shown(&everything).await, shown("name:appp").await), ((0, 0), (0, 0)), "{kind}");
     }
+    assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");
     world.stop().await;
 }

@@ -1,16 +1,22 @@
 //! Who may see what in each cluster, decided from the cluster's own RBAC objects in the cache (invariant I9).
 //!
 //! Written by one task that follows Roles, ClusterRoles and their bindings; read by every search. A cluster whose rules
-//! are not all in the cache shows nothing to anybody but cluster administrators' group `system:masters`.
+//! are not all in the cache decides itself: it is asked ([`reviews`]), and shows nothing it did not allow to anybody but
+//! cluster administrators' group `system:masters`.
+
+mod reviews;
 
 use crate::collect::Shared;
 use crate::record::Happened;
 use crate::store::OUTAGE_RETRY;
+use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::rbac::{Grant, Rbac, Readable};
 use crowsnest_api::user::UserInfo;
 use parking_lot::RwLock;
+use reviews::Reviewed;
+pub(crate) use reviews::Reviews;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -42,7 +48,8 @@ impl std::fmt::Debug for Rights {
 impl Rights {
     /// What one caller may read, evaluated cluster by cluster on demand. Members add the groups of everybody themselves.
     pub fn of(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
-        CallerRights { rights: Arc::clone(self), caller: caller.clone().completed(), grants: HashMap::new() }
+        let (caller, reviewed) = (caller.clone().completed(), HashMap::new());
+        CallerRights { rights: Arc::clone(self), caller, grants: HashMap::new(), reviewed }
     }
 
     /// Takes one RBAC object in, or out.
@@ -87,6 +94,8 @@ pub struct CallerRights {
     rights: Arc<Rights>,
     caller: UserInfo,
     grants: HashMap<ClusterName, Vec<Grant>>,
+    /// Of clusters that decide themselves.
+    reviewed: HashMap<ClusterName, Reviewed>,
 }
 
 impl CallerRights {
@@ -95,10 +104,18 @@ impl CallerRights {
         self.caller.is_master()
     }
 
+    /// What is not known of the rights in a cluster, and hidden therefore.
+    pub fn missing(&self, cluster: &ClusterName) -> Option<&str> {
+        self.reviewed.get(cluster)?.missing()
+    }
+
     /// Whether objects of a resource in a namespace (empty for cluster-scoped ones) may be read.
     pub fn verdict(&mut self, cluster: &ClusterName, group: &str, resource: &str, namespace: &str) -> Readable {
         if self.caller.is_master() {
             return Readable::All;
+        }
+        if let Some(reviewed) = self.reviewed.get(cluster) {
+            return if reviewed.allows(group, resource, namespace) { Readable::All } else { Readable::Nothing };
         }
         if !self.grants.contains_key(cluster) {
             let grants = self.rights.grants(cluster, &self.caller);
@@ -107,6 +124,12 @@ impl CallerRights {
         let grants = self.grants.get(cluster).map(Vec::as_slice).unwrap_or_default();
         Readable::of(grants, group, resource, namespace)
     }
+}
+
+/// Whether all rules of a cluster are in the cache.
+fn known(states: &States, cluster: &ClusterName) -> bool {
+    let complete = |gvr| states.get(&CollectionKey::new(cluster.clone(), gvr)).is_some_and(|state| state.complete);
+    rbac_resources().into_iter().all(complete)
 }
 
 /// None: it is gone.

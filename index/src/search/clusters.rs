@@ -1,10 +1,9 @@
 //! What a search must say about the clusters: their facts for planning, and which of them the answer misses.
 
 use super::plan::ClusterFacts;
-use crate::rights::rbac_resources;
+use crate::rights::CallerRights;
 use crate::{CollectionKey, CollectionState, Index};
 use crowsnest_api::names::ClusterName;
-use crowsnest_api::user::UserInfo;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -51,14 +50,10 @@ pub(super) fn facts(index: &Index) -> Vec<ClusterFacts> {
 }
 
 /// One line for each cluster that an answer misses something of.
-pub(super) fn skipped(index: &Index, caller: &UserInfo) -> Vec<Skipped> {
+pub(super) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
     let states = by_cluster(index);
     let now = (index.options().clock)();
     let mut skipped = Vec::new();
-    let rights_known = |name: &ClusterName| {
-        let complete = |gvr| index.state(&CollectionKey::new(name.clone(), gvr)).is_some_and(|state| state.complete);
-        caller.is_master() || rbac_resources().into_iter().all(complete)
-    };
     let members = index.fleet().members();
     for name in members.iter().map(|member| member.name()) {
         let Some(all) = states.get(name) else {
@@ -72,21 +67,21 @@ pub(super) fn skipped(index: &Index, caller: &UserInfo) -> Vec<Skipped> {
         let behind: Vec<_> = all.iter().filter(|(_, state)| !state.is_fresh()).collect();
         let reason = behind.iter().find_map(|(_, state)| state.trouble.clone());
         let heard = behind.iter().map(|(_, state)| state.heard_at).filter(|at| *at > 0).min();
-        if !behind.is_empty() {
+        if let Some(missing) = rights.missing(name) {
+            skipped.push(Skipped {
+                cluster: name.clone(),
+                reason: format!("its access rules are not in the cache, and {missing}"),
+                resources: all.len(),
+                missing: true,
+                age_seconds: None,
+            });
+        } else if !behind.is_empty() {
             skipped.push(Skipped {
                 cluster: name.clone(),
                 reason: reason.unwrap_or_else(|| "its first list is being read".to_owned()),
                 resources: behind.len(),
                 missing: behind.iter().any(|(_, state)| !state.complete),
                 age_seconds: heard.map(|at| (now - at) / 1000),
-            });
-        } else if !rights_known(name) {
-            skipped.push(Skipped {
-                cluster: name.clone(),
-                reason: "its access rules have not been read".to_owned(),
-                resources: all.len(),
-                missing: true,
-                age_seconds: None,
             });
         }
     }

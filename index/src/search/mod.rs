@@ -282,7 +282,7 @@ impl Index {
 
     /// What a caller's searches read.
     async fn sources(&self, caller: &UserInfo, deadline: Instant) -> Sources {
-        let rights = Arc::new(Mutex::new(self.inner.rights.of(caller)));
+        let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
         let (text, store) = (Arc::clone(&self.inner.text), Arc::clone(&self.inner.shared.store));
         Sources { text, store, rights, deadline }
     }

@@ -61,9 +61,9 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
     let started = Instant::now();
     let mut planned = index.planned(&request);
     let seq = *index.inner.searchable.borrow();
-    let skipped = clusters::skipped(&index, &request.caller);
     let within = planned.timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
     let sources = index.sources(&request.caller, started + within).await;
+    let skipped = clusters::skipped(&index, &sources.rights.lock());
     let gather = Gather {
         rights: Arc::clone(&sources.rights),
         sort: planned.sort,

@@ -1,0 +1,201 @@
+//! Members that do not let the cache read their access rules: they are asked what callers may list, and one that does not
+//! answer is named and holds nobody up.
+
+use crate::cases::{LABEL, NAMESPACES, objects};
+use crate::members::{Member, TOKEN, config_maps, control_plane, create, name, start_on, within};
+use crate::{RBAC, create_all};
+use axum::Router;
+use axum::routing::post;
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apiserver::{ApiServer, Config, Data};
+use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
+use crowsnest_index::rights::rbac_resources;
+use crowsnest_index::{Answer, CollectionKey, Index, IndexOptions, SearchRequest};
+use kube::Client;
+use serde_json::{Value, json};
+use std::future::pending;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+const COLLECTOR: &str = "collector-token";
+/// Said of who has not answered in time.
+const UNANSWERED: &str = "has not answered yet";
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+fn binding(namespace: Option<&str>, role: &str, kind: &str, subject: &str) -> Value {
+    let of = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+    json!({"apiVersion": RBAC, "kind": of, "metadata": {"namespace": namespace, "name": format!("{subject}-{role}")},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": subject}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}})
+}
+
+fn role(name: &str, rule: Value) -> Value {
+    json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]})
+}
+
+async fn member(cluster: &str, beside: fn(&ApiServer) -> Router) -> Member {
+    let mut config = Config::new(cluster, Data::Memory);
+    config.tokens.insert(COLLECTOR.to_owned(), UserInfo { name: "collector".to_owned(), ..UserInfo::default() });
+    let member = start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), config, beside).await;
+    let objects = objects();
+    let (namespaces, others) = objects.split_at(NAMESPACES.len());
+    create_all(&member, namespaces).await;
+    let config_maps = others.iter().filter(|object| object["kind"] == "ConfigMap").cloned();
+    create_all(&member, &config_maps.collect::<Vec<_>>()).await;
+    let rule = |verbs: &[&str]| json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs});
+    let mut named = rule(&["list"]);
+    named["resourceNames"] = json!(["app"]);
+    let collected = json!({"apiGroups": [""], "resources": ["configmaps", "namespaces"], "verbs": ["list", "watch"]});
+    let everything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+    create_all(
+        &member,
+        &[
+            role("collects", collected),
+            role("lists", rule(&["list"])),
+            role("gets", rule(&["get"])),
+            role("lists-one", named),
+            role("may-everything", everything),
+            binding(None, "collects", "User", "collector"),
+            binding(Some("shop"), "lists", "User", "ann"),
+            binding(Some("ops"), "lists", "Group", "operators"),
+            binding(None, "lists", "User", "cyd"),
+            binding(None, "may-everything", "User", "dan"),
+            binding(Some("shop"), "gets", "User", "fay"),
+            binding(None, "lists-one", "User", "gus"),
+        ],
+    )
+    .await;
+    member
+}
+
+/// With a token that reads little and one that may impersonate.
+async fn register(control_plane: &Client, cluster: &str, member: &Member) {
+    let impersonator = format!("{cluster}-impersonator");
+    let secret = |name: &str, token: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"namespace": "karmada-cluster", "name": name}, "stringData": {"token": token}})
+    };
+    create(control_plane, secret(cluster, COLLECTOR)).await;
+    create(control_plane, secret(&impersonator, TOKEN)).await;
+    let reference = |name: &str| json!({"namespace": "karmada-cluster", "name": name});
+    create(
+        control_plane,
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": cluster},
+            "spec": {"syncMode": "Push", "apiEndpoint": member.config.cluster_url.to_string(),
+                "insecureSkipTLSVerification": true, "secretRef": reference(cluster),
+                "impersonatorSecretRef": reference(&impersonator)}}),
+    )
+    .await;
+}
+
+/// Hits by cluster and namespace.
+fn places(answer: &Answer) -> Vec<String> {
+    let place = |hit: &crowsnest_index::Hit| {
+        let key = &hit.object.record.key;
+        format!("{}/{}", key.cluster(), key.namespace)
+    };
+    let mut places: Vec<String> = answer.hits.iter().map(place).collect();
+    places.sort();
+    assert_eq!(answer.summary.as_ref().unwrap().total, places.len() as u64);
+    places
+}
+
+fn reason<'a>(answer: &'a Answer, cluster: &str) -> &'a str {
+    &answer.skipped.iter().find(|skipped| skipped.cluster.as_str() == cluster).unwrap().reason
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_whose_rules_are_not_cached_are_asked() {
+    let control_plane = control_plane().await;
+    let client = control_plane.server.admin();
+    let answering = member("member1", |_| Router::new()).await;
+    let silent = member("member2", |_| Router::new().route(REVIEWS, post(pending::<()>))).await;
+    register(&client, "member1", &answering).await;
+    register(&client, "member2", &silent).await;
+    let fleet = Fleet::start(client, FleetOptions::default()).await.unwrap();
+    let resources = [config_maps(), Gvr::new("", "v1", "namespaces")];
+    let interests = resources.clone().map(|resource| {
+        let (clusters, namespaces) = (Clusters::All, Namespaces::All);
+        fleet.interests().declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let options = IndexOptions {
+        collect_everything: false,
+        collect_control_plane: false,
+        text_commit_interval: Duration::from_millis(20),
+        ..IndexOptions::new(directory.path())
+    };
+    let index = Index::open(fleet.clone(), options).await.unwrap();
+    for cluster in ["member1", "member2"] {
+        for resource in resources.clone() {
+            within("the first list", index.complete(&CollectionKey::new(name(cluster), resource))).await;
+        }
+    }
+    for resource in rbac_resources() {
+        let own = CollectionKey::new(ClusterName::control_plane(), resource);
+        within("the control plane's rules", index.complete(&own)).await;
+    }
+    let seq = index.seq();
+    within("the text index", index.searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+
+    let everything = |cluster: &str| {
+        let many = [(2, "lab"), (2, "ops"), (2, "shop")];
+        let namespaces = std::iter::repeat_n(format!("{cluster}/"), NAMESPACES.len());
+        let config_maps = many.iter().flat_map(|(many, ns)| std::iter::repeat_n(format!("{cluster}/{ns}"), *many));
+        namespaces.chain(config_maps).collect::<Vec<_>>()
+    };
+    let (ann, eve) = (UserInfo::new("ann", ["staff"]), UserInfo::new("eve", ["staff"]));
+    let own = |from: &str| std::iter::repeat_n(format!("member1/{from}"), 2).collect::<Vec<_>>();
+    let all = everything("member1");
+    let cases = [
+        (ann.clone(), own("shop")),
+        (UserInfo::new("bob", ["operators", "system:authenticated"]), own("ops")),
+        (UserInfo::new("cyd", ["staff"]), all[NAMESPACES.len()..].to_vec()),
+        (UserInfo::new("dan", ["staff"]), all.clone()),
+        (eve.clone(), Vec::new()),
+        // Only lists are asked for.
+        (UserInfo::new("fay", ["staff"]), Vec::new()),
+        (UserInfo::new("gus", ["staff"]), Vec::new()),
+        // Would be asked about with the rights of who asks.
+        (UserInfo::new("", ["system:authenticated"]), Vec::new()),
+        (UserInfo::new("root", [MASTERS]), [all, everything("member2")].concat()),
+    ];
+    let search = async |caller: &UserInfo| {
+        index.search_all(SearchRequest::new(format!("label:{LABEL}=yes"), caller.clone())).await.unwrap()
+    };
+    // The other one answers sooner or later.
+    let settled = async |caller: &UserInfo| loop {
+        let answer = search(caller).await;
+        if caller.is_master() || !reason(&answer, "member1").contains(UNANSWERED) {
+            return answer;
+        }
+    };
+    let reviews = || index.metrics().access_reviews.get();
+    for (caller, expected) in cases {
+        let (before, began) = (reviews(), Instant::now());
+        search(&caller).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{}: a silent member holds nobody up", caller.name);
+        let answer = within("member1's answers", settled(&caller)).await;
+        assert_eq!(places(&answer), expected, "{}", caller.name);
+        let asked = reviews() - before;
+        match caller.name.as_str() {
+            "root" => assert_eq!(asked, 0, "of masters nobody has to be asked"),
+            "" => assert!(asked == 0 && reason(&answer, "member1").contains("empty"), "{:?}", answer.skipped),
+            // Everything, the two kinds, one of them in three namespaces and kube-system; and the silent one's first.
+            "eve" => assert_eq!(asked, 1 + 2 + 4 + 1),
+            _ => assert!(reason(&answer, "member2").contains("answer"), "{:?}", answer.skipped),
+        }
+    }
+    // The answers are kept, those of the silent one to come, too.
+    let (before, began) = (reviews(), Instant::now());
+    assert_eq!(places(&search(&eve).await), Vec::<String>::new());
+    assert_eq!(reviews(), before);
+    assert!(began.elapsed() < Duration::from_secs(1));
+    drop(interests);
+    index.stop().await;
+    fleet.stop().await;
+    answering.shut_down().await;
+    silent.shut_down().await;
+    control_plane.shut_down().await;
+}
