@@ -56,6 +56,17 @@ impl Block {
         }
     }
 
+    /// The first value of each document in the column, in the order of [`Block::met`].
+    pub fn firsts(&mut self, column: &Column<u64>, firsts: &mut Vec<Option<u64>>) {
+        self.read(column);
+        firsts.clear();
+        let mut values = self.with_value.iter().zip(&self.values).peekable();
+        for doc in &self.docs {
+            firsts.push(values.next_if(|(with, _)| *with == doc).map(|(_, value)| *value));
+            while values.next_if(|(with, _)| *with == doc).is_some() {}
+        }
+    }
+
     /// Every value of the column.
     pub fn numbers(&mut self, column: &Column<u64>) -> impl Iterator<Item = u64> {
         self.read(column);

@@ -177,14 +177,14 @@ impl<'d> Evaluated<'d> {
 
     fn content(&mut self) -> &BTreeSet<String> {
         let document = self.document;
-        self.content.get_or_insert_with(|| all_terms(&document.content))
+        self.content.get_or_insert_with(|| all_terms(document.content()))
     }
 
     fn text(&mut self, field: &str, wanted: &[String]) -> Vec<Reason> {
         let document = self.document;
         let all = match field {
             "message" => self.message.get_or_insert_with(|| all_terms(&document.message)),
-            _ => self.content.get_or_insert_with(|| all_terms(&document.content)),
+            _ => self.content.get_or_insert_with(|| all_terms(document.content())),
         };
         let mut found = Vec::new();
         for chunk in wanted {

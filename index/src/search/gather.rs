@@ -108,6 +108,7 @@ impl Collector for Gather {
             best: BinaryHeap::new(),
             facets: facets.collect::<tantivy::Result<_>>()?,
             block: Block::default(),
+            block_names: Vec::new(),
             total: 0,
             left: 0,
             deadline: self.deadline,
@@ -158,6 +159,7 @@ pub struct SegmentGather {
     best: BinaryHeap<Candidate>,
     facets: Vec<FacetColumn>,
     block: Block,
+    block_names: Vec<Option<u64>>,
     total: u64,
     left: u64,
     deadline: Instant,
@@ -253,20 +255,31 @@ impl SegmentGather {
                 block.count(column, counts);
             }
         }
-        block.met().iter().for_each(|(doc, score)| self.keep(*doc, *score));
+        if self.most > 0 || self.after.is_some() {
+            let mut names = std::mem::take(&mut self.block_names);
+            match &self.names {
+                Some(column) => block.firsts(column.ords(), &mut names),
+                None => names.clear(),
+            }
+            for (nth, (doc, score)) in block.met().iter().enumerate() {
+                let name = names.get(nth).copied().flatten();
+                self.keep(*doc, *score, name.map_or(u64::MAX, doubled));
+            }
+            self.block_names = names;
+        }
         block.clear();
         self.block = block;
     }
 
     /// Keeps a document while it is among the best.
-    fn keep(&mut self, doc: DocId, score: Score) {
+    fn keep(&mut self, doc: DocId, score: Score, name: u64) {
         let rank = self.rank(doc, score);
         let full = self.best.len() >= self.most;
-        if self.after.is_none() && full && self.best.peek().is_none_or(|worst| rank > worst.rank) {
+        let worse = |worst: &Candidate| (rank, name) > (worst.rank, worst.name);
+        if self.after.is_none() && full && self.best.peek().is_none_or(worse) {
             return;
         }
         let Some(id) = self.ids.first(doc) else { return };
-        let name = first(self.names.as_ref(), doc).map_or(u64::MAX, doubled);
         let candidate = Candidate { rank, name, id, doc, score: ordered(score) };
         if self.after.is_some_and(|after| candidate <= after) {
             return;

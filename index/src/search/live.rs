@@ -113,7 +113,7 @@ impl Following {
         match changes {
             None => Ok(None),
             Some(Ok(changes)) => {
-                let mut events = self.told(&changes)?;
+                let mut events = self.told(&changes).await?;
                 self.changed |= !events.is_empty();
                 if self.changed && self.looked.is_none_or(|looked| looked.elapsed() >= ANEW) {
                     events.extend(self.counts().await?);
@@ -146,8 +146,9 @@ impl Following {
     }
 
     /// What these changes mean to the answer; rights are those of now.
-    fn told(&mut self, changes: &[Arc<Change>]) -> Result<Vec<LiveEvent>, Error> {
-        let mut rights = self.index.inner.rights.of(&self.request.caller);
+    async fn told(&mut self, changes: &[Arc<Change>]) -> Result<Vec<LiveEvent>, Error> {
+        let deadline = Instant::now() + self.request.deadline;
+        let mut rights = self.index.rights_of(&self.request.caller, deadline).await;
         let mut events = Vec::new();
         for change in changes {
             let (object, id) = (&change.object, change.object.record.id);

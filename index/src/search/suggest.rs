@@ -1,15 +1,14 @@
 //! What may be written next: fields, and values with how many objects have them, within the rest of the query and the
 //! caller's rights.
 
-use super::answer::{Sources, find, run};
+use super::answer::{Sources, find};
 use super::gather::Gather;
-use super::matches::{Match, Test};
+use super::look::Looking;
 use super::numbers::number_named;
 use super::order::{Rank, Sort, SortBy};
 use super::plan::{Plan, World, column, plan};
-use crate::query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, STATES, lookup, parse};
+use crate::query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, lookup, parse};
 use crate::text::columns::{Facet, Number, Word};
-use crate::text::terms::terms_with;
 use crate::{Error, Index};
 use crowsnest_api::user::UserInfo;
 use serde::Serialize;
@@ -19,8 +18,6 @@ use std::time::{Duration, Instant};
 /// Suggestions told at most.
 pub const MOST: usize = 50;
 const WITHIN: Duration = Duration::from_millis(500);
-/// Terms of a column that are counted one by one.
-const MOST_TERMS: usize = 64;
 const AGES: [&str; 6] = ["<5m", "<15m", "<1h", "<1d", "<7d", ">30d"];
 
 /// Somebody is writing a query.
@@ -157,7 +154,7 @@ impl Values {
             |all: &[&str]| all.iter().filter(|value| fits(value)).map(|value| Suggestion::word(*value)).collect();
         Ok(match (field.name, field.kind) {
             ("label" | "ann", _) => (self.labels(field.name, written).await?, None),
-            ("is", _) => (self.terms(Word::Is, "", plain(STATES), written).await?, None),
+            ("is", _) => (self.terms(Word::Is, "", written).await?, None),
             ("region" | "zone" | "provider", _) => (self.clusters(field.name, written), None),
             ("group-by", _) => (plain(FACETS), None),
             ("sort", _) => (self.columns(written), None),
@@ -170,7 +167,7 @@ impl Values {
             (name, _) => match Facet::ALL.iter().find(|facet| facet.field() == name) {
                 Some(facet) => (self.facet(*facet, written).await?, None),
                 None => match column(name) {
-                    Some(word) => (self.terms(word, written, Vec::new(), written).await?, None),
+                    Some(word) => (self.terms(word, written, written).await?, None),
                     None => (Vec::new(), None),
                 },
             },
@@ -197,45 +194,26 @@ impl Values {
     async fn labels(&self, field: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
         match (field, written.split_once('=')) {
             ("label", None) => self.facet(Facet::LabelKey, written.trim_start_matches('!')).await,
-            ("label", Some(_)) => self.terms(Word::Label, written, Vec::new(), written).await,
-            (_, None) => self.terms(Word::AnnotationKey, written, Vec::new(), written).await,
-            (_, Some(_)) => self.terms(Word::Annotation, written, Vec::new(), written).await,
+            ("label", Some(_)) => self.terms(Word::Label, written, written).await,
+            (_, None) => self.terms(Word::AnnotationKey, written, written).await,
+            (_, Some(_)) => self.terms(Word::Annotation, written, written).await,
         }
     }
 
-    /// Terms of a column that begin with `prefix` (or `given` ones), with their counts; those nobody has are left out.
-    async fn terms(
-        &self,
-        word: Word,
-        prefix: &str,
-        given: Vec<Suggestion>,
-        written: &str,
-    ) -> Result<Vec<Suggestion>, Error> {
-        let (sources, limit, prefix) = (self.sources.clone(), self.limit, prefix.to_owned());
-        let found = super::answer::settled(&sources, self.planned().matches).await?;
-        let given: Vec<String> = given.into_iter().map(|one| one.text).filter(|text| text.contains(written)).collect();
-        super::answer::blocking(move || {
-            let texts = match given.is_empty() {
-                true => terms_with(&sources.text.searcher(), sources.text.columns.word(word), &prefix, MOST_TERMS)?,
-                false => given,
-            };
-            let mut counts = BTreeMap::new();
-            for text in texts {
-                if Instant::now() > sources.deadline {
-                    break;
-                }
-                let matches = found.clone().and(Match::Word(word, Test::Equals(text.clone())));
-                let (gathered, _) = run(&sources.text, &matches, &Gather::counting(&sources))?;
-                if gathered.total > 0 {
-                    counts.insert(text, gathered.total);
-                }
-            }
-            let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
-            counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-            counts.truncate(limit);
-            Ok(counts.into_iter().map(|(text, count)| Suggestion { text, about: None, count: Some(count) }).collect())
-        })
-        .await
+    /// Terms of a column that begin with `prefix` and hold what is written, the most frequent first.
+    async fn terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
+        let (sources, prefix) = (self.sources.clone(), prefix.to_owned());
+        let matches = super::answer::settled(&sources, self.planned().matches).await?;
+        let counts = super::answer::blocking(move || {
+            let Sources { text, rights, deadline, .. } = sources;
+            let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
+            looking.terms(&matches, text.columns.word(word), &prefix)
+        });
+        let mut counts: Vec<(String, u64)> =
+            counts.await?.into_iter().filter(|(text, _)| text.contains(written)).collect();
+        counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        counts.truncate(self.limit);
+        Ok(counts.into_iter().map(|(text, count)| Suggestion { text, about: None, count: Some(count) }).collect())
     }
 
     fn clusters(&self, field: &str, written: &str) -> Vec<Suggestion> {

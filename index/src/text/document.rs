@@ -10,6 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 use tantivy::TantivyDocument;
 
 /// Manifest text beyond this is not indexed.
@@ -43,12 +44,11 @@ pub struct Document {
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
     pub keys: Vec<(Key, u64)>,
-    pub content: String,
-    /// There is more than `content`.
-    pub cut: bool,
     pub message: String,
     /// Its JSON, for paths.
     pub body: Bytes,
+    /// What the manifest says, and whether there is more: read when it is asked for.
+    content: OnceLock<(String, bool)>,
 }
 
 impl Document {
@@ -104,7 +104,6 @@ impl Document {
         }
         states(record, printed).into_iter().for_each(|state| document.word(Word::Is, state));
         document.message = printed.message.clone().unwrap_or_default();
-        (document.content, document.cut) = content(&object.body);
         document.numbers(record, printed);
         document.keys(record, printed)?;
         let group_resource = format!("{}/{}", gvr.group, gvr.resource);
@@ -261,11 +260,16 @@ impl Document {
         words.map(move |(word, value)| (shown(*word), value.as_str()))
     }
 
+    /// Keys and values of the manifest, one a line.
+    pub fn content(&self) -> &str {
+        &self.content.get_or_init(|| content(&self.body)).0
+    }
+
     /// Columns `field:*` finds the object by.
     pub fn has(&self) -> impl Iterator<Item = &'static str> {
         let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
         has.extend(self.numbers.iter().map(|(number, _)| number.name()));
-        has.extend(self.cut.then_some(CUT));
+        has.extend(self.content.get_or_init(|| content(&self.body)).1.then_some(CUT));
         has.sort_unstable();
         has.dedup();
         has.into_iter()
@@ -286,7 +290,7 @@ impl Document {
         self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
         self.keys.iter().for_each(|(key, of)| document.add_u64(columns.key(*key), *of));
-        document.add_text(columns.content, &self.content);
+        document.add_text(columns.content, self.content());
         document.add_text(columns.message, &self.message);
         document
     }

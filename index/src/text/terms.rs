@@ -3,15 +3,13 @@
 //! Which documents of a segment those are never changes, so it is remembered: a search asked again after a commit, as
 //! live ones are, looks only into segments it has not seen.
 
-use crate::Error;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tantivy::index::{InvertedIndexReader, SegmentId};
 use tantivy::query::{BitSetDocSet, ConstScorer, EmptyScorer, EnableScoring, Explanation, Query, Scorer, Weight};
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::termdict::{TermStreamer, WithoutKeys};
-use tantivy::{BitSet, DocId, DocSet, Score, Searcher, SegmentReader, TantivyError};
+use tantivy::{BitSet, DocId, DocSet, Score, SegmentReader, TantivyError};
 use tantivy_fst::{Automaton, Regex};
 
 /// Nobody asks again what was not asked for so long.
@@ -98,22 +96,6 @@ impl Terms {
         }
         Ok(docs)
     }
-}
-
-/// Terms of a column that begin so, in order, at most so many of each segment.
-pub fn terms_with(searcher: &Searcher, field: Field, prefix: &str, most: usize) -> Result<Vec<String>, Error> {
-    let fail = |e: TantivyError| Error::text("cannot tell its terms", e);
-    let io = |e: std::io::Error| fail(e.into());
-    let mut found = BTreeSet::new();
-    for reader in searcher.segment_readers() {
-        let terms = reader.inverted_index(field).map_err(fail)?;
-        let range = terms.terms().range().ge(prefix).lt(format!("{prefix}\u{10ffff}"));
-        let mut stream = range.limit(most as u64).into_stream().map_err(io)?;
-        while stream.advance() {
-            found.insert(String::from_utf8_lossy(stream.key()).into_owned());
-        }
-    }
-    Ok(found.into_iter().take(most).collect())
 }
 
 /// Marks the documents of all terms of the stream.

@@ -148,7 +148,8 @@ fn discovery(group: Option<(&str, Vec<Value>)>) -> Response {
     let items: Vec<Value> = group.into_iter().collect();
     let body = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
         "items": items});
-    axum::Json(body).into_response()
+    let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    ([(axum::http::header::CONTENT_TYPE, kind)], body.to_string()).into_response()
 }
 
 async fn core() -> Response {
