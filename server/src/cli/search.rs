@@ -39,6 +39,9 @@ pub(crate) struct SearchArgs {
     limit: usize,
     #[arg(long)]
     no_headers: bool,
+    /// Print what the query was taken for, and what each part of it finds and costs
+    #[arg(long)]
+    explain: bool,
     /// Exit with 3 when nothing is found
     #[arg(long)]
     fail_on_empty: bool,
@@ -53,10 +56,19 @@ pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
     let query = args.query.join(" ");
     let encoded = percent_encoding::utf8_percent_encode(&query, percent_encoding::NON_ALPHANUMERIC);
-    let path = format!("/apis/search.crowsnest.io/v1alpha1/query?limit={}&q={encoded}", args.limit);
+    let resource = if args.explain { "explain" } else { "query" };
+    let path = format!("/apis/search.crowsnest.io/v1alpha1/{resource}?limit={}&q={encoded}", args.limit);
     let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
     let answer: Value = client.request(request).await.context("searching")?;
     let mut out = io::stdout().lock();
+    if args.explain {
+        match args.output {
+            Output::Json | Output::Jsonl => writeln!(out, "{answer:#}")?,
+            Output::Table | Output::Wide | Output::Name => explain(&mut out, &answer)?,
+        }
+        complain(&mut io::stderr().lock(), &answer, &query)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     print(&mut out, &answer, args.output, !args.no_headers, jiff::Timestamp::now())?;
     let partial = complain(&mut io::stderr().lock(), &answer, &query)?;
     let empty = hits(&answer).is_empty();
@@ -82,6 +94,24 @@ fn print(out: &mut impl Write, answer: &Value, output: Output, headers: bool, no
             writeln!(out, "{}/{namespace}{}/{}", of("cluster"), of("resource"), of("name"))
         }),
         Output::Table | Output::Wide => table(out, hits(answer), output == Output::Wide, headers, now),
+    }
+}
+
+/// The query as understood, and its plan as a tree with hits and milliseconds.
+fn explain(out: &mut impl Write, answer: &Value) -> io::Result<()> {
+    let of = |field: &str| answer.get(field).and_then(Value::as_str).unwrap_or_default();
+    writeln!(out, "query: {}\nasked of: {}\n", of("query"), of("asked"))?;
+    let mut rows = vec![vec!["HITS".to_owned(), "MS".to_owned(), "PART".to_owned()]];
+    steps(answer.get("plan").unwrap_or(&Value::Null), 0, &mut rows);
+    columns::write(out, &rows)
+}
+
+fn steps(step: &Value, depth: usize, rows: &mut Vec<Vec<String>>) {
+    let cell = |field: &str| step.get(field).map_or_else(|| "<none>".to_owned(), ToString::to_string);
+    let what = step.get("what").and_then(Value::as_str).unwrap_or_default();
+    rows.push(vec![cell("hits"), cell("tookMs"), format!("{}{what}", "  ".repeat(depth))]);
+    for part in step.get("parts").and_then(Value::as_array).into_iter().flatten() {
+        steps(part, depth + 1, rows);
     }
 }
 
@@ -138,8 +168,13 @@ fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<boo
     if total as usize > shown {
         writeln!(err, "{shown} of {total} shown; raise --limit or narrow the query")?;
     }
-    if shown == 0 {
+    if shown == 0 && answer.get("plan").is_none() {
         writeln!(err, "nothing found for {query:?}")?;
+        for wider in list("wider") {
+            let text = wider.get("query").and_then(Value::as_str).unwrap_or_default();
+            let total = wider.get("total").and_then(Value::as_u64).unwrap_or_default();
+            writeln!(err, "{total} with less: crowsnest search '{text}'")?;
+        }
         for other in list("didYouMean") {
             if let Some(text) = other.as_str() {
                 writeln!(err, "did you mean: crowsnest search '{text}'")?;
@@ -175,6 +210,18 @@ mod tests {
             print(&mut out, &answer(), output, true, now).unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn plans_are_trees() {
+        let leaf = json!({"what": "kind is \"pod\"", "hits": 3, "tookMs": 0.5});
+        let answer = json!({"query": "kind:pod x", "asked": "objects that are there",
+            "plan": {"what": "all of", "hits": 2, "tookMs": 1.25, "parts": [leaf, {"what": "\"x\" anywhere", "tookMs": 0.0}]}});
+        let mut out = Vec::new();
+        explain(&mut out, &answer).unwrap();
+        let expected = "query: kind:pod x\nasked of: objects that are there\n\nHITS     MS     PART\n2        1.25   all of\n\
+            3        0.5      kind is \"pod\"\n<none>   0.0      \"x\" anywhere\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]

@@ -210,7 +210,7 @@ async fn pods(State(members): State<Arc<Members>>, Path(cluster): Path<usize>, Q
         members.pods.write(&mut text, site.first + at * site.of, version, revision);
     }
     text.push_str("]}");
-    text.into_response()
+    ([(axum::http::header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// Where a watch stands.
