@@ -6,6 +6,8 @@ use std::time::Duration;
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[error("the answer met a bound and is not whole: narrow the query, or give it more time with timeout:")]
+    Incomplete,
     #[error(transparent)]
     Fleet(#[from] crowsnest_fleet::Error),
     #[error("the cache's database {what}")]

@@ -8,6 +8,7 @@ mod reviews;
 
 use crate::collect::Shared;
 use crate::record::Happened;
+use crate::search::{Decided, Verdicts};
 use crate::store::OUTAGE_RETRY;
 use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
@@ -19,7 +20,10 @@ use reviews::Reviewed;
 pub(crate) use reviews::Reviews;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tantivy::index::SegmentId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -31,12 +35,30 @@ pub fn rbac_resources() -> [Gvr; 4] {
     RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
 }
 
+/// Callers whose verdicts are remembered take so many bytes together.
+const REMEMBERED_BYTES: u64 = 8 << 20;
+
+/// What was decided of a segment's scopes, by caller and rules.
+type Remembered = moka::sync::Cache<(Arc<UserInfo>, u64, SegmentId), Arc<Verdicts>>;
+
 /// The rules of all clusters.
-#[derive(Default)]
 pub struct Rights {
     clusters: RwLock<BTreeMap<ClusterName, Rbac>>,
+    /// Another one whenever a rule changes.
+    number: AtomicU64,
+    remembered: Remembered,
     /// The newest change that was taken in.
     obeyed: watch::Sender<Seq>,
+}
+
+impl Default for Rights {
+    fn default() -> Self {
+        let size = |_: &(Arc<UserInfo>, u64, SegmentId), verdicts: &Arc<Verdicts>| {
+            u32::try_from(256 + verdicts.len() * size_of::<Option<Decided>>()).unwrap_or(u32::MAX)
+        };
+        let remembered = Remembered::builder().max_capacity(REMEMBERED_BYTES).weigher(size).build();
+        Self { clusters: RwLock::default(), number: AtomicU64::new(0), remembered, obeyed: watch::Sender::default() }
+    }
 }
 
 impl std::fmt::Debug for Rights {
@@ -48,8 +70,10 @@ impl std::fmt::Debug for Rights {
 impl Rights {
     /// What one caller may read, evaluated cluster by cluster on demand. Members add the groups of everybody themselves.
     pub fn of(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
-        let (caller, reviewed) = (caller.clone().completed(), HashMap::new());
-        CallerRights { rights: Arc::clone(self), caller, grants: HashMap::new(), reviewed }
+        let (caller, reviewed) = (Arc::new(caller.clone().completed()), HashMap::new());
+        // Read first: what is decided while a rule changes is remembered under the number from before.
+        let number = self.number.load(Ordering::Acquire);
+        CallerRights { rights: Arc::clone(self), number, caller, grants: HashMap::new(), reviewed }
     }
 
     /// Takes one RBAC object in, or out.
@@ -72,6 +96,7 @@ impl Rights {
             },
             _ => {}
         }
+        self.number.fetch_add(1, Ordering::Release);
     }
 
     /// The newest change whose rules searches obey.
@@ -83,8 +108,10 @@ impl Rights {
         self.clusters.read().get(cluster).map(|rbac| rbac.grants(caller)).unwrap_or_default()
     }
 
-    fn clear(&self) {
-        self.clusters.write().clear();
+    fn replace(&self, fresh: Self) {
+        let mut clusters = self.clusters.write();
+        *clusters = fresh.clusters.into_inner();
+        self.number.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -92,7 +119,9 @@ impl Rights {
 #[derive(Debug)]
 pub struct CallerRights {
     rights: Arc<Rights>,
-    caller: UserInfo,
+    /// Of the rules, when this was made.
+    number: u64,
+    caller: Arc<UserInfo>,
     grants: HashMap<ClusterName, Vec<Grant>>,
     /// Of clusters that decide themselves.
     reviewed: HashMap<ClusterName, Reviewed>,
@@ -102,6 +131,28 @@ impl CallerRights {
     /// May read everything everywhere.
     pub fn is_unlimited(&self) -> bool {
         self.caller.is_master()
+    }
+
+    /// Whether a cluster decides itself: what it said is not remembered.
+    pub fn is_reviewed(&self, cluster: &ClusterName) -> bool {
+        self.reviewed.contains_key(cluster)
+    }
+
+    /// What was decided of a segment's scopes under the same rules, while the same clusters decided themselves.
+    pub fn remembered(&self, segment: SegmentId) -> Option<Arc<Verdicts>> {
+        self.rights.remembered.get(&(Arc::clone(&self.caller), self.rules(), segment))
+    }
+
+    pub fn remember(&self, segment: SegmentId, verdicts: &Arc<Verdicts>) {
+        self.rights.remembered.insert((Arc::clone(&self.caller), self.rules(), segment), Arc::clone(verdicts));
+    }
+
+    fn rules(&self) -> u64 {
+        let mut reviewed: Vec<&ClusterName> = self.reviewed.keys().collect();
+        reviewed.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        (self.number, reviewed).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// What is not known of the rights in a cluster, and hidden therefore.
@@ -170,8 +221,13 @@ pub(crate) async fn follow(rights: Arc<Rights>, shared: Arc<Shared>, stop: Cance
 /// Reads the rules of all clusters anew. An outage of the database only makes it late.
 async fn load(rights: &Rights, shared: &Shared, stop: &CancellationToken) -> Result<(), Error> {
     loop {
-        rights.clear();
-        match load_once(rights, shared).await {
+        // Those of before hold until these are whole.
+        let fresh = Rights::default();
+        match load_once(&fresh, shared).await {
+            Ok(()) => {
+                rights.replace(fresh);
+                return Ok(());
+            }
             Err(error) if shared.options.store.outlives_outages() && error.is_outage() => {
                 tracing::debug!(error = error.chain(), "the access rules cannot be read");
             }

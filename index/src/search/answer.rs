@@ -83,6 +83,11 @@ pub(super) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Resul
     Ok(Found { gathered, matches, notices: search.notices.into_iter().collect() })
 }
 
+/// A plan with relations and changes looked up, as one object can be asked.
+pub(super) async fn looked_up(sources: &Sources, matches: Match) -> Result<Match, Error> {
+    Search { sources: sources.clone(), notices: BTreeSet::new() }.settled(matches).await
+}
+
 /// A plan with everything looked up, as an engine can be asked.
 pub(super) async fn settled(sources: &Sources, matches: Match) -> Result<Match, Error> {
     let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };

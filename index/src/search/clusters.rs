@@ -55,7 +55,10 @@ pub(super) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
     let now = (index.options().clock)();
     let mut skipped = Vec::new();
     let members = index.fleet().members();
-    for name in members.iter().map(|member| member.name()) {
+    // The control plane's objects are searched too, where they are collected.
+    let control_plane = ClusterName::control_plane();
+    let own = states.contains_key(&control_plane).then_some(&control_plane);
+    for name in members.iter().map(|member| member.name()).chain(own) {
         let Some(all) = states.get(name) else {
             let reason = match members.iter().find(|member| member.name() == name).map(|member| member.connection()) {
                 Some(Err(error)) => error.to_string(),

@@ -54,9 +54,19 @@ impl<'d> Evaluated<'d> {
             Match::And(parts) | Match::Or(parts) => parts.iter().map(|part| self.score(part)).sum(),
             Match::Because(_, _, inner) => self.score(inner),
             Match::Bare(word) => self.bare(word),
-            Match::BareRegex(_) | Match::Fuzzy(..) => {
-                let whole = self.leaf(matches).iter().any(|reason| reason.field != "content");
-                if whole { rank::ANYTHING } else { rank::CONTENT }
+            Match::BareRegex(pattern) => {
+                let Some(regex) = compile(pattern) else { return 0.0 };
+                let passes = |(_, value): (Word, &str)| regex.is_match(&value.to_lowercase());
+                let whole = self.document.anything(pattern.contains('/')).any(passes);
+                let inside = self.content().iter().any(|term| regex.is_match(term));
+                f32::from(u8::from(whole)) * rank::ANYTHING + f32::from(u8::from(inside)) * rank::CONTENT
+            }
+            Match::Fuzzy(word, distance) => {
+                let close = |term: &str| near(term, word, (*distance).min(MOST_EDITS), true);
+                let names = self.document.words.iter().filter(|(column, _)| *column == Word::Name);
+                let name = names.map(|(_, name)| name.to_lowercase()).any(|name| close(&name));
+                let inside = self.content().iter().any(|term| close(term));
+                f32::from(u8::from(name)) * rank::NAME_PREFIX + f32::from(u8::from(inside)) * rank::CONTENT
             }
             _ => 0.0,
         }

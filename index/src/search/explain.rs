@@ -4,7 +4,7 @@ use super::answer::{Found, find};
 use super::gather::Gather;
 use super::matches::{Match, Test};
 use super::plan::{Asked, Plan};
-use super::{Remark, SearchRequest};
+use super::{Planned, Remark, SearchRequest, Skipped};
 use crate::query::{Limits, Query, parse};
 use crate::{Error, Index};
 use serde::Serialize;
@@ -14,6 +14,16 @@ use std::time::{Duration, Instant};
 const MOST_COUNTED: usize = 64;
 /// Values of a test that are shown.
 const MOST_SHOWN: usize = 200;
+
+/// How much a query finds.
+#[derive(Debug, Clone)]
+pub struct Count {
+    pub total: u64,
+    /// There are at least so many.
+    pub incomplete: bool,
+    pub remarks: Vec<Remark>,
+    pub skipped: Vec<Skipped>,
+}
 
 /// An explained query.
 #[derive(Debug, Clone, Serialize)]
@@ -65,12 +75,13 @@ impl Index {
     }
 
     /// How many objects a query finds.
-    pub async fn count(&self, request: &SearchRequest) -> Result<(u64, bool), Error> {
-        let planned = self.planned(request);
+    pub async fn count(&self, request: &SearchRequest) -> Result<Count, Error> {
+        let Planned { plan, mut remarks, .. } = self.planned(request);
         let sources = self.sources(&request.caller, Instant::now() + request.deadline).await;
-        let gather = Gather::counting(&sources);
-        let Found { gathered, .. } = find(&sources, planned.plan, gather).await?;
-        Ok((gathered.total, gathered.incomplete))
+        let Found { gathered, notices, .. } = find(&sources, plan, Gather::counting(&sources)).await?;
+        remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
+        let skipped = super::clusters::skipped(self, &sources.rights.lock());
+        Ok(Count { total: gathered.total, incomplete: gathered.incomplete, remarks, skipped })
     }
 }
 
@@ -136,10 +147,7 @@ fn what(matches: &Match) -> String {
         Match::Bare(word) => format!("{word:?} anywhere"),
         Match::BareRegex(pattern) => format!("/{pattern}/ anywhere"),
         Match::Fuzzy(word, distance) => format!("within {distance} letters of {word:?}"),
-        Match::Clusters(names) => {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            format!("cluster in [{}]", names.join(", ")).chars().take(MOST_SHOWN).collect()
-        }
+        Match::Clusters(names) => format!("one of {} clusters", names.len()),
         Match::Path(path) => format!("at .{}, read from manifests", path.path()),
         Match::Reach(reach) => {
             let (field, said) = reach.said();

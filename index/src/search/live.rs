@@ -3,7 +3,7 @@
 //! Follows the tail, so a change is told without waiting for the text index. What is looked up for a plan (relations, ages,
 //! rights) is looked up anew every [`ANEW`], and the counts with it.
 
-use super::answer::{find, settled};
+use super::answer::{find, looked_up};
 use super::evaluate::Evaluated;
 use super::gather::Gather;
 use super::matches::Match;
@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const ANEW: Duration = Duration::from_secs(2);
 /// Hits whose leaving is told.
 const MOST_FOLLOWED: usize = 10_000;
+/// Whoever goes on asks anew after that: who somebody is, and whether they may ask, is looked at when they ask.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// A piece of an answer that goes on.
 #[derive(Debug, Clone)]
@@ -44,8 +46,8 @@ pub enum LiveEvent {
 impl Index {
     /// Answers, and goes on with what changes. Ends after the answer when the question is about another time.
     pub fn live(&self, request: SearchRequest) -> impl Stream<Item = Result<LiveEvent, Error>> + Send + 'static {
-        // From before the answer is looked up: nothing in between is missed.
-        let follower = self.follow(self.seq());
+        // From what the answer knows at least: nothing in between is missed.
+        let follower = self.follow(*self.inner.searchable.borrow());
         let stage = Stage::Asked(Box::new((self.clone(), request.clone())));
         let following = Following {
             index: self.clone(),
@@ -55,6 +57,7 @@ impl Index {
             looked: None,
             changed: false,
             hits: BTreeSet::new(),
+            ends: tokio::time::Instant::now() + LONGEST,
         };
         try_unfold((Some(stage), following, VecDeque::new()), next)
     }
@@ -93,6 +96,7 @@ struct Following {
     /// Something changed since.
     changed: bool,
     hits: BTreeSet<u64>,
+    ends: tokio::time::Instant,
 }
 
 impl Following {
@@ -108,13 +112,15 @@ impl Following {
         let anew = self.looked.map_or(ANEW, |looked| ANEW.saturating_sub(looked.elapsed()));
         let changes = tokio::select! {
             changes = self.follower.next() => changes,
+            () = tokio::time::sleep_until(self.ends) => return Ok(None),
             () = tokio::time::sleep(anew), if self.changed => return self.counts().await.map(Some),
         };
         match changes {
             None => Ok(None),
             Some(Ok(changes)) => {
                 let mut events = self.told(&changes).await?;
-                self.changed |= !events.is_empty();
+                // What changed may be what others are related to.
+                self.changed |= !changes.is_empty();
                 if self.changed && self.looked.is_none_or(|looked| looked.elapsed() >= ANEW) {
                     events.extend(self.counts().await?);
                 }
@@ -130,7 +136,7 @@ impl Following {
 
     async fn look(&mut self) -> Result<(), Error> {
         let sources = self.index.sources(&self.request.caller, Instant::now() + self.request.deadline).await;
-        self.matches = settled(&sources, self.index.planned(&self.request).plan.matches).await?;
+        self.matches = looked_up(&sources, self.index.planned(&self.request).plan.matches).await?;
         self.looked = Some(Instant::now());
         Ok(())
     }

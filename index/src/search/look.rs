@@ -192,6 +192,9 @@ impl Collector for Count {
 
 impl SegmentCount {
     fn look(&mut self) {
+        if Instant::now() > self.deadline {
+            return self.block.clear();
+        }
         self.permitted.retain(&mut self.block);
         for (doc, _) in self.block.met() {
             self.found.insert(*doc);

@@ -37,11 +37,12 @@ mod tests;
 pub use clusters::Skipped;
 pub use differences::Difference;
 pub use evaluate::Reason;
-pub use explain::{Explained, Step};
+pub use explain::{Count, Explained, Step};
 pub use live::LiveEvent;
 pub use nothing::Wider;
 pub use object::{Diff, Edge, Graph, Past};
 pub use order::{Cursor, NoCursor, Place, Rank, Sort, SortBy};
+pub(crate) use permitted::{Decided, Verdicts};
 pub use suggest::{SuggestRequest, Suggestion, Suggestions};
 
 use crate::query::{Expr, Limits, Notice, Query, parse};
@@ -80,6 +81,8 @@ pub struct SearchRequest {
     /// Where the page before ended.
     pub after: Option<Place>,
     pub facets: Vec<Facet>,
+    /// Hits with their manifests; else without.
+    pub bodies: bool,
     /// Queries `scope:` may name, by lower-case name.
     pub scopes: BTreeMap<String, String>,
     pub deadline: Duration,
@@ -93,6 +96,7 @@ impl SearchRequest {
             limit: None,
             after: None,
             facets: vec![Facet::Kind, Facet::Status, Facet::Cluster, Facet::Namespace, Facet::Image, Facet::Reason],
+            bodies: false,
             scopes: BTreeMap::new(),
             deadline: DEFAULT_DEADLINE,
         }
@@ -100,7 +104,8 @@ impl SearchRequest {
 
     /// Counts these fields instead; the error names one that cannot be counted, and those that can.
     pub fn facet<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
-        let countable = || Facet::ALL.iter().filter(|facet| **facet != Facet::Scope);
+        // Names are as many as objects.
+        let countable = || Facet::ALL.iter().filter(|facet| !matches!(**facet, Facet::Scope | Facet::Name));
         let mut facets = Vec::new();
         for field in fields {
             let Some(facet) = countable().find(|facet| facet.field() == field) else {
@@ -200,6 +205,8 @@ pub struct Answer {
 
 /// A planned question.
 struct Planned {
+    /// Narrowed to its scope.
+    query: Query,
     plan: Plan,
     remarks: Vec<Remark>,
     timeout: Option<Duration>,
@@ -242,7 +249,7 @@ impl Index {
             Ok(query) => (query, None),
             Err(error) => (Query::default(), Some(error.to_string())),
         };
-        let unknown_scope = scoped(&mut query, &request.scopes).err();
+        let too_much = too_much.or_else(|| scoped(&mut query, &request.scopes).err());
         let mut plan = plan(&query, &self.world());
         let remark = |notice: &Notice| Remark {
             start: notice.span.start,
@@ -255,16 +262,13 @@ impl Index {
             say(request.query.len(), message);
             plan = Plan { matches: Match::None, asked: Asked::Now, notices: Vec::new() };
         }
-        if let Some(message) = unknown_scope {
-            say(0, message);
-        }
         if let Some(message) = self.too_long_ago(&plan) {
             say(0, message);
         }
         let sort = sorted(&query, &mut say);
         let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MOST_HITS);
-        let timeout = query.output.timeout.map(Duration::from_secs_f64);
-        Planned { plan, remarks, timeout, keep, sort }
+        let timeout = query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        Planned { query, plan, remarks, timeout, keep, sort }
     }
 
     /// What is asked of a time of which not everything is kept.
@@ -299,9 +303,9 @@ impl Index {
 fn scoped(query: &mut Query, scopes: &BTreeMap<String, String>) -> Result<(), String> {
     let Some(name) = &query.output.scope else { return Ok(()) };
     let Some(saved) = scopes.get(&name.to_lowercase()) else {
-        return Err(format!("there is no saved search {name:?} you may see; scope: was left out"));
+        return Err(format!("there is no saved search {name:?} you may see"));
     };
-    let saved = parse(saved, &Limits::default()).map_err(|error| format!("scope:{name} was left out: {error}"))?;
+    let saved = parse(saved, &Limits::default()).map_err(|error| format!("scope:{name} cannot be read: {error}"))?;
     query.filter = Expr::and(vec![saved.filter, std::mem::take(&mut query.filter)]);
     Ok(())
 }

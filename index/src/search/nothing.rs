@@ -5,7 +5,7 @@ use super::gather::Gather;
 use super::matches::Match;
 use super::plan::{World, plan};
 use crate::Error;
-use crate::query::{Expr, Limits, Query, parse};
+use crate::query::{Expr, Query};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,8 +24,7 @@ pub struct Wider {
 }
 
 /// The query without one of its terms, where that finds something; those that find least come first, they are closest.
-pub async fn wider(sources: &Sources, query: &str, world: &World) -> Result<Vec<Wider>, Error> {
-    let Ok(query) = parse(query, &Limits::default()) else { return Ok(Vec::new()) };
+pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Vec<Wider>, Error> {
     let Expr::And(parts) = &query.filter else { return Ok(Vec::new()) };
     let within = Sources { deadline: Instant::now() + WIDER_WITHIN, ..sources.clone() };
     let mut found = Vec::new();
@@ -47,8 +46,7 @@ pub async fn wider(sources: &Sources, query: &str, world: &World) -> Result<Vec<
 }
 
 /// Names near the bare words of a query that found nothing.
-pub async fn near_names(sources: &Sources, query: &str) -> Result<Vec<String>, Error> {
-    let Ok(query) = parse(query, &Limits::default()) else { return Ok(Vec::new()) };
+pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>, Error> {
     let mut words = Vec::new();
     query.filter.terms(&mut |term| {
         use crate::query::{Field, Pattern, TermKind, Value};

@@ -67,9 +67,15 @@ fn compared(column: Number, compare: Compare, number: f64) -> Match {
     let whole = number.fract() == 0.0;
     let (floor, ceil) = (number.floor() as i64, number.ceil() as i64);
     match compare {
-        Compare::Less => Match::Number(column, None, Some(if whole { floor - 1 } else { floor })),
+        Compare::Less => match floor.checked_sub(i64::from(whole)) {
+            Some(most) => Match::Number(column, None, Some(most)),
+            None => Match::None,
+        },
         Compare::LessOrEqual => Match::Number(column, None, Some(floor)),
-        Compare::Greater => Match::Number(column, Some(if whole { ceil + 1 } else { ceil }), None),
+        Compare::Greater => match ceil.checked_add(i64::from(whole)) {
+            Some(least) => Match::Number(column, Some(least), None),
+            None => Match::None,
+        },
         Compare::GreaterOrEqual => Match::Number(column, Some(ceil), None),
         Compare::Equal if whole => Match::Number(column, Some(floor), Some(floor)),
         Compare::Equal => Match::None,

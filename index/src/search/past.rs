@@ -15,13 +15,15 @@ use crate::rights::CallerRights;
 use crate::store::Span;
 use crate::text::columns::Facet;
 use crate::text::document::Document;
-use crate::{Error, Seq, Version};
+use crate::{Error, Object, Seq, Version};
 use parking_lot::Mutex;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Versions of one object that are compared at most.
+const KEPT_OF_ONE: usize = 100;
 /// Fields of metadata that change with everything.
 const NEVER: [&str; 2] = ["metadata.resourceVersion", "metadata.managedFields"];
 
@@ -68,7 +70,8 @@ pub(super) async fn found(
     let mut reading = Reading::of(sources, span(asked));
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
-        let mut old = blocking(move || holding(&versions, &rights, &holds)).await?;
+        let deadline = sources.deadline;
+        let mut old = blocking(move || holding(&versions, &rights, &holds, deadline)).await?;
         old.retain(|old| seen.insert(old.id));
         if matches!(asked, Asked::During(..)) && !old.is_empty() {
             let there = still(sources, now, old.iter().map(|old| old.id).collect()).await?;
@@ -115,9 +118,15 @@ async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<BTr
     blocking(move || Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() }.ids(&matches)).await
 }
 
-fn holding(versions: &[Version], rights: &Mutex<CallerRights>, matches: &Match) -> Result<Vec<Old>, Error> {
+fn holding(
+    versions: &[Version],
+    rights: &Mutex<CallerRights>,
+    matches: &Match,
+    deadline: Instant,
+) -> Result<Vec<Old>, Error> {
     let mut old = Vec::new();
-    for version in versions {
+    // Late, the reader stops after these and says so.
+    for version in versions.iter().take_while(|_| Instant::now() <= deadline) {
         let document = Document::of_version(version)?;
         let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
         if !permits(&mut rights.lock(), scope.unwrap_or_default(), &version.object.record.key.name) {
@@ -169,28 +178,24 @@ fn counted(old: &[Old], facets: &[Facet]) -> Vec<HashMap<String, u64>> {
     facets.iter().map(count).collect()
 }
 
-/// Ids of objects that are there and one of whose kept changes changed something at a path or below it.
+/// Ids of objects that are there and one of whose kept changes changed something at a path or below it. Object by object:
+/// no more than one of them and its versions are held.
 pub(super) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u64>, bool), Error> {
-    let Some(path) = Changing::new(path) else { return Ok((BTreeSet::new(), false)) };
-    let mut ids = BTreeSet::new();
-    // What came after a version, by the change that began it.
-    let mut later: BTreeMap<u64, Value> = BTreeMap::new();
+    let Some(path) = Changing::new(path).map(Arc::new) else { return Ok((BTreeSet::new(), false)) };
+    let (mut ids, mut seen) = (BTreeSet::new(), BTreeSet::new());
     let mut reading = Reading::of(sources, Span { deleted: false, ..Span::DELETED });
     while let Some(versions) = reading.next().await? {
-        let mut missing: Vec<u64> = versions.iter().map(|version| version.object.record.id).collect();
-        missing.retain(|id| !later.contains_key(id));
-        for object in sources.store.by_ids(&missing).await? {
-            later.insert(object.record.id, object.parse()?);
-        }
-        for version in versions {
-            let id = version.object.record.id;
-            // Those that are not there any more are not asked for.
-            let Some(after) = later.get(&id) else { continue };
-            let before: Value = version.object.parse()?;
-            if !ids.contains(&id) && path.differs(&before, after) {
+        let new = versions.iter().map(|version| version.object.record.id).filter(|id| seen.insert(*id));
+        // Those that are not there any more are not asked for.
+        for object in sources.store.by_ids(&new.collect::<Vec<_>>()).await? {
+            if Instant::now() > sources.deadline {
+                return Ok((ids, true));
+            }
+            let before = sources.store.versions(&object.record.key, KEPT_OF_ONE).await?;
+            let (id, path) = (object.record.id, Arc::clone(&path));
+            if blocking(move || path.changed(&object, &before)).await? {
                 ids.insert(id);
             }
-            later.insert(id, before);
         }
     }
     Ok((ids, reading.cut))
@@ -210,6 +215,19 @@ impl Changing {
             steps.pop();
         }
         (!path.is_empty() && steps.iter().flatten().all(|step| !step.is_empty())).then_some(Self { steps })
+    }
+
+    /// Whether it differs between an object and the version before, or between two of these, newest first.
+    fn changed(&self, object: &Object, versions: &[Version]) -> Result<bool, Error> {
+        let mut after: Value = object.parse()?;
+        for version in versions.iter().filter(|version| version.object.record.id == object.record.id) {
+            let before: Value = version.object.parse()?;
+            if self.differs(&before, &after) {
+                return Ok(true);
+            }
+            after = before;
+        }
+        Ok(false)
     }
 
     pub fn differs(&self, before: &Value, after: &Value) -> bool {

@@ -1,6 +1,7 @@
 //! Patterns of the language as tests of lower-case strings.
 
 use crate::query::Pattern;
+use std::sync::LazyLock;
 
 /// Edits a fuzzy word may be away.
 pub const MOST_EDITS: u8 = 2;
@@ -123,9 +124,16 @@ impl Test {
     }
 }
 
+/// Bytes of a compiled expression, and how many are kept: those of one query are asked of many objects.
+const MOST_COMPILED: usize = 1 << 18;
+const MOST_KEPT: u64 = 128;
+static COMPILED: LazyLock<moka::sync::Cache<String, Option<regex::Regex>>> =
+    LazyLock::new(|| moka::sync::Cache::builder().max_capacity(MOST_KEPT).build());
+
 /// From end to end, with bounded size.
 pub fn compile(source: &str) -> Option<regex::Regex> {
-    regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(1 << 20).build().ok()
+    let whole = || regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(MOST_COMPILED).build().ok();
+    COMPILED.get_with_by_ref(source, whole)
 }
 
 /// Whether `term`, or some beginning of it, is within `distance` edits (swaps count as one) of `word`.

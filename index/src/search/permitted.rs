@@ -1,5 +1,5 @@
 //! Which documents of a segment a caller may read (invariant I9). Decided once per distinct (cluster, resource,
-//! namespace), not per document.
+//! namespace) of a segment, and remembered until a rule changes, not per document.
 
 use super::block::Block;
 use crate::rights::CallerRights;
@@ -7,13 +7,16 @@ use crate::text::columns::{Facet, SCOPE_SEPARATOR};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::Readable;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tantivy::columnar::StrColumn;
 use tantivy::{DocId, SegmentReader};
 
-/// Scopes of a segment read at once: of more, a search meets few, and reads those.
-pub const SCOPES_AT_ONCE: usize = 4096;
+/// Scopes of a segment decided at once: of more, a search meets few, and decides those.
+pub const SCOPES_AT_ONCE: usize = 16_384;
+
+/// By ordinal of the scopes; None where a search has to decide itself.
+pub type Verdicts = Vec<Option<Decided>>;
 
 /// A caller's rights in one segment.
 pub struct Permitted {
@@ -21,15 +24,16 @@ pub struct Permitted {
     /// Everything may be read.
     unlimited: bool,
     scope: Option<StrColumn>,
-    /// By ordinal of the column, where it has few enough to read them all.
-    scopes: Vec<String>,
-    /// By ordinal of the column.
-    verdicts: Vec<Option<Decided>>,
+    /// Those that hold for every search under the same rules.
+    verdicts: Arc<Verdicts>,
+    /// Those of this search.
+    decided: HashMap<u64, Decided>,
     names: Option<StrColumn>,
 }
 
+/// What may be read of a scope.
 #[derive(Debug, Clone)]
-enum Decided {
+pub enum Decided {
     Yes,
     No,
     Named(Arc<BTreeSet<String>>),
@@ -40,13 +44,12 @@ impl Permitted {
         let text = |facet: Facet| segment.fast_fields().str(facet.column());
         let unlimited = rights.lock().is_unlimited();
         let scope = if unlimited { None } else { text(Facet::Scope)? };
-        let number = scope.as_ref().map_or(0, |column| column.num_terms());
-        let scopes = match &scope {
-            Some(column) if number <= SCOPES_AT_ONCE => texts_of(column, &(0..number as u64).collect::<Vec<_>>())?,
-            _ => Vec::new(),
+        let verdicts = match &scope {
+            Some(column) => verdicts(segment, column, rights)?,
+            None => Arc::default(),
         };
         let names = text(Facet::Name)?;
-        Ok(Self { rights: Arc::clone(rights), unlimited, scope, scopes, verdicts: vec![None; number], names })
+        Ok(Self { rights: Arc::clone(rights), unlimited, scope, verdicts, decided: HashMap::new(), names })
     }
 
     /// Leaves the readable ones.
@@ -66,17 +69,17 @@ impl Permitted {
     /// By the ordinal of the document's scope.
     fn may_read(&mut self, scopes: &StrColumn, doc: DocId, scope: Option<u64>) -> bool {
         let Some(ordinal) = scope else { return false };
-        let at = ordinal as usize;
-        let Some(verdict) = self.verdicts.get_mut(at) else { return false };
-        let decided = || match self.scopes.get(at) {
-            Some(scope) => decide(&mut self.rights.lock(), scope),
-            None => match texts_of(scopes, &[ordinal]).as_deref() {
-                Ok([scope]) => decide(&mut self.rights.lock(), scope),
-                // What cannot be read is nobody's to see.
-                _ => Decided::No,
-            },
+        let remembered = self.verdicts.get(ordinal as usize).and_then(Option::as_ref);
+        let decided = || match texts_of(scopes, &[ordinal]).as_deref() {
+            Ok([scope]) => decide(&mut self.rights.lock(), scope),
+            // What cannot be read is nobody's to see.
+            _ => Decided::No,
         };
-        match verdict.get_or_insert_with(decided) {
+        let verdict = match remembered {
+            Some(verdict) => verdict,
+            None => self.decided.entry(ordinal).or_insert_with(decided),
+        };
+        match verdict {
             Decided::Yes => true,
             Decided::No => false,
             Decided::Named(names) => {
@@ -87,6 +90,31 @@ impl Permitted {
             }
         }
     }
+}
+
+/// What was decided of a segment under these rules, or is now. Left open is what its cluster is asked.
+fn verdicts(
+    segment: &SegmentReader,
+    scopes: &StrColumn,
+    rights: &Mutex<CallerRights>,
+) -> tantivy::Result<Arc<Verdicts>> {
+    let number = scopes.num_terms();
+    if number > SCOPES_AT_ONCE {
+        return Ok(Arc::default());
+    }
+    let mut rights = rights.lock();
+    if let Some(verdicts) = rights.remembered(segment.segment_id()) {
+        return Ok(verdicts);
+    }
+    let scopes = texts_of(scopes, &(0..number as u64).collect::<Vec<_>>())?;
+    let verdict = |scope: &String| {
+        let cluster = scope.split(SCOPE_SEPARATOR).next().and_then(|cluster| ClusterName::parse(cluster).ok());
+        let asked = cluster.is_some_and(|cluster| rights.is_reviewed(&cluster));
+        (!asked).then(|| decide(&mut rights, scope))
+    };
+    let verdicts = Arc::new(scopes.iter().map(verdict).collect::<Verdicts>());
+    rights.remember(segment.segment_id(), &verdicts);
+    Ok(verdicts)
 }
 
 /// Whether one object may be read, by its [`Facet::Scope`] and name.

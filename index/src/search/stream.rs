@@ -1,6 +1,6 @@
 //! An answer as a stream: what was found at once, the hits' objects chunk by chunk.
 
-use super::answer::{Found, Shown, find};
+use super::answer::{Found, Shown, blocking, find};
 use super::evaluate::Evaluated;
 use super::gather::{Gather, Gathered};
 use super::matches::Match;
@@ -11,6 +11,7 @@ use super::{
 use crate::text::columns::Facet;
 use crate::text::document::Document;
 use crate::{Error, Index, Seq};
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +25,8 @@ pub(super) enum Stage {
 
 pub(super) struct Answering {
     index: Index,
-    matches: Match,
+    matches: Arc<Match>,
+    bodies: bool,
     events: VecDeque<SearchEvent>,
     /// Hits still to be read.
     hits: VecDeque<Ranked>,
@@ -44,7 +46,7 @@ impl Stage {
         }
         if !answering.hits.is_empty() {
             let chunk: Vec<_> = answering.hits.drain(..answering.hits.len().min(CHUNK)).collect();
-            let hits = read_hits(&answering.index, &answering.matches, &chunk).await?;
+            let hits = read_hits(&answering.index, &answering.matches, chunk, answering.bodies).await?;
             return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
         }
         let took = answering.started.elapsed();
@@ -78,8 +80,8 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         true => {
             let world = index.world();
             (
-                nothing::near_names(&sources, &request.query).await?,
-                nothing::wider(&sources, &request.query, &world).await?,
+                nothing::near_names(&sources, &planned.query).await?,
+                nothing::wider(&sources, &planned.query, &world).await?,
             )
         }
         false => (Vec::new(), Vec::new()),
@@ -98,7 +100,8 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         did_you_mean,
         wider,
     };
-    Ok(Answering { index, matches, events: events.into(), hits: gathered.hits.into(), summary, started })
+    let (matches, bodies) = (Arc::new(matches), request.bodies);
+    Ok(Answering { index, matches, bodies, events: events.into(), hits: gathered.hits.into(), summary, started })
 }
 
 /// The most frequent values of each.
@@ -113,27 +116,40 @@ pub(super) fn facet_counts(wanted: &[Facet], gathered: &Gathered) -> Vec<FacetCo
     wanted.iter().zip(&gathered.facets).map(count).collect()
 }
 
-/// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out.
-pub(super) async fn read_hits(index: &Index, matches: &Match, hits: &[Ranked]) -> Result<Vec<Hit>, Error> {
+/// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out. Without their manifests,
+/// unless they are wanted: answers are many.
+pub(super) async fn read_hits(
+    index: &Index,
+    matches: &Arc<Match>,
+    hits: Vec<Ranked>,
+    bodies: bool,
+) -> Result<Vec<Hit>, Error> {
     let store = &index.inner.shared.store;
     let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
-    let mut shown = Shown::new();
-    for object in store.by_ids(&ids).await? {
-        let document = Document::of(&object)?;
-        shown.insert((object.record.id, None), (object, None, document));
-    }
-    if !ended.is_empty() {
-        for version in store.ended(&ended).await? {
+    let objects = store.by_ids(&ids).await?;
+    let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
+    let matches = Arc::clone(matches);
+    blocking(move || {
+        let mut shown = Shown::new();
+        for object in objects {
+            let document = Document::of(&object)?;
+            shown.insert((object.record.id, None), (object, None, document));
+        }
+        for version in versions {
             let document = Document::of_version(&version)?;
             let was = Was { until: version.ended_at, deleted: version.deleted };
             shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
         }
-    }
-    let hit = |hit: &Ranked| {
-        let (object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
-        let reasons = Evaluated::new(&document).reasons(matches);
-        Some(Hit { object, was, score: hit.score, reasons })
-    };
-    Ok(hits.iter().filter_map(hit).collect())
+        let hit = |hit: &Ranked| {
+            let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
+            let reasons = Evaluated::new(&document).reasons(&matches);
+            if !bodies {
+                object.body = Bytes::new();
+            }
+            Some(Hit { object, was, score: hit.score, reasons })
+        };
+        Ok(hits.iter().filter_map(hit).collect())
+    })
+    .await
 }

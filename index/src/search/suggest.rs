@@ -156,6 +156,8 @@ impl Values {
             ("label" | "ann", _) => (self.labels(field.name, written).await?, None),
             ("is", _) => (self.terms(Word::Is, "", written).await?, None),
             ("region" | "zone" | "provider", _) => (self.clusters(field.name, written), None),
+            // As many as objects: found by their beginning.
+            ("name", _) => (self.terms(Word::Name, written, written).await?, None),
             ("group-by", _) => (plain(FACETS), None),
             ("sort", _) => (self.columns(written), None),
             ("select", _) => (self.facet(Facet::Kind, written).await?, None),

@@ -4,7 +4,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use crowsnest_api::user::UserInfo;
 use crowsnest_index::search::{Cursor, Hit, SearchRequest};
-use crowsnest_index::{Error, Index};
+use crowsnest_index::{Error, Index, query};
 use futures::stream::try_unfold;
 use http::{HeaderValue, header};
 use serde_json::{Value, json};
@@ -43,8 +43,11 @@ pub(super) fn export(index: &Index, caller: &UserInfo, parameters: &Parameters) 
         other => return Err(Failure::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
     };
     let mut request = parameters.question(caller)?;
-    let left = parameters.number("limit")?.unwrap_or(usize::MAX);
+    let own = query::parse(&request.query, &query::Limits::default());
+    let own = own.map_err(|error| Failure::bad_request(error.to_string()))?.output.limit;
+    let left = parameters.number("limit")?.unwrap_or(usize::MAX).min(own.unwrap_or(usize::MAX));
     request.facets.clear();
+    request.bodies = true;
     let columns = parameters.get("columns").unwrap_or(COLUMNS).split(',').map(str::to_owned).collect();
     let export = Export { index: index.clone(), request, format, columns, left, begun: false };
     let pages = try_unfold(Some(export), |export| async {
@@ -72,6 +75,10 @@ impl Export {
                 Format::JsonLines => line(&mut text, hit)?,
                 Format::Csv => self.cells(&mut text, hit)?,
             }
+        }
+        if answer.summary.as_ref().is_some_and(|summary| summary.incomplete) {
+            // A part of the file must not look like the whole.
+            return Err(Error::Incomplete);
         }
         self.left = self.left.saturating_sub(answer.hits.len());
         let next = answer.summary.and_then(|summary| summary.next).filter(|_| self.left > 0 && !answer.hits.is_empty());

@@ -141,9 +141,10 @@ fn live(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result
 }
 
 async fn count(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
-    let (total, incomplete) = running.index.count(&parameters.question(caller)?).await.map_err(Failure::internal)?;
-    let relation = if incomplete { "gte" } else { "eq" };
-    let body = json!({"kind": "SearchCount", "apiVersion": API_VERSION, "total": total, "totalRelation": relation});
+    let count = running.index.count(&parameters.question(caller)?).await.map_err(Failure::internal)?;
+    let relation = if count.incomplete { "gte" } else { "eq" };
+    let body = json!({"kind": "SearchCount", "apiVersion": API_VERSION, "total": count.total, "totalRelation": relation,
+        "skipped": skipped(&count.skipped), "notices": count.remarks});
     Ok(reply(StatusCode::OK, &body))
 }
 

@@ -220,7 +220,8 @@ pub(crate) fn schemas() -> Map<String, Value> {
         (
             "SearchCount",
             object(json!({"kind": text(), "apiVersion": text(), "total": number(),
-                "totalRelation": {"type": "string", "enum": ["eq", "gte"]}})),
+                "totalRelation": {"type": "string", "enum": ["eq", "gte"]}, "skipped": list(of("Skipped")),
+                "notices": list(of("Notice"))})),
         ),
         (
             "Step",

@@ -38,7 +38,7 @@ impl Parameters {
 
     /// Whether the query says `scope:` somewhere.
     pub(super) fn names_scope(&self) -> bool {
-        self.get("q").is_some_and(|query| query.contains("scope:"))
+        self.get("q").is_some_and(|query| query.to_ascii_lowercase().contains("scope:"))
     }
 
     pub(super) fn flag(&self, name: &str) -> bool {

@@ -78,10 +78,13 @@ pub(super) async fn scopes(
 ) -> Result<BTreeMap<String, String>, Failure> {
     let saved = Saved { api: Api::all(control_plane.clone()), caller };
     let mut scopes = BTreeMap::new();
-    for one in saved.all_visible().await? {
+    let mut all = saved.all_visible().await?;
+    // What others share does not stand in for one's own, nor a title for a name.
+    all.sort_by_key(|one| one.spec.owner == caller.name);
+    for one in &all {
         scopes.insert(one.spec.title.to_lowercase(), one.spec.query.clone());
-        scopes.insert(one.metadata.name.unwrap_or_default(), one.spec.query);
     }
+    scopes.extend(all.into_iter().map(|one| (one.metadata.name.unwrap_or_default(), one.spec.query)));
     Ok(scopes)
 }
 

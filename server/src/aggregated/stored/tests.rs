@@ -62,7 +62,7 @@ async fn control_plane() -> ApiServer {
     server.spawn(controller.run(server.stopped()));
     let mut definitions = crowsnest_api::crd::crds(None);
     definitions.retain(|definition| definition["spec"]["group"] == STORAGE_GROUP);
-    assert_eq!(definitions.len(), 2);
+    assert_eq!(definitions.len(), 3);
     crate::install::apply_all(&server.admin(), &definitions).await.unwrap();
     server
 }
