@@ -44,6 +44,7 @@ const GROUPS: &[(&str, &[Line])] = &[
             line("search", "search", "Search", GET),
         ],
     ),
+    // No lists of objects: whoever collects what a server says can be watched would try to.
     (
         "search.crowsnest.io",
         &[
@@ -55,9 +56,9 @@ const GROUPS: &[(&str, &[Line])] = &[
             line("graph", "graph", "ObjectGraph", &["list"]),
             line("history", "history", "ObjectHistory", &["list"]),
             line("metrics", "metrics", "CacheMetrics", &["list"]),
-            line("query", "query", "SearchResult", &["list", "watch"]),
+            line("query", "query", "SearchResult", &["list"]),
             line("savedsearches", "savedsearch", "SavedSearch", &["create", "delete", "get", "list", "update"]),
-            line("status", "status", "FleetStatus", &["list", "watch"]),
+            line("status", "status", "FleetStatus", &["list"]),
             line("suggest", "suggest", "SearchSuggestions", &["list"]),
         ],
     ),
