@@ -1,13 +1,11 @@
 //! What Karmada's bindings and works say of an object's way to the members.
 
 use super::Source;
-use super::view::Str;
+use super::view::{Condition, Metadata, NameRef, Str, null_as_default, views};
 use serde::Deserialize;
 
 /// Namespaces of works begin so; the cluster's name follows.
 const EXECUTION_SPACE: &str = "karmada-es-";
-
-type Text<'a> = Option<Str<'a>>;
 
 /// Where an object goes, and how it is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,81 +22,13 @@ pub struct Propagation {
     pub unscheduled: bool,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Object<'a> {
-    #[serde(borrow)]
-    metadata: Metadata<'a>,
-    #[serde(borrow)]
-    spec: Option<Spec<'a>>,
-    #[serde(borrow)]
-    status: Option<Status<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Metadata<'a> {
-    #[serde(borrow)]
-    namespace: Text<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec<'a> {
-    #[serde(borrow)]
-    resource: Option<Template<'a>>,
-    #[serde(borrow)]
-    clusters: Option<Vec<Target<'a>>>,
-    #[serde(borrow)]
-    graceful_eviction_tasks: Option<Vec<Eviction<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Template<'a> {
-    #[serde(borrow)]
-    uid: Text<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Target<'a> {
-    #[serde(borrow)]
-    name: Str<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Eviction<'a> {
-    #[serde(borrow)]
-    from_cluster: Str<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Status<'a> {
-    #[serde(borrow)]
-    aggregated_status: Option<Vec<Item<'a>>>,
-    #[serde(borrow)]
-    manifest_statuses: Option<Vec<Item<'a>>>,
-    #[serde(borrow)]
-    conditions: Option<Vec<Condition<'a>>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Item<'a> {
-    #[serde(borrow)]
-    health: Text<'a>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Condition<'a> {
-    #[serde(borrow, rename = "type")]
-    type_: Str<'a>,
-    #[serde(borrow)]
-    status: Str<'a>,
+views! {
+    Object { metadata: Metadata<'a>, spec: Spec<'a>, status: Status<'a> }
+    Spec { resource: Template<'a>, clusters: Vec<NameRef<'a>>, graceful_eviction_tasks: Vec<Eviction<'a>> }
+    Template { uid: Str<'a> }
+    Eviction { from_cluster: Str<'a> }
+    Status { aggregated_status: Vec<Item<'a>>, manifest_statuses: Vec<Item<'a>>, conditions: Vec<Condition<'a>> }
+    Item { health: Option<Str<'a>> }
 }
 
 /// Of a binding or a work; None of anything else.
@@ -108,21 +38,20 @@ pub fn propagation<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Opti
         ("work.karmada.io", "Work") => true,
         _ => return None,
     };
-    let Object { metadata, spec, status } = source.read::<Object<'a>>()?;
-    let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
+    let Object { metadata, spec, status, .. } = source.read::<Object<'a>>()?;
     let space = metadata.namespace.as_deref().and_then(|namespace| namespace.strip_prefix(EXECUTION_SPACE));
-    let targets = spec.clusters.iter().flatten().map(|target| target.name.to_string());
+    let targets = spec.clusters.iter().map(|target| target.name.to_string());
     let on: Vec<String> = space.filter(|_| work).map(str::to_owned).into_iter().chain(targets).collect();
-    let items = status.aggregated_status.iter().chain(&status.manifest_statuses).flatten();
+    let items = status.aggregated_status.iter().chain(&status.manifest_statuses);
     let mut health: Vec<String> = items.filter_map(|item| item.health.as_deref()).map(str::to_owned).collect();
     health.sort_unstable();
     health.dedup();
-    let refused = status.conditions.iter().flatten().any(|c| c.type_ == "Scheduled" && c.status == "False");
+    let refused = status.conditions.iter().any(|c| c.type_ == "Scheduled" && c.status == "False");
     Some(Propagation {
-        template: spec.resource.and_then(|template| template.uid).map(|uid| uid.to_string()).unwrap_or_default(),
+        template: spec.resource.uid.to_string(),
         unscheduled: !work && (refused || on.is_empty()),
         on,
-        evicting: spec.graceful_eviction_tasks.iter().flatten().map(|task| task.from_cluster.to_string()).collect(),
+        evicting: spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.to_string()).collect(),
         health,
     })
 }

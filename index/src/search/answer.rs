@@ -57,10 +57,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Result<Found, Error> {
     let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
     let matches = search.settled(plan.matches).await?;
-    let mut now = match matches.needs_bodies() {
-        true => matches.loosened().and(Match::Ids(search.examined(&matches).await?)),
-        false => matches.clone(),
-    };
+    let mut now = search.askable(matches.clone()).await?;
     if let Asked::At(at) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(at)));
     }
@@ -92,10 +89,7 @@ pub(super) async fn looked_up(sources: &Sources, matches: Match) -> Result<Match
 pub(super) async fn settled(sources: &Sources, matches: Match) -> Result<Match, Error> {
     let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
     let matches = search.settled(matches).await?;
-    Ok(match matches.needs_bodies() {
-        true => matches.loosened().and(Match::Ids(search.examined(&matches).await?)),
-        false => matches,
-    })
+    search.askable(matches).await
 }
 
 struct Search {
@@ -133,6 +127,14 @@ impl Search {
                 }
                 leaf => leaf,
             })
+        })
+    }
+
+    /// With paths looked up in bodies, as the text index can be asked.
+    async fn askable(&mut self, matches: Match) -> Result<Match, Error> {
+        Ok(match matches.needs_bodies() {
+            true => matches.loosened().and(Match::Ids(self.examined(&matches).await?)),
+            false => matches,
         })
     }
 

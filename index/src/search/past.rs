@@ -74,7 +74,8 @@ pub(super) async fn found(
         let mut old = blocking(move || holding(&versions, &rights, &holds, deadline)).await?;
         old.retain(|old| seen.insert(old.id));
         if matches!(asked, Asked::During(..)) && !old.is_empty() {
-            let there = still(sources, now, old.iter().map(|old| old.id).collect()).await?;
+            let (there, cut) = still(sources, now, old.iter().map(|old| old.id).collect()).await?;
+            reading.cut |= cut;
             old.retain(|old| !there.contains(&old.id));
         }
         let part = Gathered { facets: counted(&old, &gather.facets), ..ranked(old, gather) };
@@ -111,11 +112,16 @@ impl<'s> Reading<'s> {
     }
 }
 
-/// Of these objects, those that match as they are.
-async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<BTreeSet<u64>, Error> {
+/// Of these objects, those that match as they are; whether all were looked at.
+async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BTreeSet<u64>, bool), Error> {
     let Sources { text, rights, deadline, .. } = sources.clone();
     let matches = now.clone().and(Match::Ids(Arc::new(ids)));
-    blocking(move || Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() }.ids(&matches)).await
+    blocking(move || {
+        let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
+        let ids = looking.ids(&matches)?;
+        Ok((ids, looking.cut))
+    })
+    .await
 }
 
 fn holding(
