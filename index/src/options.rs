@@ -178,7 +178,7 @@ impl IndexOptions {
             bytes_in_flight_per_cluster: 8 << 20,
             max_object_bytes: 8 << 20,
             text_heap_bytes: 15_000_000,
-            text_remembered_bytes: 8 << 20,
+            text_remembered_bytes: 64 << 20,
             text_commit_interval: Duration::from_millis(500),
             text_commit_changes: 5_000,
             sqlite_cache_kib: 4096,

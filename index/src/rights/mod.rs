@@ -8,8 +8,9 @@ mod reviews;
 
 use crate::collect::Shared;
 use crate::record::Happened;
-use crate::search::{Decided, Verdicts};
+use crate::search::Decided;
 use crate::store::OUTAGE_RETRY;
+use crate::text::terms::Docs;
 use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
@@ -35,11 +36,11 @@ pub fn rbac_resources() -> [Gvr; 4] {
     RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
 }
 
-/// Callers whose verdicts are remembered take so many bytes together.
-const REMEMBERED_BYTES: u64 = 8 << 20;
+/// What callers may read is remembered in so many bytes together.
+const REMEMBERED_BYTES: u64 = 32 << 20;
 
-/// What was decided of a segment's scopes, by caller and rules.
-type Remembered = moka::sync::Cache<(Arc<UserInfo>, u64, SegmentId), Arc<Verdicts>>;
+/// A segment's documents that may be read, by caller and rules.
+type Remembered = moka::sync::Cache<(Arc<UserInfo>, u64, SegmentId), Docs>;
 
 /// The rules of all clusters.
 pub struct Rights {
@@ -53,9 +54,8 @@ pub struct Rights {
 
 impl Default for Rights {
     fn default() -> Self {
-        let size = |_: &(Arc<UserInfo>, u64, SegmentId), verdicts: &Arc<Verdicts>| {
-            u32::try_from(256 + verdicts.len() * size_of::<Option<Decided>>()).unwrap_or(u32::MAX)
-        };
+        let size =
+            |_: &(Arc<UserInfo>, u64, SegmentId), docs: &Docs| u32::try_from(256 + docs.bytes()).unwrap_or(u32::MAX);
         let remembered = Remembered::builder().max_capacity(REMEMBERED_BYTES).weigher(size).build();
         Self { clusters: RwLock::default(), number: AtomicU64::new(0), remembered, obeyed: watch::Sender::default() }
     }
@@ -73,7 +73,14 @@ impl Rights {
         let (caller, reviewed) = (Arc::new(caller.clone().completed()), HashMap::new());
         // Read first: what is decided while a rule changes is remembered under the number from before.
         let number = self.number.load(Ordering::Acquire);
-        CallerRights { rights: Arc::clone(self), number, caller, grants: HashMap::new(), reviewed }
+        CallerRights {
+            rights: Arc::clone(self),
+            number,
+            caller,
+            grants: HashMap::new(),
+            reviewed,
+            decided: HashMap::new(),
+        }
     }
 
     /// Takes one RBAC object in, or out.
@@ -125,6 +132,8 @@ pub struct CallerRights {
     grants: HashMap<ClusterName, Vec<Grant>>,
     /// Of clusters that decide themselves.
     reviewed: HashMap<ClusterName, Reviewed>,
+    /// By scope.
+    decided: HashMap<Arc<str>, Decided>,
 }
 
 impl CallerRights {
@@ -138,13 +147,23 @@ impl CallerRights {
         self.reviewed.contains_key(cluster)
     }
 
-    /// What was decided of a segment's scopes under the same rules, while the same clusters decided themselves.
-    pub fn remembered(&self, segment: SegmentId) -> Option<Arc<Verdicts>> {
+    /// What may be read of a segment under the same rules, while the same clusters decided themselves.
+    pub fn remembered(&self, segment: SegmentId) -> Option<Docs> {
         self.rights.remembered.get(&(Arc::clone(&self.caller), self.rules(), segment))
     }
 
-    pub fn remember(&self, segment: SegmentId, verdicts: &Arc<Verdicts>) {
-        self.rights.remembered.insert((Arc::clone(&self.caller), self.rules(), segment), Arc::clone(verdicts));
+    pub fn remember(&self, segment: SegmentId, docs: &Docs) {
+        self.rights.remembered.insert((Arc::clone(&self.caller), self.rules(), segment), docs.clone());
+    }
+
+    /// What was decided of a scope before, or is now.
+    pub fn decided(&mut self, scope: &Arc<str>, decide: impl FnOnce(&mut Self, &str) -> Decided) -> Decided {
+        if let Some(decided) = self.decided.get(scope) {
+            return decided.clone();
+        }
+        let decided = decide(self, scope);
+        self.decided.insert(Arc::clone(scope), decided.clone());
+        decided
     }
 
     fn rules(&self) -> u64 {

@@ -2,7 +2,6 @@
 //! those that were.
 
 use super::Was;
-use super::compile::compile;
 use super::evaluate::Evaluated;
 use super::gather::{Gather, Gathered};
 use super::look::Looking;
@@ -10,7 +9,6 @@ use super::matches::{Match, Numbers};
 use super::past;
 use super::plan::{Asked, Plan};
 use super::relations::{Reach, resolve};
-use crate::index::joined;
 use crate::rights::CallerRights;
 use crate::store::Store;
 use crate::text::TextIndex;
@@ -45,12 +43,6 @@ pub(super) struct Found {
     /// The plan with everything looked up, to say why something matched.
     pub matches: Match,
     pub notices: Vec<String>,
-}
-
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    joined(tokio::task::spawn_blocking(work).await)
 }
 
 /// Answers a plan.
@@ -152,12 +144,14 @@ impl Search {
         look: impl FnOnce(&mut Looking<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let Sources { text, rights, deadline, .. } = self.sources.clone();
-        let (seen, cut, refused) = blocking(move || {
-            let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
-            let seen = look(&mut looking)?;
-            Ok((seen, looking.cut, looking.refused))
-        })
-        .await?;
+        let asked = Arc::clone(&text);
+        let (seen, cut, refused) = text
+            .in_turn(move || {
+                let mut looking = Looking { text: &asked, rights, deadline, cut: false, refused: Vec::new() };
+                let seen = look(&mut looking)?;
+                Ok((seen, looking.cut, looking.refused))
+            })
+            .await?;
         self.cut(cut);
         self.refused(refused);
         Ok(seen)
@@ -187,14 +181,15 @@ impl Search {
             }
             let objects = self.sources.store.by_ids(some).await?;
             let matches = Arc::clone(&matches);
-            found.extend(blocking(move || holding(&objects, &matches)).await?);
+            found.extend(self.sources.text.in_turn(move || holding(&objects, &matches)).await?);
         }
         Ok(Arc::new(found))
     }
 
     async fn gathered(&mut self, matches: Match, gather: Gather) -> Result<Gathered, Error> {
         let text = Arc::clone(&self.sources.text);
-        let (gathered, refused) = blocking(move || run(&text, &matches, &gather)).await?;
+        let asked = Arc::clone(&text);
+        let (gathered, refused) = text.in_turn(move || gather.of(&asked, &matches)).await?;
         self.refused(refused);
         Ok(gathered)
     }
@@ -209,14 +204,6 @@ fn holding(objects: &[Object], matches: &Match) -> Result<Vec<u64>, Error> {
         }
     }
     Ok(ids)
-}
-
-/// Searches the text index; returns the patterns it could not take too.
-pub(super) fn run(text: &TextIndex, matches: &Match, gather: &Gather) -> Result<(Gathered, Vec<String>), Error> {
-    let compiled = compile(matches, text);
-    let searcher = text.searcher();
-    let gathered = searcher.search(&compiled.query, gather).map_err(|e| Error::text("cannot be searched", e))?;
-    Ok((gathered, compiled.refused))
 }
 
 /// Objects by id and what ended them, with what to say of them.

@@ -1,24 +1,27 @@
-//! One pass over the matching documents: rights, the best hits, the total and the facets.
+//! What is told of the matching documents: the best hits, the total and the facets.
 //!
 //! Rights come first (invariant I9): a document the caller may not read is not counted anywhere.
 
 use super::answer::Sources;
-use super::block::Block;
-use super::order::{MOST_COLUMNS, Place, Rank, Ranked, Sort, SortBy, compare};
-use super::permitted::{Permitted, texts_of};
+use super::best::Best;
+use super::docs::{Question, all_of};
+use super::matches::Match;
+use super::order::{Place, Ranked, Sort, compare};
+use super::permitted::permitted;
+use crate::Error;
 use crate::rights::CallerRights;
+use crate::text::TextIndex;
 use crate::text::columns::Facet;
+use crate::text::segments::{Ordinals, Segment, Values};
+use crate::text::terms::{Docs, Unfound};
 use parking_lot::Mutex;
-use std::collections::{BinaryHeap, HashMap};
-use std::ops::Bound;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
-use tantivy::collector::{Collector, SegmentCollector};
-use tantivy::columnar::{Column, StrColumn};
-use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader};
+use tantivy::DocId;
 
-/// A facet's column, and how often each of its ordinals was met.
-type FacetColumn = (Option<StrColumn>, Vec<u64>);
+/// Documents looked at together.
+const BLOCK: usize = 1_024;
 
 /// What to gather.
 #[derive(Clone)]
@@ -42,7 +45,7 @@ pub struct Gathered {
     pub total: u64,
     /// Hits behind those that were shown before.
     pub left: u64,
-    pub facets: Vec<HashMap<String, u64>>,
+    pub facets: Vec<HashMap<Arc<str>, u64>>,
     /// Given up at the deadline: totals are at least what they say.
     pub incomplete: bool,
 }
@@ -62,12 +65,16 @@ impl Gather {
 
     /// Parts as one.
     pub fn merged(&self, parts: impl IntoIterator<Item = Gathered>) -> Gathered {
-        let mut all = Gathered { facets: vec![HashMap::new(); self.facets.len()], ..Gathered::default() };
+        let mut all = Gathered::default();
         for part in parts {
             all.total += part.total;
             all.left += part.left;
             all.incomplete |= part.incomplete;
             all.hits.extend(part.hits);
+            if all.facets.is_empty() {
+                all.facets = part.facets;
+                continue;
+            }
             for (into, from) in all.facets.iter_mut().zip(part.facets) {
                 from.into_iter().for_each(|(value, count)| *into.entry(value).or_default() += count);
             }
@@ -76,297 +83,146 @@ impl Gather {
         all.hits.truncate(self.keep);
         all
     }
-}
 
-impl Collector for Gather {
-    type Fruit = Gathered;
-    type Child = SegmentGather;
-
-    fn for_segment(&self, _: SegmentOrdinal, segment: &SegmentReader) -> tantivy::Result<SegmentGather> {
-        let fast = segment.fast_fields();
-        let text = |facet: Facet| fast.str(facet.column());
-        let sort = self.sort.iter().take(MOST_COLUMNS).map(|sort| {
-            let column = match sort.by {
-                SortBy::Relevance => SortColumn::Score,
-                SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
-                SortBy::Text(facet) => SortColumn::Text(text(facet)?),
-            };
-            Ok((column, sort.descending))
-        });
-        let facets = self.facets.iter().map(|facet| {
-            let column = text(*facet)?;
-            let counts = vec![0; column.as_ref().map_or(0, |column| column.num_terms())];
-            Ok((column, counts))
-        });
-        let mut gather = SegmentGather {
-            permitted: Permitted::new(segment, &self.rights)?,
-            ids: fast.u64("id")?,
-            names: text(Facet::Name)?,
-            sort: sort.collect::<tantivy::Result<_>>()?,
-            after: None,
-            most: self.keep,
-            best: BinaryHeap::new(),
-            facets: facets.collect::<tantivy::Result<_>>()?,
-            block: Block::default(),
-            block_names: Vec::new(),
-            total: 0,
-            left: 0,
-            deadline: self.deadline,
-            incomplete: false,
-        };
-        gather.after = self.after.as_ref().map(|after| gather.bound(after)).transpose()?;
-        Ok(gather)
-    }
-
-    fn requires_scoring(&self) -> bool {
-        self.sort.iter().any(|sort| sort.by == SortBy::Relevance)
-    }
-
-    fn merge_fruits(&self, segments: Vec<tantivy::Result<Gathered>>) -> tantivy::Result<Gathered> {
-        Ok(self.merged(segments.into_iter().collect::<tantivy::Result<Vec<_>>>()?))
-    }
-}
-
-enum SortColumn {
-    Score,
-    Number(Column<i64>),
-    Text(Option<StrColumn>),
-}
-
-/// Of one column: missing ones last, then what is smaller.
-type Inside = (bool, u64);
-
-/// A place inside a segment; smaller is better, so the heap's top is the worst kept. Ordinals are doubled: what is not in
-/// the segment lies between two of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    rank: [Inside; MOST_COLUMNS],
-    name: u64,
-    id: u64,
-    doc: DocId,
-    score: u32,
-}
-
-/// Gathers one segment.
-pub struct SegmentGather {
-    permitted: Permitted,
-    ids: Column<u64>,
-    names: Option<StrColumn>,
-    sort: Vec<(SortColumn, bool)>,
-    after: Option<Candidate>,
-    /// Hits to keep.
-    most: usize,
-    best: BinaryHeap<Candidate>,
-    facets: Vec<FacetColumn>,
-    block: Block,
-    block_names: Vec<Option<u64>>,
-    total: u64,
-    left: u64,
-    deadline: Instant,
-    incomplete: bool,
-}
-
-/// Floats in the order of their values, as integers.
-fn ordered(value: f32) -> u32 {
-    let bits = value.to_bits();
-    if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }
-}
-
-fn unordered(bits: u32) -> f32 {
-    f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
-}
-
-fn numbered(value: i64) -> u64 {
-    (value as u64) ^ (1 << 63)
-}
-
-/// Where an ordinal lies among those doubled.
-fn doubled(ordinal: u64) -> u64 {
-    2 * ordinal + 1
-}
-
-/// Where a string lies among the doubled ordinals of a column.
-fn position(column: Option<&StrColumn>, text: &str) -> tantivy::Result<u64> {
-    let Some(column) = column else { return Ok(0) };
-    let dictionary = column.dictionary();
-    if let Some(ordinal) = dictionary.term_ord(text)? {
-        return Ok(doubled(ordinal));
-    }
-    let next = dictionary.term_bounds_to_ord(Bound::Included(text), Bound::Unbounded)?;
-    Ok(match next.0 {
-        Bound::Included(ordinal) | Bound::Excluded(ordinal) => ordinal.saturating_mul(2),
-        Bound::Unbounded => u64::MAX,
-    })
-}
-
-/// The first string of each document.
-fn first_texts(
-    column: Option<&StrColumn>,
-    docs: impl Iterator<Item = DocId>,
-) -> std::io::Result<HashMap<DocId, String>> {
-    let Some(column) = column else { return Ok(HashMap::new()) };
-    let mut found: Vec<(u64, DocId)> = docs.filter_map(|doc| Some((first(Some(column), doc)?, doc))).collect();
-    found.sort_unstable();
-    let mut ordinals: Vec<u64> = found.iter().map(|(ordinal, _)| *ordinal).collect();
-    ordinals.dedup();
-    let texts = texts_of(column, &ordinals)?;
-    let text = |ordinal: u64| ordinals.binary_search(&ordinal).ok().and_then(|at| texts.get(at).cloned());
-    Ok(found.into_iter().filter_map(|(ordinal, doc)| Some((doc, text(ordinal)?))).collect())
-}
-
-fn first(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
-    column.and_then(|column| column.ords().first(doc))
-}
-
-fn directed(value: u64, descending: bool) -> Inside {
-    (false, if descending { !value } else { value })
-}
-
-impl SegmentGather {
-    /// A place of the whole order, as a bound in this segment.
-    fn bound(&self, place: &Place) -> tantivy::Result<Candidate> {
-        let mut rank = [(false, 0); MOST_COLUMNS];
-        for ((into, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&place.ranks) {
-            *into = match (column, value) {
-                (SortColumn::Score, Rank::Score(score)) => (false, u64::from(!ordered(*score))),
-                (SortColumn::Number(_), Rank::Number(Some(number))) => directed(numbered(*number), *descending),
-                (SortColumn::Text(column), Rank::Text(Some(text))) => {
-                    directed(position(column.as_ref(), text)?, *descending)
+    /// Asks the text index; returns the patterns it could not take too.
+    pub fn of(&self, text: &TextIndex, matches: &Match) -> Result<(Gathered, Vec<String>), Error> {
+        let (snapshot, question) = (text.snapshot(), Question::new(matches, text, self.deadline));
+        let parts = text.each(&snapshot, |segment| self.of_segment(segment, &snapshot.values, &question));
+        let parts = parts.map_err(|error| Error::text("cannot be searched", error))?;
+        let mut facets = Vec::with_capacity(self.facets.len());
+        for (nth, facet) in self.facets.iter().enumerate() {
+            let texts = snapshot.values.of(*facet);
+            let mut counts = vec![0; texts.len()];
+            for (value, count) in parts.iter().filter_map(|(_, facets)| facets.get(nth)).flatten() {
+                if let Some(all) = counts.get_mut(*value as usize) {
+                    *all += u64::from(*count);
                 }
-                _ => (true, 0),
-            };
-        }
-        let name = position(self.names.as_ref(), &place.name)?;
-        Ok(Candidate { rank, name, id: place.id, doc: DocId::MAX, score: u32::MAX })
-    }
-
-    /// Takes in the documents of the block.
-    fn gather(&mut self) {
-        let mut block = std::mem::take(&mut self.block);
-        if self.incomplete {
-            return;
-        }
-        // What has been found already is told: late is only what comes after it.
-        self.incomplete = Instant::now() > self.deadline;
-        self.permitted.retain(&mut block);
-        self.total += block.met().len() as u64;
-        for (column, counts) in &mut self.facets {
-            if let Some(column) = column {
-                block.count(column, counts);
             }
+            let counted = (0..).zip(counts).filter(|(_, count)| *count > 0);
+            facets.push(counted.filter_map(|(value, count)| Some((Arc::clone(texts.text(value)?), count))).collect());
         }
-        if self.most > 0 || self.after.is_some() {
-            let mut names = std::mem::take(&mut self.block_names);
-            match &self.names {
-                Some(column) => block.firsts(column.ords(), &mut names),
-                None => names.clear(),
-            }
-            for (nth, (doc, score)) in block.met().iter().enumerate() {
-                let name = names.get(nth).copied().flatten();
-                self.keep(*doc, *score, name.map_or(u64::MAX, doubled));
-            }
-            self.block_names = names;
-        }
-        block.clear();
-        self.block = block;
+        let gathered = self.merged(parts.into_iter().map(|(gathered, _)| gathered));
+        Ok((Gathered { facets, ..gathered }, question.refused))
     }
 
-    /// Keeps a document while it is among the best.
-    fn keep(&mut self, doc: DocId, score: Score, name: u64) {
-        let rank = self.rank(doc, score);
-        let full = self.best.len() >= self.most;
-        let worse = |worst: &Candidate| (rank, name) > (worst.rank, worst.name);
-        if self.after.is_none() && full && self.best.peek().is_none_or(worse) {
-            return;
-        }
-        let Some(id) = self.ids.first(doc) else { return };
-        let candidate = Candidate { rank, name, id, doc, score: ordered(score) };
-        if self.after.is_some_and(|after| candidate <= after) {
-            return;
-        }
-        self.left += 1;
-        if !full {
-            self.best.push(candidate);
-        } else if self.best.peek().is_some_and(|worst| candidate < *worst) {
-            self.best.pop();
-            self.best.push(candidate);
-        }
-    }
-
-    fn rank(&self, doc: DocId, score: Score) -> [Inside; MOST_COLUMNS] {
-        let mut rank = [(false, 0); MOST_COLUMNS];
-        for (into, (column, descending)) in rank.iter_mut().zip(&self.sort) {
-            let value = match column {
-                // Best first is descending.
-                SortColumn::Score => Some((false, u64::from(!ordered(score)))),
-                SortColumn::Number(column) => column.first(doc).map(|value| directed(numbered(value), *descending)),
-                SortColumn::Text(column) => {
-                    first(column.as_ref(), doc).map(|ordinal| directed(doubled(ordinal), *descending))
-                }
-            };
-            *into = value.unwrap_or((true, 0));
-        }
-        rank
-    }
-
-    /// The kept hits with their places in the whole order.
-    fn ranked(&mut self) -> std::io::Result<Vec<Ranked>> {
-        let best = std::mem::take(&mut self.best).into_vec();
-        let docs = || best.iter().map(|candidate| candidate.doc);
-        let mut names = first_texts(self.names.as_ref(), docs())?;
-        let texts = self.sort.iter().map(|(column, _)| match column {
-            SortColumn::Text(column) => first_texts(column.as_ref(), docs()),
-            _ => Ok(HashMap::new()),
-        });
-        let texts = texts.collect::<std::io::Result<Vec<_>>>()?;
-        let hit = |candidate: &Candidate| {
-            let ranks = self.sort.iter().zip(&texts).map(|((column, _), texts)| match column {
-                SortColumn::Score => Rank::Score(unordered(candidate.score)),
-                SortColumn::Number(column) => Rank::Number(column.first(candidate.doc)),
-                SortColumn::Text(_) => Rank::Text(texts.get(&candidate.doc).cloned()),
-            });
-            let name = names.remove(&candidate.doc).unwrap_or_default();
-            let place = Place { ranks: ranks.collect(), name, id: candidate.id };
-            Ranked { place, score: unordered(candidate.score), past: None }
+    fn of_segment(&self, segment: &Segment, values: &Values, question: &Question<'_>) -> tantivy::Result<OfSegment> {
+        let late = || Ok((Gathered { incomplete: true, ..Gathered::default() }, Vec::new()));
+        let matching = match question.ask(&segment.parts) {
+            Ok(matching) => matching,
+            Err(Unfound::Late) => return late(),
+            Err(Unfound::Failed(error)) => return Err(error),
         };
-        Ok(best.iter().map(hit).collect())
+        if matching.docs.is_none() {
+            return Ok((Gathered::default(), Vec::new()));
+        }
+        let docs = all_of(&[matching.docs, permitted(&segment.parts, values, &self.rights)?]);
+        let mut facets: Vec<Counts<'_>> =
+            self.facets.iter().map(|facet| Counts::new(*facet, segment, values, &docs)).collect();
+        let (mut total, mut in_time) = (0, true);
+        in_blocks(segment, &docs, |block| {
+            total += block.len() as u64;
+            facets.iter_mut().for_each(|facet| facet.count(block));
+            in_time = Instant::now() <= self.deadline;
+            in_time
+        });
+        let mut gathered = Gathered { total, left: total, incomplete: !in_time, ..Gathered::default() };
+        if total > 0 && (self.keep > 0 || self.after.is_some()) {
+            let mut best = Best::new(&segment.parts, self)?;
+            best.offer_all(segment, &docs, &matching.scored, self.deadline);
+            // Without a place to go on from, those that were no candidates are left too.
+            if self.after.is_some() {
+                gathered.left = best.left();
+            }
+            gathered.hits = best.ranked()?;
+        }
+        Ok((gathered, facets.into_iter().map(Counts::counted).collect()))
     }
 }
 
-impl SegmentCollector for SegmentGather {
-    type Fruit = tantivy::Result<Gathered>;
+/// What was gathered of a segment, and of its facets how often which value was met.
+type OfSegment = (Gathered, Vec<Vec<(u32, u32)>>);
 
-    fn collect(&mut self, doc: DocId, score: Score) {
-        if self.block.add(doc, score) {
-            self.gather();
+/// The living ones among the documents, some at a time, until enough was seen.
+pub(super) fn in_blocks(segment: &Segment, docs: &Docs, mut see: impl FnMut(&[DocId]) -> bool) {
+    let mut block = [0; BLOCK];
+    let mut living = Vec::with_capacity(BLOCK);
+    let mut more = |met: &[DocId]| {
+        living.clear();
+        living.extend(met.iter().copied().filter(|doc| segment.is_alive(*doc)));
+        living.is_empty() || see(&living)
+    };
+    match docs {
+        Docs::Some(docs) => {
+            let mut docs = docs.iter();
+            loop {
+                let met = docs.next_many(&mut block);
+                if met.is_empty() || !more(met) {
+                    return;
+                }
+            }
+        }
+        Docs::All => {
+            let all: Vec<DocId> = (0..segment.parts.reader.max_doc()).collect();
+            for met in all.chunks(BLOCK) {
+                if !more(met) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// How often values of a column are met.
+struct Counts<'s> {
+    column: &'s Ordinals,
+    met: Met,
+}
+
+enum Met {
+    /// One after another: fewer than there are values.
+    Few(Vec<u32>),
+    /// By value.
+    Many(Vec<u32>),
+}
+
+impl<'s> Counts<'s> {
+    fn new(facet: Facet, segment: &'s Segment, values: &Values, docs: &Docs) -> Self {
+        let (all, values) = (segment.parts.reader.max_doc().into(), values.of(facet).len());
+        let docs = if let Docs::Some(docs) = docs { docs.len() } else { all };
+        let met = if docs < values as u64 / 8 { Met::Few(Vec::new()) } else { Met::Many(vec![0; values]) };
+        Self { column: segment.parts.column(facet), met }
+    }
+
+    fn count(&mut self, docs: &[DocId]) {
+        match (&mut self.met, self.column) {
+            (_, Ordinals::Nowhere) => {}
+            (Met::Few(met), column) => docs.iter().for_each(|doc| met.extend_from_slice(column.of_doc(*doc))),
+            (Met::Many(counts), Ordinals::One(values)) => {
+                for doc in docs {
+                    let value = values.get(*doc as usize).and_then(|value| counts.get_mut(*value as usize));
+                    if let Some(count) = value {
+                        *count += 1;
+                    }
+                }
+            }
+            (Met::Many(counts), column) => {
+                for value in docs.iter().flat_map(|doc| column.of_doc(*doc)) {
+                    if let Some(count) = counts.get_mut(*value as usize) {
+                        *count += 1;
+                    }
+                }
+            }
         }
     }
 
-    fn harvest(mut self) -> Self::Fruit {
-        self.gather();
-        // Without a place to go on from, those that were no candidates are left too.
-        let left = if self.after.is_some() { self.left } else { self.total };
-        let hits = self.ranked()?;
-        let facets = self.facets.into_iter().map(|(column, counts)| {
-            let Some(column) = column else { return Ok(HashMap::new()) };
-            let counted = counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
-            let (ordinals, counts): (Vec<u64>, Vec<u64>) = counted.map(|(at, count)| (at as u64, count)).unzip();
-            Ok(texts_of(&column, &ordinals)?.into_iter().zip(counts).collect())
-        });
-        let facets = facets.collect::<std::io::Result<_>>()?;
-        Ok(Gathered { hits, total: self.total, left, facets, incomplete: self.incomplete })
-    }
-}
-
-/// Parts of an order inside a segment.
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn floats_are_ordered_as_integers() {
-        let scores = [-1.5, 0.0, 1.0, 40.0, 154.0];
-        assert!(scores.windows(2).all(|pair| ordered(pair[0]).cmp(&ordered(pair[1])) == std::cmp::Ordering::Less));
-        assert!(scores.iter().all(|score| unordered(ordered(*score)) == *score));
+    fn counted(self) -> Vec<(u32, u32)> {
+        match self.met {
+            Met::Few(mut met) => {
+                met.sort_unstable();
+                let runs = met.chunk_by(|a, b| a == b);
+                runs.filter_map(|run| Some((*run.first()?, u32::try_from(run.len()).unwrap_or(u32::MAX)))).collect()
+            }
+            Met::Many(counts) => (0..).zip(counts).filter(|(_, count)| *count > 0).collect(),
+        }
     }
 }

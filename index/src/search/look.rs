@@ -1,23 +1,22 @@
 //! One look at documents that a search has to take before it can answer: keys they hold, and their ids.
 
-use super::block::Block;
-use super::compile::compile;
+use super::docs::{Question, all_of};
+use super::gather::in_blocks;
 use super::matches::Match;
-use super::permitted::Permitted;
+use super::permitted::permitted;
 use super::relations::Objects;
 use crate::Error;
 use crate::rights::CallerRights;
 use crate::text::TextIndex;
 use crate::text::columns::Key;
+use crate::text::segments::{Parts, Segment, Values};
+use crate::text::terms::{Docs, Unfound};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
-use tantivy::collector::{Collector, SegmentCollector};
-use tantivy::columnar::Column;
-use tantivy::index::InvertedIndexReader;
+use tantivy::BitSet;
 use tantivy::schema::{Field, IndexRecordOption};
-use tantivy::{BitSet, DocId, Score, SegmentOrdinal, SegmentReader};
 
 /// Numbers one look may find: relations of more objects are followed in part, and the answer says so.
 pub const MOST: usize = 200_000;
@@ -42,21 +41,44 @@ impl Looking<'_> {
     /// Terms of a column that begin so, each with how many readable objects that match have it; those nobody has are left
     /// out.
     pub fn terms(&mut self, matches: &Match, field: Field, prefix: &str) -> Result<BTreeMap<String, u64>, Error> {
-        let compiled = compile(matches, self.text);
-        let (rights, prefix) = (Arc::clone(&self.rights), prefix.to_owned());
-        let count = Count { rights, field, prefix, deadline: self.deadline };
-        let searcher = self.text.searcher();
-        searcher.search(&compiled.query, &count).map_err(|e| Error::text("cannot be searched", e))
+        let deadline = self.deadline;
+        let counted = self.each(matches, |segment, docs| counts(segment, docs, field, prefix, deadline))?;
+        let mut all = BTreeMap::new();
+        for (term, count) in counted.into_iter().flatten() {
+            *all.entry(term).or_default() += count;
+        }
+        Ok(all)
     }
 
     fn numbers(&mut self, matches: &Match, columns: &[&'static str]) -> Result<BTreeSet<u64>, Error> {
-        let compiled = compile(matches, self.text);
-        self.refused.extend(compiled.refused);
-        let look = Look { rights: Arc::clone(&self.rights), columns: columns.to_vec(), deadline: self.deadline };
-        let searcher = self.text.searcher();
-        let seen = searcher.search(&compiled.query, &look).map_err(|e| Error::text("cannot be searched", e))?;
-        self.cut |= seen.cut;
-        Ok(seen.numbers)
+        let deadline = self.deadline;
+        let seen = self.each(matches, |segment, docs| numbers(segment, docs, columns, deadline))?;
+        let mut all = BTreeSet::new();
+        for (numbers, cut) in seen {
+            all.extend(numbers);
+            self.cut |= cut;
+        }
+        Ok(all)
+    }
+
+    /// Looks into each segment, at the readable documents that match.
+    fn each<T: Send>(
+        &mut self,
+        matches: &Match,
+        look: impl Fn(&Segment, &Docs) -> tantivy::Result<T> + Sync,
+    ) -> Result<Vec<T>, Error> {
+        let (snapshot, question) = (self.text.snapshot(), Question::new(matches, self.text, self.deadline));
+        let seen = self.text.each(&snapshot, |segment| {
+            match readable(&segment.parts, &snapshot.values, &question, &self.rights) {
+                Ok(docs) => look(segment, &docs).map(Some),
+                Err(Unfound::Late) => Ok(None),
+                Err(Unfound::Failed(error)) => Err(error),
+            }
+        });
+        let seen = seen.map_err(|error| Error::text("cannot be searched", error))?;
+        self.cut |= seen.iter().any(Option::is_none);
+        self.refused.extend(question.refused);
+        Ok(seen.into_iter().flatten().collect())
     }
 }
 
@@ -66,173 +88,76 @@ impl Objects for Looking<'_> {
     }
 }
 
-struct Look {
-    rights: Arc<Mutex<CallerRights>>,
-    columns: Vec<&'static str>,
+fn readable(
+    parts: &Parts,
+    values: &Values,
+    question: &Question<'_>,
+    rights: &Mutex<CallerRights>,
+) -> Result<Docs, Unfound> {
+    let matching = question.ask(parts)?;
+    match matching.docs.is_none() {
+        true => Ok(matching.docs),
+        false => Ok(all_of(&[matching.docs, permitted(parts, values, rights)?])),
+    }
+}
+
+/// The numbers documents have in the columns; whether some were left out.
+fn numbers(
+    segment: &Segment,
+    docs: &Docs,
+    columns: &[&str],
     deadline: Instant,
-}
-
-#[derive(Default)]
-struct Seen {
-    numbers: BTreeSet<u64>,
-    cut: bool,
-}
-
-struct SegmentLook {
-    permitted: Permitted,
-    columns: Vec<Column<u64>>,
-    block: Block,
-    deadline: Instant,
-    seen: Seen,
-}
-
-impl Collector for Look {
-    type Fruit = Seen;
-    type Child = SegmentLook;
-
-    fn for_segment(&self, _: SegmentOrdinal, segment: &SegmentReader) -> tantivy::Result<SegmentLook> {
-        let columns = self.columns.iter().map(|name| segment.fast_fields().u64(name));
-        Ok(SegmentLook {
-            permitted: Permitted::new(segment, &self.rights)?,
-            columns: columns.collect::<tantivy::Result<_>>()?,
-            block: Block::default(),
-            deadline: self.deadline,
-            seen: Seen::default(),
-        })
-    }
-
-    fn requires_scoring(&self) -> bool {
-        false
-    }
-
-    fn merge_fruits(&self, segments: Vec<Seen>) -> tantivy::Result<Seen> {
-        let mut all = Seen::default();
-        for segment in segments {
-            all.numbers.extend(segment.numbers);
-            all.cut |= segment.cut;
-        }
-        Ok(all)
-    }
-}
-
-impl SegmentLook {
-    fn look(&mut self) {
-        self.seen.cut |= self.seen.numbers.len() >= MOST || Instant::now() > self.deadline;
-        if !self.seen.cut {
-            self.permitted.retain(&mut self.block);
-            for column in &self.columns {
-                self.seen.numbers.extend(self.block.numbers(column));
+) -> tantivy::Result<(BTreeSet<u64>, bool)> {
+    let fast = segment.parts.reader.fast_fields();
+    let columns = columns.iter().map(|name| fast.u64(name)).collect::<tantivy::Result<Vec<_>>>()?;
+    let (mut numbers, mut cut) = (BTreeSet::new(), false);
+    in_blocks(segment, docs, |block| {
+        cut = numbers.len() >= MOST || Instant::now() > deadline;
+        if !cut {
+            for column in &columns {
+                numbers.extend(block.iter().flat_map(|doc| column.values_for_doc(*doc)));
             }
         }
-        self.block.clear();
-    }
-}
-
-impl SegmentCollector for SegmentLook {
-    type Fruit = Seen;
-
-    fn collect(&mut self, doc: DocId, score: Score) {
-        if self.block.add(doc, score) {
-            self.look();
-        }
-    }
-
-    fn harvest(mut self) -> Seen {
-        self.look();
-        self.seen
-    }
+        !cut
+    });
+    Ok((numbers, cut))
 }
 
 /// Terms of one segment that are counted at most.
 const MOST_TERMS: u64 = 5_000;
 
-struct Count {
-    rights: Arc<Mutex<CallerRights>>,
+/// How many of the documents have each term that begins so.
+fn counts(
+    segment: &Segment,
+    docs: &Docs,
     field: Field,
-    prefix: String,
+    prefix: &str,
     deadline: Instant,
-}
-
-struct SegmentCount {
-    permitted: Permitted,
-    terms: Arc<InvertedIndexReader>,
-    prefix: String,
-    block: Block,
-    found: BitSet,
-    deadline: Instant,
-}
-
-impl Collector for Count {
-    type Fruit = BTreeMap<String, u64>;
-    type Child = SegmentCount;
-
-    fn for_segment(&self, _: SegmentOrdinal, segment: &SegmentReader) -> tantivy::Result<SegmentCount> {
-        Ok(SegmentCount {
-            permitted: Permitted::new(segment, &self.rights)?,
-            terms: segment.inverted_index(self.field)?,
-            prefix: self.prefix.clone(),
-            block: Block::default(),
-            found: BitSet::with_max_value(segment.max_doc()),
-            deadline: self.deadline,
-        })
+) -> tantivy::Result<BTreeMap<String, u64>> {
+    let mut counts = BTreeMap::new();
+    if docs.is_none() {
+        return Ok(counts);
     }
-
-    fn requires_scoring(&self) -> bool {
-        false
-    }
-
-    fn merge_fruits(&self, segments: Vec<tantivy::Result<Self::Fruit>>) -> tantivy::Result<Self::Fruit> {
-        let mut all = BTreeMap::new();
-        for segment in segments {
-            segment?.into_iter().for_each(|(term, count)| *all.entry(term).or_default() += count);
+    let mut found = BitSet::with_max_value(segment.parts.reader.max_doc());
+    in_blocks(segment, docs, |block| {
+        for doc in block {
+            found.insert(*doc);
         }
-        Ok(all)
-    }
-}
-
-impl SegmentCount {
-    fn look(&mut self) {
-        if Instant::now() > self.deadline {
-            return self.block.clear();
+        true
+    });
+    let terms = segment.parts.reader.inverted_index(field)?;
+    let (from, to) = (prefix, format!("{prefix}\u{10ffff}"));
+    let mut stream = terms.terms().range().ge(from).lt(to).limit(MOST_TERMS).into_stream()?;
+    while stream.advance() && Instant::now() <= deadline {
+        let mut postings = terms.read_block_postings_from_terminfo(stream.value(), IndexRecordOption::Basic)?;
+        let mut count = 0;
+        while !postings.docs().is_empty() {
+            count += postings.docs().iter().filter(|doc| found.contains(**doc)).count() as u64;
+            postings.advance();
         }
-        self.permitted.retain(&mut self.block);
-        for (doc, _) in self.block.met() {
-            self.found.insert(*doc);
-        }
-        self.block.clear();
-    }
-}
-
-impl SegmentCollector for SegmentCount {
-    type Fruit = tantivy::Result<BTreeMap<String, u64>>;
-
-    fn collect(&mut self, doc: DocId, score: Score) {
-        if self.block.add(doc, score) {
-            self.look();
+        if count > 0 {
+            counts.insert(String::from_utf8_lossy(stream.key()).into_owned(), count);
         }
     }
-
-    fn harvest(mut self) -> Self::Fruit {
-        self.look();
-        let mut counts = BTreeMap::new();
-        let (from, to) = (self.prefix.as_str(), format!("{}\u{10ffff}", self.prefix));
-        let range = self.terms.terms().range().ge(from).lt(to).limit(MOST_TERMS);
-        let mut stream = range.into_stream()?;
-        while stream.advance() {
-            if Instant::now() > self.deadline {
-                break;
-            }
-            let mut postings =
-                self.terms.read_block_postings_from_terminfo(stream.value(), IndexRecordOption::Basic)?;
-            let mut count = 0;
-            while !postings.docs().is_empty() {
-                count += postings.docs().iter().filter(|doc| self.found.contains(**doc)).count() as u64;
-                postings.advance();
-            }
-            if count > 0 {
-                counts.insert(String::from_utf8_lossy(stream.key()).into_owned(), count);
-            }
-        }
-        Ok(counts)
-    }
+    Ok(counts)
 }

@@ -5,12 +5,12 @@
 //! [`SearchEvent`]s, so that a front end can show hits while the rest is read.
 
 mod answer;
-mod block;
+mod best;
 mod clusters;
-mod compile;
 #[cfg(test)]
 mod corpus;
 mod differences;
+mod docs;
 mod evaluate;
 mod explain;
 mod gather;
@@ -42,7 +42,7 @@ pub use live::LiveEvent;
 pub use nothing::Wider;
 pub use object::{Diff, Edge, Graph, Past};
 pub use order::{Cursor, NoCursor, Place, Rank, Sort, SortBy};
-pub(crate) use permitted::{Decided, Verdicts};
+pub(crate) use permitted::Decided;
 pub use suggest::{SuggestRequest, Suggestion, Suggestions};
 
 use crate::query::{Expr, Limits, Notice, Query, parse};

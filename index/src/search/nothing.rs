@@ -1,6 +1,6 @@
 //! What to try when nothing was found: names that are close, and the query without one of its terms.
 
-use super::answer::{Sources, blocking, find, run};
+use super::answer::{Sources, find};
 use super::gather::Gather;
 use super::matches::Match;
 use super::plan::{World, plan};
@@ -64,11 +64,12 @@ pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>,
     });
     let gather = Gather { keep: 3, deadline: Instant::now() + NEAR_WITHIN, ..Gather::counting(sources) };
     let text = Arc::clone(&sources.text);
-    blocking(move || {
+    let asked = Arc::clone(&text);
+    text.in_turn(move || {
         let mut near = Vec::new();
         for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
             let distance = if word.chars().count() > 5 { 2 } else { 1 };
-            let (found, _) = run(&text, &Match::Fuzzy(word, distance), &gather)?;
+            let (found, _) = gather.of(&asked, &Match::Fuzzy(word, distance))?;
             near.extend(found.hits.into_iter().map(|hit| hit.place.name));
         }
         near.dedup();

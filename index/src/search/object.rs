@@ -1,6 +1,6 @@
 //! One object, as a caller may see it: what it was, how it differs elsewhere, and what it is related to.
 
-use super::answer::{Sources, blocking};
+use super::answer::Sources;
 use super::differences::{Compared, Difference, differences};
 use super::look::Looking;
 use super::matches::Match;
@@ -11,6 +11,7 @@ use crate::{Error, Index, Object, RecordKey, Version};
 use crowsnest_api::user::UserInfo;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Old versions told at most.
@@ -123,8 +124,9 @@ async fn neighbours(sources: &Sources, documents: &[Document]) -> Result<BTreeSe
     let to = Match::keys(&[Key::Own], keys(&|column| column != Key::Own));
     let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], keys(&|column| column == Key::Own));
     let Sources { text, rights, deadline, .. } = sources.clone();
-    blocking(move || {
-        let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
+    let asked = Arc::clone(&text);
+    text.in_turn(move || {
+        let mut looking = Looking { text: &asked, rights, deadline, cut: false, refused: Vec::new() };
         looking.ids(&Match::Or(vec![to, from]))
     })
     .await

@@ -3,7 +3,7 @@
 //! Old versions are few beside the objects (their bytes are bounded), are not in the text index, and are read from the
 //! store, newest end first, each evaluated by itself.
 
-use super::answer::{EXAMINED_AT_ONCE, MOST_EXAMINED, Sources, blocking};
+use super::answer::{EXAMINED_AT_ONCE, MOST_EXAMINED, Sources};
 use super::evaluate::Evaluated;
 use super::gather::{Gather, Gathered};
 use super::look::Looking;
@@ -71,7 +71,7 @@ pub(super) async fn found(
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
         let deadline = sources.deadline;
-        let mut old = blocking(move || holding(&versions, &rights, &holds, deadline)).await?;
+        let mut old = sources.text.in_turn(move || holding(&versions, &rights, &holds, deadline)).await?;
         old.retain(|old| seen.insert(old.id));
         if matches!(asked, Asked::During(..)) && !old.is_empty() {
             let (there, cut) = still(sources, now, old.iter().map(|old| old.id).collect()).await?;
@@ -116,8 +116,9 @@ impl<'s> Reading<'s> {
 async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BTreeSet<u64>, bool), Error> {
     let Sources { text, rights, deadline, .. } = sources.clone();
     let matches = now.clone().and(Match::Ids(Arc::new(ids)));
-    blocking(move || {
-        let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
+    let asked = Arc::clone(&text);
+    text.in_turn(move || {
+        let mut looking = Looking { text: &asked, rights, deadline, cut: false, refused: Vec::new() };
         let ids = looking.ids(&matches)?;
         Ok((ids, looking.cut))
     })
@@ -174,11 +175,11 @@ fn ranked(old: Vec<Old>, gather: &Gather) -> Gathered {
     Gathered { left: hits.len() as u64, hits, total, ..Gathered::default() }
 }
 
-fn counted(old: &[Old], facets: &[Facet]) -> Vec<HashMap<String, u64>> {
+fn counted(old: &[Old], facets: &[Facet]) -> Vec<HashMap<Arc<str>, u64>> {
     let count = |facet: &Facet| {
         let mut counts = HashMap::new();
         let values = old.iter().flat_map(|old| &old.document.facets).filter(|(column, _)| column == facet);
-        values.for_each(|(_, value)| *counts.entry(value.clone()).or_default() += 1);
+        values.for_each(|(_, value)| *counts.entry(Arc::from(value.as_str())).or_default() += 1);
         counts
     };
     facets.iter().map(count).collect()
@@ -199,7 +200,7 @@ pub(super) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u
             }
             let before = sources.store.versions(&object.record.key, KEPT_OF_ONE).await?;
             let (id, path) = (object.record.id, Arc::clone(&path));
-            if blocking(move || path.changed(&object, &before)).await? {
+            if sources.text.in_turn(move || path.changed(&object, &before)).await? {
                 ids.insert(id);
             }
         }

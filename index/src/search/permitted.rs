@@ -1,35 +1,16 @@
 //! Which documents of a segment a caller may read (invariant I9). Decided once per distinct (cluster, resource,
-//! namespace) of a segment, and remembered until a rule changes, not per document.
+//! namespace), and remembered for the whole segment until a rule changes.
 
-use super::block::Block;
 use crate::rights::CallerRights;
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
+use crate::text::segments::{NONE, Parts, Values};
+use crate::text::terms::{Docs, Marks};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::Readable;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tantivy::columnar::StrColumn;
-use tantivy::{DocId, SegmentReader};
-
-/// Scopes of a segment decided at once: of more, a search meets few, and decides those.
-pub const SCOPES_AT_ONCE: usize = 16_384;
-
-/// By ordinal of the scopes; None where a search has to decide itself.
-pub type Verdicts = Vec<Option<Decided>>;
-
-/// A caller's rights in one segment.
-pub struct Permitted {
-    rights: Arc<Mutex<CallerRights>>,
-    /// Everything may be read.
-    unlimited: bool,
-    scope: Option<StrColumn>,
-    /// Those that hold for every search under the same rules.
-    verdicts: Arc<Verdicts>,
-    /// Those of this search.
-    decided: HashMap<u64, Decided>,
-    names: Option<StrColumn>,
-}
 
 /// What may be read of a scope.
 #[derive(Debug, Clone)]
@@ -39,82 +20,72 @@ pub enum Decided {
     Named(Arc<BTreeSet<String>>),
 }
 
-impl Permitted {
-    pub fn new(segment: &SegmentReader, rights: &Arc<Mutex<CallerRights>>) -> tantivy::Result<Self> {
-        let text = |facet: Facet| segment.fast_fields().str(facet.column());
-        let unlimited = rights.lock().is_unlimited();
-        let scope = if unlimited { None } else { text(Facet::Scope)? };
-        let verdicts = match &scope {
-            Some(column) => verdicts(segment, column, rights)?,
-            None => Arc::default(),
-        };
-        let names = text(Facet::Name)?;
-        Ok(Self { rights: Arc::clone(rights), unlimited, scope, verdicts, decided: HashMap::new(), names })
-    }
-
-    /// Leaves the readable ones.
-    pub fn retain(&mut self, block: &mut Block) {
-        if self.unlimited {
-            return;
+/// A segment's documents that a caller may read.
+pub fn permitted(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> tantivy::Result<Docs> {
+    {
+        let rights = rights.lock();
+        if rights.is_unlimited() {
+            return Ok(Docs::All);
         }
-        match self.scope.take() {
-            Some(scope) => {
-                block.retain(&scope, |doc, ordinal| self.may_read(&scope, doc, ordinal));
-                self.scope = Some(scope);
-            }
-            None => block.clear(),
+        if let Some(docs) = rights.remembered(parts.id()) {
+            return Ok(docs);
         }
     }
-
-    /// By the ordinal of the document's scope.
-    fn may_read(&mut self, scopes: &StrColumn, doc: DocId, scope: Option<u64>) -> bool {
-        let Some(ordinal) = scope else { return false };
-        let remembered = self.verdicts.get(ordinal as usize).and_then(Option::as_ref);
-        let decided = || match texts_of(scopes, &[ordinal]).as_deref() {
-            Ok([scope]) => decide(&mut self.rights.lock(), scope),
-            // What cannot be read is nobody's to see.
-            _ => Decided::No,
-        };
-        let verdict = match remembered {
-            Some(verdict) => verdict,
-            None => self.decided.entry(ordinal).or_insert_with(decided),
-        };
-        match verdict {
-            Decided::Yes => true,
-            Decided::No => false,
-            Decided::Named(names) => {
-                let mut name = String::new();
-                let column = self.names.as_ref().and_then(|column| Some((column, column.ords().first(doc)?)));
-                let read = column.map(|(column, ordinal)| column.ord_to_str(ordinal, &mut name));
-                matches!(read, Some(Ok(true))) && names.contains(&name)
-            }
-        }
+    let (verdicts, asked) = verdicts(parts, values, rights);
+    let docs = readable(parts, &verdicts)?;
+    if !asked {
+        rights.lock().remember(parts.id(), &docs);
     }
+    Ok(docs)
 }
 
-/// What was decided of a segment under these rules, or is now. Left open is what its cluster is asked.
-fn verdicts(
-    segment: &SegmentReader,
-    scopes: &StrColumn,
-    rights: &Mutex<CallerRights>,
-) -> tantivy::Result<Arc<Verdicts>> {
-    let number = scopes.num_terms();
-    if number > SCOPES_AT_ONCE {
-        return Ok(Arc::default());
-    }
+/// By number of the scopes that are in the segment, and whether some cluster decided itself: that is not remembered.
+fn verdicts(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> (Vec<Option<Decided>>, bool) {
+    let scopes = values.of(Facet::Scope);
+    let (mut verdicts, mut asked) = (vec![None; scopes.len()], false);
     let mut rights = rights.lock();
-    if let Some(verdicts) = rights.remembered(segment.segment_id()) {
-        return Ok(verdicts);
-    }
-    let scopes = texts_of(scopes, &(0..number as u64).collect::<Vec<_>>())?;
-    let verdict = |scope: &String| {
+    for doc in 0..parts.reader.max_doc() {
+        let number = parts.column(Facet::Scope).first(doc);
+        let (Some(verdict @ None), Some(scope)) = (verdicts.get_mut(number as usize), scopes.text(number)) else {
+            continue;
+        };
         let cluster = scope.split(SCOPE_SEPARATOR).next().and_then(|cluster| ClusterName::parse(cluster).ok());
-        let asked = cluster.is_some_and(|cluster| rights.is_reviewed(&cluster));
-        (!asked).then(|| decide(&mut rights, scope))
-    };
-    let verdicts = Arc::new(scopes.iter().map(verdict).collect::<Verdicts>());
-    rights.remember(segment.segment_id(), &verdicts);
-    Ok(verdicts)
+        asked |= cluster.is_some_and(|cluster| rights.is_reviewed(&cluster));
+        *verdict = Some(rights.decided(scope, decide));
+    }
+    (verdicts, asked)
+}
+
+fn readable(parts: &Parts, verdicts: &[Option<Decided>]) -> tantivy::Result<Docs> {
+    let max_doc = parts.reader.max_doc();
+    let (mut marks, mut named) = (Marks::new(max_doc, u64::MAX), Vec::new());
+    for doc in 0..max_doc {
+        let scope = parts.column(Facet::Scope).first(doc);
+        match verdicts.get(scope as usize) {
+            Some(Some(Decided::Yes)) => marks.add(&[doc]),
+            Some(Some(Decided::Named(names))) => named.push((parts.column(Facet::Name).first(doc), doc, names)),
+            // What has no scope is nobody's to see.
+            _ => {}
+        }
+    }
+    if !named.is_empty() {
+        let texts = names_of(parts, named.iter().map(|(name, ..)| *name))?;
+        for (name, doc, names) in named {
+            if texts.get(&name).is_some_and(|name| names.contains(name)) {
+                marks.add(&[doc]);
+            }
+        }
+    }
+    Ok(marks.done())
+}
+
+/// By their ordinals in the segment.
+pub fn names_of(parts: &Parts, ordinals: impl Iterator<Item = u32>) -> tantivy::Result<HashMap<u32, String>> {
+    let Some(column) = parts.reader.fast_fields().str(Facet::Name.column())? else { return Ok(HashMap::new()) };
+    let ordinals: BTreeSet<u64> = ordinals.filter(|ordinal| *ordinal != NONE).map(u64::from).collect();
+    let ordinals: Vec<u64> = ordinals.into_iter().collect();
+    let texts = texts_of(&column, &ordinals)?;
+    Ok(ordinals.into_iter().map(|ordinal| u32::try_from(ordinal).unwrap_or(NONE)).zip(texts).collect())
 }
 
 /// Whether one object may be read, by its [`Facet::Scope`] and name.

@@ -1,6 +1,6 @@
 //! An answer as a stream: what was found at once, the hits' objects chunk by chunk.
 
-use super::answer::{Found, Shown, blocking, find};
+use super::answer::{Found, Shown, find};
 use super::evaluate::Evaluated;
 use super::gather::{Gather, Gathered};
 use super::matches::Match;
@@ -12,7 +12,7 @@ use crate::text::columns::Facet;
 use crate::text::document::Document;
 use crate::{Error, Index, Seq};
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -106,12 +106,17 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
 
 /// The most frequent values of each.
 pub(super) fn facet_counts(wanted: &[Facet], gathered: &Gathered) -> Vec<FacetCounts> {
-    let count = |(facet, counts): (&Facet, &std::collections::HashMap<String, u64>)| {
-        let mut values: Vec<(String, u64)> = counts.iter().map(|(value, count)| (value.clone(), *count)).collect();
-        values.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        let more = values.len().saturating_sub(FACET_VALUES) as u64;
-        values.truncate(FACET_VALUES);
-        FacetCounts { field: facet.field().to_owned(), values, more }
+    let count = |(facet, counts): (&Facet, &HashMap<Arc<str>, u64>)| {
+        let mut values: Vec<(&Arc<str>, u64)> = counts.iter().map(|(value, count)| (value, *count)).collect();
+        let more = values.len().saturating_sub(FACET_VALUES);
+        let order = |a: &(&Arc<str>, u64), b: &(&Arc<str>, u64)| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0));
+        if more > 0 {
+            values.select_nth_unstable_by(FACET_VALUES, order);
+            values.truncate(FACET_VALUES);
+        }
+        values.sort_unstable_by(order);
+        let values = values.into_iter().map(|(value, count)| (value.to_string(), count)).collect();
+        FacetCounts { field: facet.field().to_owned(), values, more: more as u64 }
     };
     wanted.iter().zip(&gathered.facets).map(count).collect()
 }
@@ -130,26 +135,29 @@ pub(super) async fn read_hits(
     let objects = store.by_ids(&ids).await?;
     let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
     let matches = Arc::clone(matches);
-    blocking(move || {
-        let mut shown = Shown::new();
-        for object in objects {
-            let document = Document::of(&object)?;
-            shown.insert((object.record.id, None), (object, None, document));
-        }
-        for version in versions {
-            let document = Document::of_version(&version)?;
-            let was = Was { until: version.ended_at, deleted: version.deleted };
-            shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
-        }
-        let hit = |hit: &Ranked| {
-            let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
-            let reasons = Evaluated::new(&document).reasons(&matches);
-            if !bodies {
-                object.body = Bytes::new();
+    index
+        .inner
+        .text
+        .in_turn(move || {
+            let mut shown = Shown::new();
+            for object in objects {
+                let document = Document::of(&object)?;
+                shown.insert((object.record.id, None), (object, None, document));
             }
-            Some(Hit { object, was, score: hit.score, reasons })
-        };
-        Ok(hits.iter().filter_map(hit).collect())
-    })
-    .await
+            for version in versions {
+                let document = Document::of_version(&version)?;
+                let was = Was { until: version.ended_at, deleted: version.deleted };
+                shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
+            }
+            let hit = |hit: &Ranked| {
+                let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
+                let reasons = Evaluated::new(&document).reasons(&matches);
+                if !bodies {
+                    object.body = Bytes::new();
+                }
+                Some(Hit { object, was, score: hit.score, reasons })
+            };
+            Ok(hits.iter().filter_map(hit).collect())
+        })
+        .await
 }

@@ -13,6 +13,7 @@ use crate::{Error, Index};
 use crowsnest_api::user::UserInfo;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Suggestions told at most.
@@ -184,8 +185,8 @@ impl Values {
         let gather = Gather { facets: vec![facet], ..Gather::counting(&self.sources) };
         let found = find(&self.sources, self.planned(), gather).await?;
         let counts = found.gathered.facets.into_iter().next().unwrap_or_default();
-        let mut counts: Vec<(String, u64)> =
-            counts.into_iter().filter(|(value, _)| value.to_lowercase().contains(written)).collect();
+        let fitting = counts.into_iter().filter(|(value, _)| value.to_lowercase().contains(written));
+        let mut counts: Vec<(String, u64)> = fitting.map(|(value, count)| (value.to_string(), count)).collect();
         // What begins so comes before what holds it somewhere.
         let begins = |value: &str| value.to_lowercase().starts_with(written);
         counts.sort_by(|a, b| (!begins(&a.0), b.1, &a.0).cmp(&(!begins(&b.0), a.1, &b.0)));
@@ -206,7 +207,8 @@ impl Values {
     async fn terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
         let (sources, prefix) = (self.sources.clone(), prefix.to_owned());
         let matches = super::answer::settled(&sources, self.planned().matches).await?;
-        let counts = super::answer::blocking(move || {
+        let text = Arc::clone(&sources.text);
+        let counts = text.in_turn(move || {
             let Sources { text, rights, deadline, .. } = sources;
             let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
             looking.terms(&matches, text.columns.word(word), &prefix)

@@ -6,12 +6,15 @@
 pub mod columns;
 pub mod document;
 pub mod follower;
+pub mod segments;
 pub mod terms;
 pub mod tokens;
 
+use crate::index::joined;
 use crate::{Error, IndexOptions};
 use arc_swap::ArcSwap;
 use columns::Columns;
+use segments::{Segment, Snapshot};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,12 +22,16 @@ use tantivy::directory::MmapDirectory;
 use tantivy::indexer::{LogMergePolicy, MergePolicy};
 use tantivy::{Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher};
 use terms::Remembered;
+use tokio::sync::Semaphore;
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
 const VERSION: u32 = 5;
 
 /// Threads that look into an index's segments, at most; together they answer all searches.
 const MOST_SEARCHING: usize = 8;
+
+/// Documents that one thread looks through sooner than it finds others to help.
+const SEEN_BY_ONE: u64 = 100_000;
 
 /// The index's folders in the data directory. While it is built anew in one of them, searches read the other.
 pub const FOLDERS: [&str; 2] = ["text", "text.anew"];
@@ -36,6 +43,8 @@ pub struct TextIndex {
     pub remembered: Remembered,
     /// What looks into segments: begun once, by whoever opens the index and not by its writer, who stands back.
     threads: Executor,
+    /// As many searches look into it at once as there are cores; the others wait for their turn, the first ones first.
+    turns: Arc<Semaphore>,
     data_dir: PathBuf,
     built: ArcSwap<Built>,
 }
@@ -45,6 +54,7 @@ pub struct Built {
     folder: &'static str,
     index: TantivyIndex,
     reader: IndexReader,
+    snapshot: ArcSwap<Snapshot>,
 }
 
 impl std::fmt::Debug for TextIndex {
@@ -86,16 +96,16 @@ impl TextIndex {
         }
         let threads = searching()?;
         let (built, payload) = match found {
-            Some((folder, index, payload)) => (Built::with(folder, index, threads.clone())?, payload),
+            Some((folder, index, payload)) => (Built::with(folder, index)?, payload),
             None => {
                 let payload = Payload { version: VERSION, identity: identity.to_owned(), seq: 0 };
-                (Built::empty(data_dir, FOLDERS[0], threads.clone())?, payload)
+                (Built::empty(data_dir, FOLDERS[0])?, payload)
             }
         };
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = terms::remembered(options.text_remembered_bytes);
         let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
-        let text = Self { columns, remembered, threads, data_dir, built };
+        let text = Self { columns, remembered, threads, turns: turns(), data_dir, built };
         Ok((Arc::new(text), payload))
     }
 
@@ -135,20 +145,47 @@ impl TextIndex {
     #[cfg(test)]
     pub fn in_memory() -> Result<Arc<Self>, Error> {
         let threads = searching()?;
-        let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()), threads.clone())?;
+        let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()))?;
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = terms::remembered(1 << 20);
         let built = ArcSwap::from_pointee(built);
-        Ok(Arc::new(Self { columns, remembered, threads, data_dir: PathBuf::new(), built }))
+        Ok(Arc::new(Self { columns, remembered, threads, turns: turns(), data_dir: PathBuf::new(), built }))
     }
 
     pub fn searcher(&self) -> Searcher {
-        self.built.load().reader.searcher()
+        self.snapshot().searcher.clone()
+    }
+
+    /// What searches see.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.built.load().snapshot.load_full()
+    }
+
+    /// Asks each segment. Where there is little to see, one thread is faster than several.
+    pub fn each<T: Send>(
+        &self,
+        snapshot: &Snapshot,
+        ask: impl Fn(&Segment) -> tantivy::Result<T> + Sync,
+    ) -> tantivy::Result<Vec<T>> {
+        match snapshot.docs() < SEEN_BY_ONE {
+            true => snapshot.segments.iter().map(ask).collect(),
+            false => self.threads.map(ask, snapshot.segments.iter()),
+        }
+    }
+
+    /// Work of a search, in its turn.
+    pub async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        // Nobody closes it.
+        let _turn = self.turns.acquire().await;
+        joined(tokio::task::spawn_blocking(work).await)
     }
 
     /// Shows searches what was committed.
     pub fn reload(&self) -> Result<(), Error> {
-        self.built.load().reader.reload().map_err(|e| Error::text("cannot be read again", e))
+        self.built.load().reload()
     }
 
     /// The one writer of what searches read.
@@ -160,12 +197,12 @@ impl TextIndex {
     pub fn anew(&self) -> Result<Built, Error> {
         let current = self.built.load().folder;
         let folder = FOLDERS.into_iter().find(|folder| *folder != current).unwrap_or(FOLDERS[0]);
-        Built::empty(&self.data_dir, folder, self.threads.clone())
+        Built::empty(&self.data_dir, folder)
     }
 
     /// Searches read `built` from now on; what they read before goes.
     pub fn replace(&self, built: Built) -> Result<(), Error> {
-        built.reader.reload().map_err(|e| Error::text("cannot be read again", e))?;
+        built.reload()?;
         let old = self.built.swap(Arc::new(built));
         // Searches that are still reading it have its files open.
         remove(&self.data_dir.join(old.folder))
@@ -177,7 +214,7 @@ fn remove(folder: &Path) -> Result<(), Error> {
 }
 
 impl Built {
-    fn empty(data_dir: &Path, folder: &'static str, threads: Executor) -> Result<Self, Error> {
+    fn empty(data_dir: &Path, folder: &'static str) -> Result<Self, Error> {
         let path = data_dir.join(folder);
         if path.exists() {
             remove(&path)?;
@@ -186,14 +223,24 @@ impl Built {
         let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e.into()))?;
         let settings = IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
         let index = TantivyIndex::create(directory, Columns::schema(), settings);
-        Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?, threads)
+        Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?)
     }
 
-    fn with(folder: &'static str, mut index: TantivyIndex, threads: Executor) -> Result<Self, Error> {
+    fn with(folder: &'static str, index: TantivyIndex) -> Result<Self, Error> {
         tokens::register(index.tokenizers());
-        index.set_executor(threads);
-        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into();
-        Ok(Self { folder, index, reader: reader.map_err(|e| Error::text("cannot be read", e))? })
+        let fail = |error| Error::text("cannot be read", error);
+        let reader: IndexReader =
+            index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(fail)?;
+        let snapshot = ArcSwap::from_pointee(Snapshot::new(reader.searcher(), None).map_err(fail)?);
+        Ok(Self { folder, index, reader, snapshot })
+    }
+
+    fn reload(&self) -> Result<(), Error> {
+        let fail = |error| Error::text("cannot be read again", error);
+        self.reader.reload().map_err(fail)?;
+        let snapshot = Snapshot::new(self.reader.searcher(), Some(&self.snapshot.load())).map_err(fail)?;
+        self.snapshot.store(Arc::new(snapshot));
+        Ok(())
     }
 
     pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
@@ -208,9 +255,16 @@ impl Built {
     }
 }
 
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+fn turns() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(cores()))
+}
+
 fn searching() -> Result<Executor, Error> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = Executor::multi_thread(cores.min(MOST_SEARCHING), "text-search-");
+    let threads = Executor::multi_thread(cores().min(MOST_SEARCHING), "text-search-");
     threads.map_err(|e| Error::text("cannot start the threads that search it", e))
 }
 

@@ -1,23 +1,31 @@
-//! Queries for the documents that hold any of many terms: what begins so, what contains so, what matches a pattern.
+//! Documents of a segment by the terms they hold: one, what begins so, what contains so, what matches a pattern.
 //!
 //! Which documents of a segment those are never changes, so it is remembered: a search asked again after a commit, as
 //! live ones are, looks only into segments it has not seen.
 
+use roaring::RoaringBitmap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tantivy::index::{InvertedIndexReader, SegmentId};
-use tantivy::query::{BitSetDocSet, ConstScorer, EmptyScorer, EnableScoring, Explanation, Query, Scorer, Weight};
+use tantivy::postings::TermInfo;
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::termdict::{TermStreamer, WithoutKeys};
-use tantivy::{BitSet, DocId, DocSet, Score, SegmentReader, TantivyError};
+use tantivy::{DocId, SegmentReader, Term};
 use tantivy_fst::{Automaton, Regex};
 
 /// Nobody asks again what was not asked for so long.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// Terms whose documents are read together.
+const TOGETHER: usize = 65_536;
+/// Of so many terms in a row nobody looks at the clock.
+const TIMED: usize = 64;
+/// A segment's documents in so many bits a document are few.
+const FEW: u32 = 32;
 
 /// Terms by how they look, in lower case as the dictionary has them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Looks {
+    Is(String),
     Begins(String),
     /// Begins so, in a column of running text.
     BeginsInText(String),
@@ -27,123 +35,238 @@ pub enum Looks {
 }
 
 impl Looks {
-    pub fn text(&self) -> &str {
-        let (Self::Begins(text) | Self::BeginsInText(text) | Self::Contains(text) | Self::Matches(text)) = self;
+    fn text(&self) -> &str {
+        let (Self::Is(text)
+        | Self::Begins(text)
+        | Self::BeginsInText(text)
+        | Self::Contains(text)
+        | Self::Matches(text)) = self;
         text
     }
 }
 
+/// What documents of a segment are asked for, and remembered by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Asked {
+    Terms(Field, Looks),
+    /// Numbers from and to, ends included.
+    Between(Field, Option<i64>, Option<i64>),
+    /// A term, or its beginning, within so many edits.
+    Near(Field, String, u8, bool),
+}
+
+impl Asked {
+    fn len(&self) -> usize {
+        match self {
+            Self::Terms(_, looks) => looks.text().len(),
+            Self::Near(_, word, ..) => word.len(),
+            Self::Between(..) => 0,
+        }
+    }
+}
+
+/// Documents of one segment.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Docs {
+    All,
+    Some(Arc<RoaringBitmap>),
+}
+
+impl Docs {
+    pub fn none() -> Self {
+        Self::Some(Arc::default())
+    }
+
+    pub fn of(docs: RoaringBitmap) -> Self {
+        Self::Some(Arc::new(docs))
+    }
+
+    /// Memory, about.
+    pub fn bytes(&self) -> usize {
+        if let Self::Some(docs) = self { docs.serialized_size() } else { 0 }
+    }
+
+    pub fn is_none(&self) -> bool {
+        matches!(self, Self::Some(docs) if docs.is_empty())
+    }
+}
+
+/// Why documents are not found.
+#[derive(Debug)]
+pub enum Unfound {
+    /// The deadline came before everything was looked at.
+    Late,
+    Failed(tantivy::TantivyError),
+}
+
+impl From<tantivy::TantivyError> for Unfound {
+    fn from(error: tantivy::TantivyError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<std::io::Error> for Unfound {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
 /// Documents of segments, by what was asked.
-pub type Remembered = moka::sync::Cache<(SegmentId, Field, Looks), Arc<BitSet>>;
+pub type Remembered = moka::sync::Cache<(SegmentId, Asked), Docs>;
 
 pub(super) fn remembered(bytes: u64) -> Remembered {
-    let size = |(_, _, looks): &(SegmentId, Field, Looks), docs: &Arc<BitSet>| {
-        256 + docs.max_value() / 8 + u32::try_from(looks.text().len()).unwrap_or(u32::MAX / 2)
+    let size = |(_, asked): &(SegmentId, Asked), docs: &Docs| {
+        u32::try_from(256 + docs.bytes() + asked.len()).unwrap_or(u32::MAX)
     };
     Remembered::builder().max_capacity(bytes).weigher(size).time_to_idle(REMEMBERED_FOR).build()
 }
 
-/// A query for documents by their terms' looks.
-#[derive(Clone)]
-pub struct Terms {
+/// A segment's documents with any of the terms that look so; `regex` is the pattern of [`Looks::Matches`].
+pub fn with_terms(
+    reader: &SegmentReader,
     field: Field,
-    looks: Looks,
-    /// Of [`Looks::Matches`].
-    regex: Option<Arc<Regex>>,
-    remembered: Remembered,
+    looks: &Looks,
+    regex: Option<&Regex>,
+    deadline: Instant,
+) -> Result<Docs, Unfound> {
+    let terms = reader.inverted_index(field)?;
+    let dictionary = terms.terms();
+    let mut found = Found { terms: &terms, max_doc: reader.max_doc(), infos: Vec::new(), marks: None, deadline };
+    let between = |from: &str, to: &str| dictionary.range().ge(from).lt(to).without_keys().into_stream();
+    match looks {
+        Looks::Is(text) => found.infos.extend(terms.get_term_info(&Term::from_field_text(field, text))?),
+        Looks::BeginsInText(word) if !word.is_empty() && word.chars().all(char::is_alphanumeric) => {
+            // Every term's first word is a term: that one stands for all in which no letter or digit follows.
+            found.take(between(word, &format!("{word}\0"))?)?;
+            for (from, to) in [("0", ":"), ("a", "{"), ("\u{80}", "\u{10ffff}")] {
+                found.take(between(&format!("{word}{from}"), &format!("{word}{to}"))?)?;
+            }
+        }
+        Looks::Begins(start) | Looks::BeginsInText(start) => {
+            found.take(between(start, &format!("{start}\u{10ffff}"))?)?
+        }
+        Looks::Contains(part) => {
+            let automaton = Contains::new(part);
+            found.take(dictionary.search(&automaton).without_keys().into_stream()?)?;
+        }
+        Looks::Matches(_) => {
+            let Some(regex) = regex else { return Ok(Docs::none()) };
+            found.take(dictionary.search(regex).without_keys().into_stream()?)?;
+        }
+    }
+    found.docs()
 }
 
-impl std::fmt::Debug for Terms {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Terms").field(&self.field).field(&self.looks).finish()
-    }
+/// Documents of terms, while the terms are met.
+struct Found<'t> {
+    terms: &'t InvertedIndexReader,
+    max_doc: DocId,
+    /// Of terms whose documents were not read yet.
+    infos: Vec<TermInfo>,
+    marks: Option<Marks>,
+    deadline: Instant,
 }
 
-impl Terms {
-    /// Says why a pattern cannot be taken.
-    pub fn new(field: Field, looks: Looks, remembered: &Remembered) -> Result<Self, String> {
-        let regex = match &looks {
-            Looks::Matches(pattern) => Some(Arc::new(Regex::new(pattern).map_err(|error| error.to_string())?)),
-            _ => None,
-        };
-        Ok(Self { field, looks, regex, remembered: remembered.clone() })
+impl Found<'_> {
+    fn take<A: Automaton>(&mut self, mut stream: TermStreamer<'_, A, WithoutKeys>) -> Result<(), Unfound>
+    where
+        A::State: Clone,
+    {
+        while stream.advance() {
+            self.infos.push(stream.value().clone());
+            if self.infos.len() >= TOGETHER {
+                self.read()?;
+            }
+        }
+        Ok(())
     }
 
-    fn find(&self, reader: &SegmentReader) -> tantivy::Result<BitSet> {
-        let terms = reader.inverted_index(self.field)?;
-        let dictionary = terms.terms();
-        let mut docs = BitSet::with_max_value(reader.max_doc());
-        let mut between = |from: &str, to: &str| -> tantivy::Result<()> {
-            take(&terms, dictionary.range().ge(from).lt(to).without_keys().into_stream()?, &mut docs)
-        };
-        match (&self.looks, &self.regex) {
-            (Looks::BeginsInText(word), _) if !word.is_empty() && word.chars().all(char::is_alphanumeric) => {
-                // Every term's first word is a term: that one stands for all in which no letter or digit follows.
-                between(word, &format!("{word}\0"))?;
-                for (from, to) in [("0", ":"), ("a", "{"), ("\u{80}", "\u{10ffff}")] {
-                    between(&format!("{word}{from}"), &format!("{word}{to}"))?;
+    /// Frequent terms come first: once every document is met, the others are of no matter.
+    fn read(&mut self) -> Result<(), Unfound> {
+        self.infos.sort_unstable_by_key(|info| std::cmp::Reverse(info.doc_freq));
+        let expected: u64 = self.infos.iter().map(|info| u64::from(info.doc_freq)).sum();
+        let marks = self.marks.get_or_insert_with(|| match self.infos.len() >= TOGETHER {
+            true => Marks::new(self.max_doc, u64::MAX),
+            false => Marks::new(self.max_doc, expected),
+        });
+        for (nth, info) in self.infos.drain(..).enumerate() {
+            if nth % TIMED == 0 {
+                if Instant::now() > self.deadline {
+                    return Err(Unfound::Late);
+                }
+                if marks.are_all() {
+                    return Ok(());
                 }
             }
-            (Looks::Begins(start) | Looks::BeginsInText(start), _) => between(start, &format!("{start}\u{10ffff}"))?,
-            (Looks::Contains(part), _) => {
-                let automaton = Contains::new(part);
-                take(&terms, dictionary.search(&automaton).without_keys().into_stream()?, &mut docs)?;
+            let mut postings = self.terms.read_block_postings_from_terminfo(&info, IndexRecordOption::Basic)?;
+            while !postings.docs().is_empty() {
+                marks.add(postings.docs());
+                postings.advance();
             }
-            (Looks::Matches(_), Some(regex)) => {
-                take(&terms, dictionary.search(&**regex).without_keys().into_stream()?, &mut docs)?;
+        }
+        Ok(())
+    }
+
+    fn docs(mut self) -> Result<Docs, Unfound> {
+        if self.infos.iter().any(|info| info.doc_freq >= self.max_doc) {
+            return Ok(Docs::All);
+        }
+        self.read()?;
+        Ok(self.marks.map_or_else(Docs::none, Marks::done))
+    }
+}
+
+/// Documents as they are met, in any order.
+pub enum Marks {
+    Few(Vec<DocId>),
+    /// By bit, and how many there may be.
+    Many(Vec<u64>, DocId),
+}
+
+impl Marks {
+    pub fn new(max_doc: DocId, expected: u64) -> Self {
+        match expected < u64::from(max_doc / FEW) {
+            true => Self::Few(Vec::with_capacity(expected as usize)),
+            false => Self::Many(vec![0; max_doc.div_ceil(64) as usize], max_doc),
+        }
+    }
+
+    pub fn add(&mut self, docs: &[DocId]) {
+        match self {
+            Self::Few(few) => few.extend_from_slice(docs),
+            Self::Many(words, _) => {
+                for doc in docs {
+                    if let Some(word) = words.get_mut((doc / 64) as usize) {
+                        *word |= 1 << (doc % 64);
+                    }
+                }
             }
-            (Looks::Matches(_), None) => {}
         }
-        Ok(docs)
     }
-}
 
-/// Marks the documents of all terms of the stream.
-fn take<A: Automaton>(
-    terms: &InvertedIndexReader,
-    mut stream: TermStreamer<'_, A, WithoutKeys>,
-    docs: &mut BitSet,
-) -> tantivy::Result<()>
-where
-    A::State: Clone,
-{
-    while stream.advance() {
-        let mut postings = terms.read_block_postings_from_terminfo(stream.value(), IndexRecordOption::Basic)?;
-        while !postings.docs().is_empty() {
-            for doc in postings.docs() {
-                docs.insert(*doc);
+    fn are_all(&self) -> bool {
+        matches!(self, Self::Many(words, docs) if words.iter().map(|word| word.count_ones()).sum::<u32>() >= *docs)
+    }
+
+    pub fn done(self) -> Docs {
+        if self.are_all() {
+            return Docs::All;
+        }
+        let mut docs = match self {
+            Self::Few(mut few) => {
+                few.sort_unstable();
+                few.dedup();
+                few.into_iter().collect::<RoaringBitmap>()
             }
-            postings.advance();
-        }
-    }
-    Ok(())
-}
-
-impl Query for Terms {
-    fn weight(&self, _: EnableScoring<'_>) -> tantivy::Result<Box<dyn Weight>> {
-        Ok(Box::new(self.clone()))
+            Self::Many(words, _) => {
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                RoaringBitmap::from_lsb0_bytes(0, &bytes)
+            }
+        };
+        docs.optimize();
+        Docs::of(docs)
     }
 }
-
-impl Weight for Terms {
-    fn scorer(&self, reader: &SegmentReader, boost: Score) -> tantivy::Result<Box<dyn Scorer>> {
-        let key = (reader.segment_id(), self.field, self.looks.clone());
-        let found = self.remembered.try_get_with(key, || self.find(reader).map(Arc::new));
-        let docs = found.map_err(|error: Arc<TantivyError>| TantivyError::clone(&error))?;
-        if docs.len() == 0 {
-            return Ok(Box::new(EmptyScorer));
-        }
-        Ok(Box::new(ConstScorer::new(BitSetDocSet::from(BitSet::clone(&docs)), boost)))
-    }
-
-    fn explain(&self, reader: &SegmentReader, doc: DocId) -> tantivy::Result<Explanation> {
-        match self.scorer(reader, 1.0)?.seek(doc) == doc {
-            true => Ok(Explanation::new("Terms", 1.0)),
-            false => Err(TantivyError::InvalidArgument(format!("document {doc} holds no such term"))),
-        }
-    }
-}
-
 /// Strings that contain another (Knuth, Morris, Pratt): made at once, whatever it is.
 struct Contains {
     part: Vec<u8>,

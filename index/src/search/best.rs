@@ -1,0 +1,269 @@
+//! The best hits of a segment, in the order that is asked for.
+
+use super::docs::{all_of, any_of, without};
+use super::gather::{Gather, in_blocks};
+use super::order::{MOST_COLUMNS, Place, Rank, Ranked, Sort, SortBy};
+use super::permitted::{names_of, texts_of};
+use crate::text::columns::Facet;
+use crate::text::segments::{NONE, Parts, Segment};
+use crate::text::terms::Docs;
+use std::collections::{BinaryHeap, HashMap};
+use std::ops::Bound;
+use std::time::Instant;
+use tantivy::columnar::{Column, StrColumn};
+use tantivy::{DocId, Score};
+
+enum SortColumn {
+    Score,
+    Number(Column<i64>),
+    Text(Option<StrColumn>),
+}
+
+/// Of one column: missing ones last, then what is smaller.
+type Inside = (bool, u64);
+
+/// A place inside a segment; smaller is better, so the heap's top is the worst kept. Ordinals are doubled: what is not in
+/// the segment lies between two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    rank: [Inside; MOST_COLUMNS],
+    name: u64,
+    id: u64,
+    doc: DocId,
+    score: u32,
+}
+
+/// Keeps the best hits of one segment.
+pub struct Best<'s> {
+    parts: &'s Parts,
+    ids: Column<u64>,
+    sort: Vec<(SortColumn, bool)>,
+    by_relevance: bool,
+    after: Option<Candidate>,
+    /// Hits to keep.
+    most: usize,
+    best: BinaryHeap<Candidate>,
+    left: u64,
+}
+
+/// Floats in the order of their values, as integers.
+fn ordered(value: f32) -> u32 {
+    let bits = value.to_bits();
+    if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }
+}
+
+fn unordered(bits: u32) -> f32 {
+    f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
+}
+
+fn numbered(value: i64) -> u64 {
+    (value as u64) ^ (1 << 63)
+}
+
+/// Where an ordinal lies among those doubled.
+fn doubled(ordinal: u64) -> u64 {
+    2 * ordinal + 1
+}
+
+/// Where a string lies among the doubled ordinals of a column.
+fn position(column: Option<&StrColumn>, text: &str) -> tantivy::Result<u64> {
+    let Some(column) = column else { return Ok(0) };
+    let dictionary = column.dictionary();
+    if let Some(ordinal) = dictionary.term_ord(text)? {
+        return Ok(doubled(ordinal));
+    }
+    let next = dictionary.term_bounds_to_ord(Bound::Included(text), Bound::Unbounded)?;
+    Ok(match next.0 {
+        Bound::Included(ordinal) | Bound::Excluded(ordinal) => ordinal.saturating_mul(2),
+        Bound::Unbounded => u64::MAX,
+    })
+}
+
+/// The first string of each document.
+fn first_texts(
+    column: Option<&StrColumn>,
+    docs: impl Iterator<Item = DocId>,
+) -> std::io::Result<HashMap<DocId, String>> {
+    let Some(column) = column else { return Ok(HashMap::new()) };
+    let mut found: Vec<(u64, DocId)> = docs.filter_map(|doc| Some((first(Some(column), doc)?, doc))).collect();
+    found.sort_unstable();
+    let mut ordinals: Vec<u64> = found.iter().map(|(ordinal, _)| *ordinal).collect();
+    ordinals.dedup();
+    let texts = texts_of(column, &ordinals)?;
+    let text = |ordinal: u64| ordinals.binary_search(&ordinal).ok().and_then(|at| texts.get(at).cloned());
+    Ok(found.into_iter().filter_map(|(ordinal, doc)| Some((doc, text(ordinal)?))).collect())
+}
+
+fn first(column: Option<&StrColumn>, doc: DocId) -> Option<u64> {
+    column.and_then(|column| column.ords().first(doc))
+}
+
+fn directed(value: u64, descending: bool) -> Inside {
+    (false, if descending { !value } else { value })
+}
+
+impl<'s> Best<'s> {
+    pub fn new(parts: &'s Parts, gather: &Gather) -> tantivy::Result<Self> {
+        let fast = parts.reader.fast_fields();
+        let column = |sort: &Sort| {
+            let column = match sort.by {
+                SortBy::Relevance => SortColumn::Score,
+                SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
+                SortBy::Text(facet) => SortColumn::Text(fast.str(facet.column())?),
+            };
+            Ok((column, sort.descending))
+        };
+        let sort = gather.sort.iter().take(MOST_COLUMNS).map(column).collect::<tantivy::Result<Vec<_>>>()?;
+        let by_relevance = matches!(sort.as_slice(), [(SortColumn::Score, _)]);
+        let (ids, best) = (fast.u64("id")?, BinaryHeap::new());
+        let mut this = Self { parts, ids, sort, by_relevance, after: None, most: gather.keep, best, left: 0 };
+        this.after = gather.after.as_ref().map(|after| this.bound(after)).transpose()?;
+        Ok(this)
+    }
+
+    /// Hits behind those that were shown before.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Offers the living ones, each with what the sets it is in are worth.
+    pub fn offer_all(&mut self, segment: &Segment, docs: &Docs, scored: &[(Docs, Score)], deadline: Instant) {
+        // Most sets hold all documents that match, or few of them.
+        let (everywhere, somewhere): (Vec<_>, Vec<_>) = scored.iter().partition(|(set, _)| holds(set, docs));
+        let base: Score = everywhere.iter().map(|(_, score)| score).sum();
+        let sets: Vec<Docs> = somewhere.iter().map(|(set, _)| set.clone()).collect();
+        let better = all_of(&[any_of(&sets), docs.clone()]);
+        let in_time = |best: &mut Self, block: &[DocId], score: &dyn Fn(DocId) -> Score| {
+            block.iter().for_each(|doc| best.offer(*doc, score(*doc)));
+            Instant::now() <= deadline
+        };
+        let more = |doc: DocId| {
+            let in_set = |set: &Docs| if let Docs::Some(set) = set { set.contains(doc) } else { true };
+            somewhere.iter().filter(|(set, _)| in_set(set)).map(|(_, score)| score).sum::<Score>()
+        };
+        in_blocks(segment, &better, |block| in_time(self, block, &|doc| base + more(doc)));
+        if self.takes(base) {
+            let others = without(docs.clone(), &better, segment.parts.reader.max_doc());
+            in_blocks(segment, &others, |block| in_time(self, block, &|_| base));
+        }
+    }
+
+    /// Whether a hit with the score could still be among the best.
+    fn takes(&self, score: Score) -> bool {
+        let better = |worst: &Candidate| ordered(score) >= worst.score;
+        !self.by_relevance
+            || self.after.is_some()
+            || self.best.len() < self.most
+            || self.best.peek().is_some_and(better)
+    }
+
+    /// Keeps a document while it is among the best.
+    fn offer(&mut self, doc: DocId, score: Score) {
+        let name = match self.parts.column(Facet::Name).first(doc) {
+            NONE => u64::MAX,
+            ordinal => doubled(ordinal.into()),
+        };
+        let full = self.best.len() >= self.most;
+        if self.by_relevance && self.after.is_none() && full {
+            let worse = |worst: &Candidate| (worst.score, name) > (ordered(score), worst.name);
+            if self.best.peek().is_none_or(worse) {
+                return;
+            }
+        }
+        let rank = self.rank(doc, score);
+        let worse = |worst: &Candidate| (rank, name) > (worst.rank, worst.name);
+        if self.after.is_none() && full && self.best.peek().is_none_or(worse) {
+            return;
+        }
+        let Some(id) = self.ids.first(doc) else { return };
+        let candidate = Candidate { rank, name, id, doc, score: ordered(score) };
+        if self.after.is_some_and(|after| candidate <= after) {
+            return;
+        }
+        self.left += 1;
+        if !full {
+            self.best.push(candidate);
+        } else if self.best.peek().is_some_and(|worst| candidate < *worst) {
+            self.best.pop();
+            self.best.push(candidate);
+        }
+    }
+
+    /// A place of the whole order, as a bound in this segment.
+    fn bound(&self, place: &Place) -> tantivy::Result<Candidate> {
+        let mut rank = [(false, 0); MOST_COLUMNS];
+        for ((into, (column, descending)), value) in rank.iter_mut().zip(&self.sort).zip(&place.ranks) {
+            *into = match (column, value) {
+                (SortColumn::Score, Rank::Score(score)) => (false, u64::from(!ordered(*score))),
+                (SortColumn::Number(_), Rank::Number(Some(number))) => directed(numbered(*number), *descending),
+                (SortColumn::Text(column), Rank::Text(Some(text))) => {
+                    directed(position(column.as_ref(), text)?, *descending)
+                }
+                _ => (true, 0),
+            };
+        }
+        let names = self.parts.reader.fast_fields().str(Facet::Name.column())?;
+        let name = position(names.as_ref(), &place.name)?;
+        Ok(Candidate { rank, name, id: place.id, doc: DocId::MAX, score: u32::MAX })
+    }
+
+    fn rank(&self, doc: DocId, score: Score) -> [Inside; MOST_COLUMNS] {
+        let mut rank = [(false, 0); MOST_COLUMNS];
+        for (into, (column, descending)) in rank.iter_mut().zip(&self.sort) {
+            let value = match column {
+                // Best first is descending.
+                SortColumn::Score => Some((false, u64::from(!ordered(score)))),
+                SortColumn::Number(column) => column.first(doc).map(|value| directed(numbered(value), *descending)),
+                SortColumn::Text(column) => {
+                    first(column.as_ref(), doc).map(|ordinal| directed(doubled(ordinal), *descending))
+                }
+            };
+            *into = value.unwrap_or((true, 0));
+        }
+        rank
+    }
+
+    /// The kept hits with their places in the whole order.
+    pub fn ranked(self) -> tantivy::Result<Vec<Ranked>> {
+        let docs = || self.best.iter().map(|candidate| candidate.doc);
+        let ordinal = |doc: DocId| self.parts.column(Facet::Name).first(doc);
+        let names = names_of(self.parts, docs().map(ordinal))?;
+        let texts = self.sort.iter().map(|(column, _)| match column {
+            SortColumn::Text(column) => first_texts(column.as_ref(), docs()),
+            _ => Ok(HashMap::new()),
+        });
+        let texts = texts.collect::<std::io::Result<Vec<_>>>()?;
+        let hit = |candidate: &Candidate| {
+            let ranks = self.sort.iter().zip(&texts).map(|((column, _), texts)| match column {
+                SortColumn::Score => Rank::Score(unordered(candidate.score)),
+                SortColumn::Number(column) => Rank::Number(column.first(candidate.doc)),
+                SortColumn::Text(_) => Rank::Text(texts.get(&candidate.doc).cloned()),
+            });
+            let name = names.get(&ordinal(candidate.doc)).cloned().unwrap_or_default();
+            let place = Place { ranks: ranks.collect(), name, id: candidate.id };
+            Ranked { place, score: unordered(candidate.score), past: None }
+        };
+        Ok(self.best.iter().map(hit).collect())
+    }
+}
+
+/// Whether all of the documents are in the set.
+fn holds(set: &Docs, docs: &Docs) -> bool {
+    match (set, docs) {
+        (Docs::All, _) => true,
+        (Docs::Some(_), Docs::All) => false,
+        (Docs::Some(set), Docs::Some(docs)) => set.is_superset(docs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_are_ordered_as_integers() {
+        let scores = [-1.5, 0.0, 1.0, 40.0, 154.0];
+        assert!(scores.windows(2).all(|pair| ordered(pair[0]).cmp(&ordered(pair[1])) == std::cmp::Ordering::Less));
+        assert!(scores.iter().all(|score| unordered(ordered(*score)) == *score));
+    }
+}

@@ -1,0 +1,311 @@
+//! A plan as documents of a segment. Every test is a set of documents; sets that were found are remembered
+//! ([`crate::text::terms`]).
+
+use super::matches::{Match, Test};
+use super::patterns::MOST_EDITS;
+use super::rank::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
+use crate::text::TextIndex;
+use crate::text::columns::{Columns, Number, Word};
+use crate::text::segments::Parts;
+use crate::text::terms::{Asked, Docs, Looks, Marks, Remembered, Unfound, with_terms};
+use crate::text::tokens::{begins_terms, chunks};
+use roaring::RoaringBitmap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+use tantivy::query::{EnableScoring, FuzzyTermQuery, Query, RangeQuery, TermSetQuery};
+use tantivy::schema::Field;
+use tantivy::{DocId, SegmentReader, Term};
+use tantivy_fst::Regex;
+
+/// A plan, ready to be asked of segments.
+pub struct Question<'q> {
+    matches: &'q Match,
+    columns: &'q Columns,
+    remembered: &'q Remembered,
+    patterns: BTreeMap<String, Regex>,
+    deadline: Instant,
+    /// Patterns that cannot be taken.
+    pub refused: Vec<String>,
+}
+
+/// The documents of a segment that match. Those of each set are worth its score more; only bare words score.
+pub struct Matching {
+    pub docs: Docs,
+    pub scored: Vec<(Docs, f32)>,
+}
+
+impl<'q> Question<'q> {
+    pub fn new(matches: &'q Match, text: &'q TextIndex, deadline: Instant) -> Self {
+        let all = RefCell::new(BTreeSet::new());
+        matches.contains(&|part| {
+            if let Match::Word(_, Test::Regex(pattern)) | Match::BareRegex(pattern) = part {
+                all.borrow_mut().insert(pattern.clone());
+            }
+            false
+        });
+        let (mut patterns, mut refused) = (BTreeMap::new(), Vec::new());
+        for pattern in all.into_inner() {
+            match Regex::new(&pattern) {
+                Ok(regex) => {
+                    patterns.insert(pattern, regex);
+                }
+                Err(error) => refused.push(format!("{pattern}: {error}")),
+            }
+        }
+        Self { matches, columns: &text.columns, remembered: &text.remembered, patterns, deadline, refused }
+    }
+
+    pub fn ask(&self, parts: &Parts) -> Result<Matching, Unfound> {
+        let mut asking = Asking { question: self, reader: &parts.reader, scored: Vec::new(), negated: false };
+        let docs = asking.docs(self.matches)?;
+        Ok(Matching { docs, scored: asking.scored })
+    }
+}
+
+/// One question, one segment.
+struct Asking<'a> {
+    question: &'a Question<'a>,
+    reader: &'a SegmentReader,
+    scored: Vec<(Docs, f32)>,
+    /// Inside of a negation nothing scores.
+    negated: bool,
+}
+
+impl Asking<'_> {
+    fn docs(&mut self, matches: &Match) -> Result<Docs, Unfound> {
+        let columns = self.question.columns;
+        match matches {
+            Match::All => Ok(Docs::All),
+            Match::None => Ok(Docs::none()),
+            Match::And(parts) => self.all_of(parts),
+            Match::Or(parts) => {
+                let parts = parts.iter().map(|part| self.docs(part)).collect::<Result<Vec<_>, _>>()?;
+                Ok(any_of(&parts))
+            }
+            Match::Not(_) => self.all_of(std::slice::from_ref(matches)),
+            Match::Word(word, test) => self.test(columns.word(*word), test),
+            Match::Exact(word, value) => {
+                self.terms(columns.word(Word::Exact), Looks::Is(format!("{}={value}", word.name())))
+            }
+            Match::Number(number, from, to) => self.range(*number, *from, *to),
+            Match::Content(chunks) => self.prefixes(columns.content, chunks),
+            Match::Message(chunks) => self.prefixes(columns.message, chunks),
+            Match::Bare(word) => self.bare(word),
+            Match::BareRegex(pattern) => {
+                let looks = || Looks::Matches(pattern.clone());
+                let mut whole = vec![self.terms(columns.word(Word::Anything), looks())?];
+                if pattern.contains('/') {
+                    whole.push(self.terms(columns.word(Word::Qualified), looks())?);
+                }
+                let inside = self.terms(columns.content, looks())?;
+                Ok(self.scoring([(any_of(&whole), ANYTHING), (inside, CONTENT)]))
+            }
+            Match::Fuzzy(word, distance) => {
+                let near = |field| Asked::Near(field, word.clone(), (*distance).min(MOST_EDITS), true);
+                let name = self.remembered(near(columns.word(Word::Name)))?;
+                let inside = self.remembered(near(columns.content))?;
+                Ok(self.scoring([(name, NAME_PREFIX), (inside, CONTENT)]))
+            }
+            Match::Keys(keys, numbers) => {
+                let found = keys.iter().map(|key| self.numbers(columns.key(*key), numbers));
+                Ok(any_of(&found.collect::<Result<Vec<_>, _>>()?))
+            }
+            Match::Ids(ids) => self.numbers(columns.id, ids),
+            Match::Because(_, _, inner) => self.docs(inner),
+            // Looked up before: whoever did not holds nothing too little.
+            Match::Path(_) | Match::Reach(_) | Match::Changed(_) => Ok(Docs::All),
+            Match::Clusters(names) => {
+                let field = columns.word(Word::Cluster);
+                let found = names.iter().map(|name| self.terms(field, Looks::Is(name.clone())));
+                Ok(any_of(&found.collect::<Result<Vec<_>, _>>()?))
+            }
+        }
+    }
+
+    /// The first that leaves nothing ends it.
+    fn all_of(&mut self, parts: &[Match]) -> Result<Docs, Unfound> {
+        let (mut found, mut negated) = (Vec::with_capacity(parts.len()), Vec::new());
+        for part in parts {
+            match part {
+                Match::Not(inner) => {
+                    let before = std::mem::replace(&mut self.negated, true);
+                    let docs = self.docs(inner);
+                    self.negated = before;
+                    negated.push(docs?);
+                }
+                part => {
+                    let docs = self.docs(part)?;
+                    if docs.is_none() {
+                        return Ok(docs);
+                    }
+                    found.push(docs);
+                }
+            }
+        }
+        let found = all_of(&found);
+        let max_doc = self.reader.max_doc();
+        Ok(negated.iter().fold(found, |found, negated| without(found, negated, max_doc)))
+    }
+
+    /// Any of them; documents of each are worth its score more.
+    fn scoring<const N: usize>(&mut self, parts: [(Docs, f32); N]) -> Docs {
+        let docs = any_of(&parts.iter().map(|(docs, _)| docs.clone()).collect::<Vec<_>>());
+        if !self.negated {
+            self.scored.extend(parts.into_iter().filter(|(docs, _)| !docs.is_none()));
+        }
+        docs
+    }
+
+    fn bare(&mut self, word: &str) -> Result<Docs, Unfound> {
+        let columns = self.question.columns;
+        let name = columns.word(Word::Name);
+        let contains = || Looks::Contains(word.to_owned());
+        let mut anything = vec![self.terms(columns.word(Word::Anything), contains())?];
+        if word.contains('/') {
+            anything.push(self.terms(columns.word(Word::Qualified), contains())?);
+        }
+        let chunks: Vec<String> = chunks(word).map(str::to_owned).collect();
+        let parts = [
+            (self.terms(name, Looks::Is(word.to_lowercase()))?, NAME_EXACT),
+            (self.terms(name, Looks::Begins(word.to_owned()))?, NAME_PREFIX),
+            (any_of(&anything), ANYTHING),
+            (self.prefixes(columns.message, &chunks)?, MESSAGE),
+            (self.prefixes(columns.content, &chunks)?, CONTENT),
+        ];
+        Ok(self.scoring(parts))
+    }
+
+    fn test(&self, field: Field, test: &Test) -> Result<Docs, Unfound> {
+        match test {
+            Test::Equals(text) => self.terms(field, Looks::Is(text.to_lowercase())),
+            Test::Contains(text) => self.terms(field, Looks::Contains(text.clone())),
+            Test::Regex(pattern) => self.terms(field, Looks::Matches(pattern.clone())),
+            Test::Near(word, distance) => self.remembered(Asked::Near(field, word.clone(), *distance, false)),
+        }
+    }
+
+    /// Every chunk begins some term; a very short one is a term.
+    fn prefixes(&self, field: Field, chunks: &[String]) -> Result<Docs, Unfound> {
+        if chunks.is_empty() {
+            return Ok(Docs::none());
+        }
+        let found = chunks.iter().map(|chunk| match begins_terms(chunk) {
+            true => self.terms(field, Looks::BeginsInText(chunk.clone())),
+            false => self.terms(field, Looks::Is(chunk.to_lowercase())),
+        });
+        Ok(all_of(&found.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    fn range(&self, number: Number, from: Option<i64>, to: Option<i64>) -> Result<Docs, Unfound> {
+        match (from, to) {
+            (Some(from), Some(to)) if from > to => Ok(Docs::none()),
+            (None, None) => self.terms(self.question.columns.word(Word::Has), Looks::Is(number.name().to_owned())),
+            (from, to) => self.remembered(Asked::Between(self.question.columns.number(number), from, to)),
+        }
+    }
+
+    fn terms(&self, field: Field, looks: Looks) -> Result<Docs, Unfound> {
+        self.remembered(Asked::Terms(field, looks))
+    }
+
+    fn remembered(&self, asked: Asked) -> Result<Docs, Unfound> {
+        let key = (self.reader.segment_id(), asked);
+        if let Some(docs) = self.question.remembered.get(&key) {
+            return Ok(docs);
+        }
+        let docs = self.find(&key.1)?;
+        self.question.remembered.insert(key, docs.clone());
+        Ok(docs)
+    }
+
+    fn find(&self, asked: &Asked) -> Result<Docs, Unfound> {
+        match asked {
+            Asked::Terms(field, looks) => {
+                let regex =
+                    if let Looks::Matches(pattern) = looks { self.question.patterns.get(pattern) } else { None };
+                with_terms(self.reader, *field, looks, regex, self.question.deadline)
+            }
+            Asked::Between(field, from, to) => {
+                let bound = |value: Option<i64>| match value {
+                    Some(value) => Bound::Included(Term::from_field_i64(*field, value)),
+                    None => Bound::Unbounded,
+                };
+                self.scan(&RangeQuery::new(bound(*from), bound(*to)), u64::MAX)
+            }
+            Asked::Near(field, word, distance, begins) => {
+                let term = Term::from_field_text(*field, word);
+                match begins {
+                    true => self.scan(&FuzzyTermQuery::new_prefix(term, *distance, true), u64::MAX),
+                    false => self.scan(&FuzzyTermQuery::new(term, *distance, true), u64::MAX),
+                }
+            }
+        }
+    }
+
+    /// Too many, and asked too rarely, to be remembered.
+    fn numbers(&self, field: Field, numbers: &BTreeSet<u64>) -> Result<Docs, Unfound> {
+        let terms = numbers.iter().map(|number| Term::from_field_u64(field, *number));
+        self.scan(&TermSetQuery::new(terms), numbers.len() as u64)
+    }
+
+    fn scan(&self, query: &dyn Query, expected: u64) -> Result<Docs, Unfound> {
+        let weight = query.weight(EnableScoring::disabled_from_schema(self.reader.schema()))?;
+        let mut marks = Marks::new(self.reader.max_doc(), expected);
+        weight.for_each_no_score(self.reader, &mut |docs| marks.add(docs))?;
+        Ok(marks.done())
+    }
+}
+
+pub fn any_of(parts: &[Docs]) -> Docs {
+    let mut some: Vec<&Arc<RoaringBitmap>> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match part {
+            Docs::All => return Docs::All,
+            Docs::Some(docs) if docs.is_empty() => {}
+            Docs::Some(docs) => some.push(docs),
+        }
+    }
+    match some.as_slice() {
+        [] => Docs::none(),
+        [one] => Docs::Some(Arc::clone(one)),
+        [first, rest @ ..] => {
+            let mut docs = RoaringBitmap::clone(first);
+            rest.iter().for_each(|other| docs |= &***other);
+            Docs::of(docs)
+        }
+    }
+}
+
+/// The fewest first.
+pub fn all_of(parts: &[Docs]) -> Docs {
+    let some = parts.iter().filter_map(|part| if let Docs::Some(docs) = part { Some(docs) } else { None });
+    let mut some: Vec<&Arc<RoaringBitmap>> = some.collect();
+    some.sort_by_key(|docs| docs.len());
+    match some.as_slice() {
+        [] => Docs::All,
+        [one] => Docs::Some(Arc::clone(one)),
+        [first, second, rest @ ..] => {
+            let mut docs = &***first & &***second;
+            rest.iter().for_each(|other| docs &= &***other);
+            Docs::of(docs)
+        }
+    }
+}
+
+/// Those of a segment with so many documents that are not in another set.
+pub fn without(docs: Docs, others: &Docs, max_doc: DocId) -> Docs {
+    match (docs, others) {
+        (_, Docs::All) => Docs::none(),
+        (docs, Docs::Some(others)) if others.is_empty() => docs,
+        (Docs::All, Docs::Some(others)) => {
+            let mut docs = RoaringBitmap::new();
+            docs.insert_range(0..max_doc);
+            docs -= &**others;
+            Docs::of(docs)
+        }
+        (Docs::Some(docs), Docs::Some(others)) => Docs::of(&*docs - &**others),
+    }
+}

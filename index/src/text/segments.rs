@@ -1,0 +1,256 @@
+//! What searches keep in memory of the text index's segments: the values of countable columns as small numbers, and the
+//! readers of terms. A segment never changes but for its deletions, so this is made once, by whoever commits; read by
+//! [`crate::search`].
+
+use super::columns::Facet;
+use parking_lot::{RwLock, RwLockReadGuard};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tantivy::columnar::StrColumn;
+use tantivy::fastfield::AliveBitSet;
+use tantivy::index::SegmentId;
+use tantivy::{DocId, Searcher, SegmentReader};
+
+/// So many values are kept whether anybody has them still or not.
+const KEPT: usize = 100_000;
+
+/// The text index at a commit.
+pub struct Snapshot {
+    pub searcher: Searcher,
+    pub segments: Vec<Segment>,
+    pub values: Arc<Values>,
+    /// Values that were somebody's when they were counted last.
+    used: usize,
+}
+
+/// Documents written together.
+pub struct Segment {
+    pub parts: Arc<Parts>,
+    alive: Option<AliveBitSet>,
+}
+
+/// Of a segment, what does not change.
+pub struct Parts {
+    /// As the segment was first seen: its deletions are those of then.
+    pub reader: SegmentReader,
+    columns: Vec<Ordinals>,
+}
+
+/// A column's values by document. Those of [`Facet::Name`] are in the order of the names and hold in the segment alone;
+/// all others are numbers of [`Values`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ordinals {
+    Nowhere,
+    /// [`NONE`] where there is none.
+    One(Vec<u32>),
+    /// From where to where each document's are.
+    Many(Vec<u32>, Vec<u32>),
+}
+
+/// No value.
+pub const NONE: u32 = u32::MAX;
+
+/// Every value of the countable columns, each under one number in all segments.
+#[derive(Default)]
+pub struct Values {
+    facets: Vec<RwLock<Texts>>,
+}
+
+/// The values of one column.
+#[derive(Default)]
+pub struct Texts {
+    numbers: HashMap<Arc<str>, u32>,
+    texts: Vec<Arc<str>>,
+}
+
+impl Texts {
+    fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let (text, number) = (Arc::<str>::from(text), u32::try_from(self.texts.len()).unwrap_or(NONE));
+        self.texts.push(Arc::clone(&text));
+        self.numbers.insert(text, number);
+        number
+    }
+
+    pub fn text(&self, number: u32) -> Option<&Arc<str>> {
+        self.texts.get(number as usize)
+    }
+
+    /// Numbers are below this.
+    pub fn len(&self) -> usize {
+        self.texts.len()
+    }
+}
+
+impl Values {
+    fn new() -> Self {
+        Self { facets: Facet::ALL.iter().map(|_| RwLock::default()).collect() }
+    }
+
+    pub fn of(&self, facet: Facet) -> RwLockReadGuard<'_, Texts> {
+        self.facets[facet as usize].read()
+    }
+
+    fn len(&self) -> usize {
+        self.facets.iter().map(|texts| texts.read().len()).sum()
+    }
+}
+
+fn until(values: &[u32]) -> u32 {
+    u32::try_from(values.len()).unwrap_or(NONE)
+}
+
+impl Ordinals {
+    fn of(column: &StrColumn, docs: DocId, mut number: impl FnMut(u64) -> u32) -> Self {
+        let (ords, mut starts, mut values) = (column.ords(), Vec::new(), Vec::with_capacity(docs as usize));
+        for doc in 0..docs {
+            let mut all = ords.values_for_doc(doc).map(&mut number);
+            if !starts.is_empty() {
+                values.extend(all);
+                starts.push(until(&values));
+                continue;
+            }
+            let (first, second) = (all.next(), all.next());
+            if second.is_none() {
+                values.push(first.unwrap_or(NONE));
+                continue;
+            }
+            // The first document with several values: those before it have one or none.
+            starts.reserve_exact(docs as usize + 1);
+            starts.push(0);
+            starts.extend(values.iter().scan(0, |until, value| {
+                *until += u32::from(*value != NONE);
+                Some(*until)
+            }));
+            values.retain(|value| *value != NONE);
+            values.extend(first.into_iter().chain(second).chain(all));
+            starts.push(until(&values));
+        }
+        if starts.is_empty() { Self::One(values) } else { Self::Many(starts, values) }
+    }
+
+    /// The first one of a document.
+    pub fn first(&self, doc: DocId) -> u32 {
+        self.of_doc(doc).first().copied().unwrap_or(NONE)
+    }
+
+    /// May hold [`NONE`].
+    pub fn of_doc(&self, doc: DocId) -> &[u32] {
+        let doc = doc as usize;
+        match self {
+            Self::Nowhere => &[],
+            Self::One(values) => values.get(doc..=doc).unwrap_or_default(),
+            Self::Many(starts, values) => match starts.get(doc..doc + 2) {
+                Some([from, to]) => values.get(*from as usize..*to as usize).unwrap_or_default(),
+                _ => &[],
+            },
+        }
+    }
+}
+
+impl Parts {
+    fn new(reader: &SegmentReader, values: &Values) -> tantivy::Result<Arc<Self>> {
+        let mut columns = Vec::with_capacity(Facet::ALL.len());
+        for (facet, texts) in Facet::ALL.iter().zip(&values.facets) {
+            let Some(column) = reader.fast_fields().str(facet.column())? else {
+                columns.push(Ordinals::Nowhere);
+                continue;
+            };
+            columns.push(match facet {
+                Facet::Name => {
+                    Ordinals::of(&column, reader.max_doc(), |ordinal| u32::try_from(ordinal).unwrap_or(NONE))
+                }
+                _ => {
+                    let numbers = numbers(&column, &mut texts.write())?;
+                    let number = |ordinal: u64| numbers.get(ordinal as usize).copied().unwrap_or(NONE);
+                    Ordinals::of(&column, reader.max_doc(), number)
+                }
+            });
+        }
+        Ok(Arc::new(Self { reader: reader.clone(), columns }))
+    }
+
+    pub fn id(&self) -> SegmentId {
+        self.reader.segment_id()
+    }
+
+    pub fn column(&self, facet: Facet) -> &Ordinals {
+        &self.columns[facet as usize]
+    }
+}
+
+/// By the column's own ordinals.
+fn numbers(column: &StrColumn, texts: &mut Texts) -> tantivy::Result<Vec<u32>> {
+    let mut numbers = Vec::with_capacity(column.num_terms());
+    let mut terms = column.dictionary().stream()?;
+    while terms.advance() {
+        numbers.push(texts.number(&String::from_utf8_lossy(terms.key())));
+    }
+    Ok(numbers)
+}
+
+impl Segment {
+    pub fn is_alive(&self, doc: DocId) -> bool {
+        self.alive.as_ref().is_none_or(|alive| alive.is_alive(doc))
+    }
+}
+
+impl Snapshot {
+    /// What is in memory already of `before` is taken from there; values nobody has any more are forgotten when there are
+    /// more of them than of the others.
+    pub fn new(searcher: Searcher, before: Option<&Snapshot>) -> tantivy::Result<Self> {
+        if let Some(before) = before {
+            let values = Arc::clone(&before.values);
+            let next = Self { used: before.used, ..Self::with(searcher.clone(), values, &before.segments)? };
+            let all = next.values.len();
+            if all <= KEPT.max(2 * before.used) {
+                return Ok(next);
+            }
+            let used = next.used();
+            if all <= KEPT.max(2 * used) {
+                return Ok(Self { used, ..next });
+            }
+        }
+        Self::with(searcher, Arc::new(Values::new()), &[])
+    }
+
+    fn with(searcher: Searcher, values: Arc<Values>, before: &[Segment]) -> tantivy::Result<Self> {
+        let known: HashMap<SegmentId, &Arc<Parts>> =
+            before.iter().map(|segment| (segment.parts.id(), &segment.parts)).collect();
+        let mut segments = Vec::with_capacity(searcher.segment_readers().len());
+        for reader in searcher.segment_readers() {
+            let parts = match known.get(&reader.segment_id()) {
+                Some(parts) => Arc::clone(parts),
+                None => Parts::new(reader, &values)?,
+            };
+            segments.push(Segment { parts, alive: reader.alive_bitset().cloned() });
+        }
+        Ok(Self { searcher, segments, values, used: 0 })
+    }
+
+    /// Values that some document has.
+    fn used(&self) -> usize {
+        let of = |facet: &Facet| {
+            let mut used = vec![false; self.values.of(*facet).len()];
+            for segment in &self.segments {
+                let (Ordinals::One(values) | Ordinals::Many(_, values)) = segment.parts.column(*facet) else {
+                    continue;
+                };
+                for value in values {
+                    if let Some(used) = used.get_mut(*value as usize) {
+                        *used = true;
+                    }
+                }
+            }
+            used.into_iter().filter(|used| *used).count()
+        };
+        Facet::ALL.iter().filter(|facet| **facet != Facet::Name).map(of).sum()
+    }
+
+    /// Documents, with those that are deleted.
+    pub fn docs(&self) -> u64 {
+        self.segments.iter().map(|segment| u64::from(segment.parts.reader.max_doc())).sum()
+    }
+}
