@@ -55,6 +55,24 @@ struct Question {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cluster {
+    name: String,
+    region: String,
+    zones: Vec<String>,
+    provider: String,
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    stale: bool,
+}
+
+impl From<Cluster> for ClusterFacts {
+    fn from(Cluster { name, region, zones, provider, labels, stale }: Cluster) -> Self {
+        Self { name, region, zones, provider, labels, stale }
+    }
+}
+
+#[derive(Deserialize)]
 #[serde(untagged)]
 enum Hits {
     Number(u64),
@@ -72,14 +90,7 @@ fn milliseconds(time: &str) -> i64 {
 }
 
 fn world() -> World {
-    let facts = |name: &str, region: &str, zones: &[&str], provider: &str, labels: &[(&str, &str)]| ClusterFacts {
-        name: name.into(),
-        region: region.into(),
-        zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
-        provider: provider.into(),
-        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-        stale: name == "member2",
-    };
+    let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
     let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
     let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (kind, others) in kinds {
@@ -87,15 +98,7 @@ fn world() -> World {
             names.entry(name).or_default().insert(kind.clone());
         }
     }
-    World {
-        clusters: vec![
-            facts("member1", "eu-west", &["eu-west-a"], "acme", &[("env", "prod")]),
-            facts("member2", "us-east", &["us-east-a", "us-east-b"], "acme", &[("env", "dev")]),
-            facts("member3", "eu-north", &["eu-north-1"], "other", &[("env", "prod"), ("tier", "edge")]),
-        ],
-        kinds: Arc::new(names),
-        now: NOW,
-    }
+    World { clusters: clusters.into_iter().map(ClusterFacts::from).collect(), kinds: Arc::new(names), now: NOW }
 }
 
 fn name_of(object: &Object) -> String {
