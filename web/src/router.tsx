@@ -1,5 +1,6 @@
 // Every view is a URL: the query, the object and its tab live in the address alone.
 import { createRootRoute, createRoute, createRouter } from '@tanstack/react-router'
+import { readAddress, writeAddress } from './api/address'
 import { Shell } from './views/Shell'
 import { Overview } from './views/Overview'
 import { Resource } from './views/Resource'
@@ -9,7 +10,7 @@ const root = createRootRoute({ component: Shell, notFoundComponent: () => <p cla
 
 const overview = createRoute({ getParentRoute: () => root, path: '/', component: Overview })
 
-const text = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' ? String(value) : '')
+const text = (value: unknown): string => (typeof value === 'string' ? value : '')
 
 export const searchRoute = createRoute({
   getParentRoute: () => root,
@@ -37,7 +38,11 @@ export const resourceRoute = createRoute({
   component: Resource,
 })
 
-export const router = createRouter({ routeTree: root.addChildren([overview, searchRoute, resourceRoute]) })
+export const router = createRouter({
+  routeTree: root.addChildren([overview, searchRoute, resourceRoute]),
+  parseSearch: readAddress,
+  stringifySearch: writeAddress,
+})
 
 declare module '@tanstack/react-router' {
   interface Register {
