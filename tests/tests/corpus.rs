@@ -1,0 +1,89 @@
+//! The golden corpus asked of the real binary: the engine's own tests ask the same queries of the same objects in one process,
+//! here these come from members over the wire, and the answers through the API and the CLI must be the same.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Said, binary};
+
+use answer::Answer;
+use fixtures::{Corpus, Question};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use stage::Stage;
+
+#[path = "corpus/answer.rs"]
+mod answer;
+#[path = "corpus/fixtures.rs"]
+mod fixtures;
+#[path = "corpus/member.rs"]
+mod member;
+#[path = "corpus/stage.rs"]
+mod stage;
+#[path = "corpus/times.rs"]
+mod times;
+
+#[test]
+fn the_corpus_is_found_through_everything() -> Result<()> {
+    let corpus = Corpus::read()?;
+    let dir = tempfile::tempdir()?;
+    let mut stage = Stage::start(&corpus, dir.path())?;
+    stage.play(&corpus).with_context(|| stage.fleet.log())?;
+    through_the_api(&stage, &corpus).with_context(|| stage.fleet.log())?;
+    through_the_cli(&stage, &corpus).with_context(|| stage.fleet.log())?;
+    ensure!(stage.fleet.stop()?.success());
+    Ok(())
+}
+
+/// Fails with everything that is wrong.
+fn judged(wrong: &[String], asked: usize) -> Result<()> {
+    ensure!(wrong.is_empty(), "{} of {asked} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
+}
+
+fn fault(question: &Question, asked: &str, fault: &str) -> String {
+    if asked == question.query {
+        format!("{asked}\n    {fault}")
+    } else {
+        format!("{} as {asked}\n    {fault}", question.query)
+    }
+}
+
+/// Every query; its count, and the counts of kinds, which are of the same hits.
+fn through_the_api(stage: &Stage, corpus: &Corpus) -> Result<()> {
+    ensure!(corpus.questions.len() >= 400, "{} queries", corpus.questions.len());
+    let mut wrong = Vec::new();
+    for question in &corpus.questions {
+        let asked = stage.asked(&question.query)?;
+        let whole = stage.query(&asked)?;
+        let answer = Answer::of(&whole)?;
+        let kinds = whole["facets"]["kind"].as_array().into_iter().flatten();
+        let kinds: u64 = kinds.filter_map(|kind| kind["count"].as_u64()).sum();
+        let count = stage.get(&format!("count?q={}", utf8_percent_encode(&asked, NON_ALPHANUMERIC)))?;
+        let mut faults = answer.faults(question);
+        if kinds != answer.total || count["total"] != answer.total {
+            faults.push(format!("{} hits, {kinds} by kind, counted {}", answer.total, count["total"]));
+        }
+        wrong.extend(faults.iter().map(|said| fault(question, &asked, said)));
+    }
+    judged(&wrong, corpus.questions.len())
+}
+
+/// Every query. One cluster is stale, which each answer says.
+fn through_the_cli(stage: &Stage, corpus: &Corpus) -> Result<()> {
+    let binary = binary()?;
+    let mut wrong = Vec::new();
+    for question in &corpus.questions {
+        let asked = stage.asked(&question.query)?;
+        let mut command = Command::new(&binary);
+        command.env("KUBECONFIG", &stage.kubeconfig).args(["search", "-o", "json", "--limit", "1000", "--", &asked]);
+        let said = Said::of(&command.output()?)?;
+        let answer = Answer::of(&serde_json::from_str(&said.out).with_context(|| format!("{asked}: {said:?}"))?)?;
+        let mut faults = answer.faults(question);
+        let notes: Vec<&str> = said.err.lines().filter_map(|line| line.strip_prefix("note: ")).collect();
+        if said.code != Some(5) || !said.err.contains("warning: member2: ") || notes != answer.remarks {
+            faults.push(format!("it says {:?} and ends with {:?}", said.err, said.code));
+        }
+        wrong.extend(faults.iter().map(|said| fault(question, &asked, said)));
+    }
+    judged(&wrong, corpus.questions.len())
+}

@@ -1,0 +1,69 @@
+//! What was answered, whoever was asked, beside what the corpus expects.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::fixtures::{Hits, Question, name_of};
+
+#[derive(Debug)]
+pub struct Answer {
+    /// cluster/Kind/namespace/name or cluster/Kind/name, in order.
+    pub hits: Vec<String>,
+    pub total: u64,
+    pub remarks: Vec<String>,
+}
+
+impl Answer {
+    /// From the API's JSON.
+    pub fn of(answer: &Value) -> Result<Self> {
+        let list = |field: &str| answer[field].as_array().with_context(|| format!("no {field} in {answer}"));
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = |hit: &Value| {
+            let object = serde_json::json!({"kind": hit["kind"], "metadata": hit});
+            format!("{}/{}", text(&hit["cluster"]), name_of(&object))
+        };
+        Ok(Self {
+            hits: list("hits")?.iter().map(name).collect(),
+            total: answer["total"].as_u64().with_context(|| format!("no total in {answer}"))?,
+            remarks: list("notices")?.iter().map(|notice| text(&notice["message"])).collect(),
+        })
+    }
+
+    /// What is wrong with it.
+    pub fn faults(&self, question: &Question) -> Vec<String> {
+        let Question { query, hits, first, ordered, notice, .. } = question;
+        let Self { hits: found, total, remarks } = self;
+        let mut faults = Vec::new();
+        match hits {
+            Hits::Number(number) if number != total => faults.push(format!("{total} hits, not {number}")),
+            Hits::Number(_) => {}
+            Hits::Named(expected) => {
+                let mut sorted = found.clone();
+                sorted.sort();
+                let shown = if *ordered { found } else { &sorted };
+                if shown != expected {
+                    let lacks: Vec<_> = expected.iter().filter(|hit| !found.contains(hit)).collect();
+                    let more: Vec<_> = found.iter().filter(|hit| !expected.contains(hit)).collect();
+                    faults.push(format!("lacks {lacks:?}, has {more:?} more, in the order {shown:?}"));
+                }
+                if *total < found.len() as u64 {
+                    faults.push(format!("{} hits of {total}", found.len()));
+                }
+            }
+        }
+        if first.is_some() && first.as_ref() != found.first() {
+            faults.push(format!("first is {:?}", found.first()));
+        }
+        // The engine by itself keeps everything; here versions are kept for a day.
+        let reaches_back = query.contains("during:..");
+        let (kept, remarks): (Vec<_>, Vec<_>) = remarks.iter().partition(|remark| remark.contains("is not kept"));
+        if kept.len() != usize::from(reaches_back) {
+            faults.push(format!("remarks {kept:?} on what is kept"));
+        }
+        let remarked = notice.as_ref().is_none_or(|words| remarks.iter().any(|remark| remark.contains(words)));
+        if !remarked || notice.is_none() && !remarks.is_empty() {
+            faults.push(format!("remarks {remarks:?}"));
+        }
+        faults
+    }
+}

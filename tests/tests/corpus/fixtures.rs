@@ -1,0 +1,91 @@
+//! The golden corpus as its files say it: clusters, their objects with what these were before, and queries with the hits
+//! they must find.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// When the queries are asked, in Unix seconds.
+pub const NOW: i64 = 1_790_000_000;
+
+pub struct Corpus {
+    pub clusters: Vec<Cluster>,
+    /// Kinds in lower case, and the other names they go by.
+    pub kinds: BTreeMap<String, Vec<String>>,
+    pub entries: Vec<Entry>,
+    pub questions: Vec<Question>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    pub name: String,
+    pub region: String,
+    pub zones: Vec<String>,
+    pub provider: String,
+    pub labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub stale: bool,
+}
+
+/// An object as it was first seen, or its next version, or its deletion.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    pub cluster: String,
+    pub at: Option<Timestamp>,
+    pub object: Option<Value>,
+    /// Kind/namespace/name or Kind/name.
+    pub deleted: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    pub query: String,
+    pub hits: Hits,
+    pub first: Option<String>,
+    #[serde(default)]
+    pub ordered: bool,
+    pub notice: Option<String>,
+    #[serde(default, rename = "why")]
+    _why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub enum Hits {
+    Number(u64),
+    Named(Vec<String>),
+}
+
+impl Corpus {
+    pub fn read() -> Result<Self> {
+        Ok(Self {
+            clusters: read("clusters")?,
+            kinds: read("kinds")?,
+            entries: read("objects")?,
+            questions: read("queries")?,
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(name: &str) -> Result<T> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../index/tests/fixtures/corpus");
+    let path = folder.join(name).with_extension("yaml");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// Kind/namespace/name or Kind/name of an object.
+pub fn name_of(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &object["metadata"];
+    let parts = [text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"])];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+}

@@ -1,0 +1,247 @@
+//! A member's API server that holds what it is given and tells, change by change, what became of it: discovery, lists,
+//! watches. Nothing can be written to it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Query, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures::{Stream, StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+/// A kind that is served.
+#[derive(Debug, Clone)]
+pub struct Resource {
+    pub api_version: String,
+    pub kind: String,
+    pub plural: String,
+    pub short_names: Vec<String>,
+    pub namespaced: bool,
+}
+
+impl Resource {
+    fn path(&self) -> String {
+        let root = if self.api_version.contains('/') { "apis" } else { "api" };
+        format!("/{root}/{}/{}", self.api_version, self.plural)
+    }
+
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    fn is_of(&self, object: &Value) -> bool {
+        object["kind"] == self.kind.as_str() && object["apiVersion"] == self.api_version.as_str()
+    }
+}
+
+/// What a watch tells.
+#[derive(Debug, Clone)]
+pub struct Change {
+    pub what: &'static str,
+    pub object: Value,
+}
+
+pub struct Member {
+    held: Arc<Held>,
+    pub port: u16,
+    serving: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+struct Held {
+    resources: Vec<Resource>,
+    begin: Vec<Value>,
+    changes: Vec<Change>,
+    now: watch::Sender<Now>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Now {
+    /// Changes that have happened.
+    happened: usize,
+    /// Lists and watches are answered.
+    answers: bool,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Member {
+    pub async fn start(resources: Vec<Resource>, begin: Vec<Value>, changes: Vec<Change>) -> Result<Self> {
+        let versions: Vec<u64> = changes.iter().map(|change| version(&change.object)).collect();
+        let first = begin.iter().map(version).max().context("a member has objects")?;
+        ensure!(versions.is_sorted_by(|a, b| a < b), "changes come in the order of their resourceVersions");
+        ensure!(versions.first().is_none_or(|version| *version > first), "and after what is there");
+        let now = watch::Sender::new(Now { happened: 0, answers: true });
+        let held = Arc::new(Held { resources, begin, changes, now });
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&held));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+        Ok(Self { held, port, serving })
+    }
+
+    /// The next change happens; it is returned with its resource.
+    pub fn goes_on(&self) -> Result<(&Change, &Resource)> {
+        let happened = self.held.now.borrow().happened;
+        let change = self.held.changes.get(happened).context("nothing more happens here")?;
+        let resource = self.held.resources.iter().find(|resource| resource.is_of(&change.object));
+        self.held.now.send_modify(|now| now.happened += 1);
+        Ok((change, resource.context("it is of no kind")?))
+    }
+
+    /// From now on nothing is told of its objects.
+    pub fn falls_silent(&self) {
+        self.held.now.send_modify(|now| now.answers = false);
+    }
+}
+
+pub fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+async fn answer(
+    State(held): State<Arc<Held>>,
+    Query(query): Query<HashMap<String, String>>,
+    request: Request,
+) -> Response {
+    let path = request.uri().path();
+    let failed = |status: StatusCode| {
+        let told = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
+            "message": status.canonical_reason()});
+        (status, axum::Json(told)).into_response()
+    };
+    if request.method() != Method::GET {
+        return failed(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    match path {
+        "/readyz" | "/livez" | "/healthz" => return "ok".into_response(),
+        "/version" => return axum::Json(json!({"major": "1", "minor": "34", "gitVersion": "v1.34.1"})).into_response(),
+        "/api" | "/apis" => return axum::Json(held.discovery(path)).into_response(),
+        _ => {}
+    }
+    let Some(resource) = held.resources.iter().find(|resource| resource.path() == path).cloned() else {
+        return failed(StatusCode::NOT_FOUND);
+    };
+    if !held.now.borrow().answers {
+        return failed(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    let says = |name: &str| query.get(name).map(String::as_str).unwrap_or_default();
+    if says("watch") != "true" {
+        return axum::Json(held.list(&resource)).into_response();
+    }
+    let seconds = Duration::from_secs(says("timeoutSeconds").parse().unwrap_or(600));
+    let from = says("resourceVersion").parse().unwrap_or_default();
+    let lines = held.watch(resource, from, says("sendInitialEvents") == "true", Instant::now() + seconds);
+    let lines = lines.map(|line| Ok::<_, std::io::Error>(format!("{line}\n")));
+    ([(CONTENT_TYPE, "application/json")], Body::from_stream(lines)).into_response()
+}
+
+impl Held {
+    /// Aggregated discovery of `/api` or `/apis`.
+    fn discovery(&self, root: &str) -> Value {
+        let of_root = |resource: &&Resource| resource.group().is_empty() == (root == "/api");
+        let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<Value>>> = BTreeMap::new();
+        for resource in self.resources.iter().filter(of_root) {
+            let version = resource.api_version.rsplit('/').next().unwrap_or_default();
+            let group = resource.group();
+            let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };
+            groups.entry(group).or_default().entry(version).or_default().push(json!({
+                "resource": resource.plural, "singularResource": resource.kind.to_lowercase(), "scope": scope,
+                "responseKind": {"group": group, "version": version, "kind": resource.kind},
+                "shortNames": resource.short_names, "verbs": ["get", "list", "watch"],
+            }));
+        }
+        let mut items = Vec::new();
+        for (name, versions) in groups {
+            let version =
+                |(version, resources)| json!({"version": version, "resources": resources, "freshness": "Current"});
+            let versions: Vec<Value> = versions.into_iter().map(version).collect();
+            items.push(json!({"metadata": {"name": name}, "versions": versions}));
+        }
+        json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+            "items": items})
+    }
+
+    /// What there is of a kind after so many changes, and as of which version.
+    fn there(&self, resource: &Resource, happened: usize) -> (Vec<&Value>, u64) {
+        let changes = &self.changes[..happened];
+        let gone: BTreeSet<&str> =
+            changes.iter().filter(|change| change.what == "DELETED").map(|change| uid(&change.object)).collect();
+        let mut objects: BTreeMap<&str, &Value> = BTreeMap::new();
+        for object in self.begin.iter().chain(changes.iter().map(|change| &change.object)) {
+            if resource.is_of(object) && !gone.contains(uid(object)) {
+                objects.insert(uid(object), object);
+            }
+        }
+        let newest = self.begin.iter().chain(changes.iter().map(|change| &change.object)).map(version).max();
+        (objects.into_values().collect(), newest.unwrap_or_default())
+    }
+
+    fn list(&self, resource: &Resource) -> Value {
+        let happened = self.now.borrow().happened;
+        let (items, version) = self.there(resource, happened);
+        json!({"kind": format!("{}List", resource.kind), "apiVersion": resource.api_version, "items": items,
+            "metadata": {"resourceVersion": version.to_string()}})
+    }
+
+    /// What is there, where that is wanted, and what changes until the deadline.
+    fn watch(
+        self: &Arc<Self>,
+        resource: Resource,
+        from: u64,
+        initial: bool,
+        until: Instant,
+    ) -> impl Stream<Item = Value> + use<> {
+        let mut news = self.now.subscribe();
+        let happened = news.borrow_and_update().happened;
+        let mut first = Vec::new();
+        let mut next = self.changes.partition_point(|change| version(&change.object) <= from);
+        if initial {
+            let (objects, version) = self.there(&resource, happened);
+            first.extend(objects.into_iter().map(|object| json!({"type": "ADDED", "object": object})));
+            first.push(
+                json!({"type": "BOOKMARK", "object": {"kind": resource.kind, "apiVersion": resource.api_version,
+                "metadata": {"resourceVersion": version.to_string(),
+                    "annotations": {"k8s.io/initial-events-end": "true"}}}}),
+            );
+            next = happened;
+        }
+        let rest = stream::unfold((Arc::clone(self), news, next), move |(held, mut news, mut next)| {
+            let resource = resource.clone();
+            async move {
+                loop {
+                    let now = *news.borrow_and_update();
+                    if !now.answers {
+                        return None;
+                    }
+                    while next < now.happened {
+                        let change = &held.changes[next];
+                        next += 1;
+                        if resource.is_of(&change.object) {
+                            let line = json!({"type": change.what, "object": change.object});
+                            return Some((line, (held, news, next)));
+                        }
+                    }
+                    timeout_at(until, news.changed()).await.ok()?.ok()?;
+                }
+            }
+        });
+        stream::iter(first).chain(rest)
+    }
+}
+
+fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}

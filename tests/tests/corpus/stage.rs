@@ -1,0 +1,254 @@
+//! The corpus played to the real binary: its clusters joined as members, their objects told as they were at first, then what
+//! became of them, change by change.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use crowsnest_tests::{Fleet, until};
+use jiff::Timestamp;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::fixtures::{Cluster, Corpus, Entry, name_of};
+use super::member::{Change, Member, Resource, version};
+use super::times::Clock;
+
+const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
+/// Asks. The control plane's own objects are not this account's to see, only the members'.
+const READER: &str = "system:serviceaccount:default:corpus";
+/// Served kinds that the corpus names and has no object of.
+const EMPTY_KINDS: [(&str, &str); 2] =
+    [("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"), ("apiextensions.k8s.io/v1", "CustomResourceDefinition")];
+
+pub struct Stage {
+    pub fleet: Fleet,
+    pub clock: Clock,
+    /// The asker's.
+    pub kubeconfig: PathBuf,
+    admin: kube::Client,
+    client: kube::Client,
+    members: BTreeMap<String, Member>,
+    runtime: Runtime,
+}
+
+impl Stage {
+    /// The binary without a member, and who asks it.
+    pub fn start(corpus: &Corpus, folder: &Path) -> Result<Self> {
+        let runtime = Runtime::new()?;
+        let clock = Clock::at(now(), corpus.questions.iter().map(|question| &question.query))?;
+        let fleet = Fleet::start(&folder.join("data"), &["--no-members"])?;
+        let cp = fleet.kubeconfig("cp");
+        let admin = runtime.block_on(client(&cp))?;
+        let token = runtime.block_on(reader(&admin))?;
+        let kubeconfig = folder.join("reader.kubeconfig");
+        std::fs::write(&kubeconfig, as_reader(&std::fs::read_to_string(&cp)?, &token)?)?;
+        let client = runtime.block_on(client(&kubeconfig))?;
+        Ok(Self { fleet, clock, kubeconfig, admin, client, members: BTreeMap::new(), runtime })
+    }
+
+    /// Until everything is as queries expect it.
+    pub fn play(&mut self, corpus: &Corpus) -> Result<()> {
+        // One after another: what is equal in an order keeps the order in which it was seen first.
+        for cluster in &corpus.clusters {
+            self.join(corpus, cluster).with_context(|| format!("joining {}", cluster.name))?;
+        }
+        self.go_on(corpus)?;
+        let stale = corpus.clusters.iter().filter(|cluster| cluster.stale).map(|cluster| cluster.name.as_str());
+        let stale: Vec<&str> = stale.collect();
+        for name in &stale {
+            self.members.get(*name).context("a member")?.falls_silent();
+        }
+        until("the cache to have everything, and the stale clusters alone to be stale", || {
+            let answer = self.query("")?;
+            Ok(answer["behind"] == 0 && skipped(&answer) == stale)
+        })
+    }
+
+    fn join(&mut self, corpus: &Corpus, cluster: &Cluster) -> Result<()> {
+        let resources = resources(corpus)?;
+        let (mut begin, changes) = self.told_by(corpus, &cluster.name)?;
+        let count = begin.len();
+        begin.extend(grant(corpus, &resources));
+        let member = self.runtime.block_on(Member::start(resources, begin, changes))?;
+        let reference = json!({"namespace": "karmada-cluster", "name": cluster.name});
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": reference, "stringData": {"token": "any"}});
+        let Cluster { name, region, zones, provider, labels, .. } = cluster;
+        let joined = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"syncMode": "Push", "apiEndpoint": format!("http://127.0.0.1:{}", member.port),
+                "secretRef": reference, "region": region, "zones": zones, "provider": provider}});
+        self.members.insert(name.clone(), member);
+        self.runtime.block_on(async {
+            post(&self.admin, "/api/v1/namespaces/karmada-cluster/secrets", &secret).await?;
+            post(&self.admin, "/apis/cluster.karmada.io/v1alpha1/clusters", &joined).await
+        })?;
+        until(&format!("{name} to be read"), || {
+            let answer = self.query(&format!("cluster:{name}"))?;
+            Ok(answer["total"] == count && skipped(&answer).is_empty())
+        })
+    }
+
+    /// What a cluster has at first, and what changes, with the times of now.
+    fn told_by(&self, corpus: &Corpus, cluster: &str) -> Result<(Vec<Value>, Vec<Change>)> {
+        let (mut begin, mut changes): (Vec<Value>, Vec<Change>) = (Vec::new(), Vec::new());
+        for Entry { at, object, deleted, .. } in corpus.entries.iter().filter(|entry| entry.cluster == cluster) {
+            let before = || begin.iter().chain(changes.iter().map(|change| &change.object));
+            let last = |name: &str| before().rfind(|object| name_of(object) == name);
+            let change = match (object, deleted) {
+                (Some(object), None) => {
+                    let mut object = object.clone();
+                    self.clock.move_times(&mut object)?;
+                    let what = if last(&name_of(&object)).is_some() { "MODIFIED" } else { "ADDED" };
+                    Change { what, object }
+                }
+                (None, Some(name)) => {
+                    let mut object = last(name).with_context(|| format!("{name} was never there"))?.clone();
+                    let newest = before().map(version).max().unwrap_or_default();
+                    object["metadata"]["resourceVersion"] = (newest + 1).to_string().into();
+                    Change { what: "DELETED", object }
+                }
+                _ => anyhow::bail!("an entry is an object or a deletion"),
+            };
+            match at {
+                None => begin.push(change.object),
+                Some(_) => changes.push(change),
+            }
+        }
+        Ok((begin, changes))
+    }
+
+    /// Everything that happened since, each change once the cache has seen the one before and no query can take them for one.
+    fn go_on(&mut self, corpus: &Corpus) -> Result<()> {
+        let begin: Timestamp = "2026-09-20T00:00:00Z".parse()?;
+        self.clock.saw(begin.as_second(), now())?;
+        for entry in &corpus.entries {
+            let Some(at) = entry.at else { continue };
+            let early = self.clock.too_early(at.as_second());
+            until("the next second", || Ok(early.is_none_or(|early| now() > early)))?;
+            let member = self.members.get(&entry.cluster).context("a member")?;
+            let (change, resource) = member.goes_on()?;
+            let (metadata, deleted) = (&change.object["metadata"], change.what == "DELETED");
+            let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+            let path = format!(
+                "history?cluster={}&apiVersion={}&resource={}&namespace={}&name={}",
+                entry.cluster,
+                resource.api_version,
+                resource.plural,
+                text("namespace"),
+                text("name")
+            );
+            until(&format!("the cache to see {path}"), || {
+                // What comes for the first time is not found until then.
+                let Ok(history) = self.get(&path) else { return Ok(false) };
+                let newest = &history["versions"][0];
+                let seen = newest["resourceVersion"] == metadata["resourceVersion"];
+                Ok(if deleted { newest["deleted"] == true } else { seen })
+            })?;
+            self.clock.saw(at.as_second(), now())?;
+        }
+        Ok(())
+    }
+
+    /// Asks the search API as the reader.
+    pub fn get(&self, path: &str) -> Result<Value> {
+        let request = http::Request::get(format!("{ROOT}/{path}")).body(Vec::new())?;
+        self.runtime.block_on(self.client.request(request)).with_context(|| path.to_owned())
+    }
+
+    pub fn query(&self, query: &str) -> Result<Value> {
+        self.get(&format!("query?limit=1000&facets=kind&q={}", utf8_percent_encode(query, NON_ALPHANUMERIC)))
+    }
+
+    /// A corpus' query as it must be asked at this moment.
+    pub fn asked(&self, query: &str) -> Result<String> {
+        self.clock.asked(query, now())
+    }
+}
+
+fn now() -> i64 {
+    Timestamp::now().as_second()
+}
+
+/// Clusters an answer names as left out or behind.
+fn skipped(answer: &Value) -> Vec<&str> {
+    answer["skipped"].as_array().into_iter().flatten().filter_map(|skipped| skipped["cluster"].as_str()).collect()
+}
+
+async fn client(kubeconfig: &Path) -> Result<kube::Client> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}
+
+async fn post(client: &kube::Client, path: &str, body: &Value) -> Result<Value> {
+    let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
+    client.request(request.body(serde_json::to_vec(body)?)?).await.with_context(|| format!("POST {path}"))
+}
+
+/// Makes the asker's account; its token.
+async fn reader(admin: &kube::Client) -> Result<String> {
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    post(admin, accounts, &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "corpus"}}))
+        .await?;
+    let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let answer = post(admin, &format!("{accounts}/corpus/token"), &wanted).await?;
+    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+}
+
+fn as_reader(kubeconfig: &str, token: &str) -> Result<String> {
+    let mut kubeconfig: Value = serde_saphyr::from_str(kubeconfig)?;
+    for user in kubeconfig["users"].as_array_mut().into_iter().flatten() {
+        user["user"] = json!({"token": token});
+    }
+    Ok(kubeconfig.to_string())
+}
+
+/// The kinds every member serves.
+fn resources(corpus: &Corpus) -> Result<Vec<Resource>> {
+    let objects = || corpus.entries.iter().filter_map(|entry| entry.object.as_ref());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let resource = |(kind, names): (&String, &Vec<String>)| {
+        let is_one = |name: &str| name.to_lowercase() == *kind;
+        let of_kind = || objects().filter(|object| object["kind"].as_str().is_some_and(is_one));
+        let told = of_kind().next().map(|object| (text(&object["apiVersion"]), text(&object["kind"])));
+        let empty = EMPTY_KINDS.iter().find(|(_, kind)| is_one(kind));
+        let (api_version, kind) = told
+            .or_else(|| empty.map(|(api_version, kind)| ((*api_version).to_owned(), (*kind).to_owned())))
+            .with_context(|| format!("no object says what {kind} is"))?;
+        let plural = names.iter().max_by_key(|name| name.len()).context("no plural")?.clone();
+        let short_names = names.iter().filter(|name| **name != plural).cloned().collect();
+        let namespaced = of_kind().any(|object| object["metadata"]["namespace"].is_string());
+        Ok(Resource { api_version, kind, plural, short_names, namespaced })
+    };
+    corpus.kinds.iter().map(resource).collect()
+}
+
+/// Lets the asker read the corpus in a member, but not these rules, which are none of it.
+fn grant(corpus: &Corpus, resources: &[Resource]) -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    let named = |kind: &str| {
+        let objects = corpus.entries.iter().filter_map(|entry| entry.object.as_ref());
+        let names = objects.filter(|object| object["kind"] == kind).map(|object| object["metadata"]["name"].clone());
+        names.collect::<Vec<_>>()
+    };
+    let rules = resources.iter().filter(|resource| resource.kind != "ClusterRoleBinding").map(|resource| {
+        let mut rule =
+            json!({"apiGroups": [resource.group()], "resources": [resource.plural], "verbs": ["get", "list"]});
+        if resource.kind == "ClusterRole" {
+            rule["resourceNames"] = named("ClusterRole").into();
+        }
+        rule
+    });
+    let metadata = |uid: &str| json!({"name": "corpus-reader", "uid": uid, "resourceVersion": "1"});
+    let role = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole",
+        "metadata": metadata("c0000001-0000-4000-8000-000000000001"), "rules": rules.collect::<Vec<_>>()});
+    let binding = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding",
+        "metadata": metadata("c0000002-0000-4000-8000-000000000002"),
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "corpus-reader"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": READER}]});
+    [role, binding]
+}

@@ -1,0 +1,203 @@
+//! The corpus has a clock that stands still; the binary's goes on. Times of objects are moved so that the corpus' now is the
+//! moment the test begins; times in queries are moved to when the same holds.
+//!
+//! What is measured against times of objects (`age:`, `created:`, `last:`) moves as these do. What is measured against when the
+//! cache saw a change (`changed:`, `deleted:`, `at:`, `during:`) moves to the moment between the same two changes.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::fixtures::NOW;
+
+/// From the corpus' times to real ones, both in Unix seconds.
+#[derive(Debug)]
+pub struct Clock {
+    shift: i64,
+    /// Times of the corpus that queries ask about.
+    named: BTreeSet<i64>,
+    /// When changes happened in the corpus, and the last second they were the newest in.
+    seen: Vec<(i64, i64)>,
+}
+
+impl Clock {
+    /// The corpus' now is this moment. What lies between two changes is told apart where one of the queries asks.
+    pub fn at(now: i64, queries: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        let named = RefCell::new(BTreeSet::new());
+        let note = |at| {
+            named.borrow_mut().insert(at);
+            at
+        };
+        for query in queries {
+            moved(query.as_ref(), 0, NOW, &note)?;
+        }
+        Ok(Self { shift: now - NOW, named: named.into_inner(), seen: Vec::new() })
+    }
+
+    /// The second in which a change at this time of the corpus must not be seen any more: as queries count seconds, it would
+    /// not be told from what comes before the time they ask about.
+    pub fn too_early(&self, at: i64) -> Option<i64> {
+        let (last, seen) = self.seen.last()?;
+        self.named.range(last..&at).next().map(|_| *seen)
+    }
+
+    /// Everything up to this time of the corpus has been seen by now.
+    pub fn saw(&mut self, at: i64, now: i64) -> Result<()> {
+        ensure!(self.seen.last().is_none_or(|(last, seen)| *last <= at && *seen <= now), "changes come in order");
+        ensure!(self.too_early(at).is_none_or(|early| early < now), "a query asks about what is before {at}");
+        self.seen.push((at, now));
+        Ok(())
+    }
+
+    /// The last second in which what was true then in the corpus is true.
+    fn until(&self, at: i64) -> i64 {
+        let before = self.seen.partition_point(|(changed, _)| *changed <= at);
+        self.seen.get(before.wrapping_sub(1)).map_or(i64::MIN, |(_, seen)| *seen)
+    }
+
+    /// Moves the times in an object.
+    pub fn move_times(&self, object: &mut Value) -> Result<()> {
+        match object {
+            Value::Object(fields) => fields.values_mut().try_for_each(|value| self.move_times(value)),
+            Value::Array(items) => items.iter_mut().try_for_each(|value| self.move_times(value)),
+            Value::String(text) => {
+                const SECONDS: usize = "2026-09-21T13:00:06".len();
+                if let (Ok(time), Some(rest)) = (text.parse::<Timestamp>(), text.get(SECONDS..)) {
+                    let to = written(time.as_second() + self.shift)?;
+                    *text = format!("{}{rest}", to.trim_end_matches('Z'));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The query whose answer now is what that of this one is in the corpus.
+    pub fn asked(&self, query: &str, now: i64) -> Result<String> {
+        moved(query, self.shift, now, &|at| self.until(at))
+    }
+}
+
+fn moved(query: &str, shift: i64, now: i64, until: &dyn Fn(i64) -> i64) -> Result<String> {
+    let words = || query.split_inclusive([' ', '(', ')']);
+    let cut = |word: &str| word.trim_end_matches([' ', '(', ')']).len();
+    // What is asked as of a time has the ages of then.
+    let at = words().find_map(|word| moment(word[..cut(word)].strip_prefix("at:")?));
+    let elapsed = at.map_or(now - NOW, |at| until(at) - at) - shift;
+    let mut asked = String::new();
+    for word in words() {
+        let (word, rest) = word.split_at(cut(word));
+        let Some((field, value)) = word.split_once(':') else {
+            asked.extend([word, rest]);
+            continue;
+        };
+        let moved = match field.trim_start_matches('-') {
+            "age" | "last" => each(value, |text| Ok(duration(text).map(|age| format!("{}s", age + elapsed))))?,
+            "created" => each(value, |text| moment(text).map(|time| written(time + shift)).transpose())?,
+            "changed" | "deleted" => since(value, until)?,
+            "at" => moment(value).map(|at| written(until(at))).transpose()?,
+            "during" => during(value, until)?,
+            _ => None,
+        };
+        asked.extend([field, ":", moved.as_deref().unwrap_or(value), rest]);
+    }
+    Ok(asked)
+}
+
+/// Longer ago is earlier, so comparisons turn around.
+fn since(value: &str, until: &dyn Fn(i64) -> i64) -> Result<Option<String>> {
+    let ago = |text: &str| duration(text).map(|age| until(NOW - age));
+    if let Some((from, to)) = value.split_once("..") {
+        let (Some(from), Some(to)) = (ago(from), ago(to)) else { return Ok(None) };
+        return Ok(Some(format!("{}..{}", written(to + 1)?, written(from)?)));
+    }
+    let (sign, turned) = match value.chars().next() {
+        Some('<') => ("<", ">"),
+        Some('>') => (">", "<="),
+        _ => ("", ">"),
+    };
+    ago(&value[sign.len()..]).map(|time| Ok(format!("{turned}{}", written(time)?))).transpose()
+}
+
+fn during(value: &str, until: &dyn Fn(i64) -> i64) -> Result<Option<String>> {
+    let Some((from, to)) = value.split_once("..") else { return Ok(None) };
+    // What ended in the second before must not count.
+    let from = moment(from).map(|time| written(until(time) + 1)).transpose()?.unwrap_or_default();
+    let to = moment(to).map(|time| written(until(time))).transpose()?.unwrap_or_default();
+    Ok(Some(format!("{from}..{to}")))
+}
+
+/// Changes both ends of a range, or what a comparison compares with. None where there is nothing to change.
+fn each(value: &str, change: impl Fn(&str) -> Result<Option<String>>) -> Result<Option<String>> {
+    if let Some((from, to)) = value.split_once("..") {
+        let (changed, other) = (change(from)?, change(to)?);
+        let changes = changed.is_some() || other.is_some();
+        let (from, to) = (changed.unwrap_or_else(|| from.to_owned()), other.unwrap_or_else(|| to.to_owned()));
+        return Ok(changes.then(|| format!("{from}..{to}")));
+    }
+    let sign = value.len() - value.trim_start_matches(['<', '>', '=', '!']).len();
+    Ok(change(&value[sign..])?.map(|changed| format!("{}{changed}", &value[..sign])))
+}
+
+/// Seconds of `15m` or `2w`.
+fn duration(text: &str) -> Option<i64> {
+    let amount: i64 = text.get(..text.len().checked_sub(1)?)?.parse().ok()?;
+    let unit = match text.as_bytes().last()? {
+        b's' => 1,
+        b'm' => 60,
+        b'h' => 3600,
+        b'd' => 86_400,
+        b'w' => 604_800,
+        _ => return None,
+    };
+    Some(amount * unit)
+}
+
+/// A moment of the corpus: RFC 3339, without seconds or as a date too, `now`, `now-2h`.
+fn moment(text: &str) -> Option<i64> {
+    if let Some(ago) = text.strip_prefix("now") {
+        return if ago.is_empty() { Some(NOW) } else { Some(NOW - duration(ago.strip_prefix('-')?)?) };
+    }
+    let bare = text.trim_end_matches('Z');
+    let civil = bare.parse::<jiff::civil::DateTime>().ok()?;
+    Some(civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
+}
+
+fn written(seconds: i64) -> Result<String> {
+    Ok(Timestamp::from_second(seconds).with_context(|| format!("{seconds} is no time"))?.to_string())
+}
+
+#[test]
+fn queries_move_with_the_clock() -> Result<()> {
+    let cases = [
+        ("kind:pod name:web* restarts:>2", "kind:pod name:web* restarts:>2"),
+        ("(last:<5m OR -age:1h..2d) is:x", "(last:<315s OR -age:3615s..172815s) is:x"),
+        ("created:<2026-04-01", "created:<2026-04-01T01:00:00Z"),
+        ("created:2026-04-01..2026-04-02T10:00:00Z", "created:2026-04-01T01:00:00Z..2026-04-02T11:00:00Z"),
+        ("changed:<5m", "changed:>2026-09-21T15:13:20Z"),
+        ("deleted:>5m", "deleted:<=2026-09-21T15:13:20Z"),
+        ("changed:0s..5m", "changed:2026-09-21T15:13:21Z..2026-09-21T15:13:29Z"),
+        ("deleted:!* changed:soon", "deleted:!* changed:soon"),
+        ("at:now kind:x", "at:2026-09-21T15:13:29Z kind:x"),
+        ("at:2026-09-21T14:05 age:<1h", "at:2026-09-21T15:13:20Z age:<4100s"),
+        ("during:now-5m..now", "during:2026-09-21T15:13:21Z..2026-09-21T15:13:29Z"),
+        ("during:..2026-09-21T14:01:00Z", "during:..2026-09-21T15:13:20Z"),
+        ("at:whenever during:now-1h", "at:whenever during:now-1h"),
+    ];
+    // An hour after the corpus: what was seen until 14:00 came in its first second, what came later in its tenth.
+    let mut clock = Clock::at(NOW + 3600, cases.map(|(query, _)| query))?;
+    clock.saw(NOW - 800, NOW + 3600)?;
+    assert_eq!((clock.too_early(NOW - 750), clock.too_early(NOW - 60)), (None, Some(NOW + 3600)));
+    clock.saw(NOW - 60, NOW + 3609)?;
+    for (query, expected) in cases {
+        assert_eq!(clock.asked(query, NOW + 3615)?, expected, "{query}");
+    }
+    let mut object = serde_json::json!({"a": ["2026-09-21T13:00:06Z", "2026-09-21T13:20:00.000000Z", "13:20", "x"]});
+    clock.move_times(&mut object)?;
+    let expected = serde_json::json!({"a": ["2026-09-21T14:00:06Z", "2026-09-21T14:20:00.000000Z", "13:20", "x"]});
+    assert_eq!(object, expected);
+    Ok(())
+}
