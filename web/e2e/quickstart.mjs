@@ -1,27 +1,11 @@
 // Walks the first pages in a real browser: node e2e/quickstart.mjs <address with token> <folder for pictures>
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { chromium } from 'playwright-core'
+import { open } from './browser.mjs'
 
 const [address, pictures] = process.argv.slice(2)
-const browser = await chromium.launch({
-  executablePath: process.env.CROWSNEST_CHROMIUM ?? '/usr/bin/chromium',
-  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-})
-const problems = []
+const { browser, page, problems } = await open(address)
 try {
-  const page = await browser.newPage({ viewport: { width: 1400, height: 850 } })
-  page.setDefaultTimeout(60_000)
-  const origin = new URL(address).origin
-  page.on('pageerror', (error) => problems.push(`page error: ${error.message}`))
-  page.on('console', (message) => {
-    // The browser logs the 401 that asks for a sign-in; everything else is ours to answer for.
-    if (message.type() === 'error' && !message.text().includes('401')) problems.push(`console: ${message.text()}`)
-  })
-  page.on('request', (request) => {
-    if (!request.url().startsWith(origin)) problems.push(`outside request: ${request.url()}`)
-  })
-
   // Fleet: three clusters, live counts.
   await page.goto(address)
   for (const member of ['member1', 'member2', 'member3']) {

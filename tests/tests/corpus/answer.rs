@@ -1,11 +1,12 @@
 //! What was answered, whoever was asked, beside what the corpus expects.
 
 use anyhow::{Context, Result};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::fixtures::{Hits, Question, name_of};
 
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub struct Answer {
     /// cluster/Kind/namespace/name or cluster/Kind/name, in order.
     pub hits: Vec<String>,

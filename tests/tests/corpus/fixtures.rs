@@ -1,7 +1,7 @@
 //! The golden corpus as its files say it: clusters, their objects with what these were before, and queries with the hits
 //! they must find.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -73,6 +73,20 @@ impl Corpus {
             questions: read("queries")?,
         })
     }
+
+    /// A few questions that have every feature of the language between them, by which a slow way of asking is tried.
+    pub fn of_each_feature(&self) -> Vec<&Question> {
+        let featured = self.questions.iter().map(|question| (question, features(&question.query)));
+        let mut left: Vec<(&Question, BTreeSet<String>)> = featured.collect();
+        let mut chosen = Vec::new();
+        // The one with the most that is new, of equal ones the first.
+        while let Some(most) = left.iter().rev().max_by_key(|(_, new)| new.len()).filter(|(_, new)| !new.is_empty()) {
+            let (question, new) = most.clone();
+            left.iter_mut().for_each(|(_, features)| features.retain(|feature| !new.contains(feature)));
+            chosen.push(question);
+        }
+        chosen
+    }
 }
 
 fn read<T: DeserializeOwned>(name: &str) -> Result<T> {
@@ -88,4 +102,36 @@ pub fn name_of(object: &Value) -> String {
     let metadata = &object["metadata"];
     let parts = [text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"])];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+}
+
+/// Fields a query names, and the forms its values have.
+fn features(query: &str) -> BTreeSet<String> {
+    let mut features = BTreeSet::new();
+    if query.starts_with('"') && query.ends_with('"') {
+        features.insert("phrase alone".to_owned());
+    }
+    for word in query.split([' ', '(', ')']).filter(|word| !word.is_empty()) {
+        let word = word.trim_start_matches('-');
+        let named = word.split_once(':').filter(|(field, _)| !field.contains(['"', '/', '*']));
+        let value = match named {
+            // Of all paths one will do.
+            Some((field, value)) => {
+                features.insert(if field.starts_with('.') { ".".to_owned() } else { field.to_owned() });
+                value
+            }
+            None => word,
+        };
+        let forms = [
+            ("regex", value.starts_with('/')),
+            ("phrase", value.starts_with('"')),
+            ("number", value.parse::<u64>().is_ok() && named.is_none()),
+            ("glob", value.contains('*')),
+            ("fuzzy", value.contains('~')),
+            ("range", value.contains("..")),
+            ("operator", ["AND", "OR", "NOT"].contains(&value)),
+            ("has", value.starts_with("has.")),
+        ];
+        features.extend(forms.iter().filter(|(_, has)| *has).map(|(form, _)| format!("{form} value")));
+    }
+    features
 }

@@ -27,6 +27,7 @@ pub struct Stage {
     pub fleet: Fleet,
     pub clock: Clock,
     /// The asker's.
+    pub token: String,
     pub kubeconfig: PathBuf,
     admin: kube::Client,
     client: kube::Client,
@@ -46,7 +47,7 @@ impl Stage {
         let kubeconfig = folder.join("reader.kubeconfig");
         std::fs::write(&kubeconfig, as_reader(&std::fs::read_to_string(&cp)?, &token)?)?;
         let client = runtime.block_on(client(&kubeconfig))?;
-        Ok(Self { fleet, clock, kubeconfig, admin, client, members: BTreeMap::new(), runtime })
+        Ok(Self { fleet, clock, token, kubeconfig, admin, client, members: BTreeMap::new(), runtime })
     }
 
     /// Until everything is as queries expect it.

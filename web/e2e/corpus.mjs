@@ -1,0 +1,52 @@
+// Asks queries on the search page and prints what it shows of each, typed in and by its address:
+// node e2e/corpus.mjs <address with token> <JSON file with the queries>
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { open } from './browser.mjs'
+
+const [address, file] = process.argv.slice(2)
+const { browser, page, problems, origin } = await open(address)
+
+/** Hits, their number and remarks, once the answer is whole and every row of it is there. */
+async function shown() {
+  await page.waitForFunction(() => {
+    const status = document.querySelector('.summary [role=status]')?.textContent ?? 'Searching'
+    const wanted = Number(document.querySelector('.hits')?.getAttribute('aria-rowcount'))
+    return !status.startsWith('Searching') && document.querySelectorAll('.hits .row:not(.head)').length >= wanted
+  })
+  return page.evaluate(() => {
+    const texts = (root, selector) => [...root.querySelectorAll(selector)].map((element) => element.textContent)
+    const hits = [...document.querySelectorAll('.hits .row:not(.head)')].map((row) =>
+      texts(row, '[role=cell]').slice(0, 4).filter((text) => text !== '').join('/'),
+    )
+    const status = document.querySelector('.summary [role=status]').textContent
+    const total = /^([\d,]+) objects in [\d.]+ ms$/.exec(status)?.[1]
+    if (total === undefined) throw new Error(`it says ${status}`)
+    return { hits, total: Number(total.replaceAll(',', '')), remarks: texts(document, '.summary .notice') }
+  })
+}
+
+try {
+  const answers = []
+  await page.goto(address)
+  for (const query of JSON.parse(await readFile(file, 'utf8'))) {
+    // From elsewhere each time, so that nothing of the answer before is left on the page.
+    await page.getByRole('link', { name: 'Fleet', exact: true }).click()
+    await page.locator('.summary').waitFor({ state: 'detached' })
+    await page.getByRole('searchbox').fill(query)
+    await page.keyboard.press('Enter')
+    await page.waitForURL(/\/search\?q=/)
+    const typed = await shown()
+    await page.goto(`${origin}/search?q=${encodeURIComponent(query)}`)
+    const linked = await shown()
+    assert.equal(await page.getByRole('searchbox').inputValue(), query)
+    answers.push({ typed, linked })
+  }
+  assert.deepEqual(problems, [])
+  console.log(JSON.stringify(answers))
+} catch (error) {
+  for (const problem of problems) console.error(problem)
+  throw error
+} finally {
+  await browser.close()
+}
