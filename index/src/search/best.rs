@@ -3,7 +3,6 @@
 use super::docs::{all_of, any_of, without};
 use super::gather::{Gather, in_blocks};
 use super::order::{MOST_COLUMNS, Place, Rank, Ranked, Sort, SortBy};
-use super::permitted::{names_of, texts_of};
 use crate::text::columns::Facet;
 use crate::text::segments::{NONE, Parts, Segment};
 use crate::text::terms::Docs;
@@ -202,8 +201,10 @@ impl<'s> Best<'s> {
                 _ => (true, 0),
             };
         }
-        let names = self.parts.reader.fast_fields().str(Facet::Name.column())?;
-        let name = position(names.as_ref(), &place.name)?;
+        let name = match self.parts.names.search(&place.name) {
+            Ok(ordinal) => doubled(ordinal.into()),
+            Err(next) => 2 * u64::from(next),
+        };
         Ok(Candidate { rank, name, id: place.id, doc: DocId::MAX, score: u32::MAX })
     }
 
@@ -226,8 +227,6 @@ impl<'s> Best<'s> {
     /// The kept hits with their places in the whole order.
     pub fn ranked(self) -> tantivy::Result<Vec<Ranked>> {
         let docs = || self.best.iter().map(|candidate| candidate.doc);
-        let ordinal = |doc: DocId| self.parts.column(Facet::Name).first(doc);
-        let names = names_of(self.parts, docs().map(ordinal))?;
         let texts = self.sort.iter().map(|(column, _)| match column {
             SortColumn::Text(column) => first_texts(column.as_ref(), docs()),
             _ => Ok(HashMap::new()),
@@ -239,12 +238,21 @@ impl<'s> Best<'s> {
                 SortColumn::Number(column) => Rank::Number(column.first(candidate.doc)),
                 SortColumn::Text(_) => Rank::Text(texts.get(&candidate.doc).cloned()),
             });
-            let name = names.get(&ordinal(candidate.doc)).cloned().unwrap_or_default();
+            let name = self.parts.names.get(self.parts.column(Facet::Name).first(candidate.doc));
+            let name = name.unwrap_or_default().to_owned();
             let place = Place { ranks: ranks.collect(), name, id: candidate.id };
             Ranked { place, score: unordered(candidate.score), past: None }
         };
         Ok(self.best.iter().map(hit).collect())
     }
+}
+
+/// The strings of ordinals in ascending order. One by one, each would unpack the block it lies in.
+fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>> {
+    let mut texts = Vec::with_capacity(ordinals.len());
+    let text = |bytes: &[u8]| texts.push(String::from_utf8_lossy(bytes).into_owned());
+    column.dictionary().sorted_ords_to_term_cb(ordinals, text)?;
+    Ok(texts)
 }
 
 /// Whether all of the documents are in the set.

@@ -162,11 +162,15 @@ pub(super) fn in_blocks(segment: &Segment, docs: &Docs, mut see: impl FnMut(&[Do
             }
         }
         Docs::All => {
-            let all: Vec<DocId> = (0..segment.parts.reader.max_doc()).collect();
-            for met in all.chunks(BLOCK) {
-                if !more(met) {
+            let mut next = 0;
+            while next < segment.parts.reader.max_doc() {
+                let met = segment.parts.reader.max_doc().min(next + BLOCK as DocId) - next;
+                let block = &mut block[..met as usize];
+                block.iter_mut().zip(next..).for_each(|(into, doc)| *into = doc);
+                if !more(block) {
                     return;
                 }
+                next += met;
             }
         }
     }

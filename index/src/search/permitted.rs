@@ -3,14 +3,13 @@
 
 use crate::rights::CallerRights;
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
-use crate::text::segments::{NONE, Parts, Values};
+use crate::text::segments::{Parts, Values};
 use crate::text::terms::{Docs, Marks};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::Readable;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use tantivy::columnar::StrColumn;
 
 /// What may be read of a scope.
 #[derive(Debug, Clone)]
@@ -68,24 +67,12 @@ fn readable(parts: &Parts, verdicts: &[Option<Decided>]) -> tantivy::Result<Docs
             _ => {}
         }
     }
-    if !named.is_empty() {
-        let texts = names_of(parts, named.iter().map(|(name, ..)| *name))?;
-        for (name, doc, names) in named {
-            if texts.get(&name).is_some_and(|name| names.contains(name)) {
-                marks.add(&[doc]);
-            }
+    for (name, doc, names) in named {
+        if parts.names.get(name).is_some_and(|name| names.contains(name)) {
+            marks.add(&[doc]);
         }
     }
     Ok(marks.done())
-}
-
-/// By their ordinals in the segment.
-pub fn names_of(parts: &Parts, ordinals: impl Iterator<Item = u32>) -> tantivy::Result<HashMap<u32, String>> {
-    let Some(column) = parts.reader.fast_fields().str(Facet::Name.column())? else { return Ok(HashMap::new()) };
-    let ordinals: BTreeSet<u64> = ordinals.filter(|ordinal| *ordinal != NONE).map(u64::from).collect();
-    let ordinals: Vec<u64> = ordinals.into_iter().collect();
-    let texts = texts_of(&column, &ordinals)?;
-    Ok(ordinals.into_iter().map(|ordinal| u32::try_from(ordinal).unwrap_or(NONE)).zip(texts).collect())
 }
 
 /// Whether one object may be read, by its [`Facet::Scope`] and name.
@@ -110,12 +97,4 @@ fn decide(rights: &mut CallerRights, scope: &str) -> Decided {
         Readable::Nothing => Decided::No,
         Readable::Named(names) => Decided::Named(Arc::new(names)),
     }
-}
-
-/// The strings of ordinals in ascending order. One by one, each would unpack the block it lies in.
-pub fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>> {
-    let mut texts = Vec::with_capacity(ordinals.len());
-    let text = |bytes: &[u8]| texts.push(String::from_utf8_lossy(bytes).into_owned());
-    column.dictionary().sorted_ords_to_term_cb(ordinals, text)?;
-    Ok(texts)
 }

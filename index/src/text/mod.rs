@@ -14,7 +14,7 @@ use crate::index::joined;
 use crate::{Error, IndexOptions};
 use arc_swap::ArcSwap;
 use columns::Columns;
-use segments::{Segment, Snapshot};
+use segments::{KEPT, Segment, Snapshot};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -231,14 +231,14 @@ impl Built {
         let fail = |error| Error::text("cannot be read", error);
         let reader: IndexReader =
             index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(fail)?;
-        let snapshot = ArcSwap::from_pointee(Snapshot::new(reader.searcher(), None).map_err(fail)?);
+        let snapshot = ArcSwap::from_pointee(Snapshot::new(reader.searcher(), None, KEPT).map_err(fail)?);
         Ok(Self { folder, index, reader, snapshot })
     }
 
     fn reload(&self) -> Result<(), Error> {
         let fail = |error| Error::text("cannot be read again", error);
         self.reader.reload().map_err(fail)?;
-        let snapshot = Snapshot::new(self.reader.searcher(), Some(&self.snapshot.load())).map_err(fail)?;
+        let snapshot = Snapshot::new(self.reader.searcher(), Some(&self.snapshot.load()), KEPT).map_err(fail)?;
         self.snapshot.store(Arc::new(snapshot));
         Ok(())
     }

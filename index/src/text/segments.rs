@@ -4,6 +4,7 @@
 
 use super::columns::Facet;
 use parking_lot::{RwLock, RwLockReadGuard};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tantivy::columnar::StrColumn;
@@ -12,7 +13,7 @@ use tantivy::index::SegmentId;
 use tantivy::{DocId, Searcher, SegmentReader};
 
 /// So many values are kept whether anybody has them still or not.
-const KEPT: usize = 100_000;
+pub const KEPT: usize = 100_000;
 
 /// The text index at a commit.
 pub struct Snapshot {
@@ -34,6 +35,14 @@ pub struct Parts {
     /// As the segment was first seen: its deletions are those of then.
     pub reader: SegmentReader,
     columns: Vec<Ordinals>,
+    pub names: Names,
+}
+
+/// The names of a segment's documents, in their order: each hit is ranked by its name at last.
+#[derive(Default)]
+pub struct Names {
+    ends: Vec<u32>,
+    text: String,
 }
 
 /// A column's values by document. Those of [`Facet::Name`] are in the order of the names and hold in the segment alone;
@@ -150,9 +159,42 @@ impl Ordinals {
     }
 }
 
+impl Names {
+    fn of(column: &StrColumn) -> tantivy::Result<Self> {
+        let mut names = Self::default();
+        let mut terms = column.dictionary().stream()?;
+        while terms.advance() {
+            names.text.push_str(&String::from_utf8_lossy(terms.key()));
+            names.ends.push(u32::try_from(names.text.len()).unwrap_or(u32::MAX));
+        }
+        names.text.shrink_to_fit();
+        Ok(names)
+    }
+
+    pub fn get(&self, ordinal: u32) -> Option<&str> {
+        let end = *self.ends.get(ordinal as usize)?;
+        let start = ordinal.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
+        self.text.get(start as usize..end as usize)
+    }
+
+    /// Where a name is, or would be.
+    pub fn search(&self, name: &str) -> Result<u32, u32> {
+        let (mut from, mut to) = (0, u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match self.get(middle).unwrap_or_default().cmp(name) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(from)
+    }
+}
+
 impl Parts {
     fn new(reader: &SegmentReader, values: &Values) -> tantivy::Result<Arc<Self>> {
-        let mut columns = Vec::with_capacity(Facet::ALL.len());
+        let (mut columns, mut names) = (Vec::with_capacity(Facet::ALL.len()), Names::default());
         for (facet, texts) in Facet::ALL.iter().zip(&values.facets) {
             let Some(column) = reader.fast_fields().str(facet.column())? else {
                 columns.push(Ordinals::Nowhere);
@@ -160,6 +202,7 @@ impl Parts {
             };
             columns.push(match facet {
                 Facet::Name => {
+                    names = Names::of(&column)?;
                     Ordinals::of(&column, reader.max_doc(), |ordinal| u32::try_from(ordinal).unwrap_or(NONE))
                 }
                 _ => {
@@ -169,7 +212,7 @@ impl Parts {
                 }
             });
         }
-        Ok(Arc::new(Self { reader: reader.clone(), columns }))
+        Ok(Arc::new(Self { reader: reader.clone(), columns, names }))
     }
 
     pub fn id(&self) -> SegmentId {
@@ -199,17 +242,17 @@ impl Segment {
 
 impl Snapshot {
     /// What is in memory already of `before` is taken from there; values nobody has any more are forgotten when there are
-    /// more of them than of the others.
-    pub fn new(searcher: Searcher, before: Option<&Snapshot>) -> tantivy::Result<Self> {
+    /// more of them than of the others, and more than `kept` in all.
+    pub fn new(searcher: Searcher, before: Option<&Snapshot>, kept: usize) -> tantivy::Result<Self> {
         if let Some(before) = before {
             let values = Arc::clone(&before.values);
             let next = Self { used: before.used, ..Self::with(searcher.clone(), values, &before.segments)? };
             let all = next.values.len();
-            if all <= KEPT.max(2 * before.used) {
+            if all <= kept.max(2 * before.used) {
                 return Ok(next);
             }
             let used = next.used();
-            if all <= KEPT.max(2 * used) {
+            if all <= kept.max(2 * used) {
                 return Ok(Self { used, ..next });
             }
         }
@@ -252,5 +295,72 @@ impl Snapshot {
     /// Documents, with those that are deleted.
     pub fn docs(&self) -> u64 {
         self.segments.iter().map(|segment| u64::from(segment.parts.reader.max_doc())).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::stored;
+    use crate::text::TextIndex;
+    use crate::text::document::Document;
+    use serde_json::{Value, json};
+    use tantivy::{IndexWriter, Term};
+
+    fn values(snapshot: &Snapshot, facet: Facet) -> Vec<Vec<String>> {
+        let texts = snapshot.values.of(facet);
+        let of = |segment: &Segment, doc: DocId| -> Vec<String> {
+            let values = segment.parts.column(facet).of_doc(doc).iter();
+            values.filter(|value| **value != NONE).map(|value| texts.text(*value).unwrap().to_string()).collect()
+        };
+        let living = |segment: &Segment| -> Vec<Vec<String>> {
+            (0..segment.parts.reader.max_doc())
+                .filter(|doc| segment.is_alive(*doc))
+                .map(|doc| of(segment, doc))
+                .collect()
+        };
+        let mut all: Vec<Vec<String>> = snapshot.segments.iter().flat_map(living).collect();
+        all.sort();
+        all
+    }
+
+    fn pod(id: u64, images: usize) -> Value {
+        let containers: Vec<Value> = (0..images).map(|nth| json!({"image": format!("image-{id}-{nth}")})).collect();
+        json!({"kind": "Pod", "metadata": {"name": format!("pod-{id}"), "namespace": format!("team-{id}")},
+            "spec": {"containers": containers}})
+    }
+
+    #[test]
+    fn values_are_those_of_the_documents_while_others_go_and_are_forgotten() {
+        let text = TextIndex::in_memory().unwrap();
+        let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
+        writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
+        let mut before: Option<Snapshot> = None;
+        let mut forgot = 0;
+        for round in 0..12_u64 {
+            // None, one and several values, in every order.
+            let ids = round * 4..round * 4 + 4;
+            for id in ids.clone() {
+                let document = Document::of(&stored("member1", id, &pod(id, [2, 0, 1, 3][(id + round) as usize % 4])));
+                writer.add_document(document.unwrap().to_tantivy(&text.columns)).unwrap();
+            }
+            if let Some(old) = ids.start.checked_sub(4) {
+                (old..ids.start).for_each(|id| drop(writer.delete_term(Term::from_field_u64(text.columns.id, id))));
+            }
+            writer.commit().unwrap();
+            text.reload().unwrap();
+            let snapshot = Snapshot::new(text.searcher(), before.as_ref(), 10).unwrap();
+            let images =
+                |id: u64| (0..[2, 0, 1, 3][(id + round) as usize % 4]).map(move |nth| format!("image-{id}-{nth}"));
+            let mut expected: Vec<Vec<String>> = ids.clone().map(|id| images(id).collect()).collect();
+            expected.sort();
+            assert_eq!(values(&snapshot, Facet::Image), expected, "round {round}");
+            let mut expected: Vec<Vec<String>> = ids.map(|id| vec![format!("team-{id}")]).collect();
+            expected.sort();
+            assert_eq!(values(&snapshot, Facet::Namespace), expected, "round {round}");
+            forgot += usize::from(before.is_some_and(|before| before.values.len() > snapshot.values.len()));
+            before = Some(snapshot);
+        }
+        assert!(forgot > 0, "nothing was forgotten");
     }
 }
