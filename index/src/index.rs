@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     pub rights: Arc<Rights>,
     pub reviews: Reviews,
     pub searchable: watch::Receiver<Seq>,
+    /// Since when the store is filled, Unix milliseconds.
+    pub began: i64,
     /// Everybody's rights need these, whatever else is collected.
     _rules: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
@@ -153,6 +155,7 @@ impl Index {
             settled: Mutex::default(),
         });
         let health = watch::Sender::new(Health::new());
+        let began = shared.store.began((shared.now_ms)()).await?;
         let text = TextIndex::open(&shared.options, &shared.store.identity().await?)?;
         let (store, tail, metrics) = (&shared.store, &shared.tail, &shared.metrics);
         let (follower, searchable) = TextFollower::new(
@@ -170,6 +173,7 @@ impl Index {
             rights: Arc::clone(&rules),
             reviews: Reviews::default(),
             searchable,
+            began,
             _rules: declare_rules(&shared.fleet),
             health,
             stop: stop.clone(),

@@ -14,6 +14,7 @@ mod docs;
 mod evaluate;
 mod explain;
 mod gather;
+mod known;
 mod labels;
 mod live;
 mod look;
@@ -52,6 +53,7 @@ use answer::Sources;
 use crowsnest_api::user::UserInfo;
 use futures::Stream;
 use futures::stream::try_unfold;
+use known::Known;
 use matches::Match;
 use order::MOST_COLUMNS;
 use parking_lot::Mutex;
@@ -99,6 +101,15 @@ impl SearchRequest {
             bodies: false,
             scopes: BTreeMap::new(),
             deadline: DEFAULT_DEADLINE,
+        }
+    }
+
+    /// Why it cannot be answered at all: a query that is too large, or a `scope:` that names nothing. An answer says so too,
+    /// and holds nothing.
+    pub fn unanswerable(&self) -> Option<String> {
+        match parse(&self.query, &Limits::default()) {
+            Ok(mut query) => scoped(&mut query, &self.scopes).err(),
+            Err(too_much) => Some(too_much.to_string()),
         }
     }
 
@@ -262,7 +273,7 @@ impl Index {
             say(request.query.len(), message);
             plan = Plan { matches: Match::None, asked: Asked::Now, notices: Vec::new() };
         }
-        if let Some(message) = self.too_long_ago(&plan) {
+        if let Some(message) = self.known().lacks(plan.asked) {
             say(0, message);
         }
         let sort = sorted(&query, &mut say);
@@ -271,17 +282,10 @@ impl Index {
         Planned { query, plan, remarks, timeout, keep, sort }
     }
 
-    /// What is asked of a time of which not everything is kept.
-    fn too_long_ago(&self, plan: &Plan) -> Option<String> {
-        let asked = match plan.asked {
-            Asked::At(at) | Asked::During(at, _) => at,
-            Asked::Now | Asked::Deleted => return None,
-        };
-        let kept_for = self.options().history.kept_for;
-        let kept_since = (self.options().clock)() / 1000 - i64::try_from(kept_for.as_secs()).unwrap_or(i64::MAX);
-        let hours = kept_for.as_secs() / 3600;
-        (asked < kept_since)
-            .then(|| format!("what changed more than {hours} h ago is not kept: the answer may miss it"))
+    fn known(&self) -> Known {
+        let options = self.options();
+        let (now, began) = ((options.clock)() / 1000, self.inner.began / 1000);
+        Known { now, began, kept_for: options.history.kept_for }
     }
 
     /// What a caller's searches read.

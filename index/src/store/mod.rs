@@ -199,6 +199,10 @@ pub trait Store: Send + Sync + 'static {
     /// Names this database; the text index belongs to exactly one.
     async fn identity(&self) -> Result<String, Error>;
 
+    /// Since when it holds something, Unix milliseconds: what was there before is not known to it. The first one to ask
+    /// says what time it is, unless it holds something already.
+    async fn began(&self, now_ms: i64) -> Result<i64, Error>;
+
     /// Keeps a newly trained dictionary of a kind and packs with it from now on.
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error>;
 

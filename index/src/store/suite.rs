@@ -429,3 +429,16 @@ async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Po
     assert!(text.contains("written by a newer version (format 999") && !text.contains('\n'), "{text}");
     assert!(matches!(refused, Some(Error::StoreFormat(_))));
 }
+
+#[rstest]
+#[tokio::test]
+async fn it_knows_since_when_it_is_filled(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    assert_eq!(backend.store.began(500).await.unwrap(), 500);
+    let backend = backend.reopened().await;
+    assert_eq!(backend.store.began(900).await.unwrap(), 500);
+    // One that was filled before anybody asked.
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
+    assert_eq!(backend.store.began(99_000).await.unwrap(), 1000);
+}

@@ -421,6 +421,17 @@ impl Store for PostgresStore {
         self.fact("identity").await?.ok_or(Error::Stopped)
     }
 
+    async fn began(&self, now_ms: i64) -> Result<i64, Error> {
+        let what = "cannot tell since when it is filled";
+        let sql = "INSERT INTO facts (name, value) \
+            SELECT 'began', COALESCE((SELECT MIN(changed_at) FROM records), $1)::text \
+            WHERE NOT EXISTS (SELECT 1 FROM facts WHERE name = 'began') ON CONFLICT (name) DO NOTHING";
+        self.rows(what, sqlx::query(sql).bind(now_ms)).await?;
+        let row = self.one(what, sqlx::query("SELECT value::bigint FROM facts WHERE name = 'began'")).await?;
+        let began = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
+        began.ok_or(Error::Stopped)
+    }
+
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
         let what = "cannot keep a dictionary";
         let sql = "INSERT INTO dictionaries (kind, created_at, dictionary) VALUES ($1, $2, $3) RETURNING id";

@@ -296,6 +296,22 @@ impl Store for SqliteStore {
         row.and_then(|row| row.try_get(0)).map_err(fail)
     }
 
+    async fn began(&self, now_ms: i64) -> Result<i64, Error> {
+        let fail = |e| Error::store("cannot tell since when it is filled", e);
+        let mut writer = self.writer.lock().await;
+        sqlx::query(
+            "INSERT INTO facts (name, value) SELECT 'began', COALESCE((SELECT MIN(changed_at) FROM records), ?) \
+             WHERE NOT EXISTS (SELECT 1 FROM facts WHERE name = 'began')",
+        )
+        .bind(now_ms)
+        .execute(&mut writer.connection)
+        .await
+        .map_err(fail)?;
+        let sql = "SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'began'";
+        let row = sqlx::query(sql).fetch_one(&mut writer.connection).await;
+        row.and_then(|row| row.try_get(0)).map_err(fail)
+    }
+
     async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
         let sql = "INSERT INTO dictionaries (kind, created_at, dictionary) VALUES (?, ?, ?)";
         let mut writer = self.writer.lock().await;
