@@ -120,6 +120,8 @@ fn exports(kubectl: &Kubectl) -> Result<()> {
     let objects = lines.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
     let from = |object: &Value| object["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].clone();
     ensure!(objects.len() == 2 && from(&objects[1]) == "member2" && objects[0]["data"]["level"] == "one", "{lines}");
+    let unknown = path("export", "kind:pod scope:nothing", "");
+    kubectl.says(&["get", "--raw", &unknown], "", 1, "there is no saved search")?;
     Ok(())
 }
 

@@ -43,8 +43,11 @@ pub(super) fn export(index: &Index, caller: &UserInfo, parameters: &Parameters) 
         other => return Err(Failure::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
     };
     let mut request = parameters.question(caller)?;
-    let own = query::parse(&request.query, &query::Limits::default());
-    let own = own.map_err(|error| Failure::bad_request(error.to_string()))?.output.limit;
+    // A file has no place for remarks: nothing found must not look like nothing there.
+    if let Some(why) = request.unanswerable() {
+        return Err(Failure::bad_request(why));
+    }
+    let own = query::parse(&request.query, &query::Limits::default()).ok().and_then(|query| query.output.limit);
     let left = parameters.number("limit")?.unwrap_or(usize::MAX).min(own.unwrap_or(usize::MAX));
     request.facets.clear();
     request.bodies = true;
