@@ -5,6 +5,7 @@
 //! built.
 
 mod cells;
+mod messages;
 mod pod;
 mod propagation;
 mod references;
@@ -13,7 +14,8 @@ mod workloads;
 
 pub use cells::human_duration;
 pub use cells::{Cell, ColumnDefinition, table_columns};
-pub use propagation::{Propagation, propagation};
+pub use messages::messages;
+pub use propagation::{Copied, Propagation, propagation};
 
 use serde::{Deserialize, Serialize};
 
