@@ -29,6 +29,7 @@ mod patterns;
 mod permitted;
 pub mod plan;
 mod rank;
+mod propagated;
 mod relations;
 mod stream;
 mod suggest;

@@ -133,10 +133,11 @@ async fn neighbours(sources: &Sources, documents: &[Document]) -> Result<BTreeSe
 }
 
 fn edges(documents: &[Document]) -> Vec<Edge> {
-    let mut owners: BTreeMap<u64, usize> = BTreeMap::new();
+    // A key may be shared: see the bindings that a quota limits.
+    let mut owners: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (nth, document) in documents.iter().enumerate() {
         for (_, key) in document.keys.iter().filter(|(column, _)| *column == Key::Own) {
-            owners.insert(*key, nth);
+            owners.entry(*key).or_default().push(nth);
         }
     }
     let mut edges = BTreeSet::new();
@@ -148,9 +149,8 @@ fn edges(documents: &[Document]) -> Vec<Edge> {
                 Key::Uses => "uses",
                 Key::About => "about",
             };
-            if let Some(to) = owners.get(key).filter(|to| **to != from) {
-                edges.insert(Edge { from, to: *to, relation });
-            }
+            let to = owners.get(key).into_iter().flatten().filter(|to| **to != from);
+            edges.extend(to.map(|to| Edge { from, to: *to, relation }));
         }
     }
     edges.into_iter().collect()

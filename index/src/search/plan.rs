@@ -8,6 +8,7 @@ use super::labels::{cluster_label, label_match};
 use super::matches::{Match, PathTest, Test};
 use super::numbers;
 use super::patterns::{glob_regex, literal_word, test, unanchored};
+use super::propagated::{governed, propagated, with_subjects};
 use super::relations::{MOST_STEPS, Reach};
 use crate::query::{
     Expr, Field, FieldKind, KnownField, LabelMatch, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
@@ -171,6 +172,9 @@ impl Planner<'_> {
             }
             _ => {}
         }
+        if let Some(governed) = governed(field.name, exact, value) {
+            return Some(governed);
+        }
         if matches!(value, Value::Exists)
             && let Some(word) = column(field.name)
         {
@@ -251,9 +255,9 @@ impl Planner<'_> {
     fn state(&mut self, span: Span, pattern: &Pattern) -> Option<Match> {
         let word = literal_word(pattern).unwrap_or_default().to_lowercase();
         match word.as_str() {
-            "unscheduled" | "evicting" => {
+            "unscheduled" | "evicting" | "drifted" | "conflicting" | "failover" => {
                 let of = Match::Word(Word::Is, Test::Equals(word.clone()));
-                Some(with_templates(of, format!("is:{word}")))
+                Some(with_subjects(of, format!("is:{word}")))
             }
             "terminating" | "unhealthy" | "managed" | "suspended" => Some(Match::Word(Word::Is, Test::Equals(word))),
             DELETED => {
@@ -394,15 +398,6 @@ impl Planner<'_> {
     }
 }
 
-/// Bindings and works with a value, and the templates they are about.
-fn propagated(word: Word, pattern: &Pattern) -> Match {
-    with_templates(Match::Word(word, test(pattern, false)), format!("{}:{pattern}", word.name()))
-}
-
-fn with_templates(of: Match, said: String) -> Match {
-    Match::Or(vec![of.clone(), Match::Reach(Box::new(Reach::Subjects { of, said }))])
-}
-
 /// Columns a field of words asks directly.
 pub(super) fn column(field: &str) -> Option<Word> {
     Some(match field {
@@ -429,6 +424,7 @@ pub(super) fn column(field: &str) -> Option<Word> {
         "policy" => Word::Policy,
         "binding" => Word::Binding,
         "work" => Word::Work,
+        "override" => Word::Override,
         "is" => Word::Is,
         "on" => Word::On,
         "evicting" => Word::Evicting,

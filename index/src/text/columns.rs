@@ -46,10 +46,12 @@ word_columns! {
     About = "about",
     /// `kind/name`, in the object's own namespace
     Uses = "uses",
-    /// `name`, and `namespace/name` where it has one; so are the two below it.
+    /// `name`, and `namespace/name` where it has one; so are the three below it.
     Policy = "policy",
     Binding = "binding",
     Work = "work",
+    /// Of works, as they record it.
+    Override = "override",
     /// Clusters; of bindings and works.
     On = "on",
     Evicting = "evicting",

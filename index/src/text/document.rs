@@ -4,7 +4,7 @@
 use super::columns::{Columns, Facet, Key, Number, SCOPE_SEPARATOR, Word};
 use crate::{Error, Object, Record, Version};
 use bytes::Bytes;
-use crowsnest_api::print::{Printed, Propagation, propagation};
+use crowsnest_api::print::{Copied, Printed, Propagation, messages, propagation};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -122,19 +122,36 @@ impl Document {
         Ok(document)
     }
 
-    /// Of a binding or work: where its object goes. It is about its template.
+    /// Of a binding, work or quota: where its object goes. It is about its template, and about what it makes in members.
     fn propagation(&mut self, record: &Record, propagation: &Propagation) {
-        propagation.on.iter().for_each(|cluster| self.word(Word::On, cluster));
-        propagation.evicting.iter().for_each(|cluster| self.word(Word::Evicting, cluster));
-        propagation.health.iter().for_each(|health| self.word(Word::Health, health));
-        let states = [("unscheduled", propagation.unscheduled), ("evicting", !propagation.evicting.is_empty())];
+        let named = [
+            (Word::On, &propagation.on),
+            (Word::Evicting, &propagation.evicting),
+            (Word::Health, &propagation.health),
+            (Word::Override, &propagation.overrides),
+        ];
+        named.into_iter().for_each(|(word, values)| values.iter().for_each(|value| self.word(word, value)));
+        let states = [
+            ("unscheduled", propagation.unscheduled),
+            ("evicting", !propagation.evicting.is_empty()),
+            ("drifted", propagation.drifted),
+            ("conflicting", propagation.conflicting),
+            ("failover", propagation.failover),
+        ];
         states.into_iter().filter(|(_, holds)| *holds).for_each(|(state, _)| self.word(Word::Is, state));
         if !propagation.template.is_empty() {
-            self.keys.push((Key::About, Key::of_uid(record.key.cluster().as_str(), &propagation.template)));
+            self.keys.push((Key::About, Key::of_uid(cluster, &propagation.template)));
         }
+        let (cluster, namespace) = (record.key.cluster().as_str(), &*record.key.namespace);
     }
 
     /// Its own keys, and those of the objects it points to.
+        let copy = |of: &Copied| (Key::About, Key::of_name(&of.cluster, &of.kind, &of.namespace, &of.name));
+        self.keys.extend(propagation.copies.iter().map(copy));
+        // All bindings of a namespace share a key, by which its quotas are about them.
+        let bindings = || Key::of_name(cluster, "resourcebinding", namespace, "");
+        self.keys.extend(propagation.limits.then(|| (Key::About, bindings())));
+        self.keys.extend((&*record.kind == "ResourceBinding").then(|| (Key::Own, bindings())));
     fn keys(&mut self, record: &Record, printed: &Printed) -> Result<(), Error> {
         let cluster = record.key.cluster().as_str();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
@@ -247,7 +264,8 @@ impl Document {
     pub fn anything(&self, with_slash: bool) -> impl Iterator<Item = (Word, &str)> {
         let in_anything = move |word: Word| match word {
             Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is => false,
-            Word::Policy | Word::Binding | Word::Work | Word::On | Word::Evicting | Word::Health => false,
+            Word::Policy | Word::Binding | Word::Work | Word::Override => false,
+            Word::On | Word::Evicting | Word::Health => false,
             Word::Uid | Word::Ip | Word::Digest => false,
             Word::Qualified => with_slash,
             _ => true,
