@@ -5,7 +5,7 @@ use super::patterns::{MOST_EDITS, compile, near};
 use super::rank;
 use crate::text::columns::{Key, Word};
 use crate::text::document::Document;
-use crate::text::tokens::{begins_terms, chunks, terms};
+use crate::text::tokens::{begins_terms, chunks, says, terms};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -27,13 +27,12 @@ const MAX_VALUE: usize = 200;
 pub struct Evaluated<'d> {
     document: &'d Document,
     content: Option<BTreeSet<String>>,
-    message: Option<BTreeSet<String>>,
     manifest: Option<Value>,
 }
 
 impl<'d> Evaluated<'d> {
     pub fn new(document: &'d Document) -> Self {
-        Self { document, content: None, message: None, manifest: None }
+        Self { document, content: None, manifest: None }
     }
 
     /// Whether the plan holds.
@@ -83,8 +82,8 @@ impl<'d> Evaluated<'d> {
                 document.anything(word.contains('/')).any(|(_, value)| value.to_lowercase().contains(word)),
                 rank::ANYTHING,
             ),
-            (!wanted.is_empty() && !self.text("message", &wanted).is_empty(), rank::MESSAGE),
-            (!wanted.is_empty() && !self.text("content", &wanted).is_empty(), rank::CONTENT),
+            (!self.said(&wanted).is_empty(), rank::MESSAGE),
+            (!self.text(&wanted).is_empty(), rank::CONTENT),
         ];
         parts.into_iter().filter(|(holds, _)| *holds).map(|(_, score)| score).sum()
     }
@@ -133,8 +132,8 @@ impl<'d> Evaluated<'d> {
                 });
                 values.map(|(column, value)| reason(column.name(), &value.to_string())).collect()
             }
-            Match::Content(wanted) => self.text("content", wanted),
-            Match::Message(wanted) => self.text("message", wanted),
+            Match::Content(wanted) => self.text(wanted),
+            Match::Message(wanted) => self.said(wanted),
             Match::Bare(word) => {
                 let whole = document
                     .anything(word.contains('/'))
@@ -142,9 +141,9 @@ impl<'d> Evaluated<'d> {
                 let mut found: Vec<_> =
                     whole.map(|(column, value)| reason(column.name(), value).mark([word.as_str()])).collect();
                 let wanted: Vec<String> = chunks(word).map(str::to_owned).collect();
-                found.extend(self.text("message", &wanted));
+                found.extend(self.said(&wanted));
                 if found.is_empty() {
-                    found.extend(self.text("content", &wanted));
+                    found.extend(self.text(&wanted));
                 }
                 found
             }
@@ -190,12 +189,15 @@ impl<'d> Evaluated<'d> {
         self.content.get_or_insert_with(|| all_terms(document.content()))
     }
 
-    fn text(&mut self, field: &str, wanted: &[String]) -> Vec<Reason> {
-        let document = self.document;
-        let all = match field {
-            "message" => self.message.get_or_insert_with(|| all_terms(&document.message)),
-            _ => self.content.get_or_insert_with(|| all_terms(document.content())),
-        };
+    /// Messages in which the chunks stand one behind the other.
+    fn said(&self, wanted: &[String]) -> Vec<Reason> {
+        let messages = self.document.messages.iter().filter(|message| says(&message.to_lowercase(), wanted));
+        messages.map(|message| reason("message", message).mark(wanted.iter().map(String::as_str))).collect()
+    }
+
+    /// Terms of the manifest that the chunks begin: all of them, wherever they are.
+    fn text(&mut self, wanted: &[String]) -> Vec<Reason> {
+        let all = self.content();
         let mut found = Vec::new();
         for chunk in wanted {
             let fits = |term: &&String| *term == chunk || begins_terms(chunk) && term.starts_with(chunk.as_str());
@@ -203,10 +205,7 @@ impl<'d> Evaluated<'d> {
             // The second goes on where the first ends, and so says more.
             let first = fitting.next();
             match fitting.next().or(first) {
-                Some(_) if field == "message" => {
-                    found.push(reason(field, &document.message).mark(wanted.iter().map(String::as_str)));
-                }
-                Some(term) => found.push(reason(field, term).mark([chunk.as_str()])),
+                Some(term) => found.push(reason("content", term).mark([chunk.as_str()])),
                 None => return Vec::new(),
             }
         }

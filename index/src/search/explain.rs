@@ -143,7 +143,7 @@ fn what(matches: &Match) -> String {
             format!("{} {}..{}", number.name(), bound(from), bound(to))
         }
         Match::Content(words) => format!("the manifest has words that begin with {words:?}"),
-        Match::Message(words) => format!("the message has words that begin with {words:?}"),
+        Match::Message(words) => format!("a message has {:?}", words.join(" ")),
         Match::Bare(word) => format!("{word:?} anywhere"),
         Match::BareRegex(pattern) => format!("/{pattern}/ anywhere"),
         Match::Fuzzy(word, distance) => format!("within {distance} letters of {word:?}"),

@@ -31,6 +31,7 @@ pub enum Match {
     Number(Number, Option<i64>, Option<i64>),
     /// Every chunk begins a term of the manifest.
     Content(Vec<String>),
+    /// Some message has the chunks one behind the other, the last as the beginning of a word.
     Message(Vec<String>),
     /// A bare word: anywhere, ranked.
     Bare(String),

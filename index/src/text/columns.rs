@@ -2,7 +2,7 @@
 
 use tantivy::schema::{FAST, Field, INDEXED, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 
-use super::tokens::{TEXT, WHOLE};
+use super::tokens::{SAID, TEXT, WHOLE};
 
 macro_rules! word_columns {
     ($( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)?) => {
@@ -228,7 +228,7 @@ pub struct Columns {
     pub id: Field,
     /// The whole manifest.
     pub content: Field,
-    /// Messages of events and conditions.
+    /// Messages of events, conditions and containers, with where each word is.
     pub message: Field,
 }
 
@@ -239,13 +239,12 @@ const MESSAGE: &str = "message";
 impl Columns {
     pub fn schema() -> Schema {
         let mut schema = Schema::builder();
-        let terms = |tokenizer: &str| {
-            let indexing = TextFieldIndexing::default()
-                .set_tokenizer(tokenizer)
-                .set_index_option(IndexRecordOption::Basic)
-                .set_fieldnorms(false);
+        let placed = |tokenizer: &str, option: IndexRecordOption| {
+            let indexing =
+                TextFieldIndexing::default().set_tokenizer(tokenizer).set_index_option(option).set_fieldnorms(false);
             TextOptions::default().set_indexing_options(indexing)
         };
+        let terms = |tokenizer: &str| placed(tokenizer, IndexRecordOption::Basic);
         for word in Word::ALL {
             let tokenizer = if *word == Word::Exact { "raw" } else { WHOLE };
             schema.add_text_field(word.name(), terms(tokenizer));
@@ -261,7 +260,7 @@ impl Columns {
         }
         schema.add_u64_field(ID, FAST | INDEXED);
         schema.add_text_field(CONTENT, terms(TEXT));
-        schema.add_text_field(MESSAGE, terms(TEXT));
+        schema.add_text_field(MESSAGE, placed(SAID, IndexRecordOption::WithFreqsAndPositions));
         schema.build()
     }
 

@@ -44,7 +44,8 @@ pub struct Document {
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
     pub keys: Vec<(Key, u64)>,
-    pub message: String,
+    /// The one that explains the status first.
+    pub messages: Vec<String>,
     /// Its JSON, for paths.
     pub body: Bytes,
     /// What the manifest says, and whether there is more: read when it is asked for.
@@ -103,7 +104,9 @@ impl Document {
             document.propagation(record, &propagation);
         }
         states(record, printed).into_iter().for_each(|state| document.word(Word::Is, state));
-        document.message = printed.message.clone().unwrap_or_default();
+        document.messages = printed.message.iter().filter(|message| !message.is_empty()).cloned().collect();
+        let said = messages(&gvr.group, &record.kind, &*object.body);
+        document.messages.extend(said.into_iter().filter(|message| printed.message.as_ref() != Some(message)));
         document.numbers(record, printed);
         document.keys(record, printed)?;
         let group_resource = format!("{}/{}", gvr.group, gvr.resource);
@@ -139,19 +142,19 @@ impl Document {
             ("failover", propagation.failover),
         ];
         states.into_iter().filter(|(_, holds)| *holds).for_each(|(state, _)| self.word(Word::Is, state));
+        let (cluster, namespace) = (record.key.cluster().as_str(), &*record.key.namespace);
         if !propagation.template.is_empty() {
             self.keys.push((Key::About, Key::of_uid(cluster, &propagation.template)));
         }
-        let (cluster, namespace) = (record.key.cluster().as_str(), &*record.key.namespace);
-    }
-
-    /// Its own keys, and those of the objects it points to.
         let copy = |of: &Copied| (Key::About, Key::of_name(&of.cluster, &of.kind, &of.namespace, &of.name));
         self.keys.extend(propagation.copies.iter().map(copy));
         // All bindings of a namespace share a key, by which its quotas are about them.
         let bindings = || Key::of_name(cluster, "resourcebinding", namespace, "");
         self.keys.extend(propagation.limits.then(|| (Key::About, bindings())));
         self.keys.extend((&*record.kind == "ResourceBinding").then(|| (Key::Own, bindings())));
+    }
+
+    /// Its own keys, and those of the objects it points to.
     fn keys(&mut self, record: &Record, printed: &Printed) -> Result<(), Error> {
         let cluster = record.key.cluster().as_str();
         let (namespace, name) = (&*record.key.namespace, &*record.key.name);
@@ -309,7 +312,7 @@ impl Document {
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
         self.keys.iter().for_each(|(key, of)| document.add_u64(columns.key(*key), *of));
         document.add_text(columns.content, self.content());
-        document.add_text(columns.message, &self.message);
+        self.messages.iter().for_each(|message| document.add_text(columns.message, message));
         document
     }
 }

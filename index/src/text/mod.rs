@@ -25,7 +25,7 @@ use terms::Remembered;
 use tokio::sync::Semaphore;
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Threads that look into an index's segments, at most; together they answer all searches.
 const MOST_SEARCHING: usize = 8;

@@ -10,6 +10,8 @@ use tantivy::tokenizer::{
 
 /// Tokenizer of running text.
 pub const TEXT: &str = "crowsnest-text";
+/// Tokenizer of messages: the same terms, and which chunk each is of.
+pub const SAID: &str = "crowsnest-said";
 /// Tokenizer of whole strings.
 pub const WHOLE: &str = "crowsnest-whole";
 
@@ -19,6 +21,7 @@ const MAX_TAILS: usize = 10;
 
 pub(crate) fn register(manager: &TokenizerManager) {
     manager.register(TEXT, TextAnalyzer::builder(ChunkTokenizer::default()).build());
+    manager.register(SAID, TextAnalyzer::builder(SaidTokenizer::default()).build());
     manager.register(WHOLE, TextAnalyzer::builder(RawTokenizer::default()).filter(LowerCaser).build());
 }
 
@@ -36,6 +39,11 @@ pub fn chunks(lower: &str) -> impl Iterator<Item = &str> {
 /// Terms of one chunk: itself, its tails, and the first word of each. By those words a search for what begins with
 /// `setting` finds `setting_1` to `setting_99` as one term.
 pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
+    tails(chunk).flat_map(|tail| [tail].into_iter().chain(first_word(tail)))
+}
+
+/// A chunk, and what of it begins behind a separator.
+fn tails(chunk: &str) -> impl Iterator<Item = &str> {
     let whole = (chunk.len() <= MAX_CHUNK).then_some(chunk);
     let separable = if looks_like_uuid(chunk) { "" } else { chunk };
     let mut separated = false;
@@ -43,8 +51,24 @@ pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
         let begins = std::mem::replace(&mut separated, !c.is_alphanumeric()) && !separated;
         (begins && chunk.len() - at <= MAX_CHUNK).then_some(at)
     });
-    let tails = whole.into_iter().chain(begins.take(MAX_TAILS).map(move |at| &chunk[at..]));
-    tails.flat_map(|tail| [tail].into_iter().chain(first_word(tail)))
+    whole.into_iter().chain(begins.take(MAX_TAILS).map(move |at| &chunk[at..]))
+}
+
+/// Whether a lower-case message has these chunks one behind the other: the first to the end of a word, the last as the
+/// beginning of one.
+pub fn says(lower: &str, wanted: &[String]) -> bool {
+    let fits = |term: &str, word: &str| term == word || begins_terms(word) && term.starts_with(word);
+    match wanted {
+        [] => false,
+        [word] => chunks(lower).flat_map(terms).any(|term| fits(term, word)),
+        [words @ .., last] => {
+            let all: Vec<&str> = chunks(lower).collect();
+            all.windows(wanted.len()).any(|window| {
+                let before = window.iter().zip(words).all(|(chunk, word)| tails(chunk).any(|tail| tail == word));
+                before && window.last().is_some_and(|chunk| tails(chunk).any(|tail| fits(tail, last)))
+            })
+        }
+    }
 }
 
 /// The word a term begins with, where it goes on behind it.
@@ -76,29 +100,56 @@ struct ChunkStream<I> {
     token: Token,
 }
 
+fn lowered(into: &mut String, text: &str) {
+    into.clear();
+    match text.is_ascii() {
+        true => {
+            into.push_str(text);
+            into.make_ascii_lowercase();
+        }
+        false => into.push_str(&text.to_lowercase()),
+    }
+}
+
 impl Tokenizer for ChunkTokenizer {
     type TokenStream<'a> = BoxTokenStream<'a>;
 
     fn token_stream<'a>(&'a mut self, text: &'a str) -> BoxTokenStream<'a> {
-        self.lower.clear();
-        match text.is_ascii() {
-            true => {
-                self.lower.push_str(text);
-                self.lower.make_ascii_lowercase();
-            }
-            false => self.lower.push_str(&text.to_lowercase()),
-        }
-        let terms = chunks(&self.lower).flat_map(terms);
+        lowered(&mut self.lower, text);
+        // Where they are is not kept.
+        let terms = chunks(&self.lower).flat_map(terms).map(|term| (term, 0));
         BoxTokenStream::new(ChunkStream { terms, token: Token::default() })
     }
 }
 
-impl<'t, I: Iterator<Item = &'t str>> TokenStream for ChunkStream<I> {
+/// Terms with the places of their chunks, one behind the other. First words stand behind all of these and apart from each
+/// other, because they do not reach to the end of a word: no phrase goes on behind them.
+#[derive(Clone, Default)]
+struct SaidTokenizer {
+    lower: String,
+}
+
+impl Tokenizer for SaidTokenizer {
+    type TokenStream<'a> = BoxTokenStream<'a>;
+
+    fn token_stream<'a>(&'a mut self, text: &'a str) -> BoxTokenStream<'a> {
+        lowered(&mut self.lower, text);
+        let all = || chunks(&self.lower).enumerate();
+        let behind = all().count() + 1;
+        let whole = all().flat_map(|(nth, chunk)| tails(chunk).map(move |tail| (tail, nth)));
+        let first = all().flat_map(move |(nth, chunk)| {
+            tails(chunk).filter_map(first_word).map(move |word| (word, behind + 2 * nth))
+        });
+        BoxTokenStream::new(ChunkStream { terms: whole.chain(first), token: Token::default() })
+    }
+}
+
+impl<'t, I: Iterator<Item = (&'t str, usize)>> TokenStream for ChunkStream<I> {
     fn advance(&mut self) -> bool {
-        let Some(text) = self.terms.next() else { return false };
+        let Some((text, position)) = self.terms.next() else { return false };
         self.token.text.clear();
         self.token.text.push_str(text);
-        self.token.position = self.token.position.wrapping_add(1);
+        self.token.position = position;
         true
     }
 
@@ -127,6 +178,37 @@ mod tests {
                 prop_assert!(word.is_empty() || all.contains(word), "{word} of {term} is not in {all:?}");
             }
         }
+    }
+
+    #[rstest::rstest]
+    #[case::together("pulling image", true)]
+    #[case::apart("failed image", false)]
+    #[case::turned("image pulling", false)]
+    #[case::within_words("off pulling", true)]
+    #[case::over_marks("image library/nginx:1.27", true)]
+    #[case::the_last_begins("pulling ima", true)]
+    #[case::the_first_does_not("pull image", false)]
+    #[case::a_first_word_is_no_whole("back pulling", false)]
+    #[case::short_ones_are_whole("pulling im", false)]
+    #[case::one("ngin", true)]
+    #[case::none("", false)]
+    fn phrases_are_said_as_they_stand(#[case] phrase: &str, #[case] expected: bool) {
+        let wanted: Vec<String> = chunks(phrase).map(str::to_owned).collect();
+        assert_eq!(says("back-off pulling image \"docker.io/library/nginx:1.27\": failed", &wanted), expected);
+    }
+
+    #[test]
+    fn places_of_a_message_only_go_on() {
+        let mut tokenizer = SaidTokenizer::default();
+        let (mut stream, mut last) = (tokenizer.token_stream("a-b a b-a a"), std::collections::BTreeMap::new());
+        let mut places = Vec::new();
+        stream.process(&mut |token| {
+            let before = last.insert(token.text.clone(), token.position).unwrap_or_default();
+            assert!(before <= token.position, "{} at {before} and {}", token.text, token.position);
+            places.push((token.text.clone(), token.position));
+        });
+        let place = |text: &str| places.iter().find(|(term, _)| term == text).map(|(_, at)| *at);
+        assert_eq!((place("a-b"), place("b-a"), places.last().unwrap().1), (Some(0), Some(2), 9));
     }
 
     fn all(text: &str) -> Vec<String> {
