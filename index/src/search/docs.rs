@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
-use tantivy::query::{EnableScoring, FuzzyTermQuery, Query, RangeQuery, TermSetQuery};
+use tantivy::query::{EnableScoring, FuzzyTermQuery, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery};
 use tantivy::schema::Field;
 use tantivy::{DocId, SegmentReader, Term};
 use tantivy_fst::Regex;
@@ -92,7 +92,7 @@ impl Asking<'_> {
             }
             Match::Number(number, from, to) => self.range(*number, *from, *to),
             Match::Content(chunks) => self.prefixes(columns.content, chunks),
-            Match::Message(chunks) => self.prefixes(columns.message, chunks),
+            Match::Message(chunks) => self.said(chunks),
             Match::Bare(word) => self.bare(word),
             Match::BareRegex(pattern) => {
                 let looks = || Looks::Matches(pattern.clone());
@@ -172,7 +172,7 @@ impl Asking<'_> {
             (self.terms(name, Looks::Is(word.to_lowercase()))?, NAME_EXACT),
             (self.terms(name, Looks::Begins(word.to_owned()))?, NAME_PREFIX),
             (any_of(&anything), ANYTHING),
-            (self.prefixes(columns.message, &chunks)?, MESSAGE),
+            (self.said(&chunks)?, MESSAGE),
             (self.prefixes(columns.content, &chunks)?, CONTENT),
         ];
         Ok(self.scoring(parts))
@@ -197,6 +197,15 @@ impl Asking<'_> {
             false => self.terms(field, Looks::Is(chunk.to_lowercase())),
         });
         Ok(all_of(&found.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// Chunks one behind the other in a message; the last begins a term, unless it is very short.
+    fn said(&self, chunks: &[String]) -> Result<Docs, Unfound> {
+        let field = self.question.columns.message;
+        match chunks {
+            [_, _, ..] => self.remembered(Asked::Said(field, chunks.to_vec())),
+            _ => self.prefixes(field, chunks),
+        }
     }
 
     fn range(&self, number: Number, from: Option<i64>, to: Option<i64>) -> Result<Docs, Unfound> {
@@ -235,6 +244,20 @@ impl Asking<'_> {
                 };
                 self.scan(&RangeQuery::new(bound(*from), bound(*to)), u64::MAX)
             }
+            Asked::Said(field, chunks) => match chunks.last().is_some_and(|last| begins_terms(last)) {
+                true => {
+                    // The engine's own query for prefixes of phrases gives up after some terms and reads each of them whole.
+                    let mut terms: Vec<String> = chunks.iter().map(|chunk| term_regex(chunk)).collect();
+                    terms.iter_mut().last().into_iter().for_each(|last| last.push_str(".*"));
+                    let mut query = RegexPhraseQuery::new(*field, terms);
+                    query.set_max_expansions(u32::MAX);
+                    self.scan(&query, u64::MAX)
+                }
+                false => {
+                    let terms = chunks.iter().map(|chunk| Term::from_field_text(*field, chunk)).collect();
+                    self.scan(&PhraseQuery::new(terms), u64::MAX)
+                }
+            },
             Asked::Near(field, word, distance, begins) => {
                 let term = Term::from_field_text(*field, word);
                 match begins {
@@ -257,6 +280,18 @@ impl Asking<'_> {
         weight.for_each_no_score(self.reader, &mut |docs| marks.add(docs))?;
         Ok(marks.done())
     }
+}
+
+/// A term as a pattern of the engine, which knows fewer escapes than other ones.
+fn term_regex(term: &str) -> String {
+    let mut pattern = String::with_capacity(term.len());
+    for c in term.chars() {
+        if matches!(c, '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
 }
 
 pub fn any_of(parts: &[Docs]) -> Docs {

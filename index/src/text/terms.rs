@@ -51,6 +51,8 @@ pub enum Asked {
     Terms(Field, Looks),
     /// Numbers from and to, ends included.
     Between(Field, Option<i64>, Option<i64>),
+    /// Terms one behind the other; the last, unless it is short, begins one.
+    Said(Field, Vec<String>),
     /// A term, or its beginning, within so many edits.
     Near(Field, String, u8, bool),
 }
@@ -59,6 +61,7 @@ impl Asked {
     fn len(&self) -> usize {
         match self {
             Self::Terms(_, looks) => looks.text().len(),
+            Self::Said(_, words) => words.iter().map(String::len).sum(),
             Self::Near(_, word, ..) => word.len(),
             Self::Between(..) => 0,
         }
