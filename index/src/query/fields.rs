@@ -95,9 +95,22 @@ pub const STATES: &[&str] = &[
     "failover",
 ];
 
-/// Fields whose name `group:` clashes with the output term of the same name: a facet name after `group:` groups.
-pub const FACETS: &[&str] =
-    &["cluster", "kind", "namespace", "status", "node", "region", "zone", "provider", "image", "reason", "policy"];
+/// What hits are grouped by, beside the values of a label (`label:KEY`). `group:` names API groups too: one of these behind
+/// it groups.
+pub const FACETS: &[&str] = &[
+    "cluster",
+    "kind",
+    "namespace",
+    "status",
+    "node",
+    "region",
+    "zone",
+    "provider",
+    "image",
+    "reason",
+    "type",
+    "label",
+];
 
 /// Looks a name up, whatever its case.
 pub fn lookup(name: &str) -> Option<Field> {

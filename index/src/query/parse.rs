@@ -411,7 +411,8 @@ impl Parser<'_> {
             Some('"') => self.cursor.quoted().0,
             _ => {
                 let word = self.cursor.clone().word(false).to_owned();
-                if name == "group" && !FACETS.contains(&word.to_ascii_lowercase().as_str()) {
+                let facet = FACETS.contains(&facet_named(&word).as_str()) || word.starts_with("label:");
+                if name == "group" && !facet {
                     return None;
                 }
                 self.cursor.at += word.len();
@@ -426,6 +427,15 @@ impl Parser<'_> {
     }
 }
 
+/// Names have no case, but for keys of labels.
+fn facet_named(text: &str) -> String {
+    match text.to_ascii_lowercase() {
+        name if name == "ns" => "namespace".to_owned(),
+        name if name.starts_with("label:") => text.to_owned(),
+        name => name,
+    }
+}
+
 fn set(output: &mut Output, name: &str, value: &str) -> bool {
     if value.is_empty() {
         return false;
@@ -435,7 +445,7 @@ fn set(output: &mut Output, name: &str, value: &str) -> bool {
             field: field.trim_start_matches(['-', '+']).to_owned(),
             descending: field.starts_with('-'),
         })),
-        "group" | "group-by" => output.group = Some(value.to_owned()),
+        "group" | "group-by" => output.group = Some(facet_named(value)),
         "select" => output.select = Some(value.to_owned()),
         "scope" => output.scope = Some(value.to_owned()),
         "limit" => return store(&mut output.limit, value.parse().ok()),

@@ -50,6 +50,9 @@ fn queries_mean() {
         ("a[b/c]:d", "a[b/c]:d"),
         ("sort:-restarts group:cluster limit:5 x", "x sort:-restarts group-by:cluster limit:5"),
         ("group:apps", "group:apps"),
+        ("group:Zone x", "x group-by:zone"),
+        ("group:ns group:policy", "group:policy group-by:namespace"),
+        ("group:label:acme.io/size", "group-by:label:acme.io/size"),
         ("at:now-2h select:pod", "select:pod at:now-7200s"),
         ("a -- b", "a -- b"),
     ];

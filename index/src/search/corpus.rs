@@ -3,12 +3,13 @@
 
 use super::answer::{Found, Sources, find};
 use super::evaluate::Evaluated;
+use super::facets::{Counted, Counting};
 use super::gather::Gather;
 use super::order::Ranked;
 use super::plan::{Asked, ClusterFacts, World, plan};
 use super::relations::resolve;
-use super::sorted;
 use super::tests::Readable;
+use super::{grouped, sorted};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::query::{Limits, parse};
 use crate::record::Version;
@@ -17,7 +18,7 @@ use crate::store::codec::Codec;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Batch, Progress, Replayed, Step, Store};
 use crate::text::TextIndex;
-use crate::text::columns::Facet;
+use crate::text::columns::{Facet, Word};
 use crate::text::document::Document;
 use crate::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
 use crowsnest_api::user::UserInfo;
@@ -49,6 +50,8 @@ struct Question {
     #[serde(default)]
     ordered: bool,
     notice: Option<String>,
+    /// How many hits are in each group.
+    groups: Option<BTreeMap<String, u64>>,
     #[serde(default)]
     #[allow(dead_code, reason = "for readers of the file")]
     why: String,
@@ -169,24 +172,28 @@ impl Corpus {
         Self { _home: home, sources: Sources { text, store: Arc::new(store), rights, deadline }, documents }
     }
 
-    /// The hits in order, and what was remarked.
-    async fn asked(&self, query: &str) -> (Vec<String>, u64, Vec<String>) {
+    /// What is answered.
+    async fn asked(&self, query: &str) -> Answered {
         let query = parse(query, &Limits::default()).unwrap();
         let plan = plan(&query, &world());
         let mut remarks: Vec<String> =
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
+        let facets = vec![Counted::Column(Facet::Kind)];
+        let counting = Counting { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
+        let asked = plan.asked;
         let gather = Gather {
             rights: Arc::clone(&self.sources.rights),
             sort: sorted(&query, &mut |_, message| remarks.push(message)),
             after: None,
             keep: query.output.limit.unwrap_or(1000),
-            facets: vec![Facet::Kind],
+            facets: counting.columns(),
             deadline: self.sources.deadline,
         };
-        let Found { gathered, notices, .. } = find(&self.sources, plan, gather).await.unwrap();
-        remarks.extend(notices);
+        let Found { gathered, matches, notices } = find(&self.sources, plan, gather).await.unwrap();
+        let counts = counting.counts(&self.sources, &world(), &gathered, (&matches, asked)).await.unwrap();
+        remarks.extend(notices.into_iter().chain(counts.notice));
         assert_eq!(
-            gathered.facets[0].values().sum::<u64>(),
+            counts.facets[0].values.iter().map(|(_, count)| count).sum::<u64>(),
             gathered.total,
             "every hit has a kind: {query} {:?}",
             gathered.facets
@@ -195,7 +202,8 @@ impl Corpus {
         for hit in &gathered.hits {
             hits.push(self.name(hit).await);
         }
-        (hits, gathered.total, remarks)
+        let groups = counts.groups.map(|groups| groups.values.into_iter().collect());
+        Answered { hits, total: gathered.total, groups, remarks }
     }
 
     async fn name(&self, hit: &Ranked) -> String {
@@ -208,9 +216,11 @@ impl Corpus {
         }
     }
 
-    /// What direct evaluation finds among the objects that are there; None where the store is needed to tell.
-    fn model(&self, query: &str) -> Option<BTreeSet<String>> {
-        let plan = plan(&parse(query, &Limits::default()).unwrap(), &world());
+    /// What direct evaluation finds among the objects that are there, and how many of them are in each group; None where
+    /// the store is needed to tell.
+    fn model(&self, query: &str) -> Option<(BTreeSet<String>, Option<BTreeMap<String, u64>>)> {
+        let query = parse(query, &Limits::default()).unwrap();
+        let plan = plan(&query, &world());
         let changed = |part: &super::matches::Match| matches!(part, super::matches::Match::Changed(_));
         if plan.asked != Asked::Now || plan.matches.contains(&changed) {
             return None;
@@ -218,8 +228,45 @@ impl Corpus {
         let mut all = Readable(self.documents.iter().map(|(_, document)| document).collect());
         let matches = resolve(plan.matches, &mut all).unwrap();
         let found = self.documents.iter().filter(|(_, document)| Evaluated::new(document).holds(&matches));
-        Some(found.map(|(name, _)| name.clone()).collect())
+        let found: Vec<_> = found.collect();
+        let groups = grouped(&query, &mut |_, _| {}).map(|group| {
+            let mut groups = BTreeMap::new();
+            let values = found.iter().flat_map(|(_, document)| values(document, &group));
+            values.for_each(|value| *groups.entry(value).or_default() += 1);
+            groups
+        });
+        Some((found.iter().map(|(name, _)| name.clone()).collect(), groups))
     }
+}
+
+struct Answered {
+    hits: Vec<String>,
+    total: u64,
+    groups: Option<BTreeMap<String, u64>>,
+    remarks: Vec<String>,
+}
+
+/// What a document counts for, each once.
+fn values(document: &Document, counted: &Counted) -> BTreeSet<String> {
+    let facet =
+        |facet: Facet| document.facets.iter().filter(move |(of, _)| *of == facet).map(|(_, value)| value.clone());
+    let clusters = || {
+        let names: BTreeSet<String> = facet(Facet::Cluster).collect();
+        world().clusters.into_iter().filter(move |cluster| names.contains(&cluster.name))
+    };
+    let values: BTreeSet<String> = match counted {
+        Counted::Column(column) => facet(*column).collect(),
+        Counted::Region => clusters().map(|cluster| cluster.region).collect(),
+        Counted::Provider => clusters().map(|cluster| cluster.provider).collect(),
+        Counted::Zone => clusters().flat_map(|cluster| cluster.zones).collect(),
+        Counted::Label(key) => {
+            let labels = document.words.iter().filter(|(word, _)| *word == Word::Label);
+            let pairs = labels.filter_map(|(_, label)| label.split_once('='));
+            pairs.filter(|(of, _)| of == key).map(|(_, value)| value.to_owned()).collect()
+        }
+    };
+    let is_value = |value: &String| matches!(counted, Counted::Label(_)) || !value.is_empty();
+    values.into_iter().filter(is_value).collect()
 }
 
 #[tokio::test]
@@ -228,8 +275,8 @@ async fn every_query_finds_its_hits() {
     let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
     assert!(questions.len() >= 250, "{} queries", questions.len());
     let mut wrong = Vec::new();
-    for Question { query, hits, first, ordered, notice, .. } in &questions {
-        let (found, total, remarks) = corpus.asked(query).await;
+    for Question { query, hits, first, ordered, notice, groups: expected_groups, .. } in &questions {
+        let Answered { hits: found, total, groups, remarks } = corpus.asked(query).await;
         let mut say = |what: String| wrong.push(format!("{query}\n    {what}"));
         match hits {
             Hits::Number(number) if *number != total => say(format!("{total} hits, not {number}")),
@@ -252,7 +299,13 @@ async fn every_query_finds_its_hits() {
         if !remarked || notice.is_none() && !remarks.is_empty() {
             say(format!("remarks {remarks:?}"));
         }
-        if let Some(model) = corpus.model(query) {
+        if expected_groups.is_some() && *expected_groups != groups {
+            say(format!("groups {groups:?}"));
+        }
+        if let Some((model, grouped)) = corpus.model(query) {
+            if grouped != groups {
+                say(format!("direct evaluation groups {grouped:?}, the engine {groups:?}"));
+            }
             let found: BTreeSet<String> = found.into_iter().collect();
             if model.len() as u64 != total || !found.is_subset(&model) {
                 say(format!("direct evaluation finds {model:?}"));

@@ -3,14 +3,15 @@
 //! Follows the tail, so a change is told without waiting for the text index. What is looked up for a plan (relations, ages,
 //! rights) is looked up anew every [`ANEW`], and the counts with it.
 
-use super::answer::{find, looked_up};
+use super::answer::{Found, find, looked_up};
 use super::evaluate::Evaluated;
+use super::facets::Counts;
 use super::gather::Gather;
 use super::matches::Match;
 use super::permitted::permits;
 use super::plan::Asked;
-use super::stream::{Stage, facet_counts};
-use super::{FacetCounts, Hit, SearchEvent, SearchRequest};
+use super::stream::Stage;
+use super::{FacetCounts, Hit, Planned, SearchEvent, SearchRequest};
 use crate::record::Happened;
 use crate::text::columns::Facet;
 use crate::text::document::Document;
@@ -38,7 +39,7 @@ pub enum LiveEvent {
     /// A hit that is none any more: it was deleted, does not match, or may not be read. Nothing but its name is to be shown.
     Left(Object),
     /// Counts, after changes.
-    Counts { total: u64, facets: Vec<FacetCounts> },
+    Counts { total: u64, facets: Vec<FacetCounts>, groups: Option<FacetCounts> },
     /// Too much changed to be told one by one: whoever follows asks anew.
     FellBehind,
 }
@@ -145,10 +146,13 @@ impl Following {
         self.look().await?;
         self.changed = false;
         let sources = self.index.sources(&self.request.caller, Instant::now() + self.request.deadline).await;
-        let gather = Gather { facets: self.request.facets.clone(), ..Gather::counting(&sources) };
-        let gathered = find(&sources, self.index.planned(&self.request).plan, gather).await?.gathered;
-        let facets = facet_counts(&self.request.facets, &gathered);
-        Ok(vec![LiveEvent::Counts { total: gathered.total, facets }])
+        let Planned { plan, counting, .. } = self.index.planned(&self.request);
+        let gather = Gather { facets: counting.columns(), ..Gather::counting(&sources) };
+        let asked = plan.asked;
+        let Found { gathered, matches, .. } = find(&sources, plan, gather).await?;
+        let counts = counting.counts(&sources, &self.index.world(), &gathered, (&matches, asked)).await?;
+        let Counts { facets, groups, .. } = counts;
+        Ok(vec![LiveEvent::Counts { total: gathered.total, facets, groups }])
     }
 
     /// What these changes mean to the answer; rights are those of now.

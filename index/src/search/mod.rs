@@ -13,6 +13,7 @@ mod differences;
 mod docs;
 mod evaluate;
 mod explain;
+mod facets;
 mod gather;
 mod known;
 mod labels;
@@ -40,6 +41,7 @@ pub use clusters::Skipped;
 pub use differences::Difference;
 pub use evaluate::Reason;
 pub use explain::{Count, Explained, Step};
+pub use facets::Counted;
 pub use live::LiveEvent;
 pub use nothing::Wider;
 pub use object::{Diff, Edge, Graph, Past};
@@ -52,6 +54,7 @@ use crate::text::columns::Facet;
 use crate::{Error, Index, Object, Seq};
 use answer::Sources;
 use crowsnest_api::user::UserInfo;
+use facets::Counting;
 use futures::Stream;
 use futures::stream::try_unfold;
 use known::Known;
@@ -71,8 +74,6 @@ const DEFAULT_LIMIT: usize = 50;
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// Hits read from the store at once.
 const CHUNK: usize = 50;
-/// Values shown of one facet.
-const FACET_VALUES: usize = 30;
 
 /// A question.
 #[derive(Debug, Clone)]
@@ -83,7 +84,7 @@ pub struct SearchRequest {
     pub limit: Option<usize>,
     /// Where the page before ended.
     pub after: Option<Place>,
-    pub facets: Vec<Facet>,
+    pub facets: Vec<Counted>,
     /// Hits with their manifests; else without.
     pub bodies: bool,
     /// Queries `scope:` may name, by lower-case name.
@@ -93,12 +94,14 @@ pub struct SearchRequest {
 
 impl SearchRequest {
     pub fn new(query: impl Into<String>, caller: UserInfo) -> Self {
+        let columns = [Facet::Kind, Facet::Status, Facet::Cluster, Facet::Namespace, Facet::Image, Facet::Reason];
+        let columns = columns.into_iter().map(Counted::Column);
         Self {
             query: query.into(),
             caller,
             limit: None,
             after: None,
-            facets: vec![Facet::Kind, Facet::Status, Facet::Cluster, Facet::Namespace, Facet::Image, Facet::Reason],
+            facets: columns.chain([Counted::Region, Counted::Provider]).collect(),
             bodies: false,
             scopes: BTreeMap::new(),
             deadline: DEFAULT_DEADLINE,
@@ -116,16 +119,13 @@ impl SearchRequest {
 
     /// Counts these fields instead; the error names one that cannot be counted, and those that can.
     pub fn facet<'f>(&mut self, fields: impl Iterator<Item = &'f str>) -> Result<(), String> {
-        // Names are as many as objects.
-        let countable = || Facet::ALL.iter().filter(|facet| !matches!(**facet, Facet::Scope | Facet::Name));
         let mut facets = Vec::new();
         for field in fields {
-            let Some(facet) = countable().find(|facet| facet.field() == field) else {
-                let all: Vec<&str> = countable().map(|facet| facet.field()).collect();
-                return Err(format!("{field:?} cannot be counted; what can is {}", all.join(", ")));
+            let Some(counted) = Counted::named(field) else {
+                return Err(format!("{field:?} cannot be counted; what can is {}", Counted::names()));
             };
-            if !facets.contains(facet) {
-                facets.push(*facet);
+            if !facets.contains(&counted) {
+                facets.push(counted);
             }
         }
         self.facets = facets;
@@ -195,12 +195,13 @@ pub struct Remark {
     pub message: String,
 }
 
-/// A piece of an answer, in this order: Remarks, Skipped, Facets, any number of Hits, Done.
+/// A piece of an answer, in this order: Remarks, Skipped, Facets, Groups where hits are grouped, any number of Hits, Done.
 #[derive(Debug, Clone)]
 pub enum SearchEvent {
     Remarks(Vec<Remark>),
     Skipped(Vec<Skipped>),
     Facets(Vec<FacetCounts>),
+    Groups(FacetCounts),
     Hits(Vec<Hit>),
     Done(Summary),
 }
@@ -210,6 +211,8 @@ pub enum SearchEvent {
 pub struct Answer {
     pub hits: Vec<Hit>,
     pub facets: Vec<FacetCounts>,
+    /// Where the query groups its hits: how many are in each group.
+    pub groups: Option<FacetCounts>,
     pub skipped: Vec<Skipped>,
     pub remarks: Vec<Remark>,
     pub summary: Option<Summary>,
@@ -224,6 +227,7 @@ struct Planned {
     timeout: Option<Duration>,
     keep: usize,
     sort: Vec<Sort>,
+    counting: Counting,
 }
 
 impl Index {
@@ -243,6 +247,7 @@ impl Index {
                 SearchEvent::Remarks(remarks) => answer.remarks = remarks,
                 SearchEvent::Skipped(skipped) => answer.skipped = skipped,
                 SearchEvent::Facets(facets) => answer.facets = facets,
+                SearchEvent::Groups(groups) => answer.groups = Some(groups),
                 SearchEvent::Hits(hits) => answer.hits.extend(hits),
                 SearchEvent::Done(summary) => answer.summary = Some(summary),
             }
@@ -278,9 +283,10 @@ impl Index {
             say(0, message);
         }
         let sort = sorted(&query, &mut say);
+        let counting = Counting { facets: request.facets.clone(), group: grouped(&query, &mut say) };
         let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MOST_HITS);
         let timeout = query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-        Planned { query, plan, remarks, timeout, keep, sort }
+        Planned { query, plan, remarks, timeout, keep, sort, counting }
     }
 
     fn known(&self) -> Known {
@@ -313,6 +319,16 @@ fn scoped(query: &mut Query, scopes: &BTreeMap<String, String>) -> Result<(), St
     let saved = parse(saved, &Limits::default()).map_err(|error| format!("scope:{name} cannot be read: {error}"))?;
     query.filter = Expr::and(vec![saved.filter, std::mem::take(&mut query.filter)]);
     Ok(())
+}
+
+/// What hits are grouped by.
+fn grouped(query: &Query, say: &mut impl FnMut(usize, String)) -> Option<Counted> {
+    let field = query.output.group.as_deref()?;
+    let group = Counted::named(field);
+    if group.is_none() {
+        say(0, format!("cannot group by {field}; it was left out: what can be is {}", Counted::names()));
+    }
+    group
 }
 
 /// The order that is asked for, and by name and id what it leaves open.

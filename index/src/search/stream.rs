@@ -2,17 +2,14 @@
 
 use super::answer::{Found, Shown, find};
 use super::evaluate::Evaluated;
-use super::gather::{Gather, Gathered};
+use super::gather::Gather;
 use super::matches::Match;
 use super::order::{Cursor, Ranked};
-use super::{
-    CHUNK, FACET_VALUES, FacetCounts, Hit, Remark, SearchEvent, SearchRequest, Summary, Was, clusters, nothing,
-};
-use crate::text::columns::Facet;
+use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Summary, Was, clusters, nothing};
 use crate::text::document::Document;
 use crate::{Error, Index, Seq};
 use bytes::Bytes;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -71,24 +68,29 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         sort: planned.sort,
         after: request.after.clone(),
         keep: planned.keep,
-        facets: request.facets.clone(),
+        facets: planned.counting.columns(),
         deadline: sources.deadline,
     };
+    let asked = planned.plan.asked;
     let Found { gathered, matches, notices } = find(&sources, planned.plan, gather).await?;
+    let world = index.world();
+    let counts = planned.counting.counts(&sources, &world, &gathered, (&matches, asked)).await?;
     let nothing = gathered.total == 0 && !gathered.incomplete;
     let (did_you_mean, wider) = match nothing {
-        true => {
-            let world = index.world();
-            (
-                nothing::near_names(&sources, &planned.query).await?,
-                nothing::wider(&sources, &planned.query, &world).await?,
-            )
-        }
+        true => (
+            nothing::near_names(&sources, &planned.query).await?,
+            nothing::wider(&sources, &planned.query, &world).await?,
+        ),
         false => (Vec::new(), Vec::new()),
     };
-    planned.remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
-    let facets = facet_counts(&request.facets, &gathered);
-    let events = [SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), SearchEvent::Facets(facets)];
+    planned.remarks.extend(notices.into_iter().chain(counts.notice).map(|message| Remark {
+        start: 0,
+        end: 0,
+        message,
+    }));
+    let facets = SearchEvent::Facets(counts.facets);
+    let mut events = VecDeque::from([SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), facets]);
+    events.extend(counts.groups.map(SearchEvent::Groups));
     let more = gathered.left > gathered.hits.len() as u64;
     let summary = Summary {
         total: gathered.total,
@@ -101,24 +103,7 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         wider,
     };
     let (matches, bodies) = (Arc::new(matches), request.bodies);
-    Ok(Answering { index, matches, bodies, events: events.into(), hits: gathered.hits.into(), summary, started })
-}
-
-/// The most frequent values of each.
-pub(super) fn facet_counts(wanted: &[Facet], gathered: &Gathered) -> Vec<FacetCounts> {
-    let count = |(facet, counts): (&Facet, &HashMap<Arc<str>, u64>)| {
-        let mut values: Vec<(&Arc<str>, u64)> = counts.iter().map(|(value, count)| (value, *count)).collect();
-        let more = values.len().saturating_sub(FACET_VALUES);
-        let order = |a: &(&Arc<str>, u64), b: &(&Arc<str>, u64)| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0));
-        if more > 0 {
-            values.select_nth_unstable_by(FACET_VALUES, order);
-            values.truncate(FACET_VALUES);
-        }
-        values.sort_unstable_by(order);
-        let values = values.into_iter().map(|(value, count)| (value.to_string(), count)).collect();
-        FacetCounts { field: facet.field().to_owned(), values, more: more as u64 }
-    };
-    wanted.iter().zip(&gathered.facets).map(count).collect()
+    Ok(Answering { index, matches, bodies, events, hits: gathered.hits.into(), summary, started })
 }
 
 /// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out. Without their manifests,

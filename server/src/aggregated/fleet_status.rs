@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::Fleet;
-use crowsnest_index::search::SearchRequest;
+use crowsnest_index::search::{Counted, SearchRequest};
+use crowsnest_index::text::columns::Facet;
 use crowsnest_index::{Error, Index};
 use futures::stream::BoxStream;
 use serde_json::{Value, json};
@@ -155,7 +156,7 @@ fn shown(index: &Index, fleet: &Fleet, counts: &Counts) -> Value {
 async fn per_cluster(index: &Index, reader: &UserInfo, query: &str) -> Result<(u64, BTreeMap<String, u64>), Error> {
     let mut request = SearchRequest::new(query, reader.clone());
     request.limit = Some(0);
-    request.facets = vec![crowsnest_index::text::columns::Facet::Cluster];
+    request.facets = vec![Counted::Column(Facet::Cluster)];
     let answer = index.search_all(request).await?;
     let total = answer.summary.map_or(0, |s| s.total);
     Ok((total, answer.facets.into_iter().flat_map(|f| f.values).collect()))

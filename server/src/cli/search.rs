@@ -26,7 +26,7 @@ enum Output {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest search 'kind:pod status:CrashLoopBackOff'\n  crowsnest search image:nginx -o name\n  crowsnest search -- -ns:kube-system kind:deploy"
+    after_help = "Examples:\n  crowsnest search 'kind:pod status:CrashLoopBackOff'\n  crowsnest search image:nginx -o name\n  crowsnest search --limit 0 'is:unhealthy group:region'\n  crowsnest search -- -ns:kube-system kind:deploy"
 )]
 pub(crate) struct SearchArgs {
     /// The query; several words are joined by blanks
@@ -93,8 +93,28 @@ fn print(out: &mut impl Write, answer: &Value, output: Output, headers: bool, no
                 Some(of("namespace")).filter(|n| !n.is_empty()).map(|n| format!("{n}/")).unwrap_or_default();
             writeln!(out, "{}/{namespace}{}/{}", of("cluster"), of("resource"), of("name"))
         }),
-        Output::Table | Output::Wide => table(out, hits(answer), output == Output::Wide, headers, now),
+        Output::Table | Output::Wide => {
+            groups(out, answer, headers)?;
+            table(out, hits(answer), output == Output::Wide, headers, now)
+        }
     }
+}
+
+/// How many hits are in each group, where the query groups them.
+fn groups(out: &mut impl Write, answer: &Value, headers: bool) -> io::Result<()> {
+    let Some(groups) = answer.get("groups") else { return Ok(()) };
+    let field = groups.get("field").and_then(Value::as_str).unwrap_or_default().to_uppercase();
+    let head = headers.then(|| vec![field, "COUNT".to_owned()]);
+    let row = |group: &Value| {
+        let value = group.get("value").and_then(Value::as_str).unwrap_or_default().to_owned();
+        vec![value, group.get("count").and_then(Value::as_u64).unwrap_or_default().to_string()]
+    };
+    let values = groups.get("values").and_then(Value::as_array).into_iter().flatten();
+    columns::write(out, &head.into_iter().chain(values.map(row)).collect::<Vec<_>>())?;
+    if let Some(more) = groups.get("more").and_then(Value::as_u64).filter(|more| *more > 0) {
+        writeln!(out, "and {more} more")?;
+    }
+    if hits(answer).is_empty() { Ok(()) } else { writeln!(out) }
 }
 
 /// The query as understood, and its plan as a tree with hits and milliseconds.
@@ -168,7 +188,7 @@ fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<boo
     if total as usize > shown {
         writeln!(err, "{shown} of {total} shown; raise --limit or narrow the query")?;
     }
-    if shown == 0 && answer.get("plan").is_none() {
+    if total == 0 && shown == 0 && answer.get("plan").is_none() {
         writeln!(err, "nothing found for {query:?}")?;
         for wider in list("wider") {
             let text = wider.get("query").and_then(Value::as_str).unwrap_or_default();
@@ -210,6 +230,16 @@ mod tests {
             print(&mut out, &answer(), output, true, now).unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn groups_come_first() {
+        let mut answer = answer();
+        answer["groups"] = json!({"field": "kind", "values": [{"value": "Pod", "count": 2}, {"value": "Node", "count": 1}], "more": 1});
+        answer["hits"] = json!([]);
+        let mut out = Vec::new();
+        print(&mut out, &answer, Output::Table, true, jiff::Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "KIND   COUNT\nPod    2\nNode   1\nand 1 more\n");
     }
 
     #[test]

@@ -20,12 +20,16 @@ pub(super) fn done(summary: &Summary) -> Value {
     value
 }
 
+fn values(counts: &FacetCounts) -> Value {
+    counts.values.iter().map(|(value, count)| json!({"value": value, "count": count})).collect()
+}
+
 pub(super) fn facets(counts: &[FacetCounts]) -> Value {
-    let of = |facet: &FacetCounts| {
-        let values = facet.values.iter().map(|(value, count)| json!({"value": value, "count": count}));
-        (facet.field.clone(), Value::Array(values.collect()))
-    };
-    Value::Object(counts.iter().map(of).collect())
+    Value::Object(counts.iter().map(|facet| (facet.field.clone(), values(facet))).collect())
+}
+
+pub(super) fn groups(counts: &FacetCounts) -> Value {
+    json!({"field": counts.field, "values": values(counts), "more": counts.more})
 }
 
 pub(super) fn skipped(clusters: &[Skipped]) -> Value {

@@ -21,7 +21,7 @@ use futures::{Stream, StreamExt};
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
-use self::hits::{done, facets, hit, hits, identity, skipped};
+use self::hits::{done, facets, groups, hit, hits, identity, skipped};
 use self::parameters::Parameters;
 use super::fleetwide::running;
 use super::reply::{Failure, json as reply};
@@ -83,6 +83,9 @@ async fn whole(running: &Running, caller: &UserInfo, parameters: &Parameters) ->
         "skipped": skipped(&answer.skipped),
         "notices": answer.remarks,
     });
+    if let Some(counts) = &answer.groups {
+        body["groups"] = groups(counts);
+    }
     if let (Some(body), Some(summary)) = (body.as_object_mut(), summary.as_object()) {
         body.extend(summary.clone());
     }
@@ -109,6 +112,7 @@ fn piece(piece: Result<SearchEvent, crowsnest_index::Error>) -> Result<sse::Even
         Ok(SearchEvent::Remarks(remarks)) => event("notices", &json!(remarks)),
         Ok(SearchEvent::Skipped(clusters)) => event("skipped", &skipped(&clusters)),
         Ok(SearchEvent::Facets(counts)) => event("facets", &facets(&counts)),
+        Ok(SearchEvent::Groups(counts)) => event("groups", &groups(&counts)),
         Ok(SearchEvent::Hits(found)) => match hits(&found) {
             Ok(hits) => event("matches", &Value::Array(hits)),
             Err(error) => failed(&error),
@@ -131,8 +135,12 @@ fn live(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result
             Err(error) => failed(&error),
         },
         Ok(LiveEvent::Left(object)) => event("left", &Value::Object(identity(&object))),
-        Ok(LiveEvent::Counts { total, facets: counts }) => {
-            event("counts", &json!({"total": total, "facets": facets(&counts)}))
+        Ok(LiveEvent::Counts { total, facets: counts, groups: grouped }) => {
+            let mut counts = json!({"total": total, "facets": facets(&counts)});
+            if let Some(grouped) = &grouped {
+                counts["groups"] = groups(grouped);
+            }
+            event("counts", &counts)
         }
         Ok(LiveEvent::FellBehind) => event("behind", &json!({})),
         Err(error) => failed(&error),

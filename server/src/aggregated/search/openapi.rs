@@ -10,8 +10,12 @@ type Parameter = (&'static str, &'static str, &'static str, bool);
 const Q: Parameter = ("q", "string", "The query, in the language of docs/QUERY.md.", false);
 const LIMIT: Parameter = ("limit", "integer", "Hits of one page, 5000 at most; limit: in the query wins.", false);
 const CURSOR: Parameter = ("cursor", "string", "Where the page before ended, as its answer said.", false);
-const FACETS: Parameter =
-    ("facets", "string", "Fields whose values are counted over all hits, separated by commas.", false);
+const FACETS: Parameter = (
+    "facets",
+    "string",
+    "Fields whose values are counted over all hits, separated by commas; label:KEY counts the values of a label.",
+    false,
+);
 const OBJECT: [Parameter; 5] = [
     ("cluster", "string", "The member's name.", true),
     ("apiVersion", "string", "Group and version.", true),
@@ -35,7 +39,7 @@ const EVENTS: &str = "text/event-stream";
 const PATHS: &[Path] = &[
     Path {
         name: "query",
-        summary: "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, matches, done, error) when asked for by Accept. With watch=true the events go on: changed, left, counts, behind.",
+        summary: "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) when asked for by Accept. With watch=true the events go on: changed, left, counts, behind.",
         parameters: &[Q, LIMIT, CURSOR, FACETS, ("watch", "boolean", "Go on with what changes.", false)],
         object: false,
         answers: &[(JSON, "SearchResult"), (EVENTS, "SearchEvents")],
@@ -203,6 +207,11 @@ pub(crate) fn schemas() -> Map<String, Value> {
         ),
         ("FacetValue", object(json!({"value": text(), "count": number()}))),
         (
+            "Groups",
+            object(json!({"field": text(), "values": list(of("FacetValue")),
+                "more": {"type": "integer", "format": "int64", "description": "Groups that are not told."}})),
+        ),
+        (
             "Skipped",
             object(json!({"cluster": text(), "reason": text(), "resources": number(), "missing": {"type": "boolean"},
                 "ageSeconds": number()})),
@@ -211,7 +220,7 @@ pub(crate) fn schemas() -> Map<String, Value> {
         (
             "SearchResult",
             object(json!({"kind": text(), "apiVersion": text(), "hits": list(of("Hit")),
-                "facets": {"type": "object", "additionalProperties": list(of("FacetValue"))},
+                "facets": {"type": "object", "additionalProperties": list(of("FacetValue"))}, "groups": of("Groups"),
                 "skipped": list(of("Skipped")), "notices": list(of("Notice")), "total": number(),
                 "totalRelation": {"type": "string", "enum": ["eq", "gte"]}, "tookMs": {"type": "number"}, "seq": number(),
                 "behind": number(), "cursor": text(), "didYouMean": list(text()),

@@ -1,0 +1,234 @@
+//! What is counted over the hits: columns of the text index, what is known of the hits' clusters, and values of one label.
+//!
+//! A cluster's region, zones and provider are no object's own: counts by cluster are summed when an answer is given, so a
+//! cluster that moved counts at once. Values of a label are read from the terms that labels are searched by.
+
+use super::FacetCounts;
+use super::answer::{Sources, settled};
+use super::gather::Gathered;
+use super::look::Looking;
+use super::matches::Match;
+use super::plan::{Asked, World};
+use crate::Error;
+use crate::text::columns::{Facet, Word};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Values shown of one facet.
+const VALUES: usize = 30;
+/// Groups that are told.
+const GROUPS: usize = 1000;
+
+/// A field whose values are counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counted {
+    Column(Facet),
+    Region,
+    Zone,
+    Provider,
+    /// Values of the label of this key.
+    Label(String),
+}
+
+impl Counted {
+    /// By its name in the query language, or `label:KEY`; None of what cannot be counted.
+    pub fn named(field: &str) -> Option<Self> {
+        match field {
+            "region" => return Some(Self::Region),
+            "zone" => return Some(Self::Zone),
+            "provider" => return Some(Self::Provider),
+            "ns" => return Some(Self::Column(Facet::Namespace)),
+            _ => {}
+        }
+        match field.split_once(':') {
+            Some(("label", key)) => (!key.is_empty()).then(|| Self::Label(key.to_owned())),
+            Some(_) => None,
+            None => Self::columns().find(|facet| facet.field() == field).map(Self::Column),
+        }
+    }
+
+    /// Names are as many as objects.
+    fn columns() -> impl Iterator<Item = Facet> {
+        Facet::ALL.iter().copied().filter(|facet| !matches!(facet, Facet::Scope | Facet::Name))
+    }
+
+    /// Everything that can be, for those who named something else.
+    pub fn names() -> String {
+        let columns: Vec<&str> = Self::columns().map(Facet::field).collect();
+        format!("{}, region, zone, provider, label:KEY", columns.join(", "))
+    }
+
+    pub fn field(&self) -> String {
+        match self {
+            Self::Column(facet) => facet.field().to_owned(),
+            Self::Region => "region".to_owned(),
+            Self::Zone => "zone".to_owned(),
+            Self::Provider => "provider".to_owned(),
+            Self::Label(key) => format!("label:{key}"),
+        }
+    }
+
+    /// What the engine counts for it.
+    fn column(&self) -> Option<Facet> {
+        match self {
+            Self::Column(facet) => Some(*facet),
+            Self::Region | Self::Zone | Self::Provider => Some(Facet::Cluster),
+            Self::Label(_) => None,
+        }
+    }
+}
+
+/// What an answer counts: facets, and the groups its hits are in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counting {
+    pub facets: Vec<Counted>,
+    pub group: Option<Counted>,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts {
+    pub facets: Vec<FacetCounts>,
+    pub groups: Option<FacetCounts>,
+    /// What is to be said of them.
+    pub notice: Option<String>,
+}
+
+impl Counting {
+    fn all(&self) -> impl Iterator<Item = &Counted> {
+        self.facets.iter().chain(&self.group)
+    }
+
+    /// What the engine has to count.
+    pub fn columns(&self) -> Vec<Facet> {
+        let mut columns: Vec<Facet> = self.all().filter_map(Counted::column).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
+    /// The counts of an answer that the engine gave, with these columns, to what is asked of these objects.
+    pub async fn counts(
+        &self,
+        sources: &Sources,
+        world: &World,
+        gathered: &Gathered,
+        (matches, asked): (&Match, Asked),
+    ) -> Result<Counts, Error> {
+        let columns = self.columns();
+        let mut counts = Counts::default();
+        for (nth, counted) in self.all().enumerate() {
+            let values = match counted {
+                Counted::Label(_) if asked != Asked::Now => {
+                    let of = "values of a label are counted of what is there now, not of what was";
+                    counts.notice = Some(format!("{of}: {} was left out", counted.field()));
+                    continue;
+                }
+                Counted::Label(key) => labels(sources, matches, key).await?,
+                other => {
+                    let column = columns.iter().position(|column| Some(*column) == other.column());
+                    summed(other, world, column.and_then(|column| gathered.facets.get(column)))
+                }
+            };
+            match nth < self.facets.len() {
+                true => counts.facets.push(most_frequent(counted.field(), values, VALUES)),
+                false => counts.groups = Some(most_frequent(counted.field(), values, GROUPS)),
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// From a column's counts to those of what its values have. A cluster in several zones counts in each.
+fn summed(counted: &Counted, world: &World, column: Option<&HashMap<Arc<str>, u64>>) -> HashMap<Arc<str>, u64> {
+    let column = column.cloned().unwrap_or_default();
+    if matches!(counted, Counted::Column(_)) {
+        return column;
+    }
+    let mut sums = HashMap::new();
+    for cluster in &world.clusters {
+        let count = column.get(cluster.name.as_str()).copied().unwrap_or_default();
+        let mut values = match counted {
+            Counted::Region => vec![&cluster.region],
+            Counted::Provider => vec![&cluster.provider],
+            _ => cluster.zones.iter().collect(),
+        };
+        values.sort_unstable();
+        values.dedup();
+        for value in values.into_iter().filter(|value| !value.is_empty() && count > 0) {
+            *sums.entry(Arc::from(value.as_str())).or_default() += count;
+        }
+    }
+    sums
+}
+
+/// Values of a label, with their case.
+async fn labels(sources: &Sources, matches: &Match, key: &str) -> Result<HashMap<Arc<str>, u64>, Error> {
+    let matches = settled(sources, matches.clone()).await?;
+    let (sources, prefix) = (sources.clone(), format!("{}={key}=", Word::Label.name()));
+    let text = Arc::clone(&sources.text);
+    text.in_turn(move || {
+        let Sources { text, rights, deadline, .. } = sources;
+        let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
+        let terms = looking.terms(&matches, text.columns.word(Word::Exact), &prefix)?;
+        let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&prefix)?), count));
+        Ok(terms.into_iter().filter_map(value).collect())
+    })
+    .await
+}
+
+fn most_frequent(field: String, counts: HashMap<Arc<str>, u64>, most: usize) -> FacetCounts {
+    let mut values: Vec<(Arc<str>, u64)> = counts.into_iter().collect();
+    let more = values.len().saturating_sub(most);
+    let order = |a: &(Arc<str>, u64), b: &(Arc<str>, u64)| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0));
+    if more > 0 {
+        values.select_nth_unstable_by(most, order);
+        values.truncate(most);
+    }
+    values.sort_unstable_by(order);
+    let values = values.into_iter().map(|(value, count)| (value.to_string(), count)).collect();
+    FacetCounts { field, values, more: more as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::plan::ClusterFacts;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("cluster", Some(Counted::Column(Facet::Cluster)))]
+    #[case("label", Some(Counted::Column(Facet::LabelKey)))]
+    #[case("label:acme.io/size", Some(Counted::Label("acme.io/size".into())))]
+    #[case("zone", Some(Counted::Zone))]
+    #[case("label:", None)]
+    #[case("name", None)]
+    #[case("policy", None)]
+    fn what_is_counted_has_a_name(#[case] name: &str, #[case] expected: Option<Counted>) {
+        let counted = Counted::named(name);
+        assert_eq!(counted, expected);
+        assert!(counted.is_none_or(|counted| counted.field() == name));
+    }
+
+    #[test]
+    fn clusters_are_summed() {
+        let cluster = |name: &str, region: &str, zones: &[&str]| ClusterFacts {
+            name: name.into(),
+            region: region.into(),
+            zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
+            ..ClusterFacts::default()
+        };
+        let clusters = vec![
+            cluster("a", "eu", &["x", "y", "x"]),
+            cluster("b", "eu", &["y"]),
+            cluster("c", "us", &[]),
+            cluster("d", "", &[]),
+        ];
+        let world = World { clusters, ..World::default() };
+        let column = HashMap::from([("a".into(), 3), ("b".into(), 4), ("d".into(), 5)]);
+        let told = |counted: &Counted| most_frequent(counted.field(), summed(counted, &world, Some(&column)), 1);
+        assert_eq!((told(&Counted::Region).values, told(&Counted::Region).more), (vec![("eu".to_owned(), 7)], 0));
+        assert_eq!((told(&Counted::Zone).values, told(&Counted::Zone).more), (vec![("y".to_owned(), 7)], 1));
+        assert_eq!(told(&Counted::Provider).values, []);
+    }
+}
