@@ -74,6 +74,12 @@ fn pages(kubectl: &Kubectl) -> Result<()> {
         }
     }
     ensure!(paged == names(&whole), "{paged:?} are not {:?}", names(&whole));
+    let grouped = raw(kubectl, &path("query", "ns:shop label:app=checkout group:kind", "&limit=0&facets=label:app"))?;
+    let groups = grouped["groups"]["values"].as_array().context("groups")?;
+    let sum: u64 = groups.iter().filter_map(|group| group["count"].as_u64()).sum();
+    ensure!(grouped["groups"]["field"] == "kind" && groups.len() == 4 && sum == 8, "{grouped}");
+    ensure!(grouped["facets"]["label:app"] == json!([{"value": "checkout", "count": 8}]), "{grouped}");
+    ensure!(grouped["hits"] == json!([]), "{grouped}");
     kubectl.says(
         &["get", "--raw", &path("query", "", "&cursor=50")],
         "",
