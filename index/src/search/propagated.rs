@@ -9,7 +9,20 @@ use crate::text::columns::Word;
 
 /// Bindings and works with a value, and what they are about.
 pub fn propagated(word: Word, pattern: &Pattern) -> Match {
-    with_subjects(Match::Word(word, test(pattern, false)), format!("{}:{pattern}", word.name()))
+    let (of, said) = (Match::Word(word, test(pattern, false)), format!("{}:{pattern}", word.name()));
+    match word {
+        // Works are as many as what they make, and all of that is where it is said to be: cluster: finds it for less.
+        Word::On => Match::Or(vec![of.clone(), subjects(of.and(bindings()), said)]),
+        _ => with_subjects(of, said),
+    }
+}
+
+fn bindings() -> Match {
+    Match::any_of(vec![kind("resourcebinding"), kind("clusterresourcebinding")])
+}
+
+fn kind(kind: &str) -> Match {
+    Match::Word(Word::Kind, Test::Equals(kind.to_owned()))
 }
 
 pub fn with_subjects(of: Match, said: String) -> Match {
@@ -44,7 +57,6 @@ pub fn governed(field: &str, exact: bool, value: &Value) -> Option<Match> {
 
 /// What federated quotas limit: the bindings of their namespaces, with their templates, and the quotas made in members.
 fn limited(pattern: Option<&Pattern>, said: String) -> Match {
-    let kind = |kind: &str| Match::Word(Word::Kind, Test::Equals(kind.to_owned()));
     let name = pattern.map(|pattern| {
         let column = if pattern.to_string().contains('/') { Word::Qualified } else { Word::Name };
         Match::Word(column, test(pattern, false))
