@@ -270,7 +270,7 @@ impl Planner<'_> {
             }
             "orphan" => Some(Match::has(Word::Owner.name()).negated()),
             _ => {
-                self.notice(span, format!("is:{word} is not served yet; it was left out"));
+                self.notice(span, format!("is:{word} is no state; it was left out"));
                 None
             }
         }

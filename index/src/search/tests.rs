@@ -365,9 +365,9 @@ fn hits_say_why() {
 
 #[test]
 fn what_is_not_served_is_said_and_left_out() {
-    let planned = plan(&parse("kind:node quota:a/b .spec..x:1", &Limits::default()).unwrap(), &world());
+    let planned = plan(&parse("kind:node is:sleepy .spec..x:1", &Limits::default()).unwrap(), &world());
     assert_eq!(planned.notices.len(), 2, "{:?}", planned.notices);
-    assert_eq!(FLEET.engine("kind:node quota:a/b .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);
+    assert_eq!(FLEET.engine("kind:node is:sleepy .spec..x:1", SortBy::Relevance, true), ["Node/n1"]);
 }
 
 fn word() -> impl Strategy<Value = String> {
