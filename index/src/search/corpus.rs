@@ -53,6 +53,9 @@ struct Question {
     /// How many hits are in each group.
     groups: Option<BTreeMap<String, u64>>,
     #[serde(default)]
+    #[allow(dead_code, reason = "for those who ask a real control plane")]
+    templates: bool,
+    #[serde(default)]
     #[allow(dead_code, reason = "for readers of the file")]
     why: String,
 }

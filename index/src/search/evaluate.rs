@@ -5,7 +5,7 @@ use super::patterns::{MOST_EDITS, compile, near};
 use super::rank;
 use crate::text::columns::{Key, Word};
 use crate::text::document::Document;
-use crate::text::tokens::{begins_terms, chunks, says, terms};
+use crate::text::tokens::{begins_terms, chunk_around, chunks, says, terms};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -26,13 +26,15 @@ const MAX_VALUE: usize = 200;
 /// A document prepared for many tests.
 pub struct Evaluated<'d> {
     document: &'d Document,
+    /// The manifest's text in lower case, and its terms.
+    lower: Option<String>,
     content: Option<BTreeSet<String>>,
     manifest: Option<Value>,
 }
 
 impl<'d> Evaluated<'d> {
     pub fn new(document: &'d Document) -> Self {
-        Self { document, content: None, manifest: None }
+        Self { document, lower: None, content: None, manifest: None }
     }
 
     /// Whether the plan holds.
@@ -197,14 +199,11 @@ impl<'d> Evaluated<'d> {
 
     /// Terms of the manifest that the chunks begin: all of them, wherever they are.
     fn text(&mut self, wanted: &[String]) -> Vec<Reason> {
-        let all = self.content();
+        let document = self.document;
+        let lower = self.lower.get_or_insert_with(|| lowered(document.content()));
         let mut found = Vec::new();
         for chunk in wanted {
-            let fits = |term: &&String| *term == chunk || begins_terms(chunk) && term.starts_with(chunk.as_str());
-            let mut fitting = all.range(chunk.clone()..).take_while(fits);
-            // The second goes on where the first ends, and so says more.
-            let first = fitting.next();
-            match fitting.next().or(first) {
+            match terms_with(lower, chunk) {
                 Some(term) => found.push(reason("content", term).mark([chunk.as_str()])),
                 None => return Vec::new(),
             }
@@ -213,8 +212,39 @@ impl<'d> Evaluated<'d> {
     }
 }
 
+fn lowered(text: &str) -> String {
+    if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() }
+}
+
+/// Of the terms of a lower-case text that a chunk finds, the second one, which goes on where the first ends and so says
+/// more; or the only one.
+fn terms_with<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
+    let fits = |term: &&str| *term == chunk || begins_terms(chunk) && term.starts_with(chunk);
+    let (mut first, mut second, mut seen) = (None, None, 0);
+    for (at, _) in lower.match_indices(chunk) {
+        if at < seen {
+            continue;
+        }
+        let (around, end) = chunk_around(lower, at);
+        seen = end;
+        for term in terms(around).filter(fits) {
+            match first {
+                Some(smallest) if term > smallest => {
+                    if second.is_none_or(|second| term < second) {
+                        second = Some(term);
+                    }
+                }
+                Some(smallest) if term < smallest => (first, second) = (Some(term), first),
+                Some(_) => {}
+                None => first = Some(term),
+            }
+        }
+    }
+    second.or(first)
+}
+
 fn all_terms(text: &str) -> BTreeSet<String> {
-    chunks(&text.to_lowercase()).flat_map(terms).map(str::to_owned).collect()
+    chunks(&lowered(text)).flat_map(terms).map(str::to_owned).collect()
 }
 
 /// Places marked in one value, at most.

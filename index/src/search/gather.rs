@@ -92,7 +92,7 @@ impl Gather {
         let mut facets = Vec::with_capacity(self.facets.len());
         for (nth, facet) in self.facets.iter().enumerate() {
             let texts = snapshot.values.of(*facet);
-            let mut counts = vec![0; texts.len()];
+            let mut counts = vec![0; texts.end()];
             for (value, count) in parts.iter().filter_map(|(_, facets)| facets.get(nth)).flatten() {
                 if let Some(all) = counts.get_mut(*value as usize) {
                     *all += u64::from(*count);
@@ -191,7 +191,7 @@ enum Met {
 
 impl<'s> Counts<'s> {
     fn new(facet: Facet, segment: &'s Segment, values: &Values, docs: &Docs) -> Self {
-        let (all, values) = (segment.parts.reader.max_doc().into(), values.of(facet).len());
+        let (all, values) = (segment.parts.reader.max_doc().into(), values.of(facet).end());
         let docs = if let Docs::Some(docs) = docs { docs.len() } else { all };
         let met = if docs < values as u64 / 8 { Met::Few(Vec::new()) } else { Met::Many(vec![0; values]) };
         Self { column: segment.parts.column(facet), met }

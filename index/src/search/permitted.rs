@@ -41,7 +41,7 @@ pub fn permitted(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -
 /// By number of the scopes that are in the segment, and whether some cluster decided itself: that is not remembered.
 fn verdicts(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> (Vec<Option<Decided>>, bool) {
     let scopes = values.of(Facet::Scope);
-    let (mut verdicts, mut asked) = (vec![None; scopes.len()], false);
+    let (mut verdicts, mut asked) = (vec![None; scopes.end()], false);
     let mut rights = rights.lock();
     for doc in 0..parts.reader.max_doc() {
         let number = parts.column(Facet::Scope).first(doc);

@@ -88,7 +88,7 @@ impl Texts {
     }
 
     /// Numbers are below this.
-    pub fn len(&self) -> usize {
+    pub fn end(&self) -> usize {
         self.texts.len()
     }
 }
@@ -102,8 +102,8 @@ impl Values {
         self.facets[facet as usize].read()
     }
 
-    fn len(&self) -> usize {
-        self.facets.iter().map(|texts| texts.read().len()).sum()
+    fn number(&self) -> usize {
+        self.facets.iter().map(|texts| texts.read().end()).sum()
     }
 }
 
@@ -247,7 +247,7 @@ impl Snapshot {
         if let Some(before) = before {
             let values = Arc::clone(&before.values);
             let next = Self { used: before.used, ..Self::with(searcher.clone(), values, &before.segments)? };
-            let all = next.values.len();
+            let all = next.values.number();
             if all <= kept.max(2 * before.used) {
                 return Ok(next);
             }
@@ -276,7 +276,7 @@ impl Snapshot {
     /// Values that some document has.
     fn used(&self) -> usize {
         let of = |facet: &Facet| {
-            let mut used = vec![false; self.values.of(*facet).len()];
+            let mut used = vec![false; self.values.of(*facet).end()];
             for segment in &self.segments {
                 let (Ordinals::One(values) | Ordinals::Many(_, values)) = segment.parts.column(*facet) else {
                     continue;
@@ -345,7 +345,9 @@ mod tests {
                 writer.add_document(document.unwrap().to_tantivy(&text.columns)).unwrap();
             }
             if let Some(old) = ids.start.checked_sub(4) {
-                (old..ids.start).for_each(|id| drop(writer.delete_term(Term::from_field_u64(text.columns.id, id))));
+                for id in old..ids.start {
+                    writer.delete_term(Term::from_field_u64(text.columns.id, id));
+                }
             }
             writer.commit().unwrap();
             text.reload().unwrap();
@@ -358,7 +360,7 @@ mod tests {
             let mut expected: Vec<Vec<String>> = ids.map(|id| vec![format!("team-{id}")]).collect();
             expected.sort();
             assert_eq!(values(&snapshot, Facet::Namespace), expected, "round {round}");
-            forgot += usize::from(before.is_some_and(|before| before.values.len() > snapshot.values.len()));
+            forgot += usize::from(before.is_some_and(|before| before.values.number() > snapshot.values.number()));
             before = Some(snapshot);
         }
         assert!(forgot > 0, "nothing was forgotten");

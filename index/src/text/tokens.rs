@@ -30,10 +30,22 @@ fn is_break(c: char) -> bool {
     matches!(c, '"' | '\'' | '`' | ',' | ';' | '(' | ')' | '[' | ']' | '{' | '}' | '<' | '>' | '|') || c.is_whitespace()
 }
 
+/// At the ends of chunks it belongs to the sentence.
+fn is_punctuation(c: char) -> bool {
+    matches!(c, '.' | ':' | '!' | '?' | '-' | '=' | '/')
+}
+
 /// The chunks of a lower-case text, without punctuation at their ends.
 pub fn chunks(lower: &str) -> impl Iterator<Item = &str> {
-    let punctuation = |c: char| matches!(c, '.' | ':' | '!' | '?' | '-' | '=' | '/');
-    lower.split(is_break).map(move |chunk| chunk.trim_matches(punctuation)).filter(|chunk| !chunk.is_empty())
+    lower.split(is_break).map(|chunk| chunk.trim_matches(is_punctuation)).filter(|chunk| !chunk.is_empty())
+}
+
+/// The chunk that a place of a lower-case text lies in, and where it ends.
+pub fn chunk_around(lower: &str, at: usize) -> (&str, usize) {
+    let (before, behind) = lower.split_at(at);
+    let start = before.char_indices().rfind(|(_, c)| is_break(*c)).map_or(0, |(at, c)| at + c.len_utf8());
+    let end = behind.find(is_break).map_or(lower.len(), |end| at + end);
+    (lower[start..end].trim_matches(is_punctuation), end)
 }
 
 /// Terms of one chunk: itself, its tails, and the first word of each. By those words a search for what begins with
@@ -209,6 +221,17 @@ mod tests {
         });
         let place = |text: &str| places.iter().find(|(term, _)| term == text).map(|(_, at)| *at);
         assert_eq!((place("a-b"), place("b-a"), places.last().unwrap().1), (Some(0), Some(2), 9));
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_are_found_around_their_places(text in "[abé. \"-]{0,30}") {
+            let all: Vec<&str> = chunks(&text).collect();
+            let mut around: Vec<&str> = text.char_indices().map(|(at, _)| chunk_around(&text, at).0).collect();
+            around.retain(|chunk| !chunk.is_empty());
+            around.dedup_by_key(|chunk| chunk.as_ptr());
+            prop_assert_eq!(around, all);
+        }
     }
 
     fn all(text: &str) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! What was answered, whoever was asked, beside what the corpus expects.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,6 +14,9 @@ pub struct Answer {
     pub hits: Vec<String>,
     pub total: u64,
     pub remarks: Vec<String>,
+    /// How many hits are in each group, where that is told.
+    #[serde(default)]
+    pub groups: Option<BTreeMap<String, u64>>,
 }
 
 impl Answer {
@@ -23,7 +28,11 @@ impl Answer {
             let object = serde_json::json!({"kind": hit["kind"], "metadata": hit});
             format!("{}/{}", text(&hit["cluster"]), name_of(&object))
         };
+        let groups = answer["groups"]["values"].as_array().map(|groups| {
+            groups.iter().filter_map(|group| Some((text(&group["value"]), group["count"].as_u64()?))).collect()
+        });
         Ok(Self {
+            groups,
             hits: list("hits")?.iter().map(name).collect(),
             total: answer["total"].as_u64().with_context(|| format!("no total in {answer}"))?,
             remarks: list("notices")?.iter().map(|notice| text(&notice["message"])).collect(),
@@ -33,7 +42,7 @@ impl Answer {
     /// What is wrong with it.
     pub fn faults(&self, question: &Question) -> Vec<String> {
         let Question { query, hits, first, ordered, notice, .. } = question;
-        let Self { hits: found, total, remarks } = self;
+        let Self { hits: found, total, remarks, groups } = self;
         let mut faults = Vec::new();
         match hits {
             Hits::Number(number) if number != total => faults.push(format!("{total} hits, not {number}")),
@@ -55,11 +64,14 @@ impl Answer {
         if first.is_some() && first.as_ref() != found.first() {
             faults.push(format!("first is {:?}", found.first()));
         }
-        // The engine by itself keeps everything; here versions are kept for a day.
+        if question.groups.is_some() && groups.is_some() && groups != &question.groups {
+            faults.push(format!("groups {groups:?}"));
+        }
+        // The engine by itself knows all times; here the cache begins to be filled with the test.
         let reaches_back = query.contains("during:..");
-        let (kept, remarks): (Vec<_>, Vec<_>) = remarks.iter().partition(|remark| remark.contains("is not kept"));
-        if kept.len() != usize::from(reaches_back) {
-            faults.push(format!("remarks {kept:?} on what is kept"));
+        let (known, remarks): (Vec<_>, Vec<_>) = remarks.iter().partition(|remark| remark.contains("is not known"));
+        if known.len() != usize::from(reaches_back) {
+            faults.push(format!("remarks {known:?} on what is known"));
         }
         let remarked = notice.as_ref().is_none_or(|words| remarks.iter().any(|remark| remark.contains(words)));
         if !remarked || notice.is_none() && !remarks.is_empty() {

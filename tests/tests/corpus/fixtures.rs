@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -12,6 +12,8 @@ use serde_json::Value;
 
 /// When the queries are asked, in Unix seconds.
 pub const NOW: i64 = 1_790_000_000;
+
+const CONTROL_PLANE: &str = "@control-plane";
 
 pub struct Corpus {
     pub clusters: Vec<Cluster>,
@@ -53,6 +55,11 @@ pub struct Question {
     #[serde(default)]
     pub ordered: bool,
     pub notice: Option<String>,
+    /// How many hits are in each group.
+    pub groups: Option<BTreeMap<String, u64>>,
+    /// It asks for objects of the control plane.
+    #[serde(default)]
+    pub templates: bool,
     #[serde(default, rename = "why")]
     _why: String,
 }
@@ -65,13 +72,14 @@ pub enum Hits {
 }
 
 impl Corpus {
+    /// Without the control plane's objects, which are its controllers' to write, and what is asked of them.
     pub fn read() -> Result<Self> {
-        Ok(Self {
-            clusters: read("clusters")?,
-            kinds: read("kinds")?,
-            entries: read("objects")?,
-            questions: read("queries")?,
-        })
+        let (mut entries, mut questions): (Vec<Entry>, Vec<Question>) = (read("objects")?, read("queries")?);
+        entries.retain(|entry| entry.cluster != CONTROL_PLANE);
+        let all = questions.len();
+        questions.retain(|question| !question.templates);
+        ensure!(all - questions.len() < all / 10, "{} of {all} are left out", all - questions.len());
+        Ok(Self { clusters: read("clusters")?, kinds: read("kinds")?, entries, questions })
     }
 
     /// A few questions that have every feature of the language between them, by which a slow way of asking is tried.
