@@ -254,4 +254,19 @@ mod tests {
     fn ages_are_short(#[case] seconds: i64, #[case] text: &str) {
         assert_eq!(Cell::Since { since: 0 }.render(seconds), text);
     }
+
+    #[rstest]
+    #[case("Service", json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.1"}}),
+        &["spec.clusterIP=10.0.0.1", "spec.type=NodePort"])]
+    #[case("Service", json!({"spec": {"clusterIP": "None"}}), &["spec.clusterIP=None", "spec.type=ClusterIP"])]
+    #[case("ReplicationController", json!({"spec": {"replicas": 3}, "status": {"replicas": 2}}), &["status.replicas=2"])]
+    #[case("Event", json!({"involvedObject": {"apiVersion": "v1", "resourceVersion": "7"}}),
+        &["involvedObject.apiVersion=v1", "involvedObject.resourceVersion=7"])]
+    fn fields_that_selectors_may_name(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
+        let printed = print("", kind, &object);
+        let fields: Vec<String> = printed.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        for field in expected {
+            assert!(fields.iter().any(|known| known == field), "{field}: {fields:?}");
+        }
+    }
 }

@@ -165,7 +165,15 @@ views! {
     }
     Series { count: i64, last_observed_time: Text<'a> }
     EventSource { component: Text<'a>, host: Text<'a> }
-    Involved { kind: Str<'a>, namespace: Text<'a>, name: Str<'a>, uid: Text<'a>, field_path: Text<'a> }
+    Involved {
+        api_version: Text<'a>,
+        kind: Str<'a>,
+        namespace: Text<'a>,
+        name: Str<'a>,
+        uid: Text<'a>,
+        resource_version: Text<'a>,
+        field_path: Text<'a>,
+    }
     Node { metadata: Metadata<'a>, spec: NodeSpec<'a>, status: NodeStatus<'a> }
     NodeSpec { unschedulable: bool }
     NodeStatus { conditions: Vec<Condition<'a>>, addresses: Vec<Address<'a>>, node_info: NodeInfo<'a> }
@@ -392,11 +400,13 @@ impl Service<'_> {
         });
         let ports = ports.collect::<Vec<_>>().join(",");
         let cluster_ip = spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty());
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut ips: Vec<String> = cluster_ip.filter(|ip| *ip != "None").map(str::to_owned).into_iter().collect();
         ips.extend(external);
         Printed {
             status: (shown == "<pending>").then(|| "Pending".to_owned()),
             type_: Some(type_.to_owned()),
+            fields: vec![field("spec.clusterIP", cluster_ip.unwrap_or_default()), field("spec.type", type_)],
             ips,
             cells: vec![
                 self.metadata.cell(),
@@ -502,10 +512,12 @@ impl Event<'_> {
             count: Some(count),
             last_seen: last,
             fields: vec![
+                field("involvedObject.apiVersion", text(&about.api_version)),
                 field("involvedObject.kind", about.kind.to_string()),
                 field("involvedObject.namespace", text(&about.namespace)),
                 field("involvedObject.name", about.name.to_string()),
                 field("involvedObject.uid", text(&about.uid)),
+                field("involvedObject.resourceVersion", text(&about.resource_version)),
                 field("involvedObject.fieldPath", text(&about.field_path)),
                 field("reason", text(&self.reason)),
                 field("type", text(&self.type_)),

@@ -25,6 +25,9 @@ impl Workload<'_> {
             uses: self.spec.template.spec.uses(),
             ..Printed::default()
         };
+        if kind == "ReplicationController" {
+            printed.fields = vec![("status.replicas".to_owned(), status.replicas.to_string())];
+        }
         conditions(&status.conditions, &mut printed);
         let failing = status.conditions.iter().any(|c| c.type_ == "ReplicaFailure" && c.status == "True");
         let word = match () {

@@ -94,6 +94,12 @@ fn unescape(value: &str) -> Option<String> {
     Some(plain)
 }
 
+impl FromIterator<FieldRequirement> for FieldSelector {
+    fn from_iter<T: IntoIterator<Item = FieldRequirement>>(requirements: T) -> Self {
+        Self { requirements: requirements.into_iter().collect() }
+    }
+}
+
 impl fmt::Display for FieldSelector {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, requirement) in self.requirements.iter().enumerate() {
