@@ -151,6 +151,7 @@ impl Index {
             lists_per_cluster: Mutex::default(),
             no_watch_list: Mutex::default(),
             served: RwLock::default(),
+            served_version: watch::Sender::new(0),
             kinds: RwLock::default(),
             settled: Mutex::default(),
         });
@@ -315,6 +316,11 @@ impl Index {
     /// What a cluster serves, as last discovered.
     pub fn served(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
         self.inner.shared.served.read().get(cluster).cloned()
+    }
+
+    /// Counts changes of what any cluster serves.
+    pub fn served_version(&self) -> watch::Receiver<u64> {
+        self.inner.shared.served_version.subscribe()
     }
 
     /// One object.

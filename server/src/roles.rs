@@ -25,6 +25,7 @@ pub(crate) struct Running {
     controllers: parking_lot::Mutex<Option<act::Manager>>,
     controllers_health: tokio::sync::watch::Receiver<Result<(), String>>,
     registries: JoinHandle<()>,
+    registered: tokio::sync::watch::Receiver<act::registries::Progress>,
     pub(crate) statuses: Statuses,
     stop: CancellationToken,
 }
@@ -53,11 +54,14 @@ impl Roles {
         let index = Index::open(fleet.clone(), options).await?;
         let stop = CancellationToken::new();
         let controllers = act::Manager::start(index.clone(), config.controllers, stop.clone());
+        let (progress, registered) = tokio::sync::watch::channel(act::registries::Progress::default());
+        let registries = act::registries::run(fleet.clone(), index.clone(), progress, stop.clone());
         let running = Running {
             proxy: Proxy::new(index.clone()),
             controllers_health: controllers.health(),
             controllers: parking_lot::Mutex::new(Some(controllers)),
-            registries: tokio::spawn(act::registries::run(fleet.clone(), index.clone(), stop.clone())),
+            registries: tokio::spawn(registries),
+            registered,
             statuses: Statuses::default(),
             fleet,
             index,
@@ -87,7 +91,9 @@ impl Roles {
         note("cache", running.index.ready());
         note("controllers", running.controllers_health.borrow().clone());
         if running.registries.is_finished() && !running.stop.is_cancelled() {
-            problems.push("registries: the loop has died".to_owned());
+            note("registries", Err("the loop has died".to_owned()));
+        } else {
+            note("registries", running.registered.borrow().health.clone());
         }
         problems
     }
@@ -100,6 +106,11 @@ impl Roles {
 }
 
 impl Running {
+    /// Whether it is known what ResourceRegistries name.
+    pub(crate) fn knows_registries(&self) -> bool {
+        self.registered.borrow().declared
+    }
+
     /// Writers before readers before connections.
     async fn stop(&self) {
         self.stop.cancel();

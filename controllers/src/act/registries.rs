@@ -1,109 +1,200 @@
 //! ResourceRegistries as interests: what a registry names is collected from its clusters for as long as it exists.
 //!
-//! Reads registries through the control plane and members' discovery through the cache; writes nothing but interests.
+//! Reads registries through the control plane and what clusters serve through the cache; writes nothing but interests.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod wanted;
 
-use crowsnest_api::names::{ClusterName, Gvr};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_api::names::ClusterName;
 use crowsnest_api::search::ResourceRegistry;
-use crowsnest_fleet::Fleet;
-use crowsnest_fleet::interest::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_fleet::interest::{Interest, InterestGuard, Interests};
+use crowsnest_fleet::{ApiResources, Fleet};
 use crowsnest_index::Index;
 use futures::StreamExt;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::plan::selector::cluster_matches;
+use self::wanted::{Key, Member, wanted};
 
-type Held = BTreeMap<(String, Gvr), (Interest, InterestGuard)>;
+type Held = BTreeMap<Key, (Interest, InterestGuard)>;
 
-/// Follows registries, members and what members serve until stopped.
-pub async fn run(fleet: Fleet, index: Index, stop: CancellationToken) {
+/// How far registries are known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// All of them have been read once, and what they name is declared. Before that nobody knows what is registered.
+    pub declared: bool,
+    pub health: Result<(), String>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { declared: false, health: Err("ResourceRegistries have not been read yet".to_owned()) }
+    }
+}
+
+/// Follows registries, members and what clusters serve until stopped.
+pub async fn run(fleet: Fleet, index: Index, progress: watch::Sender<Progress>, stop: CancellationToken) {
     let registries: Api<ResourceRegistry> = Api::all(fleet.control_plane());
     let mut events = std::pin::pin!(watcher(registries, watcher::Config::default()).default_backoff());
     let mut members = fleet.changes();
-    let mut served = index.states_version();
-    let mut known: BTreeMap<String, ResourceRegistry> = BTreeMap::new();
-    let mut relisted: Option<BTreeMap<String, ResourceRegistry>> = None;
+    let mut served = index.served_version();
+    let mut known = Known::default();
     let mut held = Held::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             event = events.next() => match event {
                 None => return,
-                Some(Err(error)) => tracing::debug!(%error, "watching ResourceRegistries"),
-                Some(Ok(event)) => follow(event, &mut known, &mut relisted),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "watching ResourceRegistries");
+                    known.failed(&error);
+                }
+                Some(Ok(event)) => known.follow(event),
             },
             change = members.next() => if change.is_none() { return },
             changed = served.changed() => if changed.is_err() { return },
         }
-        let wanted = wanted(&known, &fleet, &index);
-        held.retain(|key, (interest, _)| wanted.get(key) == Some(interest));
-        for (key, interest) in wanted {
-            held.entry(key).or_insert_with(|| (interest.clone(), fleet.interests().declare(interest)));
+        let control_plane = index.served(&ClusterName::control_plane());
+        if known.listed {
+            let members = fleet.members();
+            let members: Vec<(_, Option<Arc<ApiResources>>)> =
+                members.iter().map(|member| (member.cluster(), index.served(member.name()))).collect();
+            let members: Vec<Member<'_>> =
+                members.iter().map(|(cluster, served)| Member { cluster, served: served.as_deref() }).collect();
+            held = exchange(held, wanted(&known.registries, &members, control_plane.as_deref()), fleet.interests());
         }
+        let next = known.progress(control_plane.is_some());
+        progress.send_if_modified(|progress| {
+            // Once declared, always: a registry that is gone takes its interests along.
+            let next = Progress { declared: progress.declared || next.declared, ..next };
+            std::mem::replace(progress, next.clone()) != next
+        });
     }
 }
 
-fn follow(
-    event: watcher::Event<ResourceRegistry>,
-    known: &mut BTreeMap<String, ResourceRegistry>,
-    relisted: &mut Option<BTreeMap<String, ResourceRegistry>>,
-) {
-    let name = |registry: &ResourceRegistry| registry.metadata.name.clone().unwrap_or_default();
-    match event {
-        watcher::Event::Init => *relisted = Some(BTreeMap::new()),
-        watcher::Event::InitApply(registry) => {
-            relisted.get_or_insert_default().insert(name(&registry), registry);
+/// What a watch of the registries has told.
+#[derive(Default)]
+struct Known {
+    registries: BTreeMap<String, ResourceRegistry>,
+    relisted: Option<BTreeMap<String, ResourceRegistry>>,
+    listed: bool,
+    /// Why they cannot be listed.
+    trouble: Option<String>,
+}
+
+impl Known {
+    fn follow(&mut self, event: watcher::Event<ResourceRegistry>) {
+        let name = |registry: &ResourceRegistry| registry.metadata.name.clone().unwrap_or_default();
+        match event {
+            watcher::Event::Init => self.relisted = Some(BTreeMap::new()),
+            watcher::Event::InitApply(registry) => {
+                self.relisted.get_or_insert_default().insert(name(&registry), registry);
+            }
+            watcher::Event::InitDone => {
+                self.registries = self.relisted.take().unwrap_or_default();
+                (self.listed, self.trouble) = (true, None);
+            }
+            watcher::Event::Apply(registry) => {
+                self.registries.insert(name(&registry), registry);
+            }
+            watcher::Event::Delete(registry) => {
+                self.registries.remove(&name(&registry));
+            }
         }
-        watcher::Event::InitDone => *known = relisted.take().unwrap_or_default(),
-        watcher::Event::Apply(registry) => {
-            known.insert(name(&registry), registry);
+    }
+
+    /// A watch that ends goes on by itself, and says nothing when it does; a list that fails is known to come right.
+    fn failed(&mut self, error: &watcher::Error) {
+        if matches!(error, watcher::Error::InitialListFailed(_)) {
+            self.trouble = Some(format!("listing ResourceRegistries: {error}"));
         }
-        watcher::Event::Delete(registry) => {
-            known.remove(&name(&registry));
-        }
+    }
+
+    /// Kinds are the control plane's first, so its are waited for.
+    fn progress(&self, kinds_known: bool) -> Progress {
+        let health = match &self.trouble {
+            Some(trouble) => Err(trouble.clone()),
+            None if !self.listed => Progress::default().health,
+            None if !kinds_known => Err("what the control plane serves is not known yet".to_owned()),
+            None => Ok(()),
+        };
+        Progress { declared: self.listed && kinds_known, health }
     }
 }
 
-/// One interest per registry and resource. A kind that no chosen member serves (yet) wants nothing.
-fn wanted(
-    registries: &BTreeMap<String, ResourceRegistry>,
-    fleet: &Fleet,
-    index: &Index,
-) -> BTreeMap<(String, Gvr), Interest> {
-    let mut wanted: BTreeMap<(String, Gvr), Interest> = BTreeMap::new();
-    for (name, registry) in registries {
-        let affinity = &registry.spec.target_cluster;
-        let chosen: BTreeSet<ClusterName> = fleet
-            .members()
-            .iter()
-            .filter(|member| cluster_matches(member.cluster(), affinity))
-            .map(|member| member.name().clone())
-            .collect();
-        for selector in &registry.spec.resource_selectors {
-            let Some(gvr) = resource(&chosen, index, &selector.api_version, &selector.kind) else { continue };
-            let namespaces = match selector.namespace.as_str() {
-                "" => Namespaces::All,
-                one => Namespaces::Names(BTreeSet::from([one.to_owned()])),
-            };
-            let entry = wanted.entry((name.clone(), gvr.clone())).or_insert_with(|| Interest {
-                clusters: Clusters::Names(chosen.clone()),
-                resource: gvr,
-                namespaces: namespaces.clone(),
-                why: Why::ResourceRegistry(name.clone()),
-            });
-            let before = std::mem::replace(&mut entry.namespaces, Namespaces::All);
-            entry.namespaces = before.union(&namespaces);
+/// Holds what is wanted. What is new is declared before what it replaces ends: in between, readers would find nothing
+/// registered.
+fn exchange(mut held: Held, wanted: BTreeMap<Key, Interest>, interests: &Interests) -> Held {
+    let mut replaced = Vec::new();
+    let next = wanted.into_iter().map(|(key, interest)| match held.remove(&key) {
+        Some(same) if same.0 == interest => (key, same),
+        other => {
+            replaced.extend(other);
+            (key, (interest.clone(), interests.declare(interest)))
         }
-    }
-    wanted
+    });
+    let next = next.collect();
+    drop((replaced, held));
+    next
 }
 
-fn resource(clusters: &BTreeSet<ClusterName>, index: &Index, api_version: &str, kind: &str) -> Option<Gvr> {
-    clusters.iter().filter_map(|cluster| index.served(cluster)).find_map(|served| {
-        let found = served.resources.iter().find(|r| r.kind == kind && r.gvr.api_version() == api_version);
-        found.map(|r| r.gvr.clone())
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_api::names::Gvr;
+    use crowsnest_fleet::interest::{Clusters, Namespaces, Why};
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn of(cluster: &str) -> BTreeMap<Key, Interest> {
+        let resource = Gvr::new("", "v1", "configmaps");
+        let interest = Interest {
+            clusters: Clusters::Names(BTreeSet::from([ClusterName::parse(cluster).unwrap()])),
+            resource: resource.clone(),
+            namespaces: Namespaces::All,
+            why: Why::ResourceRegistry("r".to_owned()),
+        };
+        BTreeMap::from([(("r".to_owned(), resource), interest)])
+    }
+
+    #[test]
+    fn what_is_registered_stays_registered_while_its_clusters_change() {
+        let interests = Interests::default();
+        let mut held = exchange(Held::new(), of("m0"), &interests);
+        let (reader, done) = (interests.clone(), Arc::new(AtomicBool::new(false)));
+        let until = Arc::clone(&done);
+        let reading = std::thread::spawn(move || {
+            let mut always = true;
+            while !until.load(Ordering::Relaxed) {
+                always &= !reader.all().is_empty();
+            }
+            always
+        });
+        for n in 1..2000 {
+            held = exchange(held, of(&format!("m{n}")), &interests);
+            assert_eq!(interests.all().len(), 1);
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(reading.join().unwrap(), "there was a moment when nothing was registered");
+        let before = *interests.version().borrow();
+        held = exchange(held, of("m1999"), &interests);
+        assert_eq!(*interests.version().borrow(), before, "nothing changed");
+        drop(exchange(held, BTreeMap::new(), &interests));
+        assert!(interests.all().is_empty());
+    }
+
+    #[test]
+    fn nobody_is_told_what_is_registered_before_it_is_known() {
+        let mut known = Known::default();
+        assert_eq!(known.progress(true), Progress::default());
+        known.follow(watcher::Event::Init);
+        assert!(!known.progress(true).declared);
+        known.follow(watcher::Event::InitDone);
+        assert!(!known.progress(false).declared);
+        assert_eq!(known.progress(true), Progress { declared: true, health: Ok(()) });
+    }
 }

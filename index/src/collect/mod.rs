@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub no_watch_list: Mutex<BTreeSet<ClusterName>>,
     /// What each cluster serves, as last discovered.
     pub served: RwLock<BTreeMap<ClusterName, Arc<ApiResources>>>,
+    /// Counts changes of it.
+    pub served_version: tokio::sync::watch::Sender<u64>,
     /// Names of all kinds served anywhere, for queries.
     pub kinds: RwLock<Arc<Kinds>>,
     /// Clusters whose interests are all declared, so that what nobody wants may go.
@@ -74,7 +76,7 @@ impl Shared {
         let mut kinds = Kinds::new();
         let mut served = self.served.write();
         let found = Arc::new(found);
-        served.insert(cluster.clone(), Arc::clone(&found));
+        let before = served.insert(cluster.clone(), Arc::clone(&found));
         for resource in served.values().flat_map(|served| &served.resources) {
             let kind = resource.kind.to_lowercase();
             let names = [resource.gvr.resource.to_lowercase(), resource.singular.to_lowercase(), kind.clone()];
@@ -84,6 +86,10 @@ impl Shared {
             }
         }
         *self.kinds.write() = Arc::new(kinds);
+        drop(served);
+        if before.as_ref() != Some(&found) {
+            self.served_version.send_modify(|version| *version += 1);
+        }
         found
     }
 

@@ -15,6 +15,15 @@ pub(super) fn running(roles: &Roles) -> Result<&Running, Failure> {
         .ok_or_else(|| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "crowsnest is starting"))
 }
 
+/// Until registries are known, a registered resource would be taken for the control plane's.
+fn registered(roles: &Roles) -> Result<&Running, Failure> {
+    let starting = || {
+        let text = "ResourceRegistries have not been read yet";
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", text)
+    };
+    running(roles).and_then(|running| running.knows_registries().then_some(running).ok_or_else(starting))
+}
+
 fn outgoing(request: Request) -> http::Request<crowsnest_proxy::Body> {
     request.map(|body| body.map_err(|e| -> crowsnest_proxy::BoxError { e.into() }).boxed_unsync())
 }
@@ -36,7 +45,7 @@ pub(super) async fn cluster_proxy(
 }
 
 pub(super) async fn search_cache(roles: &Roles, path: &str, request: Request) -> Result<Response, Failure> {
-    Ok(incoming(running(roles)?.proxy.search_cache(path, outgoing(request)).await))
+    Ok(incoming(registered(roles)?.proxy.search_cache(path, outgoing(request)).await))
 }
 
 pub(super) async fn fleet_proxy(
@@ -45,5 +54,5 @@ pub(super) async fn fleet_proxy(
     path: &str,
     request: Request,
 ) -> Result<Response, Failure> {
-    Ok(incoming(running(roles)?.proxy.fleet_wide(caller, path, outgoing(request)).await))
+    Ok(incoming(registered(roles)?.proxy.fleet_wide(caller, path, outgoing(request)).await))
 }

@@ -1,0 +1,173 @@
+//! What ResourceRegistries want collected: pure, of what is known of members and the control plane.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::search::{ResourceRegistry, ResourceSelector};
+use crowsnest_fleet::interest::{Clusters, Interest, Namespaces, Why};
+use crowsnest_fleet::{ApiResource, ApiResources};
+
+use crate::plan::selector::cluster_matches;
+
+/// A registry and one resource it names.
+pub type Key = (String, Gvr);
+
+/// A member as registries see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Member<'a> {
+    pub cluster: &'a Cluster,
+    /// None: not known yet.
+    pub served: Option<&'a ApiResources>,
+}
+
+impl Member<'_> {
+    fn name(&self) -> Option<ClusterName> {
+        ClusterName::parse(self.cluster.metadata.name.as_deref()?).ok()
+    }
+
+    /// False only where it is known: a group that does not answer at the moment may have the resource.
+    fn may_serve(&self, resource: &Gvr) -> bool {
+        self.served
+            .is_none_or(|served| served.get(resource).is_some() || served.stale.contains(&resource.api_version()))
+    }
+}
+
+/// One interest per registry and resource. What is registered is so whether or not a cluster has it: its reads are of the
+/// cache, its writes never the control plane's. A kind that nobody serves (yet) is no resource.
+pub fn wanted(
+    registries: &BTreeMap<String, ResourceRegistry>,
+    members: &[Member<'_>],
+    control_plane: Option<&ApiResources>,
+) -> BTreeMap<Key, Interest> {
+    let mut wanted: BTreeMap<Key, Interest> = BTreeMap::new();
+    for (name, registry) in registries {
+        let affinity = &registry.spec.target_cluster;
+        let chosen: Vec<&Member<'_>> =
+            members.iter().filter(|member| cluster_matches(member.cluster, affinity)).collect();
+        for selector in &registry.spec.resource_selectors {
+            let mut sources = chosen.iter().filter_map(|member| member.served).chain(control_plane);
+            let kind = sources.find_map(|served| kind_of(served, selector));
+            let kind = kind.or_else(|| members.iter().filter_map(|m| m.served).find_map(|s| kind_of(s, selector)));
+            let Some(kind) = kind else { continue };
+            let namespaces = match selector.namespace.as_str() {
+                one if kind.namespaced && !one.is_empty() => Namespaces::Names(BTreeSet::from([one.to_owned()])),
+                _ => Namespaces::All,
+            };
+            let resource = &kind.gvr;
+            let serving = chosen.iter().filter(|member| member.may_serve(resource)).filter_map(|member| member.name());
+            let entry = wanted.entry((name.clone(), resource.clone())).or_insert_with(|| Interest {
+                clusters: Clusters::Names(serving.collect()),
+                resource: resource.clone(),
+                namespaces: namespaces.clone(),
+                why: Why::ResourceRegistry(name.clone()),
+            });
+            let before = std::mem::replace(&mut entry.namespaces, Namespaces::All);
+            entry.namespaces = before.union(&namespaces);
+        }
+    }
+    wanted
+}
+
+fn kind_of<'a>(served: &'a ApiResources, selector: &ResourceSelector) -> Option<&'a ApiResource> {
+    served.resources.iter().find(|r| r.kind == selector.kind && r.gvr.api_version() == selector.api_version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    /// A cluster's kinds, by name: `Pod` and `Node` of v1, `Widget` of g/v1; `!g/v1` is a group that does not answer.
+    fn serving(kinds: &str) -> ApiResources {
+        let (stale, kinds): (Vec<&str>, Vec<&str>) = kinds.split_whitespace().partition(|word| word.starts_with('!'));
+        let resource = |kind: &str| ApiResource {
+            gvr: Gvr::new(if kind == "Widget" { "g" } else { "" }, "v1", &format!("{}s", kind.to_lowercase())),
+            kind: kind.to_owned(),
+            singular: kind.to_lowercase(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: kind != "Node",
+            verbs: BTreeSet::new(),
+            subresources: BTreeSet::new(),
+            preferred: true,
+        };
+        ApiResources {
+            resources: kinds.into_iter().map(resource).collect(),
+            stale: stale.into_iter().map(|word| word[1..].to_owned()).collect(),
+        }
+    }
+
+    fn named(name: &str) -> Cluster {
+        Cluster::deserialize(json!({"metadata": {"name": name}, "spec": {}})).unwrap()
+    }
+
+    const POD: (&str, &str) = ("v1", "Pod");
+    const WIDGET: (&str, &str) = ("g/v1", "Widget");
+
+    /// What one registry wants, of members `m1`, `m2`, `m3` and a control plane that serve these (none: not known).
+    #[rstest]
+    #[case::of_whom_it_names(POD, "", &["m1", "m2"], [Some("Pod"), Some("Pod"), Some("Pod")], Some("Pod"),
+        json!({"pods": ["m1", "m2"]}))]
+    #[case::of_all(POD, "", &[], [Some("Pod"), Some("Pod"), Some("Pod")], None, json!({"pods": ["m1", "m2", "m3"]}))]
+    #[case::of_those_that_have_it(WIDGET, "", &[], [Some("Pod"), Some("Widget"), Some("Pod")], None,
+        json!({"widgets": ["m2"]}))]
+    #[case::who_is_not_known_may_have_it(WIDGET, "", &[], [None, Some("Widget"), Some("!g/v1")], None,
+        json!({"widgets": ["m1", "m2", "m3"]}))]
+    #[case::registered_by_the_control_planes_word(WIDGET, "", &["m1"], [Some("Pod"), None, None], Some("Widget"),
+        json!({"widgets": []}))]
+    #[case::registered_by_another_members_word(WIDGET, "", &["m1"], [Some("Pod"), None, Some("Widget")], Some("Pod"),
+        json!({"widgets": []}))]
+    #[case::registered_with_no_member(WIDGET, "", &["gone"], [None, None, None], Some("Widget"), json!({"widgets": []}))]
+    #[case::nobody_knows_the_kind(WIDGET, "", &[], [Some("Pod"), None, None], Some("Pod"), json!({}))]
+    #[case::one_namespace(POD, "a", &["m1"], [Some("Pod"), None, None], None, json!({"pods in a": ["m1"]}))]
+    #[case::nodes_have_no_namespace(("v1", "Node"), "a", &["m1"], [Some("Node"), None, None], None,
+        json!({"nodes": ["m1"]}))]
+    fn registries(
+        #[case] (api_version, kind): (&str, &str),
+        #[case] namespace: &str,
+        #[case] names: &[&str],
+        #[case] members: [Option<&str>; 3],
+        #[case] control_plane: Option<&str>,
+        #[case] expected: Value,
+    ) {
+        let registry = registry(names, json!([{"apiVersion": api_version, "kind": kind, "namespace": namespace}]));
+        assert_eq!(told(&registry, members, control_plane), expected);
+    }
+
+    #[test]
+    fn selectors_of_one_resource_are_one_interest() {
+        let pods = |namespace: &str| json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace});
+        let members = [Some("Pod"), None, None];
+        let both = registry(&["m1"], json!([pods("a"), pods("b")]));
+        assert_eq!(told(&both, members, None), json!({"pods in a, b": ["m1"]}));
+        let all = registry(&["m1"], json!([pods("a"), pods("")]));
+        assert_eq!(told(&all, members, None), json!({"pods": ["m1"]}));
+    }
+
+    fn registry(names: &[&str], selectors: Value) -> ResourceRegistry {
+        let spec = json!({"targetCluster": {"clusterNames": names}, "resourceSelectors": selectors});
+        serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": spec})).unwrap()
+    }
+
+    /// Resources, with their namespaces unless all, and their clusters.
+    fn told(registry: &ResourceRegistry, members: [Option<&str>; 3], control_plane: Option<&str>) -> Value {
+        let clusters = ["m1", "m2", "m3"].map(named);
+        let served = members.map(|kinds| kinds.map(serving));
+        let members: Vec<Member<'_>> =
+            clusters.iter().zip(&served).map(|(cluster, served)| Member { cluster, served: served.as_ref() }).collect();
+        let registries = BTreeMap::from([("r".to_owned(), registry.clone())]);
+        let wanted = wanted(&registries, &members, control_plane.map(serving).as_ref());
+        let told = wanted.into_values().map(|interest| {
+            let Clusters::Names(clusters) = interest.clusters else { panic!("registries name clusters") };
+            let namespaces = match interest.namespaces {
+                Namespaces::All => String::new(),
+                Namespaces::Names(names) => format!(" in {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+            };
+            (format!("{}{namespaces}", interest.resource.resource), json!(clusters))
+        });
+        Value::Object(told.collect())
+    }
+}
