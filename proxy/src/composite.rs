@@ -2,7 +2,8 @@
 //!
 //! The wire form is Karmada's: base64url of `{"<cluster>":"<resourceVersion>"}` with sorted keys, and of
 //! `{"rv","cluster","continue"}`. Beside a cluster's own resourceVersion we keep the cache's sequence number
-//! (`<resourceVersion>.<seq>`), which says where a watch goes on.
+//! (`<resourceVersion>.<seq>`), which says where a watch goes on. Objects read from a member have no such place, and keep
+//! Karmada's form.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,10 @@ impl Composite {
         let wire: BTreeMap<&str, String> = self
             .positions
             .iter()
-            .map(|(cluster, (version, seq))| (cluster.as_str(), format!("{version}.{seq}")))
+            .map(|(cluster, (version, seq))| {
+                let value = if seq.0 == 0 { version.clone() } else { format!("{version}.{seq}") };
+                (cluster.as_str(), value)
+            })
             .collect();
         // A map of strings always serialises.
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
@@ -41,6 +45,19 @@ impl Composite {
 
     pub fn set(&mut self, cluster: &str, version: &str, seq: Seq) {
         self.positions.insert(cluster.to_owned(), (version.to_owned(), seq));
+    }
+
+    pub fn forget(&mut self, cluster: &str) {
+        self.positions.remove(cluster);
+    }
+
+    pub fn clusters(&self) -> impl Iterator<Item = &str> {
+        self.positions.keys().map(String::as_str)
+    }
+
+    /// Whether it says anything of the cluster.
+    pub fn knows(&self, cluster: &str) -> bool {
+        self.positions.contains_key(cluster)
     }
 
     /// A cluster's own resourceVersion.
@@ -114,8 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn karmadas_own_version_of_a_cluster_is_understood() {
-        assert_eq!(Composite::decode("eyJtMSI6IjUifQ").version("m1"), Some("5"));
+    fn karmadas_own_version_of_a_cluster_is_understood_and_told_again() {
+        let text = "eyJtMSI6IjUifQ";
+        let composite = Composite::decode(text);
+        assert_eq!((composite.version("m1"), composite.knows("m1"), composite.knows("m2")), (Some("5"), true, false));
+        assert_eq!(composite.encode(), text);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What can go wrong while a request is carried, and the `Status` a client sees.
 
+use crowsnest_api::field::{FieldError, aggregate, invalid_status};
 use crowsnest_api::names::{ClusterName, Gvr};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
@@ -31,7 +32,9 @@ pub enum Error {
     Shown(#[from] serde_json::Error),
     #[error("{0}")]
     BadRequest(String),
-    /// Answered with a bare 400, as Karmada's search handler does; a warning says why.
+    #[error("ListOptions.meta.k8s.io \"\" is invalid: {}", aggregate(.0))]
+    InvalidOptions(Vec<FieldError>),
+    /// `search/cache` says what is wrong with its options in Karmada's own form.
     #[error("{0}")]
     BadOptions(String),
     #[error("the server could not find the requested resource")]
@@ -40,6 +43,9 @@ pub enum Error {
     NotFound { resource: Gvr, name: String },
     #[error("Operation cannot be fulfilled on {} {name:?}: ambiguous objects in clusters [{}]", resource.group_resource(), clusters.join(", "))]
     Ambiguous { resource: Gvr, name: String, clusters: Vec<String> },
+    /// The caller read it where values are withheld, and would write that back.
+    #[error("Operation cannot be fulfilled on {} {name:?}: lists and watches withhold its values; get it by name, change that, and update it again", resource.group_resource())]
+    Withheld { resource: Gvr, name: String },
     #[error("{verb} is not supported on resources of kind {:?}", resource.group_resource())]
     NotSupported { resource: Gvr, verb: &'static str },
     #[error("the server does not allow this method on the requested resource")]
@@ -65,15 +71,27 @@ impl Error {
             }
             Self::Unreachable { .. } | Self::ControlPlane(_) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
             Self::BadRequest(_) | Self::BadOptions(_) | Self::Body(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
-            Self::Ambiguous { .. } => (StatusCode::CONFLICT, "Conflict"),
+            Self::Ambiguous { .. } | Self::Withheld { .. } => (StatusCode::CONFLICT, "Conflict"),
             Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+            Self::InvalidOptions(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
             Self::Expired => (StatusCode::GONE, "Expired"),
         }
     }
 
+    /// What is wrong with a list's options, alone.
+    pub fn options(&self) -> String {
+        match self {
+            Self::InvalidOptions(errors) => aggregate(errors),
+            other => other.to_string(),
+        }
+    }
+
     /// The `Status` object.
     pub fn status(&self) -> serde_json::Value {
+        if let Self::InvalidOptions(errors) = self {
+            return invalid_status("meta.k8s.io", "ListOptions", "", errors);
+        }
         let (code, reason) = self.reason();
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -89,13 +107,10 @@ impl Error {
             | Self::Unreachable { cluster, .. } => {
                 json!({"name": cluster, "group": "cluster.karmada.io", "kind": "clusters"})
             }
-            Self::NotFound { resource, name } | Self::Ambiguous { resource, name, .. } => {
-                let mut details = json!({"name": name, "kind": &*resource.resource});
-                if !resource.group.is_empty() {
-                    details["group"] = json!(&*resource.group);
-                }
-                details
-            }
+            Self::NotFound { resource, name }
+            | Self::Ambiguous { resource, name, .. }
+            | Self::Withheld { resource, name } => of(resource, Some(name)),
+            Self::NotSupported { resource, .. } => of(resource, None),
             _ => return status,
         };
         status["details"] = details;
@@ -105,16 +120,56 @@ impl Error {
     pub(crate) fn into_response(self) -> Response<Body> {
         let (code, _) = self.reason();
         tracing::debug!(error = %self, code = code.as_u16(), "request not carried");
-        let mut response = if let Self::BadOptions(why) = &self {
-            let mut response = Response::new(full(""));
-            response.headers_mut().insert(header::WARNING, crate::fleetwide::warning(why));
-            response
-        } else {
-            let mut response = Response::new(full(self.status().to_string()));
-            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            response
+        let body = match &self {
+            Self::BadOptions(why) => json!({"error": why}),
+            _ => self.status(),
         };
+        let mut response = Response::new(full(body.to_string()));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         *response.status_mut() = code;
         response
+    }
+}
+
+/// `details` of a resource's Status.
+fn of(resource: &Gvr, name: Option<&str>) -> serde_json::Value {
+    let mut details = json!({"kind": &*resource.resource});
+    if let Some(name) = name {
+        details["name"] = name.into();
+    }
+    if !resource.group.is_empty() {
+        details["group"] = json!(&*resource.group);
+    }
+    details
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(
+        Error::NotSupported { resource: Gvr::new("apps", "v1", "deployments"), verb: "create" },
+        405, "MethodNotAllowed", json!({"group": "apps", "kind": "deployments"})
+    )]
+    #[case(
+        Error::NotFound { resource: Gvr::new("", "v1", "pods"), name: "p".to_owned() },
+        404, "NotFound", json!({"name": "p", "kind": "pods"})
+    )]
+    #[case(
+        Error::Withheld { resource: Gvr::new("", "v1", "secrets"), name: "s".to_owned() },
+        409, "Conflict", json!({"name": "s", "kind": "secrets"})
+    )]
+    #[case(
+        Error::InvalidOptions(vec![FieldError::forbidden("f", "no")]),
+        422, "Invalid",
+        json!({"name": "", "group": "meta.k8s.io", "kind": "ListOptions",
+            "causes": [{"reason": "FieldValueForbidden", "message": "Forbidden: no", "field": "f"}]})
+    )]
+    #[case(Error::Expired, 410, "Expired", json!(null))]
+    fn statuses(#[case] error: Error, #[case] code: u16, #[case] reason: &str, #[case] details: serde_json::Value) {
+        let status = error.status();
+        assert_eq!((&status["code"], &status["reason"], &status["details"]), (&json!(code), &json!(reason), &details));
+        assert_eq!(error.reason(), (StatusCode::from_u16(code).unwrap(), reason));
     }
 }

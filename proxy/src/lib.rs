@@ -13,8 +13,11 @@ mod fleetwide;
 mod items;
 mod native;
 mod object;
+mod options;
+mod protobuf;
 mod table;
 mod transport;
+mod update;
 
 /// Who asks.
 pub use crowsnest_api::user::UserInfo as Caller;
@@ -91,6 +94,11 @@ impl Proxy {
         self.inner.tunnels.close();
         self.inner.tunnels.wait().await;
     }
+}
+
+/// Whether a native path asks for objects: a resource, or one of its objects.
+pub fn names_a_resource(path: &str) -> bool {
+    native::Native::parse(path).is_some_and(|native| native.subresource.is_empty())
 }
 
 /// A body that is already there.

@@ -68,9 +68,11 @@ impl Native {
             ("PATCH", _) => Verb::Patch,
             ("DELETE", true) => Verb::DeleteCollection,
             ("DELETE", false) => Verb::Delete,
-            _ if self.watch || query.flag("watch") => Verb::Watch,
-            (_, true) => Verb::List,
+            _ if self.watch => Verb::Watch,
+            // A name is got, whatever else is asked.
             (_, false) => Verb::Get,
+            _ if query.flag("watch") => Verb::Watch,
+            (_, true) => Verb::List,
         }
     }
 }
@@ -90,6 +92,10 @@ impl Query {
 
     pub fn get(&self, key: &str) -> &str {
         self.0.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value.as_str())
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(k, _)| k == key)
     }
 
     pub fn flag(&self, key: &str) -> bool {
@@ -143,6 +149,8 @@ mod tests {
     #[case("GET", "/api/v1/watch/pods", "", Verb::Watch)]
     #[case("GET", "/api/v1/pods", "watch=0", Verb::List)]
     #[case("GET", "/api/v1/nodes/n", "", Verb::Get)]
+    #[case("GET", "/api/v1/nodes/n", "watch=true", Verb::Get)]
+    #[case("GET", "/api/v1/watch/nodes/n", "", Verb::Watch)]
     #[case("DELETE", "/api/v1/pods", "", Verb::DeleteCollection)]
     #[case("POST", "/api/v1/namespaces/n/pods/p/exec", "", Verb::Create)]
     fn verbs(#[case] method: &str, #[case] path: &str, #[case] query: &str, #[case] expected: Verb) {

@@ -3,17 +3,20 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use crowsnest_api::names::ClusterName;
 use crowsnest_index::{Index, ListQuery, Object, Page, RecordKey};
-use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{View, warning};
+use crate::cluster::read;
 use crate::composite::{Composite, Continue};
 use crate::native::{Native, Query};
-use crate::object::{Form, MARK, mark, write_marked};
+use crate::object::{Form, MARK, mark, mark_live, write_marked};
+use crate::options::ListOptions;
 use crate::table::{Shape, columns, row};
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
@@ -54,12 +57,10 @@ impl Proxy {
         query: &Query,
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Error> {
-        let view = view.select(query)?;
+        let options = ListOptions::parse(query, false, true)?;
+        let limit = options.limit;
+        let view = view.select(options)?;
         let index = &self.inner.index;
-        let limit = match query.get("limit") {
-            "" => 0,
-            text => text.parse().map_err(|_| Error::BadRequest(format!("limit {text:?} is not a number")))?,
-        };
         let token = Continue::decode(query.get("continue"));
         let mut clusters = view.clusters(index);
         let mut position = view.position(index);
@@ -78,12 +79,16 @@ impl Proxy {
         let incomplete = view.incomplete(index);
         let mut response = Response::new(());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let shape = Shape::of(headers, query.get("includeObject"));
+        if let Some(text) = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole)) {
+            response.headers_mut().append(header::WARNING, warning(text));
+        }
         for cluster in &incomplete {
             response.headers_mut().append(header::WARNING, warning(&cluster.text(now.as_millisecond())));
         }
         let listing = Listing {
             kind: view.kind(index).unwrap_or_default(),
-            shape: Shape::of(headers, query.get("includeObject")),
+            shape,
             index: index.clone(),
             view,
             position,
@@ -91,7 +96,7 @@ impl Proxy {
             wanted,
             after,
             ahead: VecDeque::new(),
-            left: (limit > 0).then_some(limit),
+            left: limit,
             any: false,
             started: false,
             ended: false,
@@ -113,8 +118,7 @@ impl Proxy {
         let object = self.locate(&view, native).await?;
         let cluster = object.record.key.cluster().clone();
         if object.record.redacted {
-            // The cache does not keep secret values: who asks for them asks the member.
-            return self.one_cluster(cluster.as_str(), caller, path, request).await;
+            return self.get_live(&cluster, caller, path, query, request).await;
         }
         let mut version = Composite::default();
         version.set(cluster.as_str(), &object.record.resource_version, object.record.seq);
@@ -138,6 +142,31 @@ impl Proxy {
         let mut response = Response::new(full(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(response)
+    }
+
+    /// An object whose values the cache does not keep: who asks for them asks the member, and gets what the cache would
+    /// have said otherwise.
+    async fn get_live(
+        &self,
+        cluster: &ClusterName,
+        caller: &Caller,
+        path: &str,
+        query: &Query,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        let Shape::Objects(form) = Shape::of(request.headers(), query.get("includeObject")) else {
+            return self.one_cluster(cluster.as_str(), caller, path, request).await;
+        };
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        request.headers_mut().remove(header::ACCEPT_ENCODING);
+        let response = self.one_cluster(cluster.as_str(), caller, path, request).await?;
+        if response.status() != StatusCode::OK {
+            return Ok(response);
+        }
+        let (mut parts, body) = response.into_parts();
+        let marked = mark_live(&read(body).await?, cluster.as_str(), form)?;
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(marked.len()));
+        Ok(Response::from_parts(parts, full(marked)))
     }
 
     /// The one object of a name in view.

@@ -8,8 +8,9 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 
 use super::View;
-use crate::native::{Native, Query, Verb};
+use crate::native::{Native, Query};
 use crate::object::{Form, mark};
+use crate::options::ListOptions;
 use crate::{Body, BoxError, Error, Proxy, full};
 
 impl Proxy {
@@ -21,11 +22,15 @@ impl Proxy {
         let native =
             Native::parse(path).filter(|native| native.subresource.is_empty()).ok_or(Error::UnknownResource)?;
         let query = Query::parse(request.uri().query());
+        // The options are checked before anything else; those that would narrow a list by fields or pages say nothing here.
+        let options = ListOptions::parse(&query, query.flag("watch"), false);
+        let options = options.map_err(|error| Error::BadOptions(error.options()))?;
+        let options = ListOptions { fields: None, ..options };
         let index = &self.inner.index;
         let view = View::of(index, &native).unwrap_or_else(|| View::empty(native.resource.clone())).whole_clusters();
         let kind = view.kind(index).ok_or(Error::UnknownResource)?;
         let head = json!({"apiVersion": native.resource.api_version(), "kind": format!("{kind}List"), "metadata": {}});
-        if native.verb(request.method(), &query) == Verb::Get {
+        if !native.name.is_empty() {
             let mut found: Vec<Vec<u8>> = Vec::new();
             for cluster in view.clusters(index) {
                 let key = RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
@@ -35,8 +40,7 @@ impl Proxy {
             }
             return Ok(json_response(full([envelope(&head).as_bytes(), &found.join(&b","[..]), b"]}"].concat())));
         }
-        // The options are checked before anything else of the answer, and refused as text.
-        let view = view.select(&query).map_err(|error| Error::BadOptions(error.to_string()))?;
+        let view = view.select(options)?;
         let queries: Vec<_> = view.clusters(index).iter().filter_map(|cluster| view.query(cluster)).collect();
         let index = index.clone();
         let items = futures::stream::iter(queries).flat_map(move |query| index.list(query).boxed()).enumerate().map(

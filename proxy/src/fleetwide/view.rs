@@ -1,7 +1,7 @@
 //! What one request may see of the cache: the clusters and namespaces that ResourceRegistries ask for, and how far each
 //! cluster's part of it is known.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::selector::{FieldSelector, Selector};
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::composite::Composite;
-use crate::native::{Native, Query};
+use crate::native::Native;
+use crate::options::{ListOptions, known_fields};
 
 /// A registered resource as one request sees it.
 #[derive(Debug, Clone)]
@@ -63,12 +64,18 @@ impl View {
         self
     }
 
-    /// With the selectors of a query.
-    pub fn select(mut self, query: &Query) -> Result<Self, Error> {
-        let bad = |error: crowsnest_api::selector::SelectorError| Error::BadRequest(error.to_string());
-        self.labels = Some(Selector::parse(query.get("labelSelector")).map_err(bad)?).filter(|s| !s.is_empty());
-        self.fields = Some(FieldSelector::parse(query.get("fieldSelector")).map_err(bad)?).filter(|s| !s.is_empty());
+    /// With the selectors of a request.
+    pub fn select(mut self, options: ListOptions) -> Result<Self, Error> {
+        self.labels = options.labels;
+        self.fields = options.fields.map(|fields| known_fields(&self.resource, fields)).transpose()?;
         Ok(self)
+    }
+
+    /// As another view selects.
+    pub fn like(mut self, other: &Self) -> Self {
+        self.labels.clone_from(&other.labels);
+        self.fields.clone_from(&other.fields);
+        self
     }
 
     /// Restricted to one name, for a watch on one object.
@@ -114,6 +121,33 @@ impl View {
         Some(query)
     }
 
+    /// What of a cluster is in view here and not there. Of all namespaces against some, those are in it as well.
+    fn beyond(&self, other: &Self, cluster: &ClusterName) -> Option<ListQuery> {
+        let mut here = self.query(cluster)?;
+        let Some(there) = other.query(cluster) else { return Some(here) };
+        let there = there.namespaces?;
+        if let Some(namespaces) = &mut here.namespaces {
+            namespaces.retain(|namespace| !there.contains(namespace));
+        }
+        here.namespaces.as_ref().is_none_or(|namespaces| !namespaces.is_empty()).then_some(here)
+    }
+
+    /// What comes into view of these clusters, and what leaves it, when this view follows another one.
+    pub fn turn(&self, before: &Self, clusters: &BTreeSet<ClusterName>) -> (Vec<ListQuery>, Vec<ListQuery>) {
+        let come = clusters.iter().filter_map(|cluster| self.beyond(before, cluster));
+        let leave = clusters.iter().filter_map(|cluster| before.beyond(self, cluster));
+        (come.collect(), leave.collect())
+    }
+
+    /// The clusters it has by name.
+    pub fn named_clusters(&self) -> impl Iterator<Item = &ClusterName> {
+        let names = self.parts.iter().filter_map(|(clusters, _)| match clusters {
+            Clusters::All => None,
+            Clusters::Names(names) => Some(names),
+        });
+        names.flatten()
+    }
+
     /// Whether a record is in view.
     pub fn shows(&self, record: &Record) -> Result<bool, Error> {
         match self.query(record.key.cluster()).filter(|_| *record.key.resource() == self.resource) {
@@ -122,14 +156,22 @@ impl View {
         }
     }
 
-    /// Kind of the objects, from whoever knows it.
+    /// Kind of the objects, from whoever knows it: members, then the control plane.
     pub fn kind(&self, index: &Index) -> Option<String> {
         let members = index.fleet().members();
-        members.iter().find_map(|member| {
-            let key = CollectionKey::new(member.name().clone(), self.resource.clone());
+        let names = members.iter().map(|member| member.name().clone());
+        names.chain([ClusterName::control_plane()]).find_map(|cluster| {
+            let key = CollectionKey::new(cluster, self.resource.clone());
             let known = index.state(&key).map(|state| state.kind.to_string()).filter(|kind| !kind.is_empty());
-            known.or_else(|| index.served(member.name())?.get(&self.resource).map(|served| served.kind.clone()))
+            known.or_else(|| index.served(&key.cluster)?.get(&self.resource).map(|served| served.kind.clone()))
         })
+    }
+
+    /// What a reader of whole objects has to know: that they are not whole.
+    pub fn withholds(&self, index: &Index) -> Option<&'static str> {
+        let secrets = self.resource.group.is_empty() && &*self.resource.resource == "secrets";
+        (secrets && !index.options().keep.secret_values)
+            .then_some("values of secrets are withheld from lists and watches; get a secret by name to read them")
     }
 
     /// The composite resourceVersion of now. Taken before a list, it never says more than the list shows.
@@ -137,11 +179,27 @@ impl View {
         let seq = index.seq();
         let mut position = Composite::default();
         for cluster in self.clusters(index) {
-            let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
-            let version = state.map(|state| state.resource_version).unwrap_or_default();
-            position.set(cluster.as_str(), if version.is_empty() { "0" } else { &version }, seq);
+            position.set(cluster.as_str(), &self.version(index, &cluster), seq);
         }
         position
+    }
+
+    /// How far a cluster's part is followed, in its own words.
+    pub fn version(&self, index: &Index, cluster: &ClusterName) -> String {
+        let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
+        let version = state.map(|state| state.resource_version).filter(|version| !version.is_empty());
+        version.unwrap_or_else(|| "0".to_owned())
+    }
+
+    /// What whoever knows a version does not know at all: clusters that came into view after it. What left the view since,
+    /// nobody told them: they have to list again.
+    pub fn missing_in(&self, known: &Composite, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
+        let clusters = self.clusters(index);
+        if known.clusters().any(|known| clusters.iter().all(|cluster| cluster.as_str() != known)) {
+            return Err(Error::Expired);
+        }
+        let unknown = clusters.iter().filter(|cluster| !known.knows(cluster.as_str()));
+        Ok(unknown.filter_map(|cluster| self.query(cluster)).collect())
     }
 
     /// Clusters whose part is missing or old. A cluster that does not serve the resource misses nothing.

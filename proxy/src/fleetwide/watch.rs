@@ -1,13 +1,15 @@
 //! Watches of registered resources: the cache's changes, filtered, in the caller's form.
 //!
-//! Clusters that join, leave or recover only add events; the watch goes on. It ends when its time is over, when nobody
-//! registers the resource any more, or with 410 when the reader fell behind what the cache keeps.
+//! Clusters that join, leave or recover only add events; the watch goes on: what comes into view is told as added, what
+//! leaves it as deleted. It ends when its time is over, when nobody registers the resource any more, or with 410 when the
+//! reader fell behind what the cache keeps.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use crowsnest_index::{Change, Follower, Happened, Index, ListQuery, Object, Seq};
+use crowsnest_api::names::ClusterName;
+use crowsnest_index::{Change, Follower, Happened, Index, ListQuery, Object, Record, Seq};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -15,10 +17,11 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::View;
+use super::{View, warning};
 use crate::composite::Composite;
 use crate::native::{Native, Query};
-use crate::object::mark;
+use crate::object::{Form, mark};
+use crate::options::ListOptions;
 use crate::table::{Shape, columns, row};
 use crate::{Body, BoxError, Error, Proxy};
 
@@ -28,17 +31,22 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Objects read at once for the initial events.
 const CHUNK: usize = 200;
+/// How long a version may be ahead of this replica of the cache.
+const LAG: Duration = Duration::from_secs(1);
 
 struct Watch {
     index: Index,
     native: Native,
-    query: Query,
     view: View,
     shape: Shape,
     kind: String,
     position: Composite,
     /// Collections whose objects are still to be told as they are.
     initial: VecDeque<ListQuery>,
+    /// Collections whose objects left the view, still to be told as deleted.
+    leaving: VecDeque<ListQuery>,
+    /// What left the view: objects of it that the cache drops are told as deleted.
+    left: Vec<View>,
     /// The bookmark that ends the initial events is owed.
     owes_bookmark: bool,
     follower: Follower,
@@ -59,31 +67,42 @@ impl Proxy {
         query: &Query,
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Error> {
-        let view = view.select(query)?.named(&native.name)?;
+        let view = view.select(ListOptions::parse(query, true, true)?)?.named(&native.name)?;
         let index = &self.inner.index;
         let asked = query.get("resourceVersion");
         let since = Composite::decode(asked);
-        let wants_initial = query.flag("sendInitialEvents");
+        let initial_events = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
+        let wants_initial = initial_events == Some(true);
         let (position, start, initial) = match since.seq() {
-            Some(seq) if !wants_initial => (since, seq, VecDeque::new()),
+            Some(seq) if !wants_initial => {
+                reached(index, seq).await?;
+                let unknown = view.missing_in(&since, index)?;
+                (since, seq, unknown)
+            }
             // A version we cannot place says nothing of what its reader knows.
             None if !matches!(asked, "" | "0") && !wants_initial => return Err(Error::Expired),
             _ => {
                 let (position, start) = (view.position(index), index.seq());
-                (position, start, view.clusters(index).iter().filter_map(|cluster| view.query(cluster)).collect())
+                let clusters = if initial_events == Some(false) { Vec::new() } else { view.clusters(index) };
+                (position, start, clusters.iter().filter_map(|cluster| view.query(cluster)).collect())
             }
         };
-        let timeout = query.get("timeoutSeconds").parse().map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+        // As kube-apiserver, which takes 0 for no wish.
+        let timeout = query.get("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0);
+        let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
         let wants_bookmarks = query.flag("allowWatchBookmarks");
+        let shape = Shape::of(headers, query.get("includeObject"));
+        let withheld = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole));
         let watch = Watch {
             kind: view.kind(index).unwrap_or_default(),
-            shape: Shape::of(headers, query.get("includeObject")),
+            shape,
             index: index.clone(),
             native: native.clone(),
-            query: query.clone(),
             view,
             position,
             initial,
+            leaving: VecDeque::new(),
+            left: Vec::new(),
             owes_bookmark: wants_initial && wants_bookmarks,
             follower: index.follow(start),
             interests: index.fleet().interests().version(),
@@ -105,6 +124,9 @@ impl Proxy {
         });
         let mut response = Response::new(StreamBody::new(stream).boxed_unsync());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(text) = withheld {
+            response.headers_mut().append(header::WARNING, warning(text));
+        }
         Ok(response)
     }
 }
@@ -116,6 +138,10 @@ impl Watch {
         while out.is_empty() && !self.ended {
             if let Some(query) = self.initial.pop_front() {
                 self.tell_initial(query, &mut out).await?;
+                continue;
+            }
+            if let Some(query) = self.leaving.pop_front() {
+                self.tell_leaving(query, &mut out).await?;
                 continue;
             }
             if std::mem::take(&mut self.owes_bookmark) {
@@ -144,12 +170,23 @@ impl Watch {
         Ok((!out.is_empty()).then(|| out.into()))
     }
 
-    /// Registries changed: the view follows them. The selectors were good before.
+    /// Registries changed: the view follows them.
     fn look_again(&mut self) {
-        let view = View::of(&self.index, &self.native).map(|view| view.select(&self.query)?.named(&self.native.name));
-        match view {
-            Some(Ok(view)) => self.view = view,
-            Some(Err(_)) | None => self.ended = true,
+        let Some(view) = View::of(&self.index, &self.native) else {
+            self.ended = true;
+            return;
+        };
+        let view = view.like(&self.view);
+        let before = std::mem::replace(&mut self.view, view);
+        let mut clusters: BTreeSet<ClusterName> = self.view.clusters(&self.index).into_iter().collect();
+        clusters.extend(before.clusters(&self.index));
+        // Of clusters that left the fleet, too.
+        clusters.extend(before.named_clusters().cloned());
+        let (come, leave) = self.view.turn(&before, &clusters);
+        self.initial.extend(come);
+        if !leave.is_empty() {
+            self.leaving.extend(leave);
+            self.left.push(before);
         }
     }
 
@@ -158,9 +195,31 @@ impl Watch {
         for object in &page.objects {
             self.object("ADDED", object, object.record.seq, false, out)?;
         }
+        let cluster = &query.collection.cluster;
         if let Some(next) = page.next {
             query.after = Some(next);
             self.initial.push_front(query);
+        } else if !self.position.knows(cluster.as_str()) {
+            // Whoever goes on before this is told all of the cluster again. Its changes are told from where all others are.
+            let version = self.view.version(&self.index, cluster);
+            self.position.set(cluster.as_str(), &version, self.position.seq().unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    async fn tell_leaving(&mut self, mut query: ListQuery, out: &mut Vec<u8>) -> Result<(), BoxError> {
+        let page = self.index.page(&query, CHUNK).await?;
+        for object in &page.objects {
+            if !self.view.shows(&object.record)? {
+                self.object("DELETED", object, object.record.seq, false, out)?;
+            }
+        }
+        let cluster = &query.collection.cluster;
+        if let Some(next) = page.next {
+            query.after = Some(next);
+            self.leaving.push_front(query);
+        } else if self.view.query(cluster).is_none() {
+            self.position.forget(cluster.as_str());
         }
         Ok(())
     }
@@ -169,7 +228,9 @@ impl Watch {
     fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
         let is = self.view.shows(&change.object.record)?;
         let was = match &change.previous {
-            Some(previous) => self.view.shows(previous)?,
+            Some(previous) => {
+                self.view.shows(previous)? || change.happened == Happened::Deleted && self.had(previous)?
+            }
             None => false,
         };
         let kind = match (change.happened, was, is) {
@@ -182,10 +243,21 @@ impl Watch {
         self.object(kind, &change.object, change.seq, true, out)
     }
 
+    /// Whether a record was in view before.
+    fn had(&self, record: &Record) -> Result<bool, Error> {
+        for view in &self.left {
+            if view.shows(record)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn object(&mut self, kind: &str, object: &Object, seq: Seq, moves: bool, out: &mut Vec<u8>) -> Result<(), Error> {
         let record = &object.record;
         let cluster = record.key.cluster().as_str();
-        if moves {
+        // Where a cluster that left stands, nobody has to know.
+        if moves && self.view.query(record.key.cluster()).is_some() {
             self.position.set(cluster, &record.resource_version, seq);
         }
         let version = self.position.encode();
@@ -237,6 +309,15 @@ impl Watch {
         };
         event("BOOKMARK", &body, out);
         Ok(())
+    }
+}
+
+/// A version of a moment ago may still be on its way to this replica. One that does not come is another cache's.
+async fn reached(index: &Index, seq: Seq) -> Result<(), Error> {
+    let mut follower = index.follow(Seq(seq.0.saturating_sub(1)));
+    match tokio::time::timeout(LAG, follower.wait()).await {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(_) => Err(Error::Expired),
     }
 }
 

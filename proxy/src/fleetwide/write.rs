@@ -1,12 +1,11 @@
 //! Everything but reads of registered resources: located in the cache, sent to the owning cluster as the caller.
 
-use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
 
 use super::View;
 use crate::cluster::read;
 use crate::native::{Native, Verb};
-use crate::object::unmark;
+use crate::update::{self, Encoding, Update};
 use crate::{Body, Caller, Error, Proxy, full};
 
 impl Proxy {
@@ -26,23 +25,36 @@ impl Proxy {
             Verb::DeleteCollection => return unsupported("deletecollection"),
             _ => {}
         }
-        let owner = self.locate(&view, native).await?.record.key.cluster().clone();
-        let request = if verb == Verb::Update { own_form(request, owner.as_str()).await? } else { request };
-        self.one_cluster(owner.as_str(), caller, path, request).await
+        let object = self.locate(&view, native).await?.record;
+        let owner = object.key.cluster().as_str();
+        let request = match verb {
+            Verb::Update => {
+                let (request, from_cache) = own_form(request, owner).await?;
+                if from_cache && object.redacted {
+                    let (resource, name) = (native.resource.clone(), native.name.clone());
+                    return Err(Error::Withheld { resource, name });
+                }
+                request
+            }
+            _ => request,
+        };
+        self.one_cluster(owner, caller, path, request).await
     }
 }
 
-/// An update with the owning cluster's resourceVersion and without our annotation. Bodies that are not JSON pass as they are.
-async fn own_form(request: Request<Body>, cluster: &str) -> Result<Request<Body>, Error> {
+/// An update as the owning cluster knows the object, and whether it was read from the cache. What cannot be read passes as
+/// it is: the member says what is wrong with it.
+async fn own_form(request: Request<Body>, cluster: &str) -> Result<(Request<Body>, bool), Error> {
     let (mut parts, body) = request.into_parts();
     let sent = read(body).await?;
-    let json =
-        parts.headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let own: Bytes = match json.then(|| unmark(&sent, cluster)) {
-        Some(Ok(own)) => own.into(),
-        // The member says what is wrong with it.
-        Some(Err(_)) | None => sent,
+    let encoding = Encoding::of(&parts.headers);
+    let Some(Update { body, from_cache }) = encoding.and_then(|encoding| update::own_form(&sent, encoding, cluster))
+    else {
+        return Ok((Request::from_parts(parts, full(sent)), false));
     };
-    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(own.len()));
-    Ok(Request::from_parts(parts, full(own)))
+    if encoding == Some(Encoding::Yaml) {
+        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    Ok((Request::from_parts(parts, full(body)), from_cache))
 }

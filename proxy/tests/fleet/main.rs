@@ -2,238 +2,24 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod registered;
+mod watches;
+mod world;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::body::Body as AxumBody;
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_apiserver::{ApiServer, Config, Data};
-use crowsnest_embedded::kubelet::Kubelet;
-use crowsnest_embedded::kubelet::connect::{self, RegistryRuntime};
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
-use crowsnest_index::{CollectionKey, Index, IndexOptions};
-use crowsnest_proxy::{Body, BoxError, Caller, Proxy};
+use crowsnest_proxy::{BoxError, Caller};
 use futures::{SinkExt, StreamExt};
-use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Full};
+use http::{Method, Request};
+use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
-use kube::{Api, Client};
+use kube::Api;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_util::sync::CancellationToken;
 
-struct World {
-    proxy: Proxy,
-    members: BTreeMap<&'static str, ApiServer>,
-    interest: InterestGuard,
-    stopped: CancellationToken,
-    /// The cache's files.
-    _folder: tempfile::TempDir,
-}
-
-async fn create(client: &Client, api_version: &str, kind: &str, namespace: Option<&str>, mut object: Value) {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    object["apiVersion"] = api_version.into();
-    object["kind"] = kind.into();
-    match api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
-        Err(error) => panic!("{kind}: {error}"),
-    }
-}
-
-/// A member that listens; gives its URL.
-async fn member(name: &'static str, stopped: &CancellationToken) -> (ApiServer, String) {
-    let server = ApiServer::start(Config::new(name, Data::Memory)).await.unwrap();
-    let kubelet = Kubelet::new(Arc::new(RegistryRuntime::new(server.registry().clone())));
-    connect::install(server.registry(), &kubelet);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://{}", listener.local_addr().unwrap());
-    let (serving, stopped) = (server.clone(), stopped.clone());
-    tokio::spawn(async move { serving.serve(listener, stopped).await });
-    let client = server.admin();
-    for namespace in ["default", "karmada-cluster"] {
-        create(&client, "v1", "Namespace", None, json!({"metadata": {"name": namespace}})).await;
-    }
-    for account in ["agent", "karmada-impersonator"] {
-        create(&client, "v1", "ServiceAccount", Some("karmada-cluster"), json!({"metadata": {"name": account}})).await;
-    }
-    let rules = json!([{"apiGroups": [""], "resources": ["users", "groups"], "verbs": ["impersonate"]}]);
-    grant(
-        &client,
-        "impersonator",
-        rules,
-        json!({"kind": "ServiceAccount", "name": "karmada-impersonator", "namespace": "karmada-cluster"}),
-    )
-    .await;
-    let all =
-        json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
-    grant(&client, "agent", all, json!({"kind": "ServiceAccount", "name": "agent", "namespace": "karmada-cluster"}))
-        .await;
-    (server, url)
-}
-
-async fn grant(client: &Client, name: &str, rules: Value, mut subject: Value) {
-    if subject["kind"] != "ServiceAccount" {
-        subject["apiGroup"] = "rbac.authorization.k8s.io".into();
-    }
-    let group = "rbac.authorization.k8s.io/v1";
-    create(client, group, "ClusterRole", None, json!({"metadata": {"name": name}, "rules": rules})).await;
-    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
-    create(
-        client,
-        group,
-        "ClusterRoleBinding",
-        None,
-        json!({"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}),
-    )
-    .await;
-}
-
-async fn token(client: &Client, account: &str) -> String {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "karmada-cluster");
-    let request = TokenRequest::default();
-    accounts
-        .create_token_request(account, &PostParams::default(), &request)
-        .await
-        .unwrap()
-        .status
-        .unwrap()
-        .token
-        .unwrap()
-}
-
-async fn register(control_plane: &Client, name: &str, member: &ApiServer, url: &str) {
-    let admin = member.admin();
-    for (secret, account) in [(name.to_owned(), "agent"), (format!("{name}-impersonator"), "karmada-impersonator")] {
-        let data = json!({"metadata": {"name": secret}, "stringData": {"token": token(&admin, account).await}});
-        create(control_plane, "v1", "Secret", Some("karmada-cluster"), data).await;
-    }
-    let reference = |name: String| json!({"namespace": "karmada-cluster", "name": name});
-    let spec = json!({
-        "syncMode": "Push", "apiEndpoint": url, "insecureSkipTLSVerification": true,
-        "secretRef": reference(name.to_owned()), "impersonatorSecretRef": reference(format!("{name}-impersonator")),
-    });
-    create(
-        control_plane,
-        "cluster.karmada.io/v1alpha1",
-        "Cluster",
-        None,
-        json!({"metadata": {"name": name}, "spec": spec}),
-    )
-    .await;
-}
-
-fn config_map(name: &str, data: &str) -> Value {
-    json!({"metadata": {"name": name, "labels": {"app": "x"}}, "data": {"v": data}})
-}
-
-async fn world() -> World {
-    // Another test of this process may have been first; the provider is the same.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let stopped = CancellationToken::new();
-    let control_plane = ApiServer::start(Config::new("cp", Data::Memory)).await.unwrap();
-    let client = control_plane.admin();
-    // The aggregated API server's kind, as a plain definition.
-    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    let clusters = json!({
-        "metadata": {"name": "clusters.cluster.karmada.io"},
-        "spec": {
-            "group": "cluster.karmada.io", "scope": "Cluster", "names": {"plural": "clusters", "singular": "cluster", "kind": "Cluster", "listKind": "ClusterList"},
-            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": schema, "subresources": {"status": {}}}],
-        },
-    });
-    create(&client, "apiextensions.k8s.io/v1", "CustomResourceDefinition", None, clusters).await;
-    let api: Api<DynamicObject> = Api::all_with(
-        client.clone(),
-        &ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster")),
-    );
-    while api.list(&Default::default()).await.is_err() {
-        tokio::task::yield_now().await;
-    }
-    for namespace in ["default", "karmada-cluster"] {
-        create(&client, "v1", "Namespace", None, json!({"metadata": {"name": namespace}})).await;
-    }
-    create(&client, "v1", "Secret", Some("default"), json!({"metadata": {"name": "on-cp"}})).await;
-    let mut members = BTreeMap::new();
-    for name in ["m1", "m2"] {
-        let (server, url) = member(name, &stopped).await;
-        let admin = server.admin();
-        for (object, value) in [(format!("only-{name}"), name), ("both".to_owned(), name)] {
-            create(&admin, "v1", "ConfigMap", Some("default"), config_map(&object, value)).await;
-        }
-        register(&client, name, &server, &url).await;
-        members.insert(name, server);
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let fleet = Fleet::start(client, FleetOptions::default()).await.unwrap();
-    let resource = Gvr::new("", "v1", "configmaps");
-    let interest = fleet.interests().declare(Interest {
-        clusters: Clusters::All,
-        resource: resource.clone(),
-        namespaces: Namespaces::All,
-        why: Why::ResourceRegistry("all".into()),
-    });
-    let index = Index::open(fleet, IndexOptions::new(folder.path())).await.unwrap();
-    for name in ["m1", "m2"] {
-        index.complete(&CollectionKey::new(ClusterName::parse(name).unwrap(), resource.clone())).await;
-    }
-    World { proxy: Proxy::new(index), members, interest, stopped, _folder: folder }
-}
-
-fn admin() -> Caller {
-    Caller { name: "root".into(), groups: vec!["system:masters".into()], ..Caller::default() }
-}
-
-fn user(name: &str) -> Caller {
-    Caller { name: name.into(), ..Caller::default() }
-}
-
-fn request(method: Method, query: &str, accept: &str, body: Option<Value>) -> Request<Body> {
-    let bytes = body.map(|body| body.to_string()).unwrap_or_default();
-    let builder = Request::builder().method(method).uri(format!("/?{query}")).header("accept", accept);
-    let builder = builder.header("content-type", "application/json").header("content-length", bytes.len());
-    builder.body(Full::from(bytes).map_err(|never| match never {}).boxed_unsync()).unwrap()
-}
-
-async fn read(response: Response<Body>) -> (u16, Value) {
-    let status = response.status().as_u16();
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into()))
-}
-
-impl World {
-    async fn fleet_wide(&self, method: Method, path: &str, query: &str, body: Option<Value>) -> (u16, Value) {
-        read(self.proxy.fleet_wide(&admin(), path, request(method, query, "application/json", body)).await).await
-    }
-
-    async fn stop(self) {
-        self.proxy.stop().await;
-        drop(self.interest);
-        self.stopped.cancel();
-    }
-}
-
-fn names(list: &Value) -> Vec<String> {
-    let cluster = |item: &Value| {
-        item["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].as_str().unwrap().to_owned()
-    };
-    let items = list["items"].as_array().unwrap().iter();
-    items.map(|item| format!("{}/{}", cluster(item), item["metadata"]["name"].as_str().unwrap())).collect()
-}
-
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const LABELLED: &str = "labelSelector=app%3Dx";
+use world::{CONFIG_MAPS, LABELLED, admin, config_map, create, event, grant, names, read, request, user, world};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_member_is_asked_as_the_caller() {
@@ -323,16 +109,6 @@ async fn the_fleet_reads_like_one_cluster() {
         json!({"apiVersion": "v1", "kind": "SecretList", "metadata": {}, "items": []})
     );
     world.stop().await;
-}
-
-/// The next event of a watch.
-async fn event(body: &mut Body) -> Value {
-    loop {
-        let frame = body.frame().await.expect("the watch goes on").unwrap();
-        if let Ok(data) = frame.into_data() {
-            return serde_json::from_slice(data.split(|b| *b == b'\n').next().unwrap()).unwrap();
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

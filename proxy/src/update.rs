@@ -1,0 +1,141 @@
+//! Objects on their way back in: what a client updates was read here, and its cluster knows it otherwise.
+
+use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
+use http::{HeaderMap, header};
+use serde_json::Value;
+
+use crate::composite::Composite;
+use crate::protobuf;
+
+/// How an update is written. The member says what is wrong with any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+/// An update as the owning cluster is to have it.
+#[derive(Debug, PartialEq)]
+pub struct Update {
+    /// JSON where it came as YAML.
+    pub body: Vec<u8>,
+    /// It was read from the cache's lists or watches: a version from there has a place in the cache.
+    pub from_cache: bool,
+}
+
+impl Encoding {
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Some(Self::Json) };
+        let kind = kind.to_str().ok()?.split(';').next()?.trim();
+        match kind {
+            "application/json" => Some(Self::Json),
+            "application/yaml" => Some(Self::Yaml),
+            "application/vnd.kubernetes.protobuf" => Some(Self::Protobuf),
+            _ => None,
+        }
+    }
+}
+
+/// `sent` with the cluster's own resourceVersion and without our annotation; none when it cannot be read.
+pub fn own_form(sent: &[u8], encoding: Encoding, cluster: &str) -> Option<Update> {
+    let object: Value = match encoding {
+        Encoding::Json => serde_json::from_slice(sent).ok()?,
+        Encoding::Yaml => serde_saphyr::from_slice(sent).ok()?,
+        Encoding::Protobuf => {
+            let version = protobuf::version(sent)?;
+            let body = protobuf::mend(sent, &own_version(&version, cluster), CACHED_FROM_CLUSTER)?;
+            return Some(Update { body, from_cache: is_cached(&version) });
+        }
+    };
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    let body = serde_json::to_vec(&unmark(object, &own_version(&version, cluster))).ok()?;
+    Some(Update { body, from_cache: is_cached(&version) })
+}
+
+fn is_cached(version: &str) -> bool {
+    Composite::decode(version).seq().is_some()
+}
+
+/// A version that is not ours is the member's own, or nothing.
+fn own_version(sent: &str, cluster: &str) -> String {
+    match Composite::decode(sent).version(cluster) {
+        Some(own) if !own.is_empty() => own.to_owned(),
+        _ if sent.bytes().all(|b| b.is_ascii_digit()) => sent.to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn unmark(mut object: Value, version: &str) -> Value {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return object };
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove(CACHED_FROM_CLUSTER);
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+    if version.is_empty() {
+        metadata.remove("resourceVersion");
+    } else {
+        metadata.insert("resourceVersion".to_owned(), version.into());
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{Form, mark};
+    use crowsnest_index::Seq;
+    use serde_json::json;
+
+    #[test]
+    fn an_object_comes_back_as_it_was() {
+        let body =
+            br#"{"metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.5},"kind":"X"}"#;
+        let mut composite = Composite::default();
+        composite.set("m1", "7", Seq(3));
+        let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
+        let back = own_form(&out, Encoding::Json, "m1").unwrap();
+        assert_eq!(
+            serde_json::from_slice::<Value>(&back.body).unwrap(),
+            serde_json::from_slice::<Value>(body).unwrap()
+        );
+        assert!(back.from_cache);
+    }
+
+    #[rstest::rstest]
+    #[case::the_members_own(json!({"resourceVersion": "12"}), json!({"resourceVersion": "12"}))]
+    #[case::another_clusters(json!({"resourceVersion": "eyJtMiI6IjUifQ"}), json!({}))]
+    #[case::karmadas(json!({"resourceVersion": "eyJtMSI6IjUifQ"}), json!({"resourceVersion": "5"}))]
+    #[case::none(json!({"annotations": {CACHED_FROM_CLUSTER: "m1", "a": "b"}}), json!({"annotations": {"a": "b"}}))]
+    fn versions(#[case] sent: Value, #[case] expected: Value) {
+        let sent = json!({"metadata": sent}).to_string();
+        let update = own_form(sent.as_bytes(), Encoding::Json, "m1").unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&update.body).unwrap(), json!({"metadata": expected}));
+        assert!(!update.from_cache);
+    }
+
+    #[rstest::rstest]
+    #[case(None, Some(Encoding::Json))]
+    #[case(Some("application/json; charset=utf-8"), Some(Encoding::Json))]
+    #[case(Some("application/yaml"), Some(Encoding::Yaml))]
+    #[case(Some("application/vnd.kubernetes.protobuf"), Some(Encoding::Protobuf))]
+    #[case(Some("application/cbor"), None)]
+    fn encodings(#[case] kind: Option<&'static str>, #[case] expected: Option<Encoding>) {
+        let mut headers = HeaderMap::new();
+        if let Some(kind) = kind {
+            headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+        }
+        assert_eq!(Encoding::of(&headers), expected);
+    }
+
+    #[test]
+    fn yaml_becomes_json() {
+        let sent = b"kind: ConfigMap\nmetadata: {name: a, resourceVersion: eyJtMSI6IjUifQ}\ndata: {k: 'yes'}\n";
+        let update = own_form(sent, Encoding::Yaml, "m1").unwrap();
+        let expected =
+            json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "5"}, "data": {"k": "yes"}});
+        assert_eq!(serde_json::from_slice::<Value>(&update.body).unwrap(), expected);
+    }
+}

@@ -1,0 +1,109 @@
+//! Watches while what is registered changes.
+
+use base64::Engine;
+use crowsnest_api::names::Gvr;
+use crowsnest_fleet::{Clusters, Interest, Why};
+use crowsnest_proxy::Body;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::world::{CONFIG_MAPS, LABELLED, World, events, named, registered, world};
+
+fn config_maps() -> Gvr {
+    Gvr::new("", "v1", "configmaps")
+}
+
+/// The next events, as `ADDED m1/name`, sorted.
+async fn told(body: &mut Body, count: usize) -> Vec<String> {
+    let mut told = Vec::new();
+    while told.len() < count {
+        for event in events(body).await {
+            let metadata = &event["object"]["metadata"];
+            let cluster = &metadata["annotations"]["resource.karmada.io/cached-from-cluster"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            told.push(format!("{} {}/{}", text(&event["type"]), text(cluster), text(&metadata["name"])));
+        }
+    }
+    told.sort();
+    told
+}
+
+/// An update that every watch hears of.
+async fn change(world: &World, value: &str) {
+    let path = format!("{CONFIG_MAPS}/only-m1");
+    let (_, mut object) = world.fleet_wide(Method::GET, &path, "", None).await;
+    object["data"] = json!({"v": value});
+    assert_eq!(world.fleet_wide(Method::PUT, &path, "", Some(object)).await.0, 200);
+}
+
+async fn position(world: &World) -> String {
+    let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
+    list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_tells_what_comes_into_view_and_what_leaves_it() {
+    let mut world = world().await;
+    // Collected all the time, whoever is registered.
+    let search = Interest { why: Why::Search, ..registered(Clusters::All, config_maps()) };
+    let _collected = world.declare(search);
+    let register = |world: &mut World, names: &[&str]| {
+        let next = world.declare(registered(named(names), config_maps()));
+        drop(std::mem::replace(&mut world.interest, next));
+    };
+    register(&mut world, &["m1"]);
+    let one = position(&world).await;
+    let from_one = format!("{LABELLED}&resourceVersion={one}");
+    let mut body = world.watch(CONFIG_MAPS, &from_one).await;
+
+    register(&mut world, &["m1", "m2"]);
+    let come = ["ADDED m2/both", "ADDED m2/only-m2"];
+    assert_eq!(told(&mut body, 2).await, come);
+    // Whoever knew one cluster is told the other when it goes on.
+    let mut resumed = world.watch(CONFIG_MAPS, &from_one).await;
+    assert_eq!(told(&mut resumed, 2).await, come);
+    let both = position(&world).await;
+    let from_both = format!("{LABELLED}&resourceVersion={both}");
+    let mut knowing = world.watch(CONFIG_MAPS, &from_both).await;
+    change(&world, "1").await;
+    for body in [&mut body, &mut resumed, &mut knowing] {
+        assert_eq!(told(body, 1).await, ["MODIFIED m1/only-m1"]);
+    }
+
+    register(&mut world, &["m1"]);
+    for body in [&mut body, &mut resumed, &mut knowing] {
+        assert_eq!(told(body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
+    }
+    change(&world, "2").await;
+    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    // Nobody told this one that m2 left.
+    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{from_both}&watch=true"), None).await;
+    assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_of_the_future_is_refused() {
+    let world = world().await;
+    let forged = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(r#"{"m1":"7.99999999","m2":"7.1"}"#);
+    let query = format!("{LABELLED}&watch=true&resourceVersion={forged}");
+    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+    assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_begins_with_what_is_there_only_where_that_is_wanted() {
+    let world = world().await;
+    let initial = |wanted: bool| {
+        format!("{LABELLED}&resourceVersionMatch=NotOlderThan&sendInitialEvents={wanted}&timeoutSeconds=0")
+    };
+    let mut with = world.watch(CONFIG_MAPS, &initial(true)).await;
+    assert_eq!(told(&mut with, 4).await, ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]);
+    let mut without = world.watch(CONFIG_MAPS, &initial(false)).await;
+    change(&world, "1").await;
+    for body in [&mut with, &mut without] {
+        assert_eq!(told(body, 1).await, ["MODIFIED m1/only-m1"]);
+    }
+    world.stop().await;
+}
