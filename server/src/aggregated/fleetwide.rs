@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::user::UserInfo;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 
 use super::reply::{Body, Failure};
@@ -46,6 +46,17 @@ pub(super) async fn cluster_proxy(
 
 pub(super) async fn search_cache(roles: &Roles, path: &str, request: Request) -> Result<Response, Failure> {
     Ok(incoming(registered(roles)?.proxy.search_cache(path, outgoing(request)).await))
+}
+
+/// As empty as Karmada's: what is kept in an OpenSearch is asked there.
+pub(super) fn search_opensearch(path: &str, request: &Request) -> Result<Response, Failure> {
+    if request.method() != Method::GET {
+        return Err(Failure::method_not_allowed());
+    }
+    match crowsnest_proxy::names_a_resource(path) {
+        true => Ok(Response::new(Body::empty())),
+        false => Err(Failure::not_found("the server could not find the requested resource")),
+    }
 }
 
 pub(super) async fn fleet_proxy(

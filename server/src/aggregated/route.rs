@@ -29,6 +29,10 @@ pub(crate) enum Route<'a> {
     SearchCache {
         path: &'a str,
     },
+    /// `search/opensearch<path>`
+    SearchOpenSearch {
+        path: &'a str,
+    },
     /// `proxying/<any>/proxy<path>`
     FleetProxy {
         path: &'a str,
@@ -44,7 +48,7 @@ pub(crate) enum Route<'a> {
 }
 
 pub(super) const CLUSTERS: &str = "cluster.karmada.io";
-const SEARCH: &str = "search.karmada.io";
+pub(super) const SEARCH: &str = "search.karmada.io";
 pub(super) const QUERIES: &str = "search.crowsnest.io";
 
 impl<'a> Route<'a> {
@@ -101,6 +105,7 @@ impl<'a> Route<'a> {
         match (resource, name) {
             ("resourceregistries", _) if matches!(rest, "" | "/status") => Self::Stored { group: SEARCH, tail },
             ("search", "cache") => Self::SearchCache { path: rest },
+            ("search", "opensearch") => Self::SearchOpenSearch { path: rest },
             ("proxying", name) if !name.is_empty() => match cut(rest.trim_start_matches('/')) {
                 ("proxy", path) => Self::FleetProxy { path },
                 _ => Self::Unknown,
@@ -170,6 +175,8 @@ mod tests {
             (format!("{c}/nodes"), Route::Unknown),
             (format!("{s}/resourceregistries/r"), Route::Stored { group: SEARCH, tail: "/resourceregistries/r" }),
             (format!("{s}/search/cache/api/v1/pods"), Route::SearchCache { path: "/api/v1/pods" }),
+            (format!("{s}/search/opensearch/api/v1/pods"), Route::SearchOpenSearch { path: "/api/v1/pods" }),
+            (format!("{s}/search/elsewhere/api/v1/pods"), Route::Unknown),
             (format!("{s}/proxying/karmada/proxy/api/v1/pods"), Route::FleetProxy { path: "/api/v1/pods" }),
             ("/apis/search.crowsnest.io/v1alpha1/query".into(), Route::Search("query")),
             ("/apis/search.crowsnest.io/v1alpha1/savedsearches".into(), Route::Saved("")),
