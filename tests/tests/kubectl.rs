@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, with_each};
+use serde_json::json;
 
 const WEB: &str = include_str!("kubectl/web.yaml");
 const OVERRIDE: &str = include_str!("kubectl/override.yaml");
@@ -18,6 +19,7 @@ fn a_fleet_is_steered_with_every_kubectl() -> Result<()> {
         let members = ["member1", "member2"].map(|member| own.on(&fleet.kubeconfig(member)));
         propagates(&own, &members)?;
         prints_karmadas_columns(kubectl)?;
+        discovers_search(kubectl)?;
         explains_and_describes(&own)?;
         changes(&own, &members)?;
         applies(&own)?;
@@ -73,6 +75,24 @@ fn prints_karmadas_columns(kubectl: &Kubectl) -> Result<()> {
     ] {
         kubectl.says(&["api-resources", "--api-group", group, "-o", "name"], "", 0, name)?;
     }
+    Ok(())
+}
+
+/// Clients and roles go by the verbs that are told.
+fn discovers_search(kubectl: &Kubectl) -> Result<()> {
+    let told = kubectl.ok(&["get", "--raw", "/apis/search.karmada.io/v1alpha1"], "")?;
+    let told: serde_json::Value = serde_json::from_str(&told)?;
+    let resources = told["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for (name, verbs) in [
+        ("proxying", json!(["create", "delete", "get", "patch", "update"])),
+        ("proxying/proxy", json!(["create", "delete", "get", "patch", "update"])),
+        ("search", json!(["get"])),
+    ] {
+        let found = resources.iter().find(|resource| resource["name"] == name);
+        ensure!(found.is_some_and(|resource| resource["verbs"] == verbs), "{name}: {told}");
+    }
+    let nothing = ["get", "--raw", "/apis/search.karmada.io/v1alpha1/search/opensearch/api/v1/pods"];
+    ensure!(kubectl.ok(&nothing, "")?.trim().is_empty());
     Ok(())
 }
 

@@ -15,6 +15,7 @@ struct Line {
 const STORED: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const STATUS: &[&str] = &["get", "patch", "update"];
 const GET: &[&str] = &["get"];
+const CONNECT: &[&str] = &["create", "delete", "get", "patch", "update"];
 
 const fn line(name: &'static str, singular: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Line {
     Line { name, singular, kind, verbs, short: &[], categories: &[] }
@@ -26,15 +27,15 @@ const GROUPS: &[(&str, &[Line])] = &[
         "cluster.karmada.io",
         &[
             Line { categories: &["karmada-io"], ..line("clusters", "cluster", "Cluster", STORED) },
-            line("clusters/proxy", "", "Cluster", &["create", "delete", "get", "patch", "update"]),
+            line("clusters/proxy", "", "Cluster", CONNECT),
             line("clusters/status", "", "Cluster", STATUS),
         ],
     ),
     (
         "search.karmada.io",
         &[
-            line("proxying", "proxying", "Proxying", GET),
-            line("proxying/proxy", "", "Proxying", &["create", "delete", "get", "patch", "update"]),
+            line("proxying", "proxying", "Proxying", CONNECT),
+            line("proxying/proxy", "", "Proxying", CONNECT),
             Line {
                 categories: &["karmada-io"],
                 short: &["rr"],
