@@ -80,6 +80,12 @@ impl Version {
         self
     }
 
+    /// With nothing required anywhere: of kinds whose server leaves that to its description.
+    pub fn lenient(mut self) -> Self {
+        self.fields.values_mut().for_each(structural::require_nothing);
+        self
+    }
+
     pub fn status(mut self) -> Self {
         self.has_status = true;
         self

@@ -134,7 +134,8 @@ fn others() -> Vec<Definition> {
 fn internals() -> Vec<Definition> {
     vec![
         Definition::of(Version::of::<storage::Cluster>().requires(&["spec"]).status()).uncategorised(),
-        Definition::of(Version::of::<storage::ResourceRegistry>().status()).uncategorised(),
+        // Karmada's server says what a registry needs, and takes it without.
+        Definition::of(Version::of::<storage::ResourceRegistry>().lenient().status()).uncategorised(),
         Definition::of(Version::of::<storage::SavedSearch>().requires(&["spec"])).uncategorised(),
     ]
 }
@@ -195,6 +196,16 @@ mod tests {
                 format!("{}\n\n{}\n", serde_json::to_string_pretty(&rest).unwrap(), lines.join("\n"))
             );
         }
+    }
+
+    #[test]
+    fn registries_need_nothing_and_are_described_as_if() {
+        let crds = crds(None);
+        let registry = |crd: &&Value| crd["spec"]["names"]["plural"] == "resourceregistries";
+        let stored = crds.iter().find(registry).unwrap()["spec"]["versions"][0]["schema"].to_string();
+        assert!(!stored.contains("\"required\""), "{stored}");
+        let served = schema::<crate::search::ResourceRegistry>(&[]);
+        assert_eq!(served["properties"]["spec"]["required"], serde_json::json!(["targetCluster", "resourceSelectors"]));
     }
 
     #[test]

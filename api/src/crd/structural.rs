@@ -88,6 +88,18 @@ fn require(schema: &mut Map<String, Value>, optional: &[String]) {
 }
 
 /// An optional field is a union with null to schemars; to an API server it is a field that may be absent.
+/// Takes `required` out of a structural schema, all the way down.
+pub(super) fn require_nothing(schema: &mut Value) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    schema.remove("required");
+    for property in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
+        require_nothing(property);
+    }
+    for inner in ["items", "additionalProperties"] {
+        schema.get_mut(inner).into_iter().for_each(require_nothing);
+    }
+}
+
 fn without_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|word| word != "null");

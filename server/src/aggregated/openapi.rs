@@ -1,5 +1,7 @@
 //! OpenAPI of the aggregated groups: what the control plane says of the kinds it keeps for them, in their own group's words.
 
+use crowsnest_api::crd;
+use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apiserver::openapi::remote::Published;
 use http::Request;
 use serde_json::{Map, Value, json};
@@ -86,6 +88,13 @@ fn translate(text: &str, group: &str) -> serde_json::Result<Value> {
             discovery::kinds(group).any(|(_, known)| kind == known || kind.strip_suffix("List") == Some(known))
         });
     }
+    if group == super::route::SEARCH {
+        let name = format!("/components/schemas/{definitions}ResourceRegistry/properties/spec");
+        if let Some(spec) = document.pointer_mut(&name) {
+            // What keeps it requires less than what is promised.
+            *spec = crd::schema::<ResourceRegistry>(&[])["properties"]["spec"].take();
+        }
+    }
     Ok(document)
 }
 
@@ -123,5 +132,16 @@ mod tests {
         );
         let gvk = clusters.pointer("/components/schemas/io.karmada.cluster.v1alpha1.Cluster").unwrap();
         assert_eq!(gvk["x-kubernetes-group-version-kind"][0]["group"], "cluster.karmada.io");
+    }
+
+    #[test]
+    fn a_registry_is_described_with_what_it_needs() {
+        let spec = json!({"type": "object", "properties": {"targetCluster": {"type": "object"}}});
+        let name = "io.crowsnest.storage.v1alpha1.ResourceRegistry";
+        let stored = json!({"components": {"schemas": {name: {"properties": {"spec": spec}}}}});
+        let served = translate(&stored.to_string(), "search.karmada.io").unwrap();
+        let spec =
+            &served["components"]["schemas"]["io.karmada.search.v1alpha1.ResourceRegistry"]["properties"]["spec"];
+        assert_eq!(spec["required"], json!(["targetCluster", "resourceSelectors"]));
     }
 }
