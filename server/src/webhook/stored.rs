@@ -53,7 +53,13 @@ pub(super) fn review(resource: &str, review: &Value, modelled: bool, now: jiff::
         other => Err(ApiError::bad_request(format!("{other} are not kept here"))),
     };
     match outcome {
-        Ok(admitted) => allow(&request["uid"], Some(&json_patch::diff(object, &admitted))),
+        Ok(admitted) => {
+            let mut review = allow(&request["uid"], Some(&json_patch::diff(object, &admitted)));
+            if let Some(warning) = without_effect(resource, object) {
+                review["response"]["warnings"] = json!([warning]);
+            }
+            review
+        }
         Err(error) => refused(&error),
     }
 }
@@ -79,6 +85,12 @@ fn admit_registry(object: &Value) -> Result<Value, ApiError> {
     Ok(object.clone())
 }
 
+/// What is kept and nothing more.
+fn without_effect(resource: &str, object: &Value) -> Option<&'static str> {
+    let named = resource == "resourceregistries" && object.pointer("/spec/backendStore/openSearch").is_some();
+    named.then_some("spec.backendStore.openSearch has no effect: objects are kept in the cache and nowhere else")
+}
+
 fn decode<T: DeserializeOwned>(object: &Value, kind: &str) -> Result<T, ApiError> {
     T::deserialize(object).map_err(|error| ApiError::bad_request(format!("the {kind} can't be read: {error}")))
 }
@@ -89,4 +101,36 @@ fn invalid(resource: &str, name: &Option<String>, errors: Vec<FieldError>) -> Re
     }
     let (_, group, kind) = PUBLIC.iter().find(|(r, _, _)| *r == resource).copied().unwrap_or(PUBLIC[0]);
     Err(ApiError::invalid(group, kind, name.as_deref().unwrap_or_default(), errors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry(spec: Value) -> Value {
+        let object = json!({
+            "apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "r"}, "spec": spec,
+        });
+        review(
+            "resourceregistries",
+            &json!({"request": {"uid": "u", "object": object}}),
+            false,
+            jiff::Timestamp::UNIX_EPOCH,
+        )
+    }
+
+    #[rstest::rstest]
+    #[case::nothing_to_say(json!({"targetCluster": {}, "resourceSelectors": []}), true, json!(null))]
+    #[case::all_of_it_may_be_left_out(json!({}), true, json!(null))]
+    #[case::elsewhere(
+        json!({"backendStore": {"openSearch": {"addresses": ["http://x"]}}}),
+        true,
+        json!(["spec.backendStore.openSearch has no effect: objects are kept in the cache and nowhere else"])
+    )]
+    #[case::refused(json!({"backendStore": {"openSearch": {"addresses": ["ftp://x"]}}}), false, json!(null))]
+    fn registries(#[case] spec: Value, #[case] allowed: bool, #[case] warnings: Value) {
+        let response = &registry(spec)["response"];
+        assert_eq!((&response["allowed"], &response["warnings"]), (&json!(allowed), &warnings), "{response}");
+        assert_eq!(response.get("patch"), None);
+    }
 }
