@@ -17,7 +17,12 @@ pub fn validate(registry: &ResourceRegistry) -> Vec<FieldError> {
     let store = registry.spec.backend_store.as_ref().and_then(|store| store.open_search.as_ref());
     for (index, address) in store.iter().flat_map(|store| &store.addresses).enumerate() {
         let detail = match Url::parse(address) {
-            Ok(url) if matches!(url.scheme, "http" | "https") && !url.host.is_empty() => continue,
+            Ok(url)
+                if ["http", "https"].iter().any(|known| url.scheme.eq_ignore_ascii_case(known))
+                    && !url.host.is_empty() =>
+            {
+                continue;
+            }
             Ok(_) => "must be a valid http or https URL with non-empty scheme and host".to_owned(),
             Err(problem) => problem,
         };

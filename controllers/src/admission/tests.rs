@@ -111,6 +111,23 @@ fn clusters() {
 }
 
 #[test]
+fn registries() {
+    let registries: Vec<crowsnest_api::search::ResourceRegistry> =
+        serde_saphyr::from_str(include_str!("fixtures/registries.yaml")).unwrap();
+    let answers: Vec<Value> = registries
+        .iter()
+        .map(|registry| match registry::validate(registry).as_slice() {
+            [] => Value::Null,
+            errors => {
+                let name = registry.metadata.name.as_deref().unwrap_or_default();
+                invalid_status("search.karmada.io", "ResourceRegistry", name, errors)["message"].take()
+            }
+        })
+        .collect();
+    insta::assert_yaml_snapshot!(answers);
+}
+
+#[test]
 fn the_wire_carries_patches_and_statuses() {
     let mut request: Request = Request::from_review(&json!({ "request": {
         "uid": "u", "operation": "CREATE", "namespace": "n",

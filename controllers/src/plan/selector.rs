@@ -19,12 +19,13 @@ pub fn labels_match(selector: &LabelSelector, labels: &BTreeMap<String, String>)
         })
 }
 
+/// What makes no sense (`NotIn` of nothing, `Exists` with values) matches nothing either.
 fn expression_matches(operator: &str, value: Option<&String>, values: &[String]) -> bool {
     match operator {
         "In" => value.is_some_and(|value| values.contains(value)),
-        "NotIn" => value.is_none_or(|value| !values.contains(value)),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
+        "NotIn" => !values.is_empty() && value.is_none_or(|value| !values.contains(value)),
+        "Exists" => values.is_empty() && value.is_some(),
+        "DoesNotExist" => values.is_empty() && value.is_none(),
         _ => false,
     }
 }
@@ -121,6 +122,12 @@ mod tests {
     #[case::label(json!({"labelSelector": {"matchLabels": {"tier": "gold"}}}), true)]
     #[case::region_not_in(json!({"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "NotIn", "values": ["east"]}]}}), false)]
     #[case::any_zone(json!({"fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east-2"]}]}}), true)]
+    #[case::not_in_nothing(json!({"labelSelector": {"matchExpressions": [{"key": "no", "operator": "NotIn"}]}}), false)]
+    #[case::not_in(json!({"labelSelector": {"matchExpressions": [{"key": "no", "operator": "NotIn", "values": ["a"]}]}}), true)]
+    #[case::exists_as(json!({"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists", "values": ["gold"]}]}}), false)]
+    #[case::exists(json!({"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}}), true)]
+    #[case::field_not_in_nothing(json!({"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "NotIn"}]}}), false)]
+    #[case::zone_not_in_nothing(json!({"fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "NotIn"}]}}), true)]
     fn clusters(#[case] affinity: Value, #[case] matches: bool) {
         let affinity = serde_json::from_value(affinity).expect("an affinity");
         assert_eq!(cluster_matches(&cluster(), &affinity), matches);
