@@ -411,7 +411,8 @@ impl Parser<'_> {
             Some('"') => self.cursor.quoted().0,
             _ => {
                 let word = self.cursor.clone().word(false).to_owned();
-                let facet = FACETS.contains(&facet_named(&word).as_str()) || word.starts_with("label:");
+                let named = facet_named(&word);
+                let facet = FACETS.contains(&named.as_str()) || named.starts_with("label:");
                 if name == "group" && !facet {
                     return None;
                 }
@@ -429,10 +430,10 @@ impl Parser<'_> {
 
 /// Names have no case, but for keys of labels.
 fn facet_named(text: &str) -> String {
-    match text.to_ascii_lowercase() {
-        name if name == "ns" => "namespace".to_owned(),
-        name if name.starts_with("label:") => text.to_owned(),
-        name => name,
+    match text.split_once(':') {
+        Some((label, key)) if label.eq_ignore_ascii_case("label") => format!("label:{key}"),
+        _ if text.eq_ignore_ascii_case("ns") => "namespace".to_owned(),
+        _ => text.to_ascii_lowercase(),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::rbac::{Grant, Rbac, Readable};
 use crowsnest_api::user::UserInfo;
+use moka::policy::EvictionPolicy;
 use parking_lot::RwLock;
 use reviews::Reviewed;
 pub(crate) use reviews::Reviews;
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tantivy::index::SegmentId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +40,9 @@ pub fn rbac_resources() -> [Gvr; 4] {
 
 /// What callers may read is remembered in so many bytes together.
 const REMEMBERED_BYTES: u64 = 32 << 20;
+
+/// Nobody asks again under rules that nobody asked under for so long.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 
 /// A segment's documents that may be read, by caller and rules.
 type Remembered = moka::sync::Cache<(Arc<UserInfo>, u64, SegmentId), Docs>;
@@ -56,7 +61,12 @@ impl Default for Rights {
     fn default() -> Self {
         let size =
             |_: &(Arc<UserInfo>, u64, SegmentId), docs: &Docs| u32::try_from(256 + docs.bytes()).unwrap_or(u32::MAX);
-        let remembered = Remembered::builder().max_capacity(REMEMBERED_BYTES).weigher(size).build();
+        let remembered = Remembered::builder()
+            .max_capacity(REMEMBERED_BYTES)
+            .weigher(size)
+            .eviction_policy(EvictionPolicy::lru())
+            .time_to_idle(REMEMBERED_FOR)
+            .build();
         Self { clusters: RwLock::default(), number: AtomicU64::new(0), remembered, obeyed: watch::Sender::default() }
     }
 }
@@ -142,12 +152,7 @@ impl CallerRights {
         self.caller.is_master()
     }
 
-    /// Whether a cluster decides itself: what it said is not remembered.
-    pub fn is_reviewed(&self, cluster: &ClusterName) -> bool {
-        self.reviewed.contains_key(cluster)
-    }
-
-    /// What may be read of a segment under the same rules, while the same clusters decided themselves.
+    /// What may be read of a segment under the same rules, and while clusters that decide themselves said the same.
     pub fn remembered(&self, segment: SegmentId) -> Option<Docs> {
         self.rights.remembered.get(&(Arc::clone(&self.caller), self.rules(), segment))
     }
@@ -167,7 +172,8 @@ impl CallerRights {
     }
 
     fn rules(&self) -> u64 {
-        let mut reviewed: Vec<&ClusterName> = self.reviewed.keys().collect();
+        let mut reviewed: Vec<(&ClusterName, u64)> =
+            self.reviewed.iter().map(|(cluster, reviewed)| (cluster, reviewed.number())).collect();
         reviewed.sort_unstable();
         let mut hasher = DefaultHasher::new();
         (self.number, reviewed).hash(&mut hasher);

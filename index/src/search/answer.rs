@@ -10,7 +10,7 @@ use super::past;
 use super::plan::{Asked, Plan};
 use super::relations::{Reach, resolve};
 use crate::rights::CallerRights;
-use crate::store::Store;
+use crate::store::{Manifests, Store};
 use crate::text::TextIndex;
 use crate::text::columns::Number;
 use crate::text::document::Document;
@@ -42,6 +42,8 @@ pub(super) struct Found {
     pub gathered: Gathered,
     /// The plan with everything looked up, to say why something matched.
     pub matches: Match,
+    /// The same as the engine was asked.
+    pub askable: Match,
     pub notices: Vec<String>,
 }
 
@@ -49,7 +51,8 @@ pub(super) struct Found {
 pub(super) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Result<Found, Error> {
     let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
     let matches = search.settled(plan.matches).await?;
-    let mut now = search.askable(matches.clone()).await?;
+    let askable = search.askable(matches.clone()).await?;
+    let mut now = askable.clone();
     if let Asked::At(at) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(at)));
     }
@@ -69,7 +72,7 @@ pub(super) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Resul
     parts.push(search.gathered(now, gather.clone()).await?);
     let mut gathered = gather.merged(parts);
     gathered.incomplete |= search.notices.contains(CUT);
-    Ok(Found { gathered, matches, notices: search.notices.into_iter().collect() })
+    Ok(Found { gathered, matches, askable, notices: search.notices.into_iter().collect() })
 }
 
 /// A plan with relations and changes looked up, as one object can be asked.
@@ -179,7 +182,7 @@ impl Search {
                 self.cut(true);
                 break;
             }
-            let objects = self.sources.store.by_ids(some).await?;
+            let objects = self.sources.store.by_ids(some, Manifests::Read).await?;
             let matches = Arc::clone(&matches);
             found.extend(self.sources.text.in_turn(move || holding(&objects, &matches)).await?);
         }

@@ -125,26 +125,29 @@ impl<'s> Best<'s> {
         self.left
     }
 
-    /// Offers the living ones, each with what the sets it is in are worth.
-    pub fn offer_all(&mut self, segment: &Segment, docs: &Docs, scored: &[(Docs, Score)], deadline: Instant) {
+    /// Offers the living ones, each with what the sets it is in are worth. Whether that was in time.
+    pub fn offer_all(&mut self, segment: &Segment, docs: &Docs, scored: &[(Docs, Score)], deadline: Instant) -> bool {
         // Most sets hold all documents that match, or few of them.
         let (everywhere, somewhere): (Vec<_>, Vec<_>) = scored.iter().partition(|(set, _)| holds(set, docs));
-        let base: Score = everywhere.iter().map(|(_, score)| score).sum();
+        let base = everywhere.iter().fold(0.0, |sum, (_, score)| sum + score);
         let sets: Vec<Docs> = somewhere.iter().map(|(set, _)| set.clone()).collect();
         let better = all_of(&[any_of(&sets), docs.clone()]);
-        let in_time = |best: &mut Self, block: &[DocId], score: &dyn Fn(DocId) -> Score| {
+        let mut in_time = true;
+        let mut offer = |best: &mut Self, block: &[DocId], score: &dyn Fn(DocId) -> Score| {
             block.iter().for_each(|doc| best.offer(*doc, score(*doc)));
-            Instant::now() <= deadline
+            in_time = Instant::now() <= deadline;
+            in_time
         };
         let more = |doc: DocId| {
             let in_set = |set: &Docs| if let Docs::Some(set) = set { set.contains(doc) } else { true };
-            somewhere.iter().filter(|(set, _)| in_set(set)).map(|(_, score)| score).sum::<Score>()
+            somewhere.iter().filter(|(set, _)| in_set(set)).fold(0.0, |sum, (_, score)| sum + score)
         };
-        in_blocks(segment, &better, |block| in_time(self, block, &|doc| base + more(doc)));
+        in_blocks(segment, &better, |block| offer(self, block, &|doc| base + more(doc)));
         if self.takes(base) {
             let others = without(docs.clone(), &better, segment.parts.reader.max_doc());
-            in_blocks(segment, &others, |block| in_time(self, block, &|_| base));
+            in_blocks(segment, &others, |block| offer(self, block, &|_| base));
         }
+        in_time
     }
 
     /// Whether a hit with the score could still be among the best.

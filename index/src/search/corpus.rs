@@ -16,7 +16,7 @@ use crate::record::Version;
 use crate::rights::Rights;
 use crate::store::codec::Codec;
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Batch, Progress, Replayed, Step, Store};
+use crate::store::{Batch, Manifests, Progress, Replayed, Step, Store};
 use crate::text::TextIndex;
 use crate::text::columns::{Facet, Word};
 use crate::text::document::Document;
@@ -192,8 +192,8 @@ impl Corpus {
             facets: counting.columns(),
             deadline: self.sources.deadline,
         };
-        let Found { gathered, matches, notices } = find(&self.sources, plan, gather).await.unwrap();
-        let counts = counting.counts(&self.sources, &world(), &gathered, (&matches, asked)).await.unwrap();
+        let Found { gathered, askable, notices, .. } = find(&self.sources, plan, gather).await.unwrap();
+        let counts = counting.counts(&self.sources, &world(), &gathered, (&askable, asked)).await.unwrap();
         remarks.extend(notices.into_iter().chain(counts.notice));
         assert_eq!(
             counts.facets[0].values.iter().map(|(_, count)| count).sum::<u64>(),
@@ -211,7 +211,7 @@ impl Corpus {
 
     async fn name(&self, hit: &Ranked) -> String {
         match hit.past {
-            None => name_of(&self.sources.store.by_ids(&[hit.place.id]).await.unwrap()[0]),
+            None => name_of(&self.sources.store.by_ids(&[hit.place.id], Manifests::Read).await.unwrap()[0]),
             Some(ended) => {
                 let versions: Vec<Version> = self.sources.store.ended(&[ended]).await.unwrap();
                 name_of(&versions[0].object)

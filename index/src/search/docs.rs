@@ -1,24 +1,30 @@
 //! A plan as documents of a segment. Every test is a set of documents; sets that were found are remembered
 //! ([`crate::text::terms`]).
 
-use super::matches::{Match, Test};
+use super::matches::{Match, Numbers, Test};
 use super::patterns::MOST_EDITS;
 use super::rank::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::text::TextIndex;
 use crate::text::columns::{Columns, Number, Word};
 use crate::text::segments::Parts;
 use crate::text::terms::{Asked, Docs, Looks, Marks, Remembered, Unfound, with_terms};
-use crate::text::tokens::{begins_terms, chunks};
+use crate::text::tokens::{MAX_CHUNK, begins_terms, chunks};
+use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
-use tantivy::query::{EnableScoring, FuzzyTermQuery, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery};
+use tantivy::query::{
+    EnableScoring, FuzzyTermQuery, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery, Weight,
+};
 use tantivy::schema::Field;
-use tantivy::{DocId, SegmentReader, Term};
+use tantivy::{COLLECT_BLOCK_BUFFER_LEN, DocId, SegmentReader, TantivyError, Term};
 use tantivy_fst::Regex;
+
+/// Terms that the last word of a phrase may begin.
+const MOST_EXPANSIONS: u32 = 1 << 14;
 
 /// A plan, ready to be asked of segments.
 pub struct Question<'q> {
@@ -26,6 +32,8 @@ pub struct Question<'q> {
     columns: &'q Columns,
     remembered: &'q Remembered,
     patterns: BTreeMap<String, Regex>,
+    /// Sets of numbers, made once for all segments, by where they are.
+    sets: Mutex<HashMap<(Field, usize), Arc<dyn Weight>>>,
     deadline: Instant,
     /// Patterns that cannot be taken.
     pub refused: Vec<String>,
@@ -55,7 +63,15 @@ impl<'q> Question<'q> {
                 Err(error) => refused.push(format!("{pattern}: {error}")),
             }
         }
-        Self { matches, columns: &text.columns, remembered: &text.remembered, patterns, deadline, refused }
+        Self {
+            matches,
+            columns: &text.columns,
+            remembered: &text.remembered,
+            patterns,
+            sets: Mutex::default(),
+            deadline,
+            refused,
+        }
     }
 
     pub fn ask(&self, parts: &Parts) -> Result<Matching, Unfound> {
@@ -127,7 +143,7 @@ impl Asking<'_> {
 
     /// The first that leaves nothing ends it.
     fn all_of(&mut self, parts: &[Match]) -> Result<Docs, Unfound> {
-        let (mut found, mut negated) = (Vec::with_capacity(parts.len()), Vec::new());
+        let (mut found, mut negated, scored) = (Vec::with_capacity(parts.len()), Vec::new(), self.scored.len());
         for part in parts {
             match part {
                 Match::Not(inner) => {
@@ -139,6 +155,7 @@ impl Asking<'_> {
                 part => {
                     let docs = self.docs(part)?;
                     if docs.is_none() {
+                        self.scored.truncate(scored);
                         return Ok(docs);
                     }
                     found.push(docs);
@@ -147,7 +164,12 @@ impl Asking<'_> {
         }
         let found = all_of(&found);
         let max_doc = self.reader.max_doc();
-        Ok(negated.iter().fold(found, |found, negated| without(found, negated, max_doc)))
+        let docs = negated.iter().fold(found, |found, negated| without(found, negated, max_doc));
+        // What is in some of them only scores nothing.
+        for (set, _) in self.scored.iter_mut().skip(scored) {
+            *set = all_of(&[set.clone(), docs.clone()]);
+        }
+        Ok(docs)
     }
 
     /// Any of them; documents of each are worth its score more.
@@ -203,6 +225,8 @@ impl Asking<'_> {
     fn said(&self, chunks: &[String]) -> Result<Docs, Unfound> {
         let field = self.question.columns.message;
         match chunks {
+            // No term is that long.
+            [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) => Ok(Docs::none()),
             [_, _, ..] => self.remembered(Asked::Said(field, chunks.to_vec())),
             _ => self.prefixes(field, chunks),
         }
@@ -212,7 +236,14 @@ impl Asking<'_> {
         match (from, to) {
             (Some(from), Some(to)) if from > to => Ok(Docs::none()),
             (None, None) => self.terms(self.question.columns.word(Word::Has), Looks::Is(number.name().to_owned())),
-            (from, to) => self.remembered(Asked::Between(self.question.columns.number(number), from, to)),
+            (from, to) => {
+                let asked = Asked::Between(self.question.columns.number(number), from, to);
+                match number {
+                    // Those of an age are others a second later.
+                    Number::Created | Number::Changed | Number::LastSeen | Number::Deleted => self.find(&asked),
+                    _ => self.remembered(asked),
+                }
+            }
         }
     }
 
@@ -250,8 +281,12 @@ impl Asking<'_> {
                     let mut terms: Vec<String> = chunks.iter().map(|chunk| term_regex(chunk)).collect();
                     terms.iter_mut().last().into_iter().for_each(|last| last.push_str(".*"));
                     let mut query = RegexPhraseQuery::new(*field, terms);
-                    query.set_max_expansions(u32::MAX);
-                    self.scan(&query, u64::MAX)
+                    query.set_max_expansions(MOST_EXPANSIONS);
+                    match self.scan(&query, u64::MAX) {
+                        // Of a beginning of too much, that it is in the message has to do.
+                        Err(Unfound::Failed(TantivyError::InvalidArgument(_))) => self.prefixes(*field, chunks),
+                        found => found,
+                    }
                 }
                 false => {
                     let terms = chunks.iter().map(|chunk| Term::from_field_text(*field, chunk)).collect();
@@ -269,16 +304,43 @@ impl Asking<'_> {
     }
 
     /// Too many, and asked too rarely, to be remembered.
-    fn numbers(&self, field: Field, numbers: &BTreeSet<u64>) -> Result<Docs, Unfound> {
-        let terms = numbers.iter().map(|number| Term::from_field_u64(field, *number));
-        self.scan(&TermSetQuery::new(terms), numbers.len() as u64)
+    fn numbers(&self, field: Field, numbers: &Numbers) -> Result<Docs, Unfound> {
+        let key = (field, Arc::as_ptr(numbers) as usize);
+        let known = self.question.sets.lock().get(&key).cloned();
+        let weight = match known {
+            Some(weight) => weight,
+            None => {
+                let terms = numbers.iter().map(|number| Term::from_field_u64(field, *number));
+                let weight = Arc::from(self.weight(&TermSetQuery::new(terms))?);
+                self.question.sets.lock().insert(key, Arc::clone(&weight));
+                weight
+            }
+        };
+        self.weighed(&*weight, numbers.len() as u64)
     }
 
     fn scan(&self, query: &dyn Query, expected: u64) -> Result<Docs, Unfound> {
-        let weight = query.weight(EnableScoring::disabled_from_schema(self.reader.schema()))?;
+        self.weighed(&*self.weight(query)?, expected)
+    }
+
+    fn weight(&self, query: &dyn Query) -> tantivy::Result<Box<dyn Weight>> {
+        query.weight(EnableScoring::disabled_from_schema(self.reader.schema()))
+    }
+
+    fn weighed(&self, weight: &dyn Weight, expected: u64) -> Result<Docs, Unfound> {
         let mut marks = Marks::new(self.reader.max_doc(), expected);
-        weight.for_each_no_score(self.reader, &mut |docs| marks.add(docs))?;
-        Ok(marks.done())
+        let mut scorer = weight.scorer(self.reader, 1.0)?;
+        let mut block = [0; COLLECT_BLOCK_BUFFER_LEN];
+        loop {
+            if Instant::now() > self.question.deadline {
+                return Err(Unfound::Late);
+            }
+            let met = scorer.fill_buffer(&mut block);
+            marks.add(&block[..met]);
+            if met < block.len() {
+                return Ok(marks.done());
+            }
+        }
     }
 }
 

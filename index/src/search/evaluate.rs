@@ -49,10 +49,11 @@ impl<'d> Evaluated<'d> {
         }
     }
 
-    /// What an engine would rank it by: see [`super::compile`].
+    /// What an engine would rank it by: see [`super::docs`].
     pub fn score(&mut self, matches: &Match) -> f32 {
         match matches {
-            Match::And(parts) | Match::Or(parts) => parts.iter().map(|part| self.score(part)).sum(),
+            Match::And(_) if !self.holds(matches) => 0.0,
+            Match::And(parts) | Match::Or(parts) => parts.iter().fold(0.0, |sum, part| sum + self.score(part)),
             Match::Because(_, _, inner) => self.score(inner),
             Match::Bare(word) => self.bare(word),
             Match::BareRegex(pattern) => {
@@ -87,7 +88,7 @@ impl<'d> Evaluated<'d> {
             (!self.said(&wanted).is_empty(), rank::MESSAGE),
             (!self.text(&wanted).is_empty(), rank::CONTENT),
         ];
-        parts.into_iter().filter(|(holds, _)| *holds).map(|(_, score)| score).sum()
+        parts.into_iter().filter(|(holds, _)| *holds).fold(0.0, |sum, (_, score)| sum + score)
     }
 
     /// Why it holds: what the positive parts of the plan found.
@@ -193,7 +194,7 @@ impl<'d> Evaluated<'d> {
 
     /// Messages in which the chunks stand one behind the other.
     fn said(&self, wanted: &[String]) -> Vec<Reason> {
-        let messages = self.document.messages.iter().filter(|message| says(&message.to_lowercase(), wanted));
+        let messages = self.document.messages().iter().filter(|message| says(&message.to_lowercase(), wanted));
         messages.map(|message| reason("message", message).mark(wanted.iter().map(String::as_str))).collect()
     }
 

@@ -4,7 +4,7 @@
 //! cluster that moved counts at once. Values of a label are read from the terms that labels are searched by.
 
 use super::FacetCounts;
-use super::answer::{Sources, settled};
+use super::answer::Sources;
 use super::gather::Gathered;
 use super::look::Looking;
 use super::matches::Match;
@@ -107,7 +107,7 @@ impl Counting {
         columns
     }
 
-    /// The counts of an answer that the engine gave, with these columns, to what is asked of these objects.
+    /// The counts of an answer that the engine gave, with these columns, to what it was asked of these objects.
     pub async fn counts(
         &self,
         sources: &Sources,
@@ -124,7 +124,13 @@ impl Counting {
                     counts.notice = Some(format!("{of}: {} was left out", counted.field()));
                     continue;
                 }
-                Counted::Label(key) => labels(sources, matches, key).await?,
+                Counted::Label(key) => {
+                    let (values, cut) = labels(sources, matches, key).await?;
+                    if cut {
+                        counts.notice = Some(format!("not every value of {} was counted", counted.field()));
+                    }
+                    values
+                }
                 other => {
                     let column = columns.iter().position(|column| Some(*column) == other.column());
                     summed(other, world, column.and_then(|column| gathered.facets.get(column)))
@@ -162,17 +168,17 @@ fn summed(counted: &Counted, world: &World, column: Option<&HashMap<Arc<str>, u6
     sums
 }
 
-/// Values of a label, with their case.
-async fn labels(sources: &Sources, matches: &Match, key: &str) -> Result<HashMap<Arc<str>, u64>, Error> {
-    let matches = settled(sources, matches.clone()).await?;
-    let (sources, prefix) = (sources.clone(), format!("{}={key}=", Word::Label.name()));
+/// Values of a label, with their case; whether some are left out.
+async fn labels(sources: &Sources, matches: &Match, key: &str) -> Result<(HashMap<Arc<str>, u64>, bool), Error> {
+    let (sources, matches) = (sources.clone(), matches.clone());
+    let prefix = format!("{}={key}=", Word::Label.name());
     let text = Arc::clone(&sources.text);
     text.in_turn(move || {
         let Sources { text, rights, deadline, .. } = sources;
         let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
         let terms = looking.terms(&matches, text.columns.word(Word::Exact), &prefix)?;
         let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&prefix)?), count));
-        Ok(terms.into_iter().filter_map(value).collect())
+        Ok((terms.into_iter().filter_map(value).collect(), looking.cut))
     })
     .await
 }

@@ -27,7 +27,7 @@ const BLOCK: usize = 1_024;
 #[derive(Clone)]
 pub struct Gather {
     pub rights: Arc<Mutex<CallerRights>>,
-    /// At most [`MOST_COLUMNS`].
+    /// At most [`super::order::MOST_COLUMNS`].
     pub sort: Vec<Sort>,
     /// Hits up to here were shown before.
     pub after: Option<Place>,
@@ -115,7 +115,7 @@ impl Gather {
         if matching.docs.is_none() {
             return Ok((Gathered::default(), Vec::new()));
         }
-        let docs = all_of(&[matching.docs, permitted(&segment.parts, values, &self.rights)?]);
+        let docs = all_of(&[matching.docs, permitted(&segment.parts, values, &self.rights)]);
         let mut facets: Vec<Counts<'_>> =
             self.facets.iter().map(|facet| Counts::new(*facet, segment, values, &docs)).collect();
         let (mut total, mut in_time) = (0, true);
@@ -128,7 +128,7 @@ impl Gather {
         let mut gathered = Gathered { total, left: total, incomplete: !in_time, ..Gathered::default() };
         if total > 0 && (self.keep > 0 || self.after.is_some()) {
             let mut best = Best::new(&segment.parts, self)?;
-            best.offer_all(segment, &docs, &matching.scored, self.deadline);
+            gathered.incomplete |= !best.offer_all(segment, &docs, &matching.scored, self.deadline);
             // Without a place to go on from, those that were no candidates are left too.
             if self.after.is_some() {
                 gathered.left = best.left();

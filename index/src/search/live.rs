@@ -149,8 +149,8 @@ impl Following {
         let Planned { plan, counting, .. } = self.index.planned(&self.request);
         let gather = Gather { facets: counting.columns(), ..Gather::counting(&sources) };
         let asked = plan.asked;
-        let Found { gathered, matches, .. } = find(&sources, plan, gather).await?;
-        let counts = counting.counts(&sources, &self.index.world(), &gathered, (&matches, asked)).await?;
+        let Found { gathered, askable, .. } = find(&sources, plan, gather).await?;
+        let counts = counting.counts(&sources, &self.index.world(), &gathered, (&askable, asked)).await?;
         let Counts { facets, groups, .. } = counts;
         Ok(vec![LiveEvent::Counts { total: gathered.total, facets, groups }])
     }

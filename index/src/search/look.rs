@@ -44,8 +44,9 @@ impl Looking<'_> {
         let deadline = self.deadline;
         let counted = self.each(matches, |segment, docs| counts(segment, docs, field, prefix, deadline))?;
         let mut all = BTreeMap::new();
-        for (term, count) in counted.into_iter().flatten() {
-            *all.entry(term).or_default() += count;
+        for (counts, cut) in counted {
+            counts.into_iter().for_each(|(term, count)| *all.entry(term).or_default() += count);
+            self.cut |= cut;
         }
         Ok(all)
     }
@@ -97,7 +98,7 @@ fn readable(
     let matching = question.ask(parts)?;
     match matching.docs.is_none() {
         true => Ok(matching.docs),
-        false => Ok(all_of(&[matching.docs, permitted(parts, values, rights)?])),
+        false => Ok(all_of(&[matching.docs, permitted(parts, values, rights)])),
     }
 }
 
@@ -124,19 +125,19 @@ fn numbers(
 }
 
 /// Terms of one segment that are counted at most.
-const MOST_TERMS: u64 = 5_000;
+const MOST_TERMS: usize = 5_000;
 
-/// How many of the documents have each term that begins so.
+/// How many of the documents have each term that begins so; whether some were left out.
 fn counts(
     segment: &Segment,
     docs: &Docs,
     field: Field,
     prefix: &str,
     deadline: Instant,
-) -> tantivy::Result<BTreeMap<String, u64>> {
+) -> tantivy::Result<(BTreeMap<String, u64>, bool)> {
     let mut counts = BTreeMap::new();
     if docs.is_none() {
-        return Ok(counts);
+        return Ok((counts, false));
     }
     let mut found = BitSet::with_max_value(segment.parts.reader.max_doc());
     in_blocks(segment, docs, |block| {
@@ -147,8 +148,11 @@ fn counts(
     });
     let terms = segment.parts.reader.inverted_index(field)?;
     let (from, to) = (prefix, format!("{prefix}\u{10ffff}"));
-    let mut stream = terms.terms().range().ge(from).lt(to).limit(MOST_TERMS).into_stream()?;
-    while stream.advance() && Instant::now() <= deadline {
+    let mut stream = terms.terms().range().ge(from).lt(to).into_stream()?;
+    while stream.advance() {
+        if counts.len() >= MOST_TERMS || Instant::now() > deadline {
+            return Ok((counts, true));
+        }
         let mut postings = terms.read_block_postings_from_terminfo(stream.value(), IndexRecordOption::Basic)?;
         let mut count = 0;
         while !postings.docs().is_empty() {
@@ -159,5 +163,5 @@ fn counts(
             counts.insert(String::from_utf8_lossy(stream.key()).into_owned(), count);
         }
     }
-    Ok(counts)
+    Ok((counts, false))
 }

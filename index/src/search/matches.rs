@@ -126,6 +126,43 @@ impl Match {
         }
     }
 
+    /// Whether more than what is printed of an object says why it matches.
+    pub fn reads_manifests(&self) -> bool {
+        let printed = |word: &Word| {
+            matches!(
+                word,
+                Word::Kind
+                    | Word::Group
+                    | Word::ApiVersion
+                    | Word::Name
+                    | Word::Namespace
+                    | Word::Qualified
+                    | Word::Uid
+                    | Word::Cluster
+                    | Word::Owner
+                    | Word::Node
+                    | Word::Status
+                    | Word::Phase
+                    | Word::Type
+                    | Word::Ip
+                    | Word::Reason
+                    | Word::Condition
+                    | Word::Image
+                    | Word::ImageTag
+                    | Word::Digest
+                    | Word::Label
+                    | Word::LabelKey
+            )
+        };
+        self.contains(&|part| match part {
+            Match::Word(word, _) | Match::Exact(word, _) => !printed(word),
+            Match::Content(_) | Match::Message(_) | Match::Bare(_) | Match::BareRegex(_) | Match::Fuzzy(..) => true,
+            Match::Path(_) | Match::Reach(_) | Match::Changed(_) | Match::Keys(..) | Match::Because(..) => true,
+            Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => false,
+            Match::Number(..) | Match::Clusters(_) | Match::Ids(_) => false,
+        })
+    }
+
     pub fn needs_bodies(&self) -> bool {
         self.contains(&|part| matches!(part, Match::Path(_)))
     }

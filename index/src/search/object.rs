@@ -5,6 +5,7 @@ use super::differences::{Compared, Difference, differences};
 use super::look::Looking;
 use super::matches::Match;
 use super::permitted::permits;
+use crate::store::Manifests;
 use crate::text::columns::{Key, SCOPE_SEPARATOR};
 use crate::text::document::Document;
 use crate::{Error, Index, Object, RecordKey, Version};
@@ -103,7 +104,7 @@ impl Index {
             graph.more |= new.len() > room;
             new.truncate(room);
             from = graph.nodes.len();
-            let mut objects = sources.store.by_ids(&new).await?;
+            let mut objects = sources.store.by_ids(&new, Manifests::Read).await?;
             objects.sort_by(|a, b| a.record.key.cmp(&b.record.key));
             for object in objects {
                 met.insert(object.record.id);

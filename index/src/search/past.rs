@@ -12,7 +12,7 @@ use super::order::{Place, Rank, Ranked, Sort, SortBy, compare};
 use super::permitted::permits;
 use super::plan::Asked;
 use crate::rights::CallerRights;
-use crate::store::Span;
+use crate::store::{Manifests, Span};
 use crate::text::columns::Facet;
 use crate::text::document::Document;
 use crate::{Error, Object, Seq, Version};
@@ -194,7 +194,7 @@ pub(super) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u
     while let Some(versions) = reading.next().await? {
         let new = versions.iter().map(|version| version.object.record.id).filter(|id| seen.insert(*id));
         // Those that are not there any more are not asked for.
-        for object in sources.store.by_ids(&new.collect::<Vec<_>>()).await? {
+        for object in sources.store.by_ids(&new.collect::<Vec<_>>(), Manifests::Read).await? {
             if Instant::now() > sources.deadline {
                 return Ok((ids, true));
             }

@@ -3,12 +3,12 @@
 
 use crate::rights::CallerRights;
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
-use crate::text::segments::{Parts, Values};
+use crate::text::segments::{NONE, Parts, Values};
 use crate::text::terms::{Docs, Marks};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::Readable;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// What may be read of a scope.
@@ -20,59 +20,59 @@ pub enum Decided {
 }
 
 /// A segment's documents that a caller may read.
-pub fn permitted(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> tantivy::Result<Docs> {
+pub fn permitted(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> Docs {
     {
         let rights = rights.lock();
         if rights.is_unlimited() {
-            return Ok(Docs::All);
+            return Docs::All;
         }
         if let Some(docs) = rights.remembered(parts.id()) {
-            return Ok(docs);
+            return docs;
         }
     }
-    let (verdicts, asked) = verdicts(parts, values, rights);
-    let docs = readable(parts, &verdicts)?;
-    if !asked {
-        rights.lock().remember(parts.id(), &docs);
-    }
-    Ok(docs)
+    let docs = readable(parts, &verdicts(parts, values, rights));
+    rights.lock().remember(parts.id(), &docs);
+    docs
 }
 
-/// By number of the scopes that are in the segment, and whether some cluster decided itself: that is not remembered.
-fn verdicts(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> (Vec<Option<Decided>>, bool) {
-    let scopes = values.of(Facet::Scope);
-    let (mut verdicts, mut asked) = (vec![None; scopes.end()], false);
-    let mut rights = rights.lock();
-    for doc in 0..parts.reader.max_doc() {
-        let number = parts.column(Facet::Scope).first(doc);
-        let (Some(verdict @ None), Some(scope)) = (verdicts.get_mut(number as usize), scopes.text(number)) else {
-            continue;
-        };
-        let cluster = scope.split(SCOPE_SEPARATOR).next().and_then(|cluster| ClusterName::parse(cluster).ok());
-        asked |= cluster.is_some_and(|cluster| rights.is_reviewed(&cluster));
-        *verdict = Some(rights.decided(scope, decide));
-    }
-    (verdicts, asked)
+/// By number of the scopes that are in the segment. Others are not kept waiting: nothing is locked for longer than it
+/// takes to decide one of them.
+fn verdicts(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> HashMap<u32, Decided> {
+    let docs = 0..parts.reader.max_doc();
+    let mut numbers: Vec<u32> = docs.map(|doc| parts.column(Facet::Scope).first(doc)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let decided = |number: u32| {
+        let scope = values.of(Facet::Scope).text(number).cloned()?;
+        let decided = rights.lock().decided(&scope, decide);
+        Some((number, decided))
+    };
+    numbers.into_iter().filter_map(decided).collect()
 }
 
-fn readable(parts: &Parts, verdicts: &[Option<Decided>]) -> tantivy::Result<Docs> {
+fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>) -> Docs {
     let max_doc = parts.reader.max_doc();
-    let (mut marks, mut named) = (Marks::new(max_doc, u64::MAX), Vec::new());
+    let mut marks = Marks::new(max_doc, u64::MAX);
+    let mut last = (NONE, None);
     for doc in 0..max_doc {
         let scope = parts.column(Facet::Scope).first(doc);
-        match verdicts.get(scope as usize) {
-            Some(Some(Decided::Yes)) => marks.add(&[doc]),
-            Some(Some(Decided::Named(names))) => named.push((parts.column(Facet::Name).first(doc), doc, names)),
-            // What has no scope is nobody's to see.
-            _ => {}
+        // Neighbours often share theirs.
+        if scope != last.0 {
+            last = (scope, verdicts.get(&scope));
         }
-    }
-    for (name, doc, names) in named {
-        if parts.names.get(name).is_some_and(|name| names.contains(name)) {
+        let may_read = match last.1 {
+            Some(Decided::Yes) => true,
+            Some(Decided::Named(names)) => {
+                parts.names.get(parts.column(Facet::Name).first(doc)).is_some_and(|name| names.contains(name))
+            }
+            // What has no scope is nobody's to see.
+            Some(Decided::No) | None => false,
+        };
+        if may_read {
             marks.add(&[doc]);
         }
     }
-    Ok(marks.done())
+    marks.done()
 }
 
 /// Whether one object may be read, by its [`Facet::Scope`] and name.

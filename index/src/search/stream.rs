@@ -6,6 +6,7 @@ use super::gather::Gather;
 use super::matches::Match;
 use super::order::{Cursor, Ranked};
 use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Summary, Was, clusters, nothing};
+use crate::store::Manifests;
 use crate::text::document::Document;
 use crate::{Error, Index, Seq};
 use bytes::Bytes;
@@ -72,9 +73,9 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         deadline: sources.deadline,
     };
     let asked = planned.plan.asked;
-    let Found { gathered, matches, notices } = find(&sources, planned.plan, gather).await?;
+    let Found { gathered, matches, askable, notices } = find(&sources, planned.plan, gather).await?;
     let world = index.world();
-    let counts = planned.counting.counts(&sources, &world, &gathered, (&matches, asked)).await?;
+    let counts = planned.counting.counts(&sources, &world, &gathered, (&askable, asked)).await?;
     let nothing = gathered.total == 0 && !gathered.incomplete;
     let (did_you_mean, wider) = match nothing {
         true => (
@@ -117,7 +118,8 @@ pub(super) async fn read_hits(
     let store = &index.inner.shared.store;
     let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
-    let objects = store.by_ids(&ids).await?;
+    let manifests = if bodies || matches.reads_manifests() { Manifests::Read } else { Manifests::Left };
+    let objects = store.by_ids(&ids, manifests).await?;
     let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
     let matches = Arc::clone(matches);
     index

@@ -12,6 +12,7 @@ use crate::text::columns::{Facet, Number, Word};
 use crate::{Error, Index};
 use crowsnest_api::user::UserInfo;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -167,13 +168,15 @@ impl Values {
                 Some(number) => (plain(&[">0", ">1", ">10"]), self.range(number).await?),
                 None => (Vec::new(), None),
             },
-            (name, _) => match Facet::ALL.iter().find(|facet| facet.field() == name) {
-                Some(facet) => (self.facet(*facet, written).await?, None),
-                None => match column(name) {
-                    Some(word) => (self.terms(word, written, written).await?, None),
-                    None => (Vec::new(), None),
-                },
-            },
+            (name, _) => {
+                match Facet::ALL.iter().filter(|facet| **facet != Facet::Scope).find(|facet| facet.field() == name) {
+                    Some(facet) => (self.facet(*facet, written).await?, None),
+                    None => match column(name) {
+                        Some(word) => (self.terms(word, written, written).await?, None),
+                        None => (Vec::new(), None),
+                    },
+                }
+            }
         })
     }
 
@@ -188,8 +191,9 @@ impl Values {
         let fitting = counts.into_iter().filter(|(value, _)| value.to_lowercase().contains(written));
         let mut counts: Vec<(String, u64)> = fitting.map(|(value, count)| (value.to_string(), count)).collect();
         // What begins so comes before what holds it somewhere.
-        let begins = |value: &str| value.to_lowercase().starts_with(written);
-        counts.sort_by(|a, b| (!begins(&a.0), b.1, &a.0).cmp(&(!begins(&b.0), a.1, &b.0)));
+        counts.sort_by_cached_key(|(value, count)| {
+            (!value.to_lowercase().starts_with(written), Reverse(*count), value.clone())
+        });
         counts.truncate(self.limit);
         Ok(counts.into_iter().map(|(text, count)| Suggestion { text, about: None, count: Some(count) }).collect())
     }

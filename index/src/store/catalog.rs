@@ -8,6 +8,7 @@ use super::decide::Target;
 use super::rows::{Columns, record_in};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record};
+use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,11 +59,15 @@ impl Catalog {
         record_in(from, &Target { id: collection, key, kind })
     }
 
-    /// Of a row that begins with [`super::rows::OBJECT_COLUMNS`].
+    /// Of a row that begins with [`super::rows::OBJECT_COLUMNS`], or the same without a body.
     pub fn object_of(&self, from: &impl Columns) -> Result<Object, Error> {
         let fail = |e| Error::store("has a row of another shape", e);
         let record = self.record_of(from, from.number(12).map_err(fail)?)?;
-        let body = self.codec.unpack(from.bytes(14).map_err(fail)?, from.number(13).map_err(fail)? as u32)?;
+        let packed = from.bytes(14).map_err(fail)?;
+        let body = match packed.is_empty() {
+            true => Bytes::new(),
+            false => self.codec.unpack(packed, from.number(13).map_err(fail)? as u32)?,
+        };
         Ok(Object { record: Arc::new(record), body })
     }
 }

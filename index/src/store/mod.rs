@@ -147,6 +147,14 @@ pub struct StoreSize {
 /// Which records a reader wants.
 pub type Keep<'k> = dyn for<'r> Fn(&'r Record) -> Result<bool, Error> + Sync + 'k;
 
+/// Whether objects are read with their manifests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manifests {
+    Read,
+    /// They are empty.
+    Left,
+}
+
 /// A backend.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -183,7 +191,7 @@ pub trait Store: Send + Sync + 'static {
     async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error>;
 
     /// By id, in no particular order; missing ones are left out.
-    async fn by_ids(&self, ids: &[u64]) -> Result<Vec<Object>, Error>;
+    async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error>;
 
     /// Changes after `since` in order of seq; several changes of one object appear as its last.
     async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error>;

@@ -18,6 +18,11 @@ pub(super) const COLUMNS: &str =
 pub(super) const OBJECT_COLUMNS: &str = "id, seq, uid, resource_version, generation, created, deleting, changed_at, \
     labels, header, namespace, name, collection, dictionary, body";
 
+/// The same with an empty body, which is `empty` in the backend's SQL.
+pub(super) fn without_body(empty: &str) -> String {
+    OBJECT_COLUMNS.replace("dictionary, body", &format!("CAST(0 AS BIGINT), {empty}"))
+}
+
 /// A row of any backend.
 pub(super) trait Columns {
     fn number(&self, at: usize) -> Result<i64, sqlx::Error>;

@@ -44,8 +44,12 @@ pub struct Document {
     pub numbers: Vec<(Number, i64)>,
     pub facets: Vec<(Facet, String)>,
     pub keys: Vec<(Key, u64)>,
-    /// The one that explains the status first.
-    pub messages: Vec<String>,
+    /// The one that explains the status.
+    message: Option<String>,
+    /// Its group and kind.
+    shape: (String, String),
+    /// That one first: read when they are asked for.
+    messages: OnceLock<Vec<String>>,
     /// Its JSON, for paths.
     pub body: Bytes,
     /// What the manifest says, and whether there is more: read when it is asked for.
@@ -104,9 +108,8 @@ impl Document {
             document.propagation(record, &propagation);
         }
         states(record, printed).into_iter().for_each(|state| document.word(Word::Is, state));
-        document.messages = printed.message.iter().filter(|message| !message.is_empty()).cloned().collect();
-        let said = messages(&gvr.group, &record.kind, &*object.body);
-        document.messages.extend(said.into_iter().filter(|message| printed.message.as_ref() != Some(message)));
+        document.message = printed.message.clone().filter(|message| !message.is_empty());
+        document.shape = (gvr.group.to_string(), record.kind.to_string());
         document.numbers(record, printed);
         document.keys(record, printed)?;
         let group_resource = format!("{}/{}", gvr.group, gvr.resource);
@@ -281,6 +284,16 @@ impl Document {
         words.map(move |(word, value)| (shown(*word), value.as_str()))
     }
 
+    /// Everything it says, the message that explains its status first.
+    pub fn messages(&self) -> &[String] {
+        self.messages.get_or_init(|| {
+            let (group, kind) = &self.shape;
+            let others = messages(group, kind, &*self.body).into_iter();
+            let others = others.filter(|message| self.message.as_ref() != Some(message));
+            self.message.iter().cloned().chain(others).collect()
+        })
+    }
+
     /// Keys and values of the manifest, one a line.
     pub fn content(&self) -> &str {
         &self.content.get_or_init(|| content(&self.body)).0
@@ -312,7 +325,7 @@ impl Document {
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
         self.keys.iter().for_each(|(key, of)| document.add_u64(columns.key(*key), *of));
         document.add_text(columns.content, self.content());
-        self.messages.iter().for_each(|message| document.add_text(columns.message, message));
+        self.messages().iter().for_each(|message| document.add_text(columns.message, message));
         document
     }
 }

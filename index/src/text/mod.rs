@@ -178,8 +178,12 @@ impl TextIndex {
         &self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        // Nobody closes it.
-        let _turn = self.turns.acquire().await;
+        // Nobody closes it. Who goes away gives up the place, and the turn only when the work is done.
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let work = move || {
+            let _turn = turn;
+            work()
+        };
         joined(tokio::task::spawn_blocking(work).await)
     }
 

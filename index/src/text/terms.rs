@@ -3,8 +3,10 @@
 //! Which documents of a segment those are never changes, so it is remembered: a search asked again after a commit, as
 //! live ones are, looks only into segments it has not seen.
 
+use moka::policy::EvictionPolicy;
 use roaring::RoaringBitmap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tantivy::index::{InvertedIndexReader, SegmentId};
 use tantivy::postings::TermInfo;
@@ -19,6 +21,8 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 const TOGETHER: usize = 65_536;
 /// Of so many terms in a row nobody looks at the clock.
 const TIMED: usize = 64;
+/// Nor for so many bytes of a dictionary.
+const STEPS: usize = 65_536;
 /// A segment's documents in so many bits a document are few.
 const FEW: u32 = 32;
 
@@ -121,7 +125,12 @@ pub(super) fn remembered(bytes: u64) -> Remembered {
     let size = |(_, asked): &(SegmentId, Asked), docs: &Docs| {
         u32::try_from(256 + docs.bytes() + asked.len()).unwrap_or(u32::MAX)
     };
-    Remembered::builder().max_capacity(bytes).weigher(size).time_to_idle(REMEMBERED_FOR).build()
+    Remembered::builder()
+        .max_capacity(bytes)
+        .weigher(size)
+        .eviction_policy(EvictionPolicy::lru())
+        .time_to_idle(REMEMBERED_FOR)
+        .build()
 }
 
 /// A segment's documents with any of the terms that look so; `regex` is the pattern of [`Looks::Matches`].
@@ -149,12 +158,15 @@ pub fn with_terms(
             found.take(between(start, &format!("{start}\u{10ffff}"))?)?
         }
         Looks::Contains(part) => {
-            let automaton = Contains::new(part);
-            found.take(dictionary.search(&automaton).without_keys().into_stream()?)?;
+            let timed = Timed::new(Contains::new(part), deadline);
+            found.take(dictionary.search(&timed).without_keys().into_stream()?)?;
+            timed.in_time()?;
         }
         Looks::Matches(_) => {
             let Some(regex) = regex else { return Ok(Docs::none()) };
-            found.take(dictionary.search(regex).without_keys().into_stream()?)?;
+            let timed = Timed::new(regex, deadline);
+            found.take(dictionary.search(&timed).without_keys().into_stream()?)?;
+            timed.in_time()?;
         }
     }
     found.docs()
@@ -270,6 +282,51 @@ impl Marks {
         Docs::of(docs)
     }
 }
+/// Looks at the clock while a dictionary is read: when it is late, nothing matches any more.
+struct Timed<A> {
+    automaton: A,
+    deadline: Instant,
+    steps: AtomicUsize,
+    late: AtomicBool,
+}
+
+impl<A> Timed<A> {
+    fn new(automaton: A, deadline: Instant) -> Self {
+        Self { automaton, deadline, steps: AtomicUsize::new(0), late: AtomicBool::new(false) }
+    }
+
+    fn in_time(&self) -> Result<(), Unfound> {
+        if self.late.load(Ordering::Relaxed) { Err(Unfound::Late) } else { Ok(()) }
+    }
+}
+
+impl<A: Automaton> Automaton for Timed<A> {
+    type State = A::State;
+
+    fn start(&self) -> A::State {
+        self.automaton.start()
+    }
+
+    fn is_match(&self, state: &A::State) -> bool {
+        self.automaton.is_match(state)
+    }
+
+    fn can_match(&self, state: &A::State) -> bool {
+        !self.late.load(Ordering::Relaxed) && self.automaton.can_match(state)
+    }
+
+    fn will_always_match(&self, state: &A::State) -> bool {
+        self.automaton.will_always_match(state)
+    }
+
+    fn accept(&self, state: &A::State, byte: u8) -> A::State {
+        if self.steps.fetch_add(1, Ordering::Relaxed).is_multiple_of(STEPS) && Instant::now() > self.deadline {
+            self.late.store(true, Ordering::Relaxed);
+        }
+        self.automaton.accept(state, byte)
+    }
+}
+
 /// Strings that contain another (Knuth, Morris, Pratt): made at once, whatever it is.
 struct Contains {
     part: Vec<u8>,

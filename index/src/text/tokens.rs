@@ -1,8 +1,9 @@
 //! How text becomes terms, the same for documents and queries.
 //!
 //! Whole strings (names, labels, images) are one lower-case term each. Running text is cut at blanks and brackets into
-//! chunks; each chunk is a term, and so is each of its tails that begins behind a separator, and the first word of each. So a prefix search finds
-//! `nginx:1.27` in `docker.io/library/nginx:1.27`, and `web-0` in `team-a/web-0`, whole and in parts.
+//! chunks; each chunk is a term, and so is each of its tails that begins behind a separator, and the first word of each.
+//! So a prefix search finds `nginx:1.27` in `docker.io/library/nginx:1.27`, and `web-0` in `team-a/web-0`, whole and in
+//! parts.
 
 use tantivy::tokenizer::{
     BoxTokenStream, LowerCaser, RawTokenizer, TextAnalyzer, Token, TokenStream, Tokenizer, TokenizerManager,
@@ -16,7 +17,7 @@ pub const SAID: &str = "crowsnest-said";
 pub const WHOLE: &str = "crowsnest-whole";
 
 /// Longer chunks (keys, certificates) are no words.
-const MAX_CHUNK: usize = 128;
+pub const MAX_CHUNK: usize = 128;
 const MAX_TAILS: usize = 10;
 
 pub(crate) fn register(manager: &TokenizerManager) {

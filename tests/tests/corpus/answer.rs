@@ -28,9 +28,8 @@ impl Answer {
             let object = serde_json::json!({"kind": hit["kind"], "metadata": hit});
             format!("{}/{}", text(&hit["cluster"]), name_of(&object))
         };
-        let groups = answer["groups"]["values"].as_array().map(|groups| {
-            groups.iter().filter_map(|group| Some((text(&group["value"]), group["count"].as_u64()?))).collect()
-        });
+        let groups = answer["groups"]["values"].as_array().into_iter().flatten();
+        let groups = Some(groups.filter_map(|group| Some((text(&group["value"]), group["count"].as_u64()?))).collect());
         Ok(Self {
             groups,
             hits: list("hits")?.iter().map(name).collect(),

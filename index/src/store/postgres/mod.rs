@@ -28,8 +28,8 @@ use super::codec::Codec;
 use super::history;
 use super::labels::ChosenLabels;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
-use super::rows::{Columns, OBJECT_COLUMNS};
-use super::{Batch, Keep, Replayed, Scan, Span, Store, StoreSize, StoredCollection};
+use super::rows::{Columns, OBJECT_COLUMNS, without_body};
+use super::{Batch, Keep, Manifests, Replayed, Scan, Span, Store, StoreSize, StoredCollection};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
 use crate::{Error, History, PostgresOptions};
@@ -365,12 +365,17 @@ impl Store for PostgresStore {
             self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
         }
         let bodies = Bodies::of(&self.catalog, &records, &rows)?;
-        let fresh = if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed).await? };
+        let fresh =
+            if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, Manifests::Read).await? };
         Ok(bodies.join(records, fresh))
     }
 
-    async fn by_ids(&self, ids: &[u64]) -> Result<Vec<Object>, Error> {
-        let sql = AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE id = ANY($1)"));
+    async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error> {
+        let columns = match manifests {
+            Manifests::Read => OBJECT_COLUMNS.to_owned(),
+            Manifests::Left => without_body("''::bytea"),
+        };
+        let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id = ANY($1)"));
         self.objects("cannot read objects", sqlx::query(sql).bind(numbers(ids))).await
     }
 

@@ -12,8 +12,8 @@ use super::decide::{Clock, Decided, Target, runs};
 use super::history;
 use super::labels::ChosenLabels;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
-use super::rows::{COLUMNS, OBJECT_COLUMNS};
-use super::{Batch, Keep, Replayed, Scan, Span, Store, StoreSize, StoredCollection};
+use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
+use super::{Batch, Keep, Manifests, Replayed, Scan, Span, Store, StoreSize, StoredCollection};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
 use crate::{Error, History, IndexOptions};
@@ -242,13 +242,17 @@ impl Store for SqliteStore {
         let sql = "SELECT id, seq, dictionary, body FROM records WHERE id IN (SELECT value FROM json_each(?))";
         let rows = sqlx::query(sql).bind(ids).fetch_all(&self.readers).await.map_err(fail)?;
         let bodies = Bodies::of(&self.catalog, &records, &rows)?;
-        let fresh = if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed).await? };
+        let fresh =
+            if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, Manifests::Read).await? };
         Ok(bodies.join(records, fresh))
     }
 
-    async fn by_ids(&self, ids: &[u64]) -> Result<Vec<Object>, Error> {
-        let sql =
-            AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE id IN (SELECT value FROM json_each(?))"));
+    async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error> {
+        let columns = match manifests {
+            Manifests::Read => OBJECT_COLUMNS.to_owned(),
+            Manifests::Left => without_body("x''"),
+        };
+        let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id IN (SELECT value FROM json_each(?))"));
         self.objects(sql, json_ids(ids.iter().copied())).await
     }
 
