@@ -21,8 +21,7 @@ pub struct Composite {
 impl Composite {
     /// Undecodable text is as good as none.
     pub fn decode(text: &str) -> Self {
-        let Ok(json) = URL_SAFE_NO_PAD.decode(text) else { return Self::default() };
-        let wire: BTreeMap<String, String> = serde_json::from_slice(&json).unwrap_or_default();
+        let wire = wire(text).unwrap_or_default();
         let split = |value: String| match value.rsplit_once('.') {
             Some((version, seq)) => (version.to_owned(), Seq(seq.parse().unwrap_or_default())),
             None => (value, Seq(0)),
@@ -30,6 +29,13 @@ impl Composite {
         Self { positions: wire.into_iter().map(|(cluster, value)| (cluster, split(value))).collect() }
     }
 
+    /// Whether whoever has this version was told nothing yet: it is none, or of no cluster, or of clusters of which nothing
+    /// was known.
+    pub fn knows_nothing(text: &str) -> bool {
+        matches!(text, "" | "0") || wire(text).is_some_and(|wire| wire.values().all(|version| version == "0"))
+    }
+
+    /// Of no cluster it is a text, too: some clients watch from no empty version.
     pub fn encode(&self) -> String {
         let wire: BTreeMap<&str, String> = self
             .positions
@@ -69,6 +75,10 @@ impl Composite {
     pub fn seq(&self) -> Option<Seq> {
         self.positions.values().map(|(_, seq)| *seq).max().filter(|seq| seq.0 > 0)
     }
+}
+
+fn wire(text: &str) -> Option<BTreeMap<String, String>> {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
 }
 
 /// Where a list goes on.
@@ -128,6 +138,24 @@ mod tests {
     #[case("eyJtMSI6IjUifQ")]
     fn foreign_versions_give_no_place_to_start(#[case] text: &str) {
         assert_eq!(Composite::decode(text).seq(), None);
+    }
+
+    #[rstest::rstest]
+    #[case("", true)]
+    #[case("0", true)]
+    #[case::no_cluster("e30", true)]
+    #[case::nothing_of_a_cluster("eyJtMSI6IjAifQ", true)]
+    #[case::something_of_one("eyJtMSI6IjAiLCJtMiI6IjUifQ", false)]
+    #[case::a_place("eyJtMSI6IjAuNyJ9", false)]
+    #[case("zzz", false)]
+    #[case("7", false)]
+    fn versions_that_know_nothing(#[case] text: &str, #[case] expected: bool) {
+        assert_eq!(Composite::knows_nothing(text), expected);
+    }
+
+    #[test]
+    fn no_cluster_is_a_version_too() {
+        assert_eq!(Composite::default().encode(), "e30");
     }
 
     #[test]

@@ -101,6 +101,11 @@ pub fn names_a_resource(path: &str) -> bool {
     native::Native::parse(path).is_some_and(|native| native.subresource.is_empty())
 }
 
+/// Whether a native path is in a resource: one that registries may name, its objects, or what is below them.
+pub fn is_in_a_resource(path: &str) -> bool {
+    native::Native::parse(path).is_some()
+}
+
 /// A body that is already there.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()

@@ -74,6 +74,10 @@ fn unmark(mut object: Value, version: &str) -> Value {
             metadata.remove("annotations");
         }
     }
+    // Anything but a text is for the member to refuse.
+    if !metadata.get("resourceVersion").is_some_and(Value::is_string) {
+        return object;
+    }
     if version.is_empty() {
         metadata.remove("resourceVersion");
     } else {
@@ -108,6 +112,7 @@ mod tests {
     #[case::the_members_own(json!({"resourceVersion": "12"}), json!({"resourceVersion": "12"}))]
     #[case::another_clusters(json!({"resourceVersion": "eyJtMiI6IjUifQ"}), json!({}))]
     #[case::karmadas(json!({"resourceVersion": "eyJtMSI6IjUifQ"}), json!({"resourceVersion": "5"}))]
+    #[case::no_text(json!({"resourceVersion": 123}), json!({"resourceVersion": 123}))]
     #[case::none(json!({"annotations": {CACHED_FROM_CLUSTER: "m1", "a": "b"}}), json!({"annotations": {"a": "b"}}))]
     fn versions(#[case] sent: Value, #[case] expected: Value) {
         let sent = json!({"metadata": sent}).to_string();
@@ -136,6 +141,9 @@ mod tests {
         let update = own_form(sent, Encoding::Yaml, "m1").unwrap();
         let expected =
             json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "5"}, "data": {"k": "yes"}});
+        assert_eq!(serde_json::from_slice::<Value>(&update.body).unwrap(), expected);
+        let update = own_form(b"metadata: {name: a, resourceVersion: 123}\n", Encoding::Yaml, "m1").unwrap();
+        let expected = json!({"metadata": {"name": "a", "resourceVersion": 123}});
         assert_eq!(serde_json::from_slice::<Value>(&update.body).unwrap(), expected);
     }
 }

@@ -87,7 +87,6 @@ fn require(schema: &mut Map<String, Value>, optional: &[String]) {
     }
 }
 
-/// An optional field is a union with null to schemars; to an API server it is a field that may be absent.
 /// Takes `required` out of a structural schema, all the way down.
 pub(super) fn require_nothing(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else { return };
@@ -100,6 +99,7 @@ pub(super) fn require_nothing(schema: &mut Value) {
     }
 }
 
+/// An optional field is a union with null to schemars; to an API server it is a field that may be absent.
 fn without_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|word| word != "null");

@@ -4,6 +4,7 @@
 //! view, with a warning; what is not registered is asked of the control plane as the caller; a resourceVersion says beside
 //! each cluster's own where the cache was; tables of core kinds name the cluster; a collection is not deleted.
 
+mod leaving;
 mod list;
 mod search;
 mod view;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
-use crowsnest_index::{Change, Follower, Happened, Index, ListQuery, Object, Record, Seq};
+use crowsnest_index::{Change, Follower, Happened, Index, ListQuery, Object, Seq};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use super::leaving::Leaving;
 use super::{View, warning};
 use crate::composite::Composite;
 use crate::native::{Native, Query};
@@ -33,6 +34,17 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const CHUNK: usize = 200;
 /// How long a version may be ahead of this replica of the cache.
 const LAG: Duration = Duration::from_secs(1);
+/// The option that says whether a watch begins with what is there.
+const INITIAL_EVENTS: &str = "sendInitialEvents";
+
+/// Where a watch begins.
+struct Beginning {
+    position: Composite,
+    /// Changes after this are told.
+    start: Seq,
+    /// What is told before them.
+    initial: VecDeque<ListQuery>,
+}
 
 struct Watch {
     index: Index,
@@ -45,8 +57,8 @@ struct Watch {
     initial: VecDeque<ListQuery>,
     /// Collections whose objects left the view, still to be told as deleted.
     leaving: VecDeque<ListQuery>,
-    /// What left the view: objects of it that the cache drops are told as deleted.
-    left: Vec<View>,
+    /// What left the view, and what of it is told.
+    left: Leaving,
     /// The bookmark that ends the initial events is owed.
     owes_bookmark: bool,
     follower: Follower,
@@ -69,24 +81,10 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let view = view.select(ListOptions::parse(query, true, true)?)?.named(&native.name)?;
         let index = &self.inner.index;
-        let asked = query.get("resourceVersion");
-        let since = Composite::decode(asked);
-        let initial_events = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
-        let wants_initial = initial_events == Some(true);
-        let (position, start, initial) = match since.seq() {
-            Some(seq) if !wants_initial => {
-                reached(index, seq).await?;
-                let unknown = view.missing_in(&since, index)?;
-                (since, seq, unknown)
-            }
-            // A version we cannot place says nothing of what its reader knows.
-            None if !matches!(asked, "" | "0") && !wants_initial => return Err(Error::Expired),
-            _ => {
-                let (position, start) = (view.position(index), index.seq());
-                let clusters = if initial_events == Some(false) { Vec::new() } else { view.clusters(index) };
-                (position, start, clusters.iter().filter_map(|cluster| view.query(cluster)).collect())
-            }
-        };
+        let Beginning { position, start, initial } = Beginning::of(index, &view, query).await?;
+        let mut interests = index.fleet().interests().version();
+        // What changed since the view was made is still to be seen.
+        interests.mark_changed();
         // As kube-apiserver, which takes 0 for no wish.
         let timeout = query.get("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0);
         let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
@@ -102,27 +100,17 @@ impl Proxy {
             position,
             initial,
             leaving: VecDeque::new(),
-            left: Vec::new(),
-            owes_bookmark: wants_initial && wants_bookmarks,
+            left: Leaving::default(),
+            owes_bookmark: query.flag(INITIAL_EVENTS) && wants_bookmarks,
             follower: index.follow(start),
-            interests: index.fleet().interests().version(),
-            bookmarks: wants_bookmarks.then(|| {
-                let mut interval = tokio::time::interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
-                interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-                interval
-            }),
+            interests,
+            bookmarks: wants_bookmarks.then(bookmarks),
             deadline: Instant::now() + timeout.min(Duration::from_secs(86_400)),
             stopping: self.inner.stopping.clone(),
             headed: false,
             ended: false,
         };
-        let stream = futures::stream::try_unfold(watch, |mut watch| async move {
-            match watch.next().await? {
-                Some(bytes) => Ok::<_, BoxError>(Some((Frame::data(bytes), watch))),
-                None => Ok(None),
-            }
-        });
-        let mut response = Response::new(StreamBody::new(stream).boxed_unsync());
+        let mut response = Response::new(watch.into_body());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(text) = withheld {
             response.headers_mut().append(header::WARNING, warning(text));
@@ -131,7 +119,41 @@ impl Proxy {
     }
 }
 
+impl Beginning {
+    async fn of(index: &Index, view: &View, query: &Query) -> Result<Self, Error> {
+        let asked = query.get("resourceVersion");
+        let since = Composite::decode(asked);
+        let wants_initial = query.flag(INITIAL_EVENTS);
+        match since.seq() {
+            Some(start) if !wants_initial => {
+                reached(index, start).await?;
+                let initial = view.missing_in(&since, index)?;
+                Ok(Self { position: since, start, initial })
+            }
+            // A version we cannot place says nothing of what its reader knows.
+            None if !Composite::knows_nothing(asked) && !wants_initial => Err(Error::Expired),
+            _ => {
+                let (position, start) = (view.position(index), index.seq());
+                let unwanted = query.has(INITIAL_EVENTS) && !wants_initial;
+                let clusters = if unwanted { Vec::new() } else { view.clusters(index) };
+                let initial = clusters.iter().filter_map(|cluster| view.query(cluster)).collect();
+                Ok(Self { position, start, initial })
+            }
+        }
+    }
+}
+
 impl Watch {
+    fn into_body(self) -> Body {
+        let stream = futures::stream::try_unfold(self, |mut watch| async move {
+            match watch.next().await? {
+                Some(bytes) => Ok::<_, BoxError>(Some((Frame::data(bytes), watch))),
+                None => Ok(None),
+            }
+        });
+        StreamBody::new(stream).boxed_unsync()
+    }
+
     /// The next events; `None` when the watch is over.
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         let mut out = Vec::new();
@@ -154,6 +176,7 @@ impl Watch {
                         for change in &changes {
                             self.tell(change, &mut out)?;
                         }
+                        self.left.forget(LAG, self.index.seq(), self.follower.since());
                     }
                     Some(Err(_)) => {
                         event("ERROR", Error::Expired.status().to_string().as_bytes(), &mut out);
@@ -184,9 +207,9 @@ impl Watch {
         clusters.extend(before.named_clusters().cloned());
         let (come, leave) = self.view.turn(&before, &clusters);
         self.initial.extend(come);
-        if !leave.is_empty() {
-            self.leaving.extend(leave);
-            self.left.push(before);
+        for query in leave {
+            self.left.leave(query.clone(), self.follower.since());
+            self.leaving.push_back(query);
         }
     }
 
@@ -202,18 +225,21 @@ impl Watch {
         } else if !self.position.knows(cluster.as_str()) {
             // Whoever goes on before this is told all of the cluster again. Its changes are told from where all others are.
             let version = self.view.version(&self.index, cluster);
-            self.position.set(cluster.as_str(), &version, self.position.seq().unwrap_or_default());
+            self.position.set(cluster.as_str(), &version, self.follower.since());
         }
         Ok(())
     }
 
     async fn tell_leaving(&mut self, mut query: ListQuery, out: &mut Vec<u8>) -> Result<(), BoxError> {
         let page = self.index.page(&query, CHUNK).await?;
+        let mut told = Vec::new();
         for object in &page.objects {
             if !self.view.shows(&object.record)? {
                 self.object("DELETED", object, object.record.seq, false, out)?;
+                told.push(object.record.id);
             }
         }
+        self.left.told(&query, told, page.next.is_none());
         let cluster = &query.collection.cluster;
         if let Some(next) = page.next {
             query.after = Some(next);
@@ -228,9 +254,7 @@ impl Watch {
     fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
         let is = self.view.shows(&change.object.record)?;
         let was = match &change.previous {
-            Some(previous) => {
-                self.view.shows(previous)? || change.happened == Happened::Deleted && self.had(previous)?
-            }
+            Some(previous) => self.view.shows(previous)? || !is && self.left.owes(previous)?,
             None => false,
         };
         let kind = match (change.happened, was, is) {
@@ -241,16 +265,6 @@ impl Watch {
             _ => return Ok(()),
         };
         self.object(kind, &change.object, change.seq, true, out)
-    }
-
-    /// Whether a record was in view before.
-    fn had(&self, record: &Record) -> Result<bool, Error> {
-        for view in &self.left {
-            if view.shows(record)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     fn object(&mut self, kind: &str, object: &Object, seq: Seq, moves: bool, out: &mut Vec<u8>) -> Result<(), Error> {
@@ -319,6 +333,12 @@ async fn reached(index: &Index, seq: Seq) -> Result<(), Error> {
         Ok(true) => Ok(()),
         Ok(false) | Err(_) => Err(Error::Expired),
     }
+}
+
+fn bookmarks() -> Interval {
+    let mut interval = tokio::time::interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
 }
 
 async fn tick(interval: &mut Option<Interval>) {

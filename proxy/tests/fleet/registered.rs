@@ -74,6 +74,11 @@ async fn what_is_registered_is_never_the_control_planes() {
             assert_eq!((&answer["kind"], &answer["items"]), (&json!("SecretList"), &json!([])));
         }
     }
+    let (_, list) = world.fleet_wide(Method::GET, SECRETS, "", None).await;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let query = format!("watch=true&timeoutSeconds=1&resourceVersion={version}");
+    let (code, events) = world.fleet_wide(Method::GET, SECRETS, &query, None).await;
+    assert_eq!((code, &events), (200, &json!("")), "a watch goes on from a list of nothing");
     drop(_interest);
     assert_eq!(world.fleet_wide(Method::GET, &on_cp, "", None).await.0, 200, "it is still there");
     world.stop().await;

@@ -2,12 +2,16 @@
 
 use base64::Engine;
 use crowsnest_api::names::Gvr;
-use crowsnest_fleet::{Clusters, Interest, Why};
+use crowsnest_fleet::{Clusters, Interest, InterestGuard, Why};
+use crowsnest_index::{Follower, Happened};
 use crowsnest_proxy::Body;
 use http::Method;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::world::{CONFIG_MAPS, LABELLED, World, events, named, registered, world};
+use crate::world::{CONFIG_MAPS, LABELLED, World, config_map, create, events, named, registered, world};
 
 fn config_maps() -> Gvr {
     Gvr::new("", "v1", "configmaps")
@@ -36,6 +40,27 @@ async fn change(world: &World, value: &str) {
     assert_eq!(world.fleet_wide(Method::PUT, &path, "", Some(object)).await.0, 200);
 }
 
+/// Collects all the time, whoever is registered.
+fn collect(world: &World) -> InterestGuard {
+    world.declare(Interest { why: Why::Search, ..registered(Clusters::All, config_maps()) })
+}
+
+/// Clusters that are registered from now on, instead of those before.
+fn register(world: &mut World, names: &[&str]) {
+    let next = world.declare(registered(named(names), config_maps()));
+    drop(std::mem::replace(&mut world.interest, next));
+}
+
+/// Waits until the cache knows what happened to an object.
+async fn heard(follower: &mut Follower, happened: Happened, name: &str) {
+    loop {
+        let changes = follower.next().await.unwrap().unwrap();
+        if changes.iter().any(|change| change.happened == happened && *change.object.record.key.name == *name) {
+            return;
+        }
+    }
+}
+
 async fn position(world: &World) -> String {
     let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
@@ -44,13 +69,7 @@ async fn position(world: &World) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_tells_what_comes_into_view_and_what_leaves_it() {
     let mut world = world().await;
-    // Collected all the time, whoever is registered.
-    let search = Interest { why: Why::Search, ..registered(Clusters::All, config_maps()) };
-    let _collected = world.declare(search);
-    let register = |world: &mut World, names: &[&str]| {
-        let next = world.declare(registered(named(names), config_maps()));
-        drop(std::mem::replace(&mut world.interest, next));
-    };
+    let _collected = collect(&world);
     register(&mut world, &["m1"]);
     let one = position(&world).await;
     let from_one = format!("{LABELLED}&resourceVersion={one}");
@@ -79,6 +98,49 @@ async fn a_watch_tells_what_comes_into_view_and_what_leaves_it() {
     // Nobody told this one that m2 left.
     let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{from_both}&watch=true"), None).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_left_is_told_no_more() {
+    let mut world = world().await;
+    let _collected = collect(&world);
+    let both = position(&world).await;
+    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
+    register(&mut world, &["m1"]);
+    assert_eq!(told(&mut body, 2).await, ["DELETED m2/both", "DELETED m2/only-m2"]);
+    let mut follower = world.index.follow(world.index.seq());
+    let left = world.members["m2"].admin();
+    create(&left, "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
+    heard(&mut follower, Happened::Added, "late").await;
+    let objects: Api<ConfigMap> = Api::namespaced(left, "default");
+    for name in ["late", "both"] {
+        objects.delete(name, &DeleteParams::default()).await.unwrap();
+        heard(&mut follower, Happened::Deleted, name).await;
+    }
+    change(&world, "1").await;
+    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_of_no_cluster_goes_on_when_clusters_come() {
+    let mut world = world().await;
+    let _collected = collect(&world);
+    register(&mut world, &[]);
+    let none = position(&world).await;
+    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={none}")).await;
+    register(&mut world, &["m1", "m2"]);
+    let mut come = Vec::new();
+    while come.len() < 4 {
+        come.extend(events(&mut body).await);
+    }
+    // Whoever goes on from there knows the first of them.
+    let last = &come[3]["object"]["metadata"];
+    assert_eq!(last["annotations"]["resource.karmada.io/cached-from-cluster"], "m2", "{last}");
+    let from_last = format!("{LABELLED}&resourceVersion={}", last["resourceVersion"].as_str().unwrap());
+    let mut resumed = world.watch(CONFIG_MAPS, &from_last).await;
+    assert_eq!(told(&mut resumed, 2).await, ["ADDED m2/both", "ADDED m2/only-m2"]);
     world.stop().await;
 }
 

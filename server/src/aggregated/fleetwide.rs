@@ -65,5 +65,9 @@ pub(super) async fn fleet_proxy(
     path: &str,
     request: Request,
 ) -> Result<Response, Failure> {
-    Ok(incoming(registered(roles)?.proxy.fleet_wide(caller, path, outgoing(request)).await))
+    let running = match crowsnest_proxy::is_in_a_resource(path) {
+        true => registered(roles)?,
+        false => running(roles)?,
+    };
+    Ok(incoming(running.proxy.fleet_wide(caller, path, outgoing(request)).await))
 }
