@@ -73,7 +73,8 @@ impl FromStr for Withheld {
 }
 
 impl Withheld {
-    pub(super) fn is_of(&self, resource: &Gvr) -> bool {
+    /// Whether objects of the resource lose something.
+    pub fn is_of(&self, resource: &Gvr) -> bool {
         self.resource == *resource.resource && self.group == *resource.group
     }
 

@@ -170,8 +170,14 @@ impl View {
     /// What a reader of whole objects has to know: that they are not whole.
     pub fn withholds(&self, index: &Index) -> Option<&'static str> {
         let secrets = self.resource.group.is_empty() && &*self.resource.resource == "secrets";
-        (secrets && !index.options().keep.secret_values)
-            .then_some("values of secrets are withheld from lists and watches; get a secret by name to read them")
+        let keep = &index.options().keep;
+        if secrets && !keep.secret_values {
+            return Some("values of secrets are withheld from lists and watches; get a secret by name to read them");
+        }
+        keep.withheld
+            .iter()
+            .any(|withheld| withheld.is_of(&self.resource))
+            .then_some("parts of these are withheld from lists and watches; get one by name to read all of it")
     }
 
     /// The composite resourceVersion of now. Taken before a list, it never says more than the list shows.

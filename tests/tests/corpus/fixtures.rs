@@ -74,12 +74,15 @@ pub enum Hits {
 impl Corpus {
     /// Without the control plane's objects, which are its controllers' to write, and what is asked of them.
     pub fn read() -> Result<Self> {
-        let (mut entries, mut questions): (Vec<Entry>, Vec<Question>) = (read("objects")?, read("queries")?);
-        entries.retain(|entry| entry.cluster != CONTROL_PLANE);
+        let (entries, mut questions): (Vec<Entry>, Vec<Question>) = (read("objects")?, read("queries")?);
+        let (templates, entries): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| entry.cluster == CONTROL_PLANE);
+        let mut kinds: BTreeMap<String, Vec<String>> = read("kinds")?;
+        kinds.retain(|kind, _| has_kind(&entries, kind) || !has_kind(&templates, kind));
         let all = questions.len();
         questions.retain(|question| !question.templates);
         ensure!(all - questions.len() < all / 10, "{} of {all} are left out", all - questions.len());
-        Ok(Self { clusters: read("clusters")?, kinds: read("kinds")?, entries, questions })
+        Ok(Self { clusters: read("clusters")?, kinds, entries, questions })
     }
 
     /// A few questions that have every feature of the language between them, by which a slow way of asking is tried.
@@ -95,6 +98,11 @@ impl Corpus {
         }
         chosen
     }
+}
+
+fn has_kind(entries: &[Entry], kind: &str) -> bool {
+    let mut kinds = entries.iter().filter_map(|entry| entry.object.as_ref()?["kind"].as_str());
+    kinds.any(|other| other.to_lowercase() == kind)
 }
 
 fn read<T: DeserializeOwned>(name: &str) -> Result<T> {
