@@ -148,20 +148,16 @@ impl Search {
     ) -> Result<T, Error> {
         let Sources { text, rights, deadline, .. } = self.sources.clone();
         let asked = Arc::clone(&text);
-        let (seen, cut, refused) = text
+        let (seen, cut, notices) = text
             .in_turn(move || {
-                let mut looking = Looking { text: &asked, rights, deadline, cut: false, refused: Vec::new() };
+                let mut looking = Looking { text: &asked, rights, deadline, cut: false, notices: BTreeSet::new() };
                 let seen = look(&mut looking)?;
-                Ok((seen, looking.cut, looking.refused))
+                Ok((seen, looking.cut, looking.notices))
             })
             .await?;
         self.cut(cut);
-        self.refused(refused);
+        self.notices.extend(notices);
         Ok(seen)
-    }
-
-    fn refused(&mut self, patterns: Vec<String>) {
-        self.notices.extend(patterns.into_iter().map(|pattern| format!("cannot match {pattern}")));
     }
 
     async fn followed(&mut self, reach: Reach) -> Result<Match, Error> {
@@ -192,8 +188,8 @@ impl Search {
     async fn gathered(&mut self, matches: Match, gather: Gather) -> Result<Gathered, Error> {
         let text = Arc::clone(&self.sources.text);
         let asked = Arc::clone(&text);
-        let (gathered, refused) = text.in_turn(move || gather.of(&asked, &matches)).await?;
-        self.refused(refused);
+        let (gathered, notices) = text.in_turn(move || gather.of(&asked, &matches)).await?;
+        self.notices.extend(notices);
         Ok(gathered)
     }
 }

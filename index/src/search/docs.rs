@@ -35,8 +35,8 @@ pub struct Question<'q> {
     /// Sets of numbers, made once for all segments, by where they are.
     sets: Mutex<HashMap<(Field, usize), Arc<dyn Weight>>>,
     deadline: Instant,
-    /// Patterns that cannot be taken.
-    pub refused: Vec<String>,
+    /// What is to be said of the answer: patterns that cannot be taken, phrases that were taken more widely.
+    notices: Mutex<BTreeSet<String>>,
 }
 
 /// The documents of a segment that match. Those of each set are worth its score more; only bare words score.
@@ -54,13 +54,15 @@ impl<'q> Question<'q> {
             }
             false
         });
-        let (mut patterns, mut refused) = (BTreeMap::new(), Vec::new());
+        let (mut patterns, mut notices) = (BTreeMap::new(), BTreeSet::new());
         for pattern in all.into_inner() {
             match Regex::new(&pattern) {
                 Ok(regex) => {
                     patterns.insert(pattern, regex);
                 }
-                Err(error) => refused.push(format!("{pattern}: {error}")),
+                Err(error) => {
+                    notices.insert(format!("cannot match {pattern}: {error}"));
+                }
             }
         }
         Self {
@@ -70,8 +72,12 @@ impl<'q> Question<'q> {
             patterns,
             sets: Mutex::default(),
             deadline,
-            refused,
+            notices: Mutex::new(notices),
         }
+    }
+
+    pub fn notices(self) -> BTreeSet<String> {
+        self.notices.into_inner()
     }
 
     pub fn ask(&self, parts: &Parts) -> Result<Matching, Unfound> {
@@ -227,7 +233,16 @@ impl Asking<'_> {
         match chunks {
             // No term is that long.
             [_, _, ..] if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) => Ok(Docs::none()),
-            [_, _, ..] => self.remembered(Asked::Said(field, chunks.to_vec())),
+            [_, _, ..] => match self.remembered(Asked::Said(field, chunks.to_vec())) {
+                // Of a beginning of too much, that it is in the message has to do.
+                Err(Unfound::Failed(TantivyError::InvalidArgument(_))) => {
+                    let widely = format!("{:?} ends with the beginning of too many words", chunks.join(" "));
+                    let found = "messages that hold all of it anywhere are found";
+                    self.question.notices.lock().insert(format!("{widely}: {found}"));
+                    self.prefixes(field, chunks)
+                }
+                found => found,
+            },
             _ => self.prefixes(field, chunks),
         }
     }
@@ -282,11 +297,7 @@ impl Asking<'_> {
                     terms.iter_mut().last().into_iter().for_each(|last| last.push_str(".*"));
                     let mut query = RegexPhraseQuery::new(*field, terms);
                     query.set_max_expansions(MOST_EXPANSIONS);
-                    match self.scan(&query, u64::MAX) {
-                        // Of a beginning of too much, that it is in the message has to do.
-                        Err(Unfound::Failed(TantivyError::InvalidArgument(_))) => self.prefixes(*field, chunks),
-                        found => found,
-                    }
+                    self.scan(&query, u64::MAX)
                 }
                 false => {
                     let terms = chunks.iter().map(|chunk| Term::from_field_text(*field, chunk)).collect();

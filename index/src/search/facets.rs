@@ -11,7 +11,7 @@ use super::matches::Match;
 use super::plan::{Asked, World};
 use crate::Error;
 use crate::text::columns::{Facet, Word};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Values shown of one facet.
@@ -175,7 +175,7 @@ async fn labels(sources: &Sources, matches: &Match, key: &str) -> Result<(HashMa
     let text = Arc::clone(&sources.text);
     text.in_turn(move || {
         let Sources { text, rights, deadline, .. } = sources;
-        let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
+        let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
         let terms = looking.terms(&matches, text.columns.word(Word::Exact), &prefix)?;
         let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&prefix)?), count));
         Ok((terms.into_iter().filter_map(value).collect(), looking.cut))

@@ -15,7 +15,7 @@ use crate::text::columns::Facet;
 use crate::text::segments::{Ordinals, Segment, Values};
 use crate::text::terms::{Docs, Unfound};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 use tantivy::DocId;
@@ -84,8 +84,8 @@ impl Gather {
         all
     }
 
-    /// Asks the text index; returns the patterns it could not take too.
-    pub fn of(&self, text: &TextIndex, matches: &Match) -> Result<(Gathered, Vec<String>), Error> {
+    /// Asks the text index; returns what is to be said of the answer too.
+    pub fn of(&self, text: &TextIndex, matches: &Match) -> Result<(Gathered, BTreeSet<String>), Error> {
         let (snapshot, question) = (text.snapshot(), Question::new(matches, text, self.deadline));
         let parts = text.each(&snapshot, |segment| self.of_segment(segment, &snapshot.values, &question));
         let parts = parts.map_err(|error| Error::text("cannot be searched", error))?;
@@ -102,7 +102,7 @@ impl Gather {
             facets.push(counted.filter_map(|(value, count)| Some((Arc::clone(texts.text(value)?), count))).collect());
         }
         let gathered = self.merged(parts.into_iter().map(|(gathered, _)| gathered));
-        Ok((Gathered { facets, ..gathered }, question.refused))
+        Ok((Gathered { facets, ..gathered }, question.notices()))
     }
 
     fn of_segment(&self, segment: &Segment, values: &Values, question: &Question<'_>) -> tantivy::Result<OfSegment> {

@@ -28,8 +28,8 @@ pub struct Looking<'t> {
     pub deadline: Instant,
     /// A look found more than it may, or came too late.
     pub cut: bool,
-    /// Patterns that could not be taken.
-    pub refused: Vec<String>,
+    /// What is to be said of what was seen.
+    pub notices: BTreeSet<String>,
 }
 
 impl Looking<'_> {
@@ -78,7 +78,7 @@ impl Looking<'_> {
         });
         let seen = seen.map_err(|error| Error::text("cannot be searched", error))?;
         self.cut |= seen.iter().any(Option::is_none);
-        self.refused.extend(question.refused);
+        self.notices.extend(question.notices());
         Ok(seen.into_iter().flatten().collect())
     }
 }

@@ -127,7 +127,7 @@ async fn neighbours(sources: &Sources, documents: &[Document]) -> Result<BTreeSe
     let Sources { text, rights, deadline, .. } = sources.clone();
     let asked = Arc::clone(&text);
     text.in_turn(move || {
-        let mut looking = Looking { text: &asked, rights, deadline, cut: false, refused: Vec::new() };
+        let mut looking = Looking { text: &asked, rights, deadline, cut: false, notices: BTreeSet::new() };
         looking.ids(&Match::Or(vec![to, from]))
     })
     .await

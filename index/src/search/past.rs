@@ -118,7 +118,7 @@ async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BT
     let matches = now.clone().and(Match::Ids(Arc::new(ids)));
     let asked = Arc::clone(&text);
     text.in_turn(move || {
-        let mut looking = Looking { text: &asked, rights, deadline, cut: false, refused: Vec::new() };
+        let mut looking = Looking { text: &asked, rights, deadline, cut: false, notices: BTreeSet::new() };
         let ids = looking.ids(&matches)?;
         Ok((ids, looking.cut))
     })

@@ -13,7 +13,7 @@ use crate::{Error, Index};
 use crowsnest_api::user::UserInfo;
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -214,7 +214,7 @@ impl Values {
         let text = Arc::clone(&sources.text);
         let counts = text.in_turn(move || {
             let Sources { text, rights, deadline, .. } = sources;
-            let mut looking = Looking { text: &text, rights, deadline, cut: false, refused: Vec::new() };
+            let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
             looking.terms(&matches, text.columns.word(word), &prefix)
         });
         let mut counts: Vec<(String, u64)> =

@@ -92,7 +92,7 @@ impl Corpus {
             rights: Arc::new(Mutex::new(rights.of(caller))),
             deadline: Instant::now() + Duration::from_secs(60),
             cut: false,
-            refused: Vec::new(),
+            notices: BTreeSet::new(),
         };
         let matches = self.planned(query, &mut looking);
         let gathered = self.gathered(matches, &rights, caller, sort);
