@@ -3,10 +3,12 @@
 
 use super::matches::{Match, Numbers, Test};
 use super::patterns::MOST_EDITS;
+use super::permitted::permitted;
 use super::rank::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
+use crate::rights::CallerRights;
 use crate::text::TextIndex;
 use crate::text::columns::{Columns, Number, Word};
-use crate::text::segments::Parts;
+use crate::text::segments::{Parts, Values};
 use crate::text::terms::{Asked, Docs, Looks, Marks, Remembered, Unfound, with_terms};
 use crate::text::tokens::{MAX_CHUNK, begins_terms, chunks};
 use parking_lot::Mutex;
@@ -39,7 +41,7 @@ pub struct Question<'q> {
     notices: Mutex<BTreeSet<String>>,
 }
 
-/// The documents of a segment that match. Those of each set are worth its score more; only bare words score.
+/// The documents of a segment that match and may be read. Those of each set are worth its score more; only bare words score.
 pub struct Matching {
     pub docs: Docs,
     pub scored: Vec<(Docs, f32)>,
@@ -80,9 +82,11 @@ impl<'q> Question<'q> {
         self.notices.into_inner()
     }
 
-    pub fn ask(&self, parts: &Parts) -> Result<Matching, Unfound> {
+    /// Nothing is found but what the caller may read (invariant I9).
+    pub fn ask(&self, parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> Result<Matching, Unfound> {
         let mut asking = Asking { question: self, reader: &parts.reader, scored: Vec::new(), negated: false };
         let docs = asking.docs(self.matches)?;
+        let docs = if docs.is_none() { docs } else { all_of(&[docs, permitted(parts, values, rights)]) };
         Ok(Matching { docs, scored: asking.scored })
     }
 }

@@ -5,7 +5,7 @@ use super::patterns::{MOST_EDITS, compile, near};
 use super::rank;
 use crate::text::columns::{Key, Word};
 use crate::text::document::Document;
-use crate::text::tokens::{begins_terms, chunk_around, chunks, says, terms};
+use crate::text::tokens::{begins_terms, chunk_around, chunks, lowered, says, terms};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -201,7 +201,7 @@ impl<'d> Evaluated<'d> {
     /// Terms of the manifest that the chunks begin: all of them, wherever they are.
     fn text(&mut self, wanted: &[String]) -> Vec<Reason> {
         let document = self.document;
-        let lower = self.lower.get_or_insert_with(|| lowered(document.content()));
+        let lower = self.lower.get_or_insert_with(|| lower(document.content()));
         let mut found = Vec::new();
         for chunk in wanted {
             match terms_with(lower, chunk) {
@@ -213,8 +213,10 @@ impl<'d> Evaluated<'d> {
     }
 }
 
-fn lowered(text: &str) -> String {
-    if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() }
+fn lower(text: &str) -> String {
+    let mut lower = String::with_capacity(text.len());
+    lowered(&mut lower, text);
+    lower
 }
 
 /// Of the terms of a lower-case text that a chunk finds, the second one, which goes on where the first ends and so says
@@ -245,7 +247,7 @@ fn terms_with<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
 }
 
 fn all_terms(text: &str) -> BTreeSet<String> {
-    chunks(&lowered(text)).flat_map(terms).map(str::to_owned).collect()
+    chunks(&lower(text)).flat_map(terms).map(str::to_owned).collect()
 }
 
 /// Places marked in one value, at most.

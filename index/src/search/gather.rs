@@ -4,10 +4,9 @@
 
 use super::answer::Sources;
 use super::best::Best;
-use super::docs::{Question, all_of};
+use super::docs::{Matching, Question};
 use super::matches::Match;
 use super::order::{Place, Ranked, Sort, compare};
-use super::permitted::permitted;
 use crate::Error;
 use crate::rights::CallerRights;
 use crate::text::TextIndex;
@@ -107,15 +106,14 @@ impl Gather {
 
     fn of_segment(&self, segment: &Segment, values: &Values, question: &Question<'_>) -> tantivy::Result<OfSegment> {
         let late = || Ok((Gathered { incomplete: true, ..Gathered::default() }, Vec::new()));
-        let matching = match question.ask(&segment.parts) {
+        let Matching { docs, scored } = match question.ask(&segment.parts, values, &self.rights) {
             Ok(matching) => matching,
             Err(Unfound::Late) => return late(),
             Err(Unfound::Failed(error)) => return Err(error),
         };
-        if matching.docs.is_none() {
+        if docs.is_none() {
             return Ok((Gathered::default(), Vec::new()));
         }
-        let docs = all_of(&[matching.docs, permitted(&segment.parts, values, &self.rights)]);
         let mut facets: Vec<Counts<'_>> =
             self.facets.iter().map(|facet| Counts::new(*facet, segment, values, &docs)).collect();
         let (mut total, mut in_time) = (0, true);
@@ -128,7 +126,7 @@ impl Gather {
         let mut gathered = Gathered { total, left: total, incomplete: !in_time, ..Gathered::default() };
         if total > 0 && (self.keep > 0 || self.after.is_some()) {
             let mut best = Best::new(&segment.parts, self)?;
-            gathered.incomplete |= !best.offer_all(segment, &docs, &matching.scored, self.deadline);
+            gathered.incomplete |= !best.offer_all(segment, &docs, &scored, self.deadline);
             // Without a place to go on from, those that were no candidates are left too.
             if self.after.is_some() {
                 gathered.left = best.left();

@@ -1,15 +1,14 @@
 //! One look at documents that a search has to take before it can answer: keys they hold, and their ids.
 
-use super::docs::{Question, all_of};
+use super::docs::Question;
 use super::gather::in_blocks;
 use super::matches::Match;
-use super::permitted::permitted;
 use super::relations::Objects;
 use crate::Error;
 use crate::rights::CallerRights;
 use crate::text::TextIndex;
 use crate::text::columns::Key;
-use crate::text::segments::{Parts, Segment, Values};
+use crate::text::segments::Segment;
 use crate::text::terms::{Docs, Unfound};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,13 +68,12 @@ impl Looking<'_> {
         look: impl Fn(&Segment, &Docs) -> tantivy::Result<T> + Sync,
     ) -> Result<Vec<T>, Error> {
         let (snapshot, question) = (self.text.snapshot(), Question::new(matches, self.text, self.deadline));
-        let seen = self.text.each(&snapshot, |segment| {
-            match readable(&segment.parts, &snapshot.values, &question, &self.rights) {
-                Ok(docs) => look(segment, &docs).map(Some),
+        let seen =
+            self.text.each(&snapshot, |segment| match question.ask(&segment.parts, &snapshot.values, &self.rights) {
+                Ok(matching) => look(segment, &matching.docs).map(Some),
                 Err(Unfound::Late) => Ok(None),
                 Err(Unfound::Failed(error)) => Err(error),
-            }
-        });
+            });
         let seen = seen.map_err(|error| Error::text("cannot be searched", error))?;
         self.cut |= seen.iter().any(Option::is_none);
         self.notices.extend(question.notices());
@@ -86,19 +84,6 @@ impl Looking<'_> {
 impl Objects for Looking<'_> {
     fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
         self.numbers(matches, &columns.iter().map(|key| key.name()).collect::<Vec<_>>())
-    }
-}
-
-fn readable(
-    parts: &Parts,
-    values: &Values,
-    question: &Question<'_>,
-    rights: &Mutex<CallerRights>,
-) -> Result<Docs, Unfound> {
-    let matching = question.ask(parts)?;
-    match matching.docs.is_none() {
-        true => Ok(matching.docs),
-        false => Ok(all_of(&[matching.docs, permitted(parts, values, rights)])),
     }
 }
 

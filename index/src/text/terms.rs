@@ -282,6 +282,7 @@ impl Marks {
         Docs::of(docs)
     }
 }
+
 /// Looks at the clock while a dictionary is read: when it is late, nothing matches any more.
 struct Timed<A> {
     automaton: A,

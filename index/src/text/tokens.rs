@@ -113,7 +113,8 @@ struct ChunkStream<I> {
     token: Token,
 }
 
-fn lowered(into: &mut String, text: &str) {
+/// Text in lower case, in place of what was there.
+pub fn lowered(into: &mut String, text: &str) {
     into.clear();
     match text.is_ascii() {
         true => {
