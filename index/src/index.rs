@@ -159,6 +159,7 @@ impl Index {
         let began = shared.store.began((shared.now_ms)()).await?;
         let text = TextIndex::open(&shared.options, &shared.store.identity().await?)?;
         let (store, tail, metrics) = (&shared.store, &shared.tail, &shared.metrics);
+        let rules = Arc::new(Rights::default());
         let (follower, searchable) = TextFollower::new(
             (Arc::clone(&text.0), text.1),
             Arc::clone(store),
@@ -166,8 +167,8 @@ impl Index {
             Arc::clone(metrics),
             seen,
             &shared.options,
+            crate::search::prepare(Arc::clone(&rules)),
         );
-        let rules = Arc::new(Rights::default());
         let inner = Arc::new(Inner {
             shared: Arc::clone(&shared),
             text: text.0,

@@ -8,25 +8,27 @@ mod reviews;
 
 use crate::collect::Shared;
 use crate::record::Happened;
-use crate::search::Decided;
+use crate::search::{Decided, Tally};
 use crate::store::OUTAGE_RETRY;
-use crate::text::terms::Docs;
+use crate::text::columns::Facet;
+use crate::text::segments::PartsId;
+use crate::text::sets::Docs;
 use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::rbac::{Grant, Rbac, Readable};
 use crowsnest_api::user::UserInfo;
 use moka::policy::EvictionPolicy;
+use moka::sync::CacheBuilder;
 use parking_lot::RwLock;
 use reviews::Reviewed;
 pub(crate) use reviews::Reviews;
 use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tantivy::index::SegmentId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -38,16 +40,43 @@ pub fn rbac_resources() -> [Gvr; 4] {
     RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
 }
 
-/// What callers may read is remembered in so many bytes together.
-const REMEMBERED_BYTES: u64 = 32 << 20;
+/// What callers may read is remembered in so many bytes together, and as many for counts of it.
+const REMEMBERED_BYTES: u64 = 16 << 20;
 
 /// Nobody asks again under rules that nobody asked under for so long.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 
-/// A segment's documents that may be read, by caller and rules.
-type Remembered = moka::sync::Cache<(Arc<UserInfo>, u64, SegmentId), Docs>;
+/// By caller and rules.
+type Of = (Arc<UserInfo>, u64, PartsId);
+
+/// A segment's documents that may be read, and how often they have which values.
+#[derive(Clone)]
+struct Remembered {
+    docs: moka::sync::Cache<Of, Docs>,
+    counted: moka::sync::Cache<(Of, Facet), Tally>,
+}
+
+impl Default for Remembered {
+    fn default() -> Self {
+        let size = |bytes: usize| u32::try_from(256 + bytes).unwrap_or(u32::MAX);
+        Self {
+            docs: remembering().weigher(move |_, docs: &Docs| size(docs.bytes())).build(),
+            counted: remembering().weigher(move |_, tally: &Tally| size(size_of_val(&**tally))).build(),
+        }
+    }
+}
+
+fn remembering<K, V>() -> CacheBuilder<K, V, moka::sync::Cache<K, V>>
+where
+    K: std::hash::Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    let lru = EvictionPolicy::lru();
+    moka::sync::Cache::builder().max_capacity(REMEMBERED_BYTES).eviction_policy(lru).time_to_idle(REMEMBERED_FOR)
+}
 
 /// The rules of all clusters.
+#[derive(Default)]
 pub struct Rights {
     clusters: RwLock<BTreeMap<ClusterName, Rbac>>,
     /// Another one whenever a rule changes.
@@ -55,20 +84,6 @@ pub struct Rights {
     remembered: Remembered,
     /// The newest change that was taken in.
     obeyed: watch::Sender<Seq>,
-}
-
-impl Default for Rights {
-    fn default() -> Self {
-        let size =
-            |_: &(Arc<UserInfo>, u64, SegmentId), docs: &Docs| u32::try_from(256 + docs.bytes()).unwrap_or(u32::MAX);
-        let remembered = Remembered::builder()
-            .max_capacity(REMEMBERED_BYTES)
-            .weigher(size)
-            .eviction_policy(EvictionPolicy::lru())
-            .time_to_idle(REMEMBERED_FOR)
-            .build();
-        Self { clusters: RwLock::default(), number: AtomicU64::new(0), remembered, obeyed: watch::Sender::default() }
-    }
 }
 
 impl std::fmt::Debug for Rights {
@@ -91,6 +106,29 @@ impl Rights {
             reviewed,
             decided: HashMap::new(),
         }
+    }
+
+    /// Forgets segments that are gone; those who may read the same still, each with what was counted for them.
+    pub fn forget(self: &Arc<Self>, gone: &HashSet<PartsId>) -> Vec<(CallerRights, Vec<Facet>)> {
+        let mut callers: HashMap<(Arc<UserInfo>, u64), BTreeSet<Facet>> = HashMap::new();
+        for (of, _) in &self.remembered.docs {
+            if gone.contains(&of.2) {
+                callers.entry((Arc::clone(&of.0), of.1)).or_default();
+                self.remembered.docs.invalidate(&*of);
+            }
+        }
+        for (key, _) in &self.remembered.counted {
+            let ((caller, rules, parts), facet) = &*key;
+            if gone.contains(parts) {
+                callers.entry((Arc::clone(caller), *rules)).or_default().insert(*facet);
+                self.remembered.counted.invalidate(&*key);
+            }
+        }
+        let rights = |((caller, rules), facets): ((Arc<UserInfo>, u64), BTreeSet<Facet>)| {
+            let rights = self.of(&caller);
+            (rights.rules() == rules).then(|| (rights, facets.into_iter().collect()))
+        };
+        callers.into_iter().filter_map(rights).collect()
     }
 
     /// Takes one RBAC object in, or out.
@@ -153,12 +191,25 @@ impl CallerRights {
     }
 
     /// What may be read of a segment under the same rules, and while clusters that decide themselves said the same.
-    pub fn remembered(&self, segment: SegmentId) -> Option<Docs> {
-        self.rights.remembered.get(&(Arc::clone(&self.caller), self.rules(), segment))
+    pub fn remembered(&self, parts: PartsId) -> Option<Docs> {
+        self.rights.remembered.docs.get(&self.of(parts))
     }
 
-    pub fn remember(&self, segment: SegmentId, docs: &Docs) {
-        self.rights.remembered.insert((Arc::clone(&self.caller), self.rules(), segment), docs.clone());
+    pub fn remember(&self, parts: PartsId, docs: &Docs) {
+        self.rights.remembered.docs.insert(self.of(parts), docs.clone());
+    }
+
+    /// How often that has which values.
+    pub fn counted(&self, parts: PartsId, facet: Facet) -> Option<Tally> {
+        self.rights.remembered.counted.get(&(self.of(parts), facet))
+    }
+
+    pub fn remember_counted(&self, parts: PartsId, facet: Facet, tally: &Tally) {
+        self.rights.remembered.counted.insert((self.of(parts), facet), Arc::clone(tally));
+    }
+
+    fn of(&self, parts: PartsId) -> Of {
+        (Arc::clone(&self.caller), self.rules(), parts)
     }
 
     /// What was decided of a scope before, or is now.

@@ -1,16 +1,20 @@
 //! The best hits of a segment, in the order that is asked for.
 
-use super::docs::{all_of, any_of, without};
-use super::gather::{Gather, in_blocks};
+use super::gather::Gather;
 use super::order::{MOST_COLUMNS, Place, Rank, Ranked, Sort, SortBy};
 use crate::text::columns::Facet;
-use crate::text::segments::{NONE, Parts, Segment};
-use crate::text::terms::Docs;
+use crate::text::segments::{NONE, Parts};
+use crate::text::sets::{Docs, all_of, without};
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Bound;
 use std::time::Instant;
 use tantivy::columnar::{Column, StrColumn};
 use tantivy::{DocId, Score};
+
+/// Classes of documents that are told apart at most.
+const MOST_CLASSES: usize = 32;
+/// Of so many documents in a row nobody looks at the clock.
+const BLOCK: usize = 1_024;
 
 enum SortColumn {
     Score,
@@ -125,29 +129,31 @@ impl<'s> Best<'s> {
         self.left
     }
 
-    /// Offers the living ones, each with what the sets it is in are worth. Whether that was in time.
-    pub fn offer_all(&mut self, segment: &Segment, docs: &Docs, scored: &[(Docs, Score)], deadline: Instant) -> bool {
-        // Most sets hold all documents that match, or few of them.
-        let (everywhere, somewhere): (Vec<_>, Vec<_>) = scored.iter().partition(|(set, _)| holds(set, docs));
-        let base = everywhere.iter().fold(0.0, |sum, (_, score)| sum + score);
-        let sets: Vec<Docs> = somewhere.iter().map(|(set, _)| set.clone()).collect();
-        let better = all_of(&[any_of(&sets), docs.clone()]);
-        let mut in_time = true;
-        let mut offer = |best: &mut Self, block: &[DocId], score: &dyn Fn(DocId) -> Score| {
-            block.iter().for_each(|doc| best.offer(*doc, score(*doc)));
-            in_time = Instant::now() <= deadline;
-            in_time
-        };
-        let more = |doc: DocId| {
-            let in_set = |set: &Docs| if let Docs::Some(set) = set { set.contains(doc) } else { true };
-            somewhere.iter().filter(|(set, _)| in_set(set)).fold(0.0, |sum, (_, score)| sum + score)
-        };
-        in_blocks(segment, &better, |block| offer(self, block, &|doc| base + more(doc)));
-        if self.takes(base) {
-            let others = without(docs.clone(), &better, segment.parts.reader.max_doc());
-            in_blocks(segment, &others, |block| offer(self, block, &|_| base));
+    /// Offers the documents, each with what the sets it is in are worth. Whether that was in time.
+    pub fn offer_all(&mut self, docs: &Docs, scored: &[(Docs, Score)], deadline: Instant) -> bool {
+        let classes = Classes::of(docs, scored, self.parts.max_doc());
+        let in_time = || Instant::now() <= deadline;
+        // Best first: those of later ones are often not looked at.
+        for (class, score) in &classes.all {
+            if !self.takes(score + classes.most_more()) {
+                continue;
+            }
+            let late = if self.walks(class, &classes) {
+                !self.walk(class, *score, in_time)
+            } else {
+                let mut late = false;
+                class.in_blocks(self.parts.max_doc(), |block| {
+                    block.iter().for_each(|doc| self.offer(*doc, score + classes.more(*doc)));
+                    late = !in_time();
+                    !late
+                });
+                late
+            };
+            if late {
+                return false;
+            }
         }
-        in_time
+        true
     }
 
     /// Whether a hit with the score could still be among the best.
@@ -159,12 +165,49 @@ impl<'s> Best<'s> {
             || self.best.peek().is_some_and(better)
     }
 
-    /// Keeps a document while it is among the best.
-    fn offer(&mut self, doc: DocId, score: Score) {
-        let name = match self.parts.column(Facet::Name).first(doc) {
+    /// Whether all that are worth the same are met sooner in the order of names, which goes on behind the score, than one
+    /// after another.
+    fn walks(&self, class: &Docs, classes: &Classes<'_>) -> bool {
+        let (max_doc, all) = (u64::from(self.parts.max_doc()), class.len(self.parts.max_doc()));
+        let expected = (self.most as u64).saturating_mul(max_doc) / all.max(1);
+        self.by_relevance && self.after.is_none() && classes.rest.is_empty() && expected.saturating_mul(4) < all
+    }
+
+    /// Offers documents by name until no other can be among the best. Whether that was in time.
+    fn walk(&mut self, class: &Docs, score: Score, in_time: impl Fn() -> bool) -> bool {
+        let mut last = None;
+        for (nth, doc) in self.parts.by_name().iter().enumerate() {
+            if nth % BLOCK == BLOCK - 1 && !in_time() {
+                return false;
+            }
+            if !class.has(*doc) {
+                continue;
+            }
+            let name = self.parts.column(Facet::Name).first(*doc);
+            // Several may have one name.
+            if last != Some(name)
+                && self.best.len() >= self.most
+                && self.best.peek().is_none_or(|worst| (worst.score, self.name(*doc)) > (ordered(score), worst.name))
+            {
+                return true;
+            }
+            last = Some(name);
+            self.offer(*doc, score);
+        }
+        true
+    }
+
+    /// Where a document's name lies among those of the segment.
+    fn name(&self, doc: DocId) -> u64 {
+        match self.parts.column(Facet::Name).first(doc) {
             NONE => u64::MAX,
             ordinal => doubled(ordinal.into()),
-        };
+        }
+    }
+
+    /// Keeps a document while it is among the best.
+    fn offer(&mut self, doc: DocId, score: Score) {
+        let name = self.name(doc);
         let full = self.best.len() >= self.most;
         if self.by_relevance && self.after.is_none() && full {
             let worse = |worst: &Candidate| (worst.score, name) > (ordered(score), worst.name);
@@ -258,12 +301,48 @@ fn texts_of(column: &StrColumn, ordinals: &[u64]) -> std::io::Result<Vec<String>
     Ok(texts)
 }
 
-/// Whether all of the documents are in the set.
-fn holds(set: &Docs, docs: &Docs) -> bool {
-    match (set, docs) {
-        (Docs::All, _) => true,
-        (Docs::Some(_), Docs::All) => false,
-        (Docs::Some(set), Docs::Some(docs)) => set.is_superset(docs),
+/// Documents by what the sets they are in are worth together.
+struct Classes<'q> {
+    all: Vec<(Docs, Score)>,
+    /// Sets that made too many of them: each document is looked up in these.
+    rest: &'q [(Docs, Score)],
+}
+
+impl<'q> Classes<'q> {
+    fn of(docs: &Docs, mut scored: &'q [(Docs, Score)], max_doc: DocId) -> Self {
+        let mut all = vec![(docs.clone(), 0.0)];
+        while let [(set, worth), rest @ ..] = scored
+            && all.len() < MOST_CLASSES
+        {
+            scored = rest;
+            let mut parts = Vec::with_capacity(2 * all.len());
+            for (class, score) in all {
+                // Most sets hold all documents that match, or few of them.
+                if set.holds(&class) {
+                    parts.push((class, score + worth));
+                    continue;
+                }
+                let inside = all_of(&[class.clone(), set.clone()]);
+                if inside.is_none() {
+                    parts.push((class, score));
+                    continue;
+                }
+                parts.push((without(class, set, max_doc), score));
+                parts.push((inside, score + worth));
+            }
+            all = parts;
+        }
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Self { all, rest: scored }
+    }
+
+    /// What a document is worth more than its class.
+    fn more(&self, doc: DocId) -> Score {
+        self.rest.iter().filter(|(set, _)| set.has(doc)).fold(0.0, |sum, (_, worth)| sum + worth)
+    }
+
+    fn most_more(&self) -> Score {
+        self.rest.iter().fold(0.0, |sum, (_, worth)| sum + worth)
     }
 }
 

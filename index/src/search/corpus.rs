@@ -169,7 +169,7 @@ impl Corpus {
             documents.push((name_of(&object), document));
         }
         writer.commit().unwrap();
-        text.reload().unwrap();
+        text.reload(&|_, _, _| {}).unwrap();
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(600);
         Self { _home: home, sources: Sources { text, store: Arc::new(store), rights, deadline }, documents }

@@ -8,11 +8,11 @@ use super::rank::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::rights::CallerRights;
 use crate::text::TextIndex;
 use crate::text::columns::{Columns, Number, Word};
-use crate::text::segments::{Parts, Values};
-use crate::text::terms::{Asked, Docs, Looks, Marks, Remembered, Unfound, with_terms};
+use crate::text::segments::{Parts, Segment, Values};
+use crate::text::sets::{Docs, Marks, all_of, any_of, without};
+use crate::text::terms::{Asked, Looks, Remembered, Unfound, with_terms};
 use crate::text::tokens::{MAX_CHUNK, begins_terms, chunks};
 use parking_lot::Mutex;
-use roaring::RoaringBitmap;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -22,7 +22,7 @@ use tantivy::query::{
     EnableScoring, FuzzyTermQuery, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery, Weight,
 };
 use tantivy::schema::Field;
-use tantivy::{COLLECT_BLOCK_BUFFER_LEN, DocId, SegmentReader, TantivyError, Term};
+use tantivy::{COLLECT_BLOCK_BUFFER_LEN, SegmentReader, TantivyError, Term};
 use tantivy_fst::Regex;
 
 /// Terms that the last word of a phrase may begin.
@@ -33,6 +33,8 @@ pub struct Question<'q> {
     matches: &'q Match,
     columns: &'q Columns,
     remembered: &'q Remembered,
+    /// Of all that are asked.
+    number: u64,
     patterns: BTreeMap<String, Regex>,
     /// Sets of numbers, made once for all segments, by where they are.
     sets: Mutex<HashMap<(Field, usize), Arc<dyn Weight>>>,
@@ -43,7 +45,10 @@ pub struct Question<'q> {
 
 /// The documents of a segment that match and may be read. Those of each set are worth its score more; only bare words score.
 pub struct Matching {
+    /// None of them is deleted.
     pub docs: Docs,
+    /// All that may be read, deleted or not.
+    pub permitted: Docs,
     pub scored: Vec<(Docs, f32)>,
 }
 
@@ -56,8 +61,13 @@ impl<'q> Question<'q> {
             }
             false
         });
+        Self::with(matches, all.into_inner(), text, deadline)
+    }
+
+    /// With these patterns.
+    pub fn with(matches: &'q Match, all: BTreeSet<String>, text: &'q TextIndex, deadline: Instant) -> Self {
         let (mut patterns, mut notices) = (BTreeMap::new(), BTreeSet::new());
-        for pattern in all.into_inner() {
+        for pattern in all {
             match Regex::new(&pattern) {
                 Ok(regex) => {
                     patterns.insert(pattern, regex);
@@ -71,6 +81,7 @@ impl<'q> Question<'q> {
             matches,
             columns: &text.columns,
             remembered: &text.remembered,
+            number: text.remembered.question(),
             patterns,
             sets: Mutex::default(),
             deadline,
@@ -83,11 +94,25 @@ impl<'q> Question<'q> {
     }
 
     /// Nothing is found but what the caller may read (invariant I9).
-    pub fn ask(&self, parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> Result<Matching, Unfound> {
-        let mut asking = Asking { question: self, reader: &parts.reader, scored: Vec::new(), negated: false };
+    pub fn ask(&self, segment: &Segment, values: &Values, rights: &Mutex<CallerRights>) -> Result<Matching, Unfound> {
+        let parts = &segment.parts;
+        let mut asking = self.asking(parts);
         let docs = asking.docs(self.matches)?;
-        let docs = if docs.is_none() { docs } else { all_of(&[docs, permitted(parts, values, rights)]) };
-        Ok(Matching { docs, scored: asking.scored })
+        if docs.is_none() {
+            return Ok(Matching { permitted: docs.clone(), docs, scored: Vec::new() });
+        }
+        let permitted = permitted(parts, values, rights);
+        let docs = segment.living(all_of(&[docs, permitted.clone()]));
+        Ok(Matching { docs, permitted, scored: asking.scored })
+    }
+
+    /// Looks one thing up, to have it remembered.
+    pub fn look_up(&self, parts: &Parts, asked: Asked) -> Result<(), Unfound> {
+        self.asking(parts).remembered(asked).map(drop)
+    }
+
+    fn asking<'a>(&'a self, parts: &'a Parts) -> Asking<'a> {
+        Asking { question: self, reader: &parts.reader, scored: Vec::new(), negated: false }
     }
 }
 
@@ -272,11 +297,11 @@ impl Asking<'_> {
 
     fn remembered(&self, asked: Asked) -> Result<Docs, Unfound> {
         let key = (self.reader.segment_id(), asked);
-        if let Some(docs) = self.question.remembered.get(&key) {
+        if let Some(docs) = self.question.remembered.get(self.question.number, &key) {
             return Ok(docs);
         }
         let docs = self.find(&key.1)?;
-        self.question.remembered.insert(key, docs.clone());
+        self.question.remembered.insert(self.question.number, key, docs.clone());
         Ok(docs)
     }
 
@@ -369,55 +394,4 @@ fn term_regex(term: &str) -> String {
         pattern.push(c);
     }
     pattern
-}
-
-pub fn any_of(parts: &[Docs]) -> Docs {
-    let mut some: Vec<&Arc<RoaringBitmap>> = Vec::with_capacity(parts.len());
-    for part in parts {
-        match part {
-            Docs::All => return Docs::All,
-            Docs::Some(docs) if docs.is_empty() => {}
-            Docs::Some(docs) => some.push(docs),
-        }
-    }
-    match some.as_slice() {
-        [] => Docs::none(),
-        [one] => Docs::Some(Arc::clone(one)),
-        [first, rest @ ..] => {
-            let mut docs = RoaringBitmap::clone(first);
-            rest.iter().for_each(|other| docs |= &***other);
-            Docs::of(docs)
-        }
-    }
-}
-
-/// The fewest first.
-pub fn all_of(parts: &[Docs]) -> Docs {
-    let some = parts.iter().filter_map(|part| if let Docs::Some(docs) = part { Some(docs) } else { None });
-    let mut some: Vec<&Arc<RoaringBitmap>> = some.collect();
-    some.sort_by_key(|docs| docs.len());
-    match some.as_slice() {
-        [] => Docs::All,
-        [one] => Docs::Some(Arc::clone(one)),
-        [first, second, rest @ ..] => {
-            let mut docs = &***first & &***second;
-            rest.iter().for_each(|other| docs &= &***other);
-            Docs::of(docs)
-        }
-    }
-}
-
-/// Those of a segment with so many documents that are not in another set.
-pub fn without(docs: Docs, others: &Docs, max_doc: DocId) -> Docs {
-    match (docs, others) {
-        (_, Docs::All) => Docs::none(),
-        (docs, Docs::Some(others)) if others.is_empty() => docs,
-        (Docs::All, Docs::Some(others)) => {
-            let mut docs = RoaringBitmap::new();
-            docs.insert_range(0..max_doc);
-            docs -= &**others;
-            Docs::of(docs)
-        }
-        (Docs::Some(docs), Docs::Some(others)) => Docs::of(&*docs - &**others),
-    }
 }

@@ -5,13 +5,15 @@
 
 use super::FacetCounts;
 use super::answer::Sources;
+use super::frequent::Wanted;
 use super::gather::Gathered;
 use super::look::Looking;
 use super::matches::Match;
 use super::plan::{Asked, World};
 use crate::Error;
 use crate::text::columns::{Facet, Word};
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 /// Values shown of one facet.
@@ -118,6 +120,9 @@ impl Counting {
         let columns = self.columns();
         let mut counts = Counts::default();
         for (nth, counted) in self.all().enumerate() {
+            let column = columns.iter().position(|column| Some(*column) == counted.column());
+            let column = column.and_then(|column| gathered.facets.get(column)).map(Vec::as_slice).unwrap_or_default();
+            let summed;
             let values = match counted {
                 Counted::Label(_) if asked != Asked::Now => {
                     let of = "values of a label are counted of what is there now, not of what was";
@@ -125,15 +130,17 @@ impl Counting {
                     continue;
                 }
                 Counted::Label(key) => {
-                    let (values, cut) = labels(sources, matches, key).await?;
+                    let cut;
+                    (summed, cut) = labels(sources, matches, key).await?;
                     if cut {
                         counts.notice = Some(format!("not every value of {} was counted", counted.field()));
                     }
-                    values
+                    &summed
                 }
-                other => {
-                    let column = columns.iter().position(|column| Some(*column) == other.column());
-                    summed(other, world, column.and_then(|column| gathered.facets.get(column)))
+                Counted::Column(_) => column,
+                Counted::Region | Counted::Zone | Counted::Provider => {
+                    summed = self::summed(counted, world, column);
+                    &summed
                 }
             };
             match nth < self.facets.len() {
@@ -145,15 +152,12 @@ impl Counting {
     }
 }
 
-/// From a column's counts to those of what its values have. A cluster in several zones counts in each.
-fn summed(counted: &Counted, world: &World, column: Option<&HashMap<Arc<str>, u64>>) -> HashMap<Arc<str>, u64> {
-    let column = column.cloned().unwrap_or_default();
-    if matches!(counted, Counted::Column(_)) {
-        return column;
-    }
+/// Counts of a column by cluster as those of what the clusters have. A cluster in several zones counts in each.
+fn summed(counted: &Counted, world: &World, column: &[(Arc<str>, u64)]) -> Vec<(Arc<str>, u64)> {
+    let by_cluster: HashMap<&str, u64> = column.iter().map(|(cluster, count)| (&**cluster, *count)).collect();
     let mut sums = HashMap::new();
     for cluster in &world.clusters {
-        let count = column.get(cluster.name.as_str()).copied().unwrap_or_default();
+        let count = by_cluster.get(cluster.name.as_str()).copied().unwrap_or_default();
         let mut values = match counted {
             Counted::Region => vec![&cluster.region],
             Counted::Provider => vec![&cluster.provider],
@@ -165,35 +169,46 @@ fn summed(counted: &Counted, world: &World, column: Option<&HashMap<Arc<str>, u6
             *sums.entry(Arc::from(value.as_str())).or_default() += count;
         }
     }
-    sums
+    sums.into_iter().collect()
 }
 
 /// Values of a label, with their case; whether some are left out.
-async fn labels(sources: &Sources, matches: &Match, key: &str) -> Result<(HashMap<Arc<str>, u64>, bool), Error> {
+async fn labels(sources: &Sources, matches: &Match, key: &str) -> Result<(Vec<(Arc<str>, u64)>, bool), Error> {
     let (sources, matches) = (sources.clone(), matches.clone());
     let prefix = format!("{}={key}=", Word::Label.name());
     let text = Arc::clone(&sources.text);
     text.in_turn(move || {
         let Sources { text, rights, deadline, .. } = sources;
         let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-        let terms = looking.terms(&matches, text.columns.word(Word::Exact), &prefix)?;
+        let wanted = Wanted { word: Word::Exact, prefix: &prefix, part: "", most: None };
+        let terms = looking.terms(&matches, &wanted)?;
         let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&prefix)?), count));
         Ok((terms.into_iter().filter_map(value).collect(), looking.cut))
     })
     .await
 }
 
-fn most_frequent(field: String, counts: HashMap<Arc<str>, u64>, most: usize) -> FacetCounts {
-    let mut values: Vec<(Arc<str>, u64)> = counts.into_iter().collect();
-    let more = values.len().saturating_sub(most);
-    let order = |a: &(Arc<str>, u64), b: &(Arc<str>, u64)| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0));
-    if more > 0 {
-        values.select_nth_unstable_by(most, order);
-        values.truncate(most);
+fn most_frequent(field: String, counts: &[(Arc<str>, u64)], most: usize) -> FacetCounts {
+    let values = first(counts.iter().map(|(value, count)| (Reverse(*count), value)), most);
+    let values: Vec<(String, u64)> =
+        values.into_iter().map(|(Reverse(count), value)| (value.to_string(), count)).collect();
+    let more = counts.len().saturating_sub(values.len()) as u64;
+    FacetCounts { field, values, more }
+}
+
+/// The smallest ones, in order. Of very many, few are looked at twice.
+pub(super) fn first<T: Ord>(all: impl Iterator<Item = T>, most: usize) -> Vec<T> {
+    let mut kept = BinaryHeap::with_capacity(most + 1);
+    for value in all {
+        if kept.len() < most {
+            kept.push(value);
+        } else if let Some(mut worst) = kept.peek_mut()
+            && value < *worst
+        {
+            *worst = value;
+        }
     }
-    values.sort_unstable_by(order);
-    let values = values.into_iter().map(|(value, count)| (value.to_string(), count)).collect();
-    FacetCounts { field, values, more: more as u64 }
+    kept.into_sorted_vec()
 }
 
 #[cfg(test)]
@@ -231,8 +246,8 @@ mod tests {
             cluster("d", "", &[]),
         ];
         let world = World { clusters, ..World::default() };
-        let column = HashMap::from([("a".into(), 3), ("b".into(), 4), ("d".into(), 5)]);
-        let told = |counted: &Counted| most_frequent(counted.field(), summed(counted, &world, Some(&column)), 1);
+        let column = [("a".into(), 3), ("b".into(), 4), ("d".into(), 5)];
+        let told = |counted: &Counted| most_frequent(counted.field(), &summed(counted, &world, &column), 1);
         assert_eq!((told(&Counted::Region).values, told(&Counted::Region).more), (vec![("eu".to_owned(), 7)], 0));
         assert_eq!((told(&Counted::Zone).values, told(&Counted::Zone).more), (vec![("y".to_owned(), 7)], 1));
         assert_eq!(told(&Counted::Provider).values, []);

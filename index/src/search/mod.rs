@@ -14,6 +14,7 @@ mod docs;
 mod evaluate;
 mod explain;
 mod facets;
+mod frequent;
 mod gather;
 mod known;
 mod labels;
@@ -29,11 +30,13 @@ mod paths;
 mod patterns;
 mod permitted;
 pub mod plan;
+mod prepare;
 mod propagated;
 mod rank;
 mod relations;
 mod stream;
 mod suggest;
+mod tallies;
 #[cfg(test)]
 mod tests;
 
@@ -47,7 +50,9 @@ pub use nothing::Wider;
 pub use object::{Diff, Edge, Graph, Past};
 pub use order::{Cursor, NoCursor, Place, Rank, Sort, SortBy};
 pub(crate) use permitted::Decided;
+pub(crate) use prepare::prepare;
 pub use suggest::{SuggestRequest, Suggestion, Suggestions};
+pub(crate) use tallies::Tally;
 
 use crate::query::{Expr, Limits, Notice, Query, parse};
 use crate::text::columns::Facet;

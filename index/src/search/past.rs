@@ -66,7 +66,7 @@ pub(super) async fn found(
 ) -> Result<Found, Error> {
     let matches = Arc::new(matches.clone());
     let mut seen = BTreeSet::new();
-    let mut all = Gathered { facets: vec![HashMap::new(); gather.facets.len()], ..Gathered::default() };
+    let mut all = Gathered { facets: vec![Vec::new(); gather.facets.len()], ..Gathered::default() };
     let mut reading = Reading::of(sources, span(asked));
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
@@ -175,12 +175,12 @@ fn ranked(old: Vec<Old>, gather: &Gather) -> Gathered {
     Gathered { left: hits.len() as u64, hits, total, ..Gathered::default() }
 }
 
-fn counted(old: &[Old], facets: &[Facet]) -> Vec<HashMap<Arc<str>, u64>> {
+fn counted(old: &[Old], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
     let count = |facet: &Facet| {
-        let mut counts = HashMap::new();
+        let mut counts: HashMap<Arc<str>, u64> = HashMap::new();
         let values = old.iter().flat_map(|old| &old.document.facets).filter(|(column, _)| column == facet);
         values.for_each(|(_, value)| *counts.entry(Arc::from(value.as_str())).or_default() += 1);
-        counts
+        counts.into_iter().collect()
     };
     facets.iter().map(count).collect()
 }

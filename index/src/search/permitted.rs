@@ -4,7 +4,7 @@
 use crate::rights::CallerRights;
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
 use crate::text::segments::{NONE, Parts, Values};
-use crate::text::terms::{Docs, Marks};
+use crate::text::sets::{Docs, Marks};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::Readable;
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ pub fn permitted(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -
 /// By number of the scopes that are in the segment. Others are not kept waiting: nothing is locked for longer than it
 /// takes to decide one of them.
 fn verdicts(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> HashMap<u32, Decided> {
-    let docs = 0..parts.reader.max_doc();
+    let docs = 0..parts.max_doc();
     let mut numbers: Vec<u32> = docs.map(|doc| parts.column(Facet::Scope).first(doc)).collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -51,7 +51,7 @@ fn verdicts(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> Has
 }
 
 fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>) -> Docs {
-    let max_doc = parts.reader.max_doc();
+    let max_doc = parts.max_doc();
     let mut marks = Marks::new(max_doc, u64::MAX);
     let mut last = (NONE, None);
     for doc in 0..max_doc {

@@ -2,6 +2,8 @@
 //! caller's rights.
 
 use super::answer::{Sources, find};
+use super::facets::first;
+use super::frequent::Wanted;
 use super::gather::Gather;
 use super::look::Looking;
 use super::numbers::number_named;
@@ -12,6 +14,7 @@ use crate::text::columns::{Facet, Number, Word};
 use crate::{Error, Index};
 use crowsnest_api::user::UserInfo;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,6 +65,18 @@ pub struct Suggestion {
 impl Suggestion {
     fn word(text: impl Into<String>) -> Self {
         Self { text: text.into(), about: None, count: None }
+    }
+
+    fn counted(text: String, count: u64) -> Self {
+        Self { text, about: None, count: Some(count) }
+    }
+}
+
+/// Most values are in lower case as they stand.
+fn lowered(value: &str) -> Cow<'_, str> {
+    match value.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+        true => Cow::Owned(value.to_lowercase()),
+        false => Cow::Borrowed(value),
     }
 }
 
@@ -188,14 +203,13 @@ impl Values {
         let gather = Gather { facets: vec![facet], ..Gather::counting(&self.sources) };
         let found = find(&self.sources, self.planned(), gather).await?;
         let counts = found.gathered.facets.into_iter().next().unwrap_or_default();
-        let fitting = counts.into_iter().filter(|(value, _)| value.to_lowercase().contains(written));
-        let mut counts: Vec<(String, u64)> = fitting.map(|(value, count)| (value.to_string(), count)).collect();
         // What begins so comes before what holds it somewhere.
-        counts.sort_by_cached_key(|(value, count)| {
-            (!value.to_lowercase().starts_with(written), Reverse(*count), value.clone())
+        let fitting = counts.iter().filter_map(|(value, count)| {
+            let lower = lowered(value);
+            lower.contains(written).then(|| (!lower.starts_with(written), Reverse(*count), value))
         });
-        counts.truncate(self.limit);
-        Ok(counts.into_iter().map(|(text, count)| Suggestion { text, about: None, count: Some(count) }).collect())
+        let told = |(_, Reverse(count), value): (_, _, &Arc<str>)| Suggestion::counted(value.to_string(), count);
+        Ok(first(fitting, self.limit).into_iter().map(told).collect())
     }
 
     async fn labels(&self, field: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
@@ -212,16 +226,13 @@ impl Values {
         let (sources, prefix) = (self.sources.clone(), prefix.to_owned());
         let matches = super::answer::settled(&sources, self.planned().matches).await?;
         let text = Arc::clone(&sources.text);
+        let (part, most) = (written.to_owned(), Some(self.limit));
         let counts = text.in_turn(move || {
             let Sources { text, rights, deadline, .. } = sources;
             let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-            looking.terms(&matches, text.columns.word(word), &prefix)
+            looking.terms(&matches, &Wanted { word, prefix: &prefix, part: &part, most })
         });
-        let mut counts: Vec<(String, u64)> =
-            counts.await?.into_iter().filter(|(text, _)| text.contains(written)).collect();
-        counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        counts.truncate(self.limit);
-        Ok(counts.into_iter().map(|(text, count)| Suggestion { text, about: None, count: Some(count) }).collect())
+        Ok(counts.await?.into_iter().map(|(text, count)| Suggestion::counted(text, count)).collect())
     }
 
     fn clusters(&self, field: &str, written: &str) -> Vec<Suggestion> {

@@ -1,7 +1,7 @@
 //! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
 
 use super::document::Document;
-use super::{Built, Pace, Payload, TextIndex, merges};
+use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
 use crate::metrics::Metrics;
 use crate::record::{Happened, Object, Seq};
 use crate::store::{OUTAGE_RETRY, Replayed, Store};
@@ -39,6 +39,7 @@ pub(crate) struct TextFollower {
     /// Built anew, while searches go on with the old one.
     anew: Option<Built>,
     pub outlives_outages: bool,
+    prepare: Box<Prepare>,
     /// The last one.
     commit_took: Duration,
 }
@@ -51,6 +52,7 @@ impl TextFollower {
         metrics: Arc<Metrics>,
         seen: Arc<AtomicU64>,
         options: &IndexOptions,
+        prepare: Box<Prepare>,
     ) -> (Self, watch::Receiver<Seq>) {
         seen.store(payload.seq, Ordering::Relaxed);
         let (searchable, receiver) = watch::channel(Seq(payload.seq));
@@ -68,6 +70,7 @@ impl TextFollower {
             empty_at: Seq(0),
             anew: None,
             outlives_outages: options.store.outlives_outages(),
+            prepare,
             commit_took: Duration::ZERO,
         };
         (follower, receiver)
@@ -265,7 +268,7 @@ impl TextFollower {
         prepared.commit().map_err(fail)?;
         self.seen.store(seq.0, Ordering::Relaxed);
         if self.anew.is_none() {
-            self.text.reload()?;
+            self.text.reload(&*self.prepare)?;
             self.searchable.send_replace(seq);
         }
         self.metrics.text_commits.add(1);
@@ -359,7 +362,7 @@ mod tests {
         let tail = Arc::new(Tail::new(latest, 10, 1 << 20));
         let shared: Arc<dyn Store> = Arc::clone(store) as _;
         let (follower, mut searchable) =
-            TextFollower::new(opened, shared, tail, Arc::default(), Arc::default(), options);
+            TextFollower::new(opened, shared, tail, Arc::default(), Arc::default(), options, Box::new(|_, _, _| {}));
         let stop = CancellationToken::new();
         let running = tokio::spawn(follower.run(stop.clone()));
         let reached = tokio::time::timeout(Duration::from_secs(60), searchable.wait_for(|seq| *seq >= latest)).await;

@@ -7,6 +7,7 @@ pub mod columns;
 pub mod document;
 pub mod follower;
 pub mod segments;
+pub mod sets;
 pub mod terms;
 pub mod tokens;
 
@@ -26,6 +27,9 @@ use tokio::sync::Semaphore;
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
 const VERSION: u32 = 6;
+
+/// Makes what will be asked of the next snapshot quick before searches see it, from what was asked of the one before.
+pub type Prepare = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;
 
 /// Threads that look into an index's segments, at most; together they answer all searches.
 const MOST_SEARCHING: usize = 8;
@@ -103,7 +107,7 @@ impl TextIndex {
             }
         };
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        let remembered = terms::remembered(options.text_remembered_bytes);
+        let remembered = Remembered::new(options.text_remembered_bytes);
         let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
         let text = Self { columns, remembered, threads, turns: turns(), data_dir, built };
         Ok((Arc::new(text), payload))
@@ -147,7 +151,7 @@ impl TextIndex {
         let threads = searching()?;
         let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()))?;
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
-        let remembered = terms::remembered(1 << 20);
+        let remembered = Remembered::new(1 << 20);
         let built = ArcSwap::from_pointee(built);
         Ok(Arc::new(Self { columns, remembered, threads, turns: turns(), data_dir: PathBuf::new(), built }))
     }
@@ -187,9 +191,9 @@ impl TextIndex {
         joined(tokio::task::spawn_blocking(work).await)
     }
 
-    /// Shows searches what was committed.
-    pub fn reload(&self) -> Result<(), Error> {
-        self.built.load().reload()
+    /// Shows searches what was committed, once that is prepared.
+    pub fn reload(&self, prepare: &Prepare) -> Result<(), Error> {
+        self.built.load().reload(|before, next| prepare(self, before, next))
     }
 
     /// The one writer of what searches read.
@@ -206,7 +210,7 @@ impl TextIndex {
 
     /// Searches read `built` from now on; what they read before goes.
     pub fn replace(&self, built: Built) -> Result<(), Error> {
-        built.reload()?;
+        built.reload(|_, _| {})?;
         let old = self.built.swap(Arc::new(built));
         // Searches that are still reading it have its files open.
         remove(&self.data_dir.join(old.folder))
@@ -239,11 +243,13 @@ impl Built {
         Ok(Self { folder, index, reader, snapshot })
     }
 
-    fn reload(&self) -> Result<(), Error> {
+    fn reload(&self, prepare: impl FnOnce(&Snapshot, &Snapshot)) -> Result<(), Error> {
         let fail = |error| Error::text("cannot be read again", error);
         self.reader.reload().map_err(fail)?;
-        let snapshot = Snapshot::new(self.reader.searcher(), Some(&self.snapshot.load()), KEPT).map_err(fail)?;
-        self.snapshot.store(Arc::new(snapshot));
+        let before = self.snapshot.load();
+        let next = Snapshot::new(self.reader.searcher(), Some(&before), KEPT).map_err(fail)?;
+        prepare(&before, &next);
+        self.snapshot.store(Arc::new(next));
         Ok(())
     }
 
@@ -334,7 +340,7 @@ mod tests {
         let (text, payload) = TextIndex::open(&options, "x").unwrap();
         assert_eq!((payload.seq, text.searcher().num_docs()), (1, 20));
         delete(&text);
-        text.reload().unwrap();
+        text.reload(&|_, _, _| {}).unwrap();
         assert_eq!(text.searcher().num_docs(), 19);
     }
 }

@@ -3,12 +3,12 @@
 //! [`crate::search`].
 
 use super::columns::Facet;
+use super::sets::{Docs, Marks, without};
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tantivy::columnar::StrColumn;
-use tantivy::fastfield::AliveBitSet;
 use tantivy::index::SegmentId;
 use tantivy::{DocId, Searcher, SegmentReader};
 
@@ -27,7 +27,8 @@ pub struct Snapshot {
 /// Documents written together.
 pub struct Segment {
     pub parts: Arc<Parts>,
-    alive: Option<AliveBitSet>,
+    /// Deleted since.
+    dead: Docs,
 }
 
 /// Of a segment, what does not change.
@@ -36,7 +37,13 @@ pub struct Parts {
     pub reader: SegmentReader,
     columns: Vec<Ordinals>,
     pub names: Names,
+    by_name: Vec<DocId>,
+    /// Of [`Values`], whose numbers these columns hold.
+    generation: u32,
 }
+
+/// A segment while its values have the same numbers.
+pub type PartsId = (SegmentId, u32);
 
 /// The names of a segment's documents, in their order: each hit is ranked by its name at last.
 #[derive(Default)]
@@ -63,6 +70,8 @@ pub const NONE: u32 = u32::MAX;
 #[derive(Default)]
 pub struct Values {
     facets: Vec<RwLock<Texts>>,
+    /// Another one when all are numbered anew.
+    generation: u32,
 }
 
 /// The values of one column.
@@ -94,8 +103,8 @@ impl Texts {
 }
 
 impl Values {
-    fn new() -> Self {
-        Self { facets: Facet::ALL.iter().map(|_| RwLock::default()).collect() }
+    fn new(generation: u32) -> Self {
+        Self { facets: Facet::ALL.iter().map(|_| RwLock::default()).collect(), generation }
     }
 
     pub fn of(&self, facet: Facet) -> RwLockReadGuard<'_, Texts> {
@@ -212,16 +221,51 @@ impl Parts {
                 }
             });
         }
-        Ok(Arc::new(Self { reader: reader.clone(), columns, names }))
+        let by_name = by_name(&columns[Facet::Name as usize], reader.max_doc(), names.ends.len());
+        Ok(Arc::new(Self { reader: reader.clone(), columns, names, by_name, generation: values.generation }))
     }
 
-    pub fn id(&self) -> SegmentId {
-        self.reader.segment_id()
+    pub fn id(&self) -> PartsId {
+        (self.reader.segment_id(), self.generation)
+    }
+
+    pub fn max_doc(&self) -> DocId {
+        self.reader.max_doc()
+    }
+
+    /// Every document, in the order of their names; those without one last.
+    pub fn by_name(&self) -> &[DocId] {
+        &self.by_name
+    }
+
+    /// Documents whose names begin so, in the order of their names.
+    pub fn named(&self, prefix: &str) -> &[DocId] {
+        let name = |doc: &DocId| self.names.get(self.column(Facet::Name).first(*doc));
+        let from = self.by_name.partition_point(|doc| name(doc).is_some_and(|name| name < prefix));
+        let behind = &self.by_name[from..];
+        &behind[..behind.partition_point(|doc| name(doc).is_some_and(|name| name.starts_with(prefix)))]
     }
 
     pub fn column(&self, facet: Facet) -> &Ordinals {
         &self.columns[facet as usize]
     }
+}
+
+/// Sorted by counting.
+fn by_name(column: &Ordinals, docs: DocId, names: usize) -> Vec<DocId> {
+    let place = |doc: DocId| names.min(column.first(doc) as usize);
+    let mut next = vec![0_u32; names + 2];
+    (0..docs).for_each(|doc| next[place(doc) + 1] += 1);
+    for at in 1..next.len() {
+        next[at] += next[at - 1];
+    }
+    let mut sorted = vec![0; docs as usize];
+    for doc in 0..docs {
+        let at = &mut next[place(doc)];
+        sorted[*at as usize] = doc;
+        *at += 1;
+    }
+    sorted
 }
 
 /// By the column's own ordinals.
@@ -235,8 +279,24 @@ fn numbers(column: &StrColumn, texts: &mut Texts) -> tantivy::Result<Vec<u32>> {
 }
 
 impl Segment {
-    pub fn is_alive(&self, doc: DocId) -> bool {
-        self.alive.as_ref().is_none_or(|alive| alive.is_alive(doc))
+    fn new(parts: Arc<Parts>, reader: &SegmentReader, before: Option<&Segment>) -> Self {
+        let known =
+            before.map(|before| &before.dead).filter(|dead| dead.len(0) == u64::from(reader.num_deleted_docs()));
+        let dead = match (known, reader.alive_bitset()) {
+            (Some(dead), _) => dead.clone(),
+            (None, None) => Docs::none(),
+            (None, Some(alive)) => {
+                let mut dead = Marks::new(reader.max_doc(), u64::from(reader.num_deleted_docs()));
+                (0..reader.max_doc()).filter(|doc| alive.is_deleted(*doc)).for_each(|doc| dead.add(&[doc]));
+                dead.done()
+            }
+        };
+        Self { parts, dead }
+    }
+
+    /// Those of the documents that are not deleted.
+    pub fn living(&self, docs: Docs) -> Docs {
+        without(docs, &self.dead, self.parts.max_doc())
     }
 }
 
@@ -256,19 +316,21 @@ impl Snapshot {
                 return Ok(Self { used, ..next });
             }
         }
-        Self::with(searcher, Arc::new(Values::new()), &[])
+        let generation = before.map_or(0, |before| before.values.generation.wrapping_add(1));
+        Self::with(searcher, Arc::new(Values::new(generation)), &[])
     }
 
     fn with(searcher: Searcher, values: Arc<Values>, before: &[Segment]) -> tantivy::Result<Self> {
-        let known: HashMap<SegmentId, &Arc<Parts>> =
-            before.iter().map(|segment| (segment.parts.id(), &segment.parts)).collect();
+        let known: HashMap<SegmentId, &Segment> =
+            before.iter().map(|segment| (segment.parts.reader.segment_id(), segment)).collect();
         let mut segments = Vec::with_capacity(searcher.segment_readers().len());
         for reader in searcher.segment_readers() {
-            let parts = match known.get(&reader.segment_id()) {
-                Some(parts) => Arc::clone(parts),
+            let before = known.get(&reader.segment_id()).copied();
+            let parts = match before {
+                Some(before) => Arc::clone(&before.parts),
                 None => Parts::new(reader, &values)?,
             };
-            segments.push(Segment { parts, alive: reader.alive_bitset().cloned() });
+            segments.push(Segment::new(parts, reader, before));
         }
         Ok(Self { searcher, segments, values, used: 0 })
     }
@@ -294,7 +356,7 @@ impl Snapshot {
 
     /// Documents, with those that are deleted.
     pub fn docs(&self) -> u64 {
-        self.segments.iter().map(|segment| u64::from(segment.parts.reader.max_doc())).sum()
+        self.segments.iter().map(|segment| u64::from(segment.parts.max_doc())).sum()
     }
 }
 
@@ -315,7 +377,7 @@ mod tests {
         };
         let living = |segment: &Segment| -> Vec<Vec<String>> {
             (0..segment.parts.reader.max_doc())
-                .filter(|doc| segment.is_alive(*doc))
+                .filter(|doc| segment.living(Docs::All).has(*doc))
                 .map(|doc| of(segment, doc))
                 .collect()
         };
@@ -350,7 +412,7 @@ mod tests {
                 }
             }
             writer.commit().unwrap();
-            text.reload().unwrap();
+            text.reload(&|_, _, _| {}).unwrap();
             let snapshot = Snapshot::new(text.searcher(), before.as_ref(), 10).unwrap();
             let images =
                 |id: u64| (0..[2, 0, 1, 3][(id + round) as usize % 4]).map(move |nth| format!("image-{id}-{nth}"));

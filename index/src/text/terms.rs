@@ -1,12 +1,15 @@
 //! Documents of a segment by the terms they hold: one, what begins so, what contains so, what matches a pattern.
 //!
 //! Which documents of a segment those are never changes, so it is remembered: a search asked again after a commit, as
-//! live ones are, looks only into segments it has not seen.
+//! live ones are, looks only into segments it has not seen. What was asked of segments that were merged is asked of the
+//! merged one before searches see it ([`crate::search::prepare`]).
 
+use super::sets::{Docs, Marks};
 use moka::policy::EvictionPolicy;
-use roaring::RoaringBitmap;
+use moka::sync::Cache;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tantivy::index::{InvertedIndexReader, SegmentId};
 use tantivy::postings::TermInfo;
@@ -23,8 +26,6 @@ const TOGETHER: usize = 65_536;
 const TIMED: usize = 64;
 /// Nor for so many bytes of a dictionary.
 const STEPS: usize = 65_536;
-/// A segment's documents in so many bits a document are few.
-const FEW: u32 = 32;
 
 /// Terms by how they look, in lower case as the dictionary has them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -72,32 +73,6 @@ impl Asked {
     }
 }
 
-/// Documents of one segment.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Docs {
-    All,
-    Some(Arc<RoaringBitmap>),
-}
-
-impl Docs {
-    pub fn none() -> Self {
-        Self::Some(Arc::default())
-    }
-
-    pub fn of(docs: RoaringBitmap) -> Self {
-        Self::Some(Arc::new(docs))
-    }
-
-    /// Memory, about.
-    pub fn bytes(&self) -> usize {
-        if let Self::Some(docs) = self { docs.serialized_size() } else { 0 }
-    }
-
-    pub fn is_none(&self) -> bool {
-        matches!(self, Self::Some(docs) if docs.is_empty())
-    }
-}
-
 /// Why documents are not found.
 #[derive(Debug)]
 pub enum Unfound {
@@ -119,18 +94,57 @@ impl From<std::io::Error> for Unfound {
 }
 
 /// Documents of segments, by what was asked.
-pub type Remembered = moka::sync::Cache<(SegmentId, Asked), Docs>;
+pub struct Remembered {
+    docs: Cache<(SegmentId, Asked), Arc<Kept>>,
+    questions: AtomicU64,
+}
 
-pub(super) fn remembered(bytes: u64) -> Remembered {
-    let size = |(_, asked): &(SegmentId, Asked), docs: &Docs| {
-        u32::try_from(256 + docs.bytes() + asked.len()).unwrap_or(u32::MAX)
-    };
-    Remembered::builder()
-        .max_capacity(bytes)
-        .weigher(size)
-        .eviction_policy(EvictionPolicy::lru())
-        .time_to_idle(REMEMBERED_FOR)
-        .build()
+/// What one segment has for something asked.
+struct Kept {
+    docs: Docs,
+    /// The last question that asked it.
+    asked_by: AtomicU64,
+}
+
+impl Remembered {
+    pub fn new(bytes: u64) -> Self {
+        let size = |(_, asked): &(SegmentId, Asked), kept: &Arc<Kept>| {
+            u32::try_from(256 + kept.docs.bytes() + asked.len()).unwrap_or(u32::MAX)
+        };
+        let docs = Cache::builder().max_capacity(bytes).weigher(size);
+        let docs = docs.eviction_policy(EvictionPolicy::lru()).time_to_idle(REMEMBERED_FOR).build();
+        Self { docs, questions: AtomicU64::default() }
+    }
+
+    /// Another question.
+    pub fn question(&self) -> u64 {
+        self.questions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn get(&self, question: u64, key: &(SegmentId, Asked)) -> Option<Docs> {
+        let kept = self.docs.get(key)?;
+        kept.asked_by.fetch_max(question, Ordering::Relaxed);
+        Some(kept.docs.clone())
+    }
+
+    pub fn insert(&self, question: u64, key: (SegmentId, Asked), docs: Docs) {
+        self.docs.insert(key, Arc::new(Kept { docs, asked_by: question.into() }));
+    }
+
+    /// Forgets segments that are gone; what was asked of them last, the newest first.
+    pub fn forget(&self, gone: &HashSet<SegmentId>) -> Vec<Asked> {
+        let mut asked: HashMap<Asked, u64> = HashMap::new();
+        for (key, kept) in &self.docs {
+            if gone.contains(&key.0) {
+                let last = asked.entry(key.1.clone()).or_default();
+                *last = (*last).max(kept.asked_by.load(Ordering::Relaxed));
+                self.docs.invalidate(&*key);
+            }
+        }
+        let mut asked: Vec<(Asked, u64)> = asked.into_iter().collect();
+        asked.sort_unstable_by_key(|(_, last)| std::cmp::Reverse(*last));
+        asked.into_iter().map(|(asked, _)| asked).collect()
+    }
 }
 
 /// A segment's documents with any of the terms that look so; `regex` is the pattern of [`Looks::Matches`].
@@ -228,58 +242,6 @@ impl Found<'_> {
         }
         self.read()?;
         Ok(self.marks.map_or_else(Docs::none, Marks::done))
-    }
-}
-
-/// Documents as they are met, in any order.
-pub enum Marks {
-    Few(Vec<DocId>),
-    /// By bit, and how many there may be.
-    Many(Vec<u64>, DocId),
-}
-
-impl Marks {
-    pub fn new(max_doc: DocId, expected: u64) -> Self {
-        match expected < u64::from(max_doc / FEW) {
-            true => Self::Few(Vec::with_capacity(expected as usize)),
-            false => Self::Many(vec![0; max_doc.div_ceil(64) as usize], max_doc),
-        }
-    }
-
-    pub fn add(&mut self, docs: &[DocId]) {
-        match self {
-            Self::Few(few) => few.extend_from_slice(docs),
-            Self::Many(words, _) => {
-                for doc in docs {
-                    if let Some(word) = words.get_mut((doc / 64) as usize) {
-                        *word |= 1 << (doc % 64);
-                    }
-                }
-            }
-        }
-    }
-
-    fn are_all(&self) -> bool {
-        matches!(self, Self::Many(words, docs) if words.iter().map(|word| word.count_ones()).sum::<u32>() >= *docs)
-    }
-
-    pub fn done(self) -> Docs {
-        if self.are_all() {
-            return Docs::All;
-        }
-        let mut docs = match self {
-            Self::Few(mut few) => {
-                few.sort_unstable();
-                few.dedup();
-                few.into_iter().collect::<RoaringBitmap>()
-            }
-            Self::Many(words, _) => {
-                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                RoaringBitmap::from_lsb0_bytes(0, &bytes)
-            }
-        };
-        docs.optimize();
-        Docs::of(docs)
     }
 }
 

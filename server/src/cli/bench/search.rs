@@ -73,9 +73,11 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
     asked(&index, &tenant, "search/tenant", args.asks, &mut figures).await?;
+    first(&index, &tenant, "search/first", args.asks, &mut figures).await?;
     suggested(&index, &tenant, "search/suggest", args.asks, &mut figures).await?;
     rate(&members.address, args.churn).await?;
     asked(&index, &tenant, "search/churn/tenant", args.asks, &mut figures).await?;
+    first(&index, &tenant, "search/churn/first", args.asks, &mut figures).await?;
     suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut figures).await?;
     together(&index, args, &mut figures).await?;
     rate(&members.address, 0.0).await?;
@@ -110,7 +112,7 @@ async fn asked(
     let mut all = Vec::with_capacity(times);
     let mut of_each = vec![Vec::new(); QUERIES.len()];
     for nth in 0..times {
-        let took = ask(index, user, nth).await?;
+        let took = ask(index, user, QUERIES[nth % QUERIES.len()]).await?;
         all.push(took);
         of_each[nth % QUERIES.len()].push(took);
     }
@@ -123,8 +125,35 @@ async fn asked(
     Ok(())
 }
 
-async fn ask(index: &Index, user: &UserInfo, nth: usize) -> anyhow::Result<Duration> {
-    let query = QUERIES[nth % QUERIES.len()];
+/// Questions like these that nobody asked before.
+async fn first(
+    index: &Index,
+    user: &UserInfo,
+    name: &str,
+    times: usize,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    // Those of the two times differ.
+    let salt = name.len() * times;
+    let mut all = Vec::with_capacity(times);
+    for nth in 0..times {
+        let number = salt + nth;
+        let query = match nth % 8 {
+            0 => format!("kind:pod status:CrashLoopBackOff node:node-{number}"),
+            1 => format!("app-{number}"),
+            2 => format!("namespace:team-{} restarts:>{number}", number % 50),
+            3 => format!("image:app-{number} -status:Running"),
+            4 => format!("label:tier=t1 node:node-{number}"),
+            5 => format!("\"setting 3 of app-{number}\""),
+            6 => format!("name:/app-{number}.*/ kind:pod sort:-restarts"),
+            _ => format!("tier=t2 -node:node-{number} back-off"),
+        };
+        all.push(ask(index, user, &query).await?);
+    }
+    figures.spread(name, all)
+}
+
+async fn ask(index: &Index, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let answer = index.search_all(question(query, user.clone())).await?;
     let took = began.elapsed();
@@ -161,7 +190,8 @@ async fn together(index: &Index, args: &SearchArgs, figures: &mut Figures<impl W
             let tenant = UserInfo::new("tenant", ["system:authenticated"]);
             let mut all = Vec::new();
             while Instant::now() < end {
-                all.push(ask(&index, &tenant, user + all.len()).await?);
+                let query = QUERIES[(user + all.len()) % QUERIES.len()];
+                all.push(ask(&index, &tenant, query).await?);
             }
             Ok::<_, anyhow::Error>(all)
         });

@@ -1,0 +1,185 @@
+//! Documents of one segment as sets, and what is made of several of them.
+
+use roaring::RoaringBitmap;
+use std::sync::Arc;
+use tantivy::DocId;
+
+/// A segment's documents in so many bits a document are few.
+const FEW: u32 = 32;
+/// Documents looked at together.
+const BLOCK: usize = 1_024;
+
+/// Documents of one segment.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Docs {
+    All,
+    Some(Arc<RoaringBitmap>),
+}
+
+impl Docs {
+    pub fn none() -> Self {
+        Self::Some(Arc::default())
+    }
+
+    pub fn of(docs: RoaringBitmap) -> Self {
+        Self::Some(Arc::new(docs))
+    }
+
+    /// Memory, about.
+    pub fn bytes(&self) -> usize {
+        if let Self::Some(docs) = self { docs.serialized_size() } else { 0 }
+    }
+
+    pub fn is_none(&self) -> bool {
+        matches!(self, Self::Some(docs) if docs.is_empty())
+    }
+
+    /// How many, of a segment with so many documents.
+    pub fn len(&self, max_doc: DocId) -> u64 {
+        if let Self::Some(docs) = self { docs.len() } else { max_doc.into() }
+    }
+
+    pub fn has(&self, doc: DocId) -> bool {
+        if let Self::Some(docs) = self { docs.contains(doc) } else { true }
+    }
+
+    /// Whether all of the others are among them.
+    pub fn holds(&self, others: &Self) -> bool {
+        match (self, others) {
+            (Self::All, _) => true,
+            (Self::Some(_), Self::All) => false,
+            (Self::Some(docs), Self::Some(others)) => docs.is_superset(others),
+        }
+    }
+
+    /// Some at a time, in ascending order, until enough was seen.
+    pub fn in_blocks(&self, max_doc: DocId, mut see: impl FnMut(&[DocId]) -> bool) {
+        let mut block = [0; BLOCK];
+        match self {
+            Self::Some(docs) => {
+                let mut docs = docs.iter();
+                loop {
+                    let met = docs.next_many(&mut block);
+                    if met.is_empty() || !see(met) {
+                        return;
+                    }
+                }
+            }
+            Self::All => {
+                let mut next = 0;
+                while next < max_doc {
+                    let met = max_doc.min(next + BLOCK as DocId) - next;
+                    let block = &mut block[..met as usize];
+                    block.iter_mut().zip(next..).for_each(|(into, doc)| *into = doc);
+                    if !see(block) {
+                        return;
+                    }
+                    next += met;
+                }
+            }
+        }
+    }
+}
+
+/// Documents as they are met, in any order.
+pub enum Marks {
+    Few(Vec<DocId>),
+    /// By bit, and how many there may be.
+    Many(Vec<u64>, DocId),
+}
+
+impl Marks {
+    pub fn new(max_doc: DocId, expected: u64) -> Self {
+        match expected < u64::from(max_doc / FEW) {
+            true => Self::Few(Vec::with_capacity(expected as usize)),
+            false => Self::Many(vec![0; max_doc.div_ceil(64) as usize], max_doc),
+        }
+    }
+
+    pub fn add(&mut self, docs: &[DocId]) {
+        match self {
+            Self::Few(few) => few.extend_from_slice(docs),
+            Self::Many(words, _) => {
+                for doc in docs {
+                    if let Some(word) = words.get_mut((doc / 64) as usize) {
+                        *word |= 1 << (doc % 64);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn are_all(&self) -> bool {
+        matches!(self, Self::Many(words, docs) if words.iter().map(|word| word.count_ones()).sum::<u32>() >= *docs)
+    }
+
+    pub fn done(self) -> Docs {
+        if self.are_all() {
+            return Docs::All;
+        }
+        let mut docs = match self {
+            Self::Few(mut few) => {
+                few.sort_unstable();
+                few.dedup();
+                few.into_iter().collect::<RoaringBitmap>()
+            }
+            Self::Many(words, _) => {
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                RoaringBitmap::from_lsb0_bytes(0, &bytes)
+            }
+        };
+        docs.optimize();
+        Docs::of(docs)
+    }
+}
+
+pub fn any_of(parts: &[Docs]) -> Docs {
+    let mut some: Vec<&Arc<RoaringBitmap>> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match part {
+            Docs::All => return Docs::All,
+            Docs::Some(docs) if docs.is_empty() => {}
+            Docs::Some(docs) => some.push(docs),
+        }
+    }
+    match some.as_slice() {
+        [] => Docs::none(),
+        [one] => Docs::Some(Arc::clone(one)),
+        [first, rest @ ..] => {
+            let mut docs = RoaringBitmap::clone(first);
+            rest.iter().for_each(|other| docs |= &***other);
+            Docs::of(docs)
+        }
+    }
+}
+
+/// The fewest first.
+pub fn all_of(parts: &[Docs]) -> Docs {
+    let some = parts.iter().filter_map(|part| if let Docs::Some(docs) = part { Some(docs) } else { None });
+    let mut some: Vec<&Arc<RoaringBitmap>> = some.collect();
+    some.sort_by_key(|docs| docs.len());
+    match some.as_slice() {
+        [] => Docs::All,
+        [one] => Docs::Some(Arc::clone(one)),
+        [first, second, rest @ ..] => {
+            let mut docs = &***first & &***second;
+            rest.iter().for_each(|other| docs &= &***other);
+            Docs::of(docs)
+        }
+    }
+}
+
+/// Those of a segment with so many documents that are not in another set.
+pub fn without(docs: Docs, others: &Docs, max_doc: DocId) -> Docs {
+    match (docs, others) {
+        (_, Docs::All) => Docs::none(),
+        (docs, Docs::Some(others)) if others.is_empty() => docs,
+        (Docs::All, Docs::Some(others)) => {
+            let mut docs = RoaringBitmap::new();
+            docs.insert_range(0..max_doc);
+            docs -= &**others;
+            Docs::of(docs)
+        }
+        (Docs::Some(docs), Docs::Some(others)) => Docs::of(&*docs - &**others),
+    }
+}
