@@ -18,9 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
-use tantivy::query::{
-    EnableScoring, FuzzyTermQuery, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery, Weight,
-};
+use tantivy::query::{EnableScoring, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery, Weight};
 use tantivy::schema::Field;
 use tantivy::{COLLECT_BLOCK_BUFFER_LEN, SegmentReader, TantivyError, Term};
 use tantivy_fst::Regex;
@@ -155,9 +153,9 @@ impl Asking<'_> {
                 Ok(self.scoring([(any_of(&whole), ANYTHING), (inside, CONTENT)]))
             }
             Match::Fuzzy(word, distance) => {
-                let near = |field| Asked::Near(field, word.clone(), (*distance).min(MOST_EDITS), true);
-                let name = self.remembered(near(columns.word(Word::Name)))?;
-                let inside = self.remembered(near(columns.content))?;
+                let near = || Looks::Near(word.clone(), (*distance).min(MOST_EDITS), true);
+                let name = self.terms(columns.word(Word::Name), near())?;
+                let inside = self.terms(columns.content, near())?;
                 Ok(self.scoring([(name, NAME_PREFIX), (inside, CONTENT)]))
             }
             Match::Keys(keys, numbers) => {
@@ -240,7 +238,7 @@ impl Asking<'_> {
             Test::Equals(text) => self.terms(field, Looks::Is(text.to_lowercase())),
             Test::Contains(text) => self.terms(field, Looks::Contains(text.clone())),
             Test::Regex(pattern) => self.terms(field, Looks::Matches(pattern.clone())),
-            Test::Near(word, distance) => self.remembered(Asked::Near(field, word.clone(), *distance, false)),
+            Test::Near(word, distance) => self.terms(field, Looks::Near(word.clone(), *distance, false)),
         }
     }
 
@@ -333,13 +331,6 @@ impl Asking<'_> {
                     self.scan(&PhraseQuery::new(terms), u64::MAX)
                 }
             },
-            Asked::Near(field, word, distance, begins) => {
-                let term = Term::from_field_text(*field, word);
-                match begins {
-                    true => self.scan(&FuzzyTermQuery::new_prefix(term, *distance, true), u64::MAX),
-                    false => self.scan(&FuzzyTermQuery::new(term, *distance, true), u64::MAX),
-                }
-            }
         }
     }
 

@@ -34,7 +34,7 @@ pub struct Gather {
 }
 
 /// What was gathered, from a segment or from all.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Gathered {
     /// Best first.
     pub hits: Vec<Ranked>,

@@ -67,3 +67,91 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::stored;
+    use crate::record::Happened;
+    use crate::search::gather::Gather;
+    use crate::search::order::Sort;
+    use crate::text::columns::Facet;
+    use crate::text::document::Document;
+    use crate::text::terms::Unfound;
+    use crowsnest_api::user::UserInfo;
+    use serde_json::json;
+    use tantivy::IndexWriter;
+
+    /// May list pods in one of two namespaces.
+    fn reader() -> Arc<Rights> {
+        let rights = Arc::new(Rights::default());
+        let object = |kind: &str, rest: serde_json::Value| {
+            let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+                "metadata": {"namespace": "team-1", "name": "reader"}});
+            object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            stored("member1", 1, &object)
+        };
+        let rules = json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);
+        let subjects = json!([{"kind": "User", "name": "ann"}]);
+        for object in [
+            object("Role", json!({"rules": rules})),
+            object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects})),
+        ] {
+            rights.apply(&object.record, &object.body, Happened::Added);
+        }
+        rights
+    }
+
+    #[test]
+    fn what_was_asked_of_parts_is_known_of_the_whole() {
+        let (text, rights) = (TextIndex::in_memory().unwrap(), reader());
+        let prepare = prepare(Arc::clone(&rights));
+        let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
+        writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
+        for id in 1..=40_u64 {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{id}"),
+                "namespace": format!("team-{}", id % 2)}, "spec": {"nodeName": format!("node-{}", id % 4)}});
+            let document = Document::of(&stored("member1", id, &pod)).unwrap();
+            writer.add_document(document.to_tantivy(&text.columns)).unwrap();
+            if id % 20 == 0 {
+                writer.commit().unwrap();
+            }
+        }
+        text.reload(&*prepare).unwrap();
+        let ann = || Arc::new(Mutex::new(rights.of(&UserInfo::new("ann", ["staff"]))));
+        let matches = Match::Or(vec![Match::Bare("node-3".to_owned()), Match::BareRegex("pod-[12]".to_owned())]);
+        let gathered = || {
+            let gather = Gather {
+                rights: ann(),
+                sort: vec![Sort::RELEVANCE],
+                after: None,
+                keep: 5,
+                facets: vec![Facet::Node],
+                deadline: Instant::now() + Duration::from_secs(60),
+            };
+            gather.of(&text, &matches).unwrap().0
+        };
+        let before = gathered();
+        assert_eq!(before.total, 11, "every other one, and pod-1");
+        let parts =
+            text.snapshot().segments.iter().map(|segment| segment.parts.reader.segment_id()).collect::<Vec<_>>();
+        writer.merge(&parts).wait().unwrap();
+        text.reload(&*prepare).unwrap();
+
+        let snapshot = text.snapshot();
+        assert_eq!(snapshot.segments.len(), 1);
+        let (whole, caller) = (&snapshot.segments[0], ann());
+        assert!(caller.lock().remembered(whole.parts.id()).is_some());
+        // There is no time to look anything up.
+        let ask = |matches: &Match| {
+            let question = Question::new(matches, &text, Instant::now() - Duration::from_secs(1));
+            question.ask(whole, &snapshot.values, &caller)
+        };
+        let docs = ask(&matches).unwrap().docs;
+        assert_eq!(docs.len(whole.parts.max_doc()), before.total);
+        assert!(matches!(ask(&Match::Bare("node-2".to_owned())), Err(Unfound::Late)));
+        assert_eq!(gathered(), before);
+        assert!(text.remembered.forget(&parts.into_iter().collect()).is_empty(), "what is gone is forgotten");
+        assert!(rights.of(&UserInfo::new("eve", ["staff"])).remembered(whole.parts.id()).is_none());
+    }
+}

@@ -303,7 +303,10 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
         let (rights, caller) = (Arc::new(Rights::default()), UserInfo::system());
         let gather = Gather {
             rights: Arc::new(Mutex::new(rights.of(&caller))),
-            sort: vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
+            sort: match sort.by {
+                SortBy::Relevance => vec![sort],
+                _ => vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
+            },
             after: after.map(|hit| hit.place.clone()),
             keep,
             facets: vec![Facet::Namespace, Facet::Image],

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tantivy::index::{InvertedIndexReader, SegmentId};
 use tantivy::postings::TermInfo;
+use tantivy::query::FuzzyTermQuery;
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::termdict::{TermStreamer, WithoutKeys};
 use tantivy::{DocId, SegmentReader, Term};
@@ -37,6 +38,8 @@ pub enum Looks {
     Contains(String),
     /// From end to end.
     Matches(String),
+    /// Is, or begins, within so many edits.
+    Near(String, u8, bool),
 }
 
 impl Looks {
@@ -45,7 +48,8 @@ impl Looks {
         | Self::Begins(text)
         | Self::BeginsInText(text)
         | Self::Contains(text)
-        | Self::Matches(text)) = self;
+        | Self::Matches(text)
+        | Self::Near(text, ..)) = self;
         text
     }
 }
@@ -58,8 +62,6 @@ pub enum Asked {
     Between(Field, Option<i64>, Option<i64>),
     /// Terms one behind the other; the last, unless it is short, begins one.
     Said(Field, Vec<String>),
-    /// A term, or its beginning, within so many edits.
-    Near(Field, String, u8, bool),
 }
 
 impl Asked {
@@ -67,7 +69,6 @@ impl Asked {
         match self {
             Self::Terms(_, looks) => looks.text().len(),
             Self::Said(_, words) => words.iter().map(String::len).sum(),
-            Self::Near(_, word, ..) => word.len(),
             Self::Between(..) => 0,
         }
     }
@@ -171,16 +172,15 @@ pub fn with_terms(
         Looks::Begins(start) | Looks::BeginsInText(start) => {
             found.take(between(start, &format!("{start}\u{10ffff}"))?)?
         }
-        Looks::Contains(part) => {
-            let timed = Timed::new(Contains::new(part), deadline);
-            found.take(dictionary.search(&timed).without_keys().into_stream()?)?;
-            timed.in_time()?;
-        }
+        Looks::Contains(part) => found.accepted(Contains::new(part))?,
         Looks::Matches(_) => {
             let Some(regex) = regex else { return Ok(Docs::none()) };
-            let timed = Timed::new(regex, deadline);
-            found.take(dictionary.search(&timed).without_keys().into_stream()?)?;
-            timed.in_time()?;
+            found.accepted(regex)?;
+        }
+        Looks::Near(word, distance, begins) => {
+            let term = Term::from_field_text(field, word);
+            let make = if *begins { FuzzyTermQuery::new_prefix } else { FuzzyTermQuery::new };
+            found.accepted(make(term, *distance, true).automaton()?)?;
         }
     }
     found.docs()
@@ -197,6 +197,17 @@ struct Found<'t> {
 }
 
 impl Found<'_> {
+    /// Terms an automaton accepts.
+    fn accepted<A: Automaton>(&mut self, automaton: A) -> Result<(), Unfound>
+    where
+        A::State: Clone,
+    {
+        let timed = Timed::new(automaton, self.deadline);
+        let dictionary = self.terms.terms();
+        self.take(dictionary.search(&timed).without_keys().into_stream()?)?;
+        timed.in_time()
+    }
+
     fn take<A: Automaton>(&mut self, mut stream: TermStreamer<'_, A, WithoutKeys>) -> Result<(), Unfound>
     where
         A::State: Clone,
