@@ -43,6 +43,10 @@ impl States {
         self.states.read().iter().map(|(key, state)| (key.clone(), state.clone())).collect()
     }
 
+    pub fn each(&self, mut see: impl FnMut(&CollectionKey, &CollectionState)) {
+        self.states.read().iter().for_each(|(key, state)| see(key, state));
+    }
+
     /// Counts changes of completeness and trouble.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()

@@ -39,7 +39,6 @@ struct Candidate {
 /// Keeps the best hits of one segment.
 pub struct Best<'s> {
     parts: &'s Parts,
-    ids: Column<u64>,
     sort: Vec<(SortColumn, bool)>,
     by_relevance: bool,
     after: Option<Candidate>,
@@ -118,8 +117,8 @@ impl<'s> Best<'s> {
         };
         let sort = gather.sort.iter().take(MOST_COLUMNS).map(column).collect::<tantivy::Result<Vec<_>>>()?;
         let by_relevance = matches!(sort.as_slice(), [(SortColumn::Score, _)]);
-        let (ids, best) = (fast.u64("id")?, BinaryHeap::new());
-        let mut this = Self { parts, ids, sort, by_relevance, after: None, most: gather.keep, best, left: 0 };
+        let best = BinaryHeap::new();
+        let mut this = Self { parts, sort, by_relevance, after: None, most: gather.keep, best, left: 0 };
         this.after = gather.after.as_ref().map(|after| this.bound(after)).transpose()?;
         Ok(this)
     }
@@ -220,7 +219,7 @@ impl<'s> Best<'s> {
         if self.after.is_none() && full && self.best.peek().is_none_or(worse) {
             return;
         }
-        let Some(id) = self.ids.first(doc) else { return };
+        let Some(id) = self.parts.ids.first(doc) else { return };
         let candidate = Candidate { rank, name, id, doc, score: ordered(score) };
         if self.after.is_some_and(|after| candidate <= after) {
             return;

@@ -1,8 +1,8 @@
 //! What a search must say about the clusters: their facts for planning, and which of them the answer misses.
 
 use super::plan::ClusterFacts;
+use crate::Index;
 use crate::rights::CallerRights;
-use crate::{CollectionKey, CollectionState, Index};
 use crowsnest_api::names::ClusterName;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,17 +20,44 @@ pub struct Skipped {
     pub age_seconds: Option<i64>,
 }
 
-fn by_cluster(index: &Index) -> BTreeMap<ClusterName, Vec<(CollectionKey, CollectionState)>> {
-    let mut clusters: BTreeMap<ClusterName, Vec<_>> = BTreeMap::new();
-    for (key, state) in index.states() {
-        clusters.entry(key.cluster.clone()).or_default().push((key, state));
-    }
+/// How the collections of a cluster are followed.
+#[derive(Default)]
+struct Followed {
+    resources: usize,
+    /// Of those, not fresh.
+    behind: usize,
+    /// Of these, never read to the end.
+    missing: bool,
+    trouble: Option<String>,
+    /// Of those that are not fresh, the oldest.
+    heard_at: Option<i64>,
+}
+
+fn followed(index: &Index) -> BTreeMap<ClusterName, Followed> {
+    let mut clusters: BTreeMap<ClusterName, Followed> = BTreeMap::new();
+    index.inner.shared.states.each(|key, state| {
+        if !clusters.contains_key(&key.cluster) {
+            clusters.insert(key.cluster.clone(), Followed::default());
+        }
+        let Some(followed) = clusters.get_mut(&key.cluster) else { return };
+        followed.resources += 1;
+        if state.is_fresh() {
+            return;
+        }
+        followed.behind += 1;
+        followed.missing |= !state.complete;
+        if followed.trouble.is_none() {
+            followed.trouble.clone_from(&state.trouble);
+        }
+        let heard = Some(state.heard_at).filter(|at| *at > 0);
+        followed.heard_at = followed.heard_at.into_iter().chain(heard).min();
+    });
     clusters
 }
 
 pub(super) fn facts(index: &Index) -> Vec<ClusterFacts> {
-    let states = by_cluster(index);
-    let stale = |name: &ClusterName| states.get(name).is_none_or(|all| all.iter().any(|(_, state)| !state.is_fresh()));
+    let followed = followed(index);
+    let stale = |name: &ClusterName| followed.get(name).is_none_or(|followed| followed.behind > 0);
     let control_plane = ClusterName::control_plane();
     let mut facts =
         vec![ClusterFacts { name: control_plane.to_string(), stale: stale(&control_plane), ..ClusterFacts::default() }];
@@ -51,15 +78,15 @@ pub(super) fn facts(index: &Index) -> Vec<ClusterFacts> {
 
 /// One line for each cluster that an answer misses something of.
 pub(super) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
-    let states = by_cluster(index);
+    let followed = followed(index);
     let now = (index.options().clock)();
     let mut skipped = Vec::new();
     let members = index.fleet().members();
     // The control plane's objects are searched too, where they are collected.
     let control_plane = ClusterName::control_plane();
-    let own = states.contains_key(&control_plane).then_some(&control_plane);
+    let own = followed.contains_key(&control_plane).then_some(&control_plane);
     for name in members.iter().map(|member| member.name()).chain(own) {
-        let Some(all) = states.get(name) else {
+        let Some(followed) = followed.get(name) else {
             let reason = match members.iter().find(|member| member.name() == name).map(|member| member.connection()) {
                 Some(Err(error)) => error.to_string(),
                 _ => "nothing of it has been read yet".to_owned(),
@@ -67,24 +94,22 @@ pub(super) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
             skipped.push(Skipped { cluster: name.clone(), reason, resources: 0, missing: true, age_seconds: None });
             continue;
         };
-        let behind: Vec<_> = all.iter().filter(|(_, state)| !state.is_fresh()).collect();
-        let reason = behind.iter().find_map(|(_, state)| state.trouble.clone());
-        let heard = behind.iter().map(|(_, state)| state.heard_at).filter(|at| *at > 0).min();
         if let Some(missing) = rights.missing(name) {
             skipped.push(Skipped {
                 cluster: name.clone(),
                 reason: format!("its access rules are not in the cache, and {missing}"),
-                resources: all.len(),
+                resources: followed.resources,
                 missing: true,
                 age_seconds: None,
             });
-        } else if !behind.is_empty() {
+        } else if followed.behind > 0 {
+            let trouble = followed.trouble.clone();
             skipped.push(Skipped {
                 cluster: name.clone(),
-                reason: reason.unwrap_or_else(|| "its first list is being read".to_owned()),
-                resources: behind.len(),
-                missing: behind.iter().any(|(_, state)| !state.complete),
-                age_seconds: heard.map(|at| (now - at) / 1000),
+                reason: trouble.unwrap_or_else(|| "its first list is being read".to_owned()),
+                resources: followed.behind,
+                missing: followed.missing,
+                age_seconds: followed.heard_at.map(|at| (now - at) / 1000),
             });
         }
     }

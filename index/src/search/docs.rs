@@ -238,7 +238,7 @@ impl Asking<'_> {
             Test::Equals(text) => self.terms(field, Looks::Is(text.to_lowercase())),
             Test::Contains(text) => self.terms(field, Looks::Contains(text.clone())),
             Test::Regex(pattern) => self.terms(field, Looks::Matches(pattern.clone())),
-            Test::Near(word, distance) => self.terms(field, Looks::Near(word.clone(), *distance, false)),
+            Test::Near(word, distance, begins) => self.terms(field, Looks::Near(word.clone(), *distance, *begins)),
         }
     }
 

@@ -124,7 +124,8 @@ fn shown(test: &Test) -> String {
         Test::Equals(text) => format!("is {text:?}"),
         Test::Contains(text) => format!("contains {text:?}"),
         Test::Regex(pattern) => format!("matches /{pattern}/"),
-        Test::Near(word, distance) => format!("is within {distance} letters of {word:?}"),
+        Test::Near(word, distance, false) => format!("is within {distance} letters of {word:?}"),
+        Test::Near(word, distance, true) => format!("begins within {distance} letters of {word:?}"),
     };
     text.chars().take(MOST_SHOWN).collect()
 }

@@ -146,11 +146,11 @@ impl Following {
         self.look().await?;
         self.changed = false;
         let sources = self.index.sources(&self.request.caller, Instant::now() + self.request.deadline).await;
-        let Planned { plan, counting, .. } = self.index.planned(&self.request);
+        let Planned { plan, counting, world, .. } = self.index.planned(&self.request);
         let gather = Gather { facets: counting.columns(), ..Gather::counting(&sources) };
         let asked = plan.asked;
         let Found { gathered, askable, .. } = find(&sources, plan, gather).await?;
-        let counts = counting.counts(&sources, &self.index.world(), &gathered, (&askable, asked)).await?;
+        let counts = counting.counts(&sources, &world, &gathered, (&askable, asked)).await?;
         let Counts { facets, groups, .. } = counts;
         Ok(vec![LiveEvent::Counts { total: gathered.total, facets, groups }])
     }

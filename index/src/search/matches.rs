@@ -9,6 +9,7 @@ use super::relations::Reach;
 use crate::text::columns::{Key, Number, Word};
 use crate::text::document::CUT;
 use crate::text::tokens::chunks;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -161,6 +162,19 @@ impl Match {
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => false,
             Match::Number(..) | Match::Clusters(_) | Match::Ids(_) => false,
         })
+    }
+
+    /// Whether one bare word is all that scores, and all that manifests are read for.
+    pub fn is_one_word(&self) -> bool {
+        let words = Cell::new(0);
+        let more = self.contains(&|part| match part {
+            Match::Bare(_) => words.replace(words.get() + 1) > 0,
+            Match::And(_) | Match::Or(_) => false,
+            // Inside nothing scores.
+            Match::Not(_) => true,
+            leaf => leaf.reads_manifests(),
+        });
+        !more && words.get() == 1
     }
 
     pub fn needs_bodies(&self) -> bool {

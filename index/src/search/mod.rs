@@ -233,6 +233,7 @@ struct Planned {
     keep: usize,
     sort: Vec<Sort>,
     counting: Counting,
+    world: World,
 }
 
 impl Index {
@@ -272,7 +273,8 @@ impl Index {
             Err(error) => (Query::default(), Some(error.to_string())),
         };
         let too_much = too_much.or_else(|| scoped(&mut query, &request.scopes).err());
-        let mut plan = plan(&query, &self.world());
+        let world = self.world();
+        let mut plan = plan(&query, &world);
         let remark = |notice: &Notice| Remark {
             start: notice.span.start,
             end: notice.span.end,
@@ -291,7 +293,7 @@ impl Index {
         let counting = Counting { facets: request.facets.clone(), group: grouped(&query, &mut say) };
         let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MOST_HITS);
         let timeout = query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-        Planned { query, plan, remarks, timeout, keep, sort, counting }
+        Planned { query, plan, remarks, timeout, keep, sort, counting, world }
     }
 
     fn known(&self) -> Known {

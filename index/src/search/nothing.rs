@@ -2,10 +2,11 @@
 
 use super::answer::{Sources, find};
 use super::gather::Gather;
-use super::matches::Match;
+use super::matches::{Match, Test};
 use super::plan::{World, plan};
 use crate::Error;
 use crate::query::{Expr, Query};
+use crate::text::columns::Word;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -69,7 +70,8 @@ pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>,
         let mut near = Vec::new();
         for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
             let distance = if word.chars().count() > 5 { 2 } else { 1 };
-            let (found, _) = gather.of(&asked, &Match::Fuzzy(word, distance))?;
+            let named = Match::Word(Word::Name, Test::Near(word, distance, true));
+            let (found, _) = gather.of(&asked, &named)?;
             near.extend(found.hits.into_iter().map(|hit| hit.place.name));
         }
         near.dedup();

@@ -14,7 +14,8 @@ pub enum Test {
     /// Matches the whole string.
     Regex(String),
     /// Within so many edits, swaps of neighbours counting as one.
-    Near(String, u8),
+    /// Or, where that is set, its beginning.
+    Near(String, u8, bool),
 }
 
 /// Pattern as a test on a whole string; plain words as the field wants them.
@@ -22,7 +23,7 @@ pub(super) fn test(pattern: &Pattern, contains: bool) -> Test {
     match pattern {
         Pattern::Word(word) | Pattern::Phrase(word) if contains => Test::Contains(word.to_lowercase()),
         Pattern::Word(word) | Pattern::Phrase(word) => Test::Equals(word.to_lowercase()),
-        Pattern::Fuzzy { word, distance } => Test::Near(word.to_lowercase(), (*distance).min(MOST_EDITS)),
+        Pattern::Fuzzy { word, distance } => Test::Near(word.to_lowercase(), (*distance).min(MOST_EDITS), false),
         Pattern::Glob(glob) => Test::Regex(glob_regex(glob, ".")),
         Pattern::Regex { source, .. } => Test::Regex(unanchored(source)),
     }
@@ -119,7 +120,7 @@ impl Test {
             Self::Equals(wanted) => value == wanted,
             Self::Contains(wanted) => value.contains(wanted.as_str()),
             Self::Regex(_) => regex.is_some_and(|regex| regex.is_match(value)),
-            Self::Near(word, distance) => near(value, word, *distance, false),
+            Self::Near(word, distance, begins) => near(value, word, *distance, *begins),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::evaluate::Evaluated;
 use super::gather::Gather;
 use super::matches::Match;
 use super::order::{Cursor, Ranked};
-use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Summary, Was, clusters, nothing};
+use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Summary, Was, clusters, nothing, rank};
 use crate::store::Manifests;
 use crate::text::document::Document;
 use crate::{Error, Index, Seq};
@@ -74,13 +74,12 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
     };
     let asked = planned.plan.asked;
     let Found { gathered, matches, askable, notices } = find(&sources, planned.plan, gather).await?;
-    let world = index.world();
-    let counts = planned.counting.counts(&sources, &world, &gathered, (&askable, asked)).await?;
+    let counts = planned.counting.counts(&sources, &planned.world, &gathered, (&askable, asked)).await?;
     let nothing = gathered.total == 0 && !gathered.incomplete;
     let (did_you_mean, wider) = match nothing {
         true => (
             nothing::near_names(&sources, &planned.query).await?,
-            nothing::wider(&sources, &planned.query, &world).await?,
+            nothing::wider(&sources, &planned.query, &planned.world).await?,
         ),
         false => (Vec::new(), Vec::new()),
     };
@@ -118,7 +117,11 @@ pub(super) async fn read_hits(
     let store = &index.inner.shared.store;
     let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
-    let manifests = if bodies || matches.reads_manifests() { Manifests::Read } else { Manifests::Left };
+    let explained = |hit: &Ranked| matches.is_one_word() && rank::is_by_columns(hit.score);
+    let manifests = match bodies || matches.reads_manifests() && !hits.iter().all(explained) {
+        true => Manifests::Read,
+        false => Manifests::Left,
+    };
     let objects = store.by_ids(&ids, manifests).await?;
     let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
     let matches = Arc::clone(matches);

@@ -232,7 +232,8 @@ pub struct Columns {
     pub message: Field,
 }
 
-const ID: &str = "id";
+/// The column of record ids.
+pub const ID: &str = "id";
 const CONTENT: &str = "content";
 const MESSAGE: &str = "message";
 

@@ -292,7 +292,7 @@ fn merges(pace: Pace) -> Box<dyn MergePolicy> {
     policy.set_min_num_segments(if pace == Pace::Filling { 12 } else { 6 });
     policy.set_min_layer_size(5_000);
     // Every update is a delete and an add: without this, segments of deleted documents stay for ever.
-    policy.set_del_docs_ratio_before_merge(0.2);
+    policy.set_del_docs_ratio_before_merge(0.4);
     Box::new(policy)
 }
 

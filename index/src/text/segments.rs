@@ -2,13 +2,13 @@
 //! readers of terms. A segment never changes but for its deletions, so this is made once, by whoever commits; read by
 //! [`crate::search`].
 
-use super::columns::Facet;
+use super::columns::{Facet, ID};
 use super::sets::{Docs, Marks, without};
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tantivy::columnar::StrColumn;
+use tantivy::columnar::{Column, StrColumn};
 use tantivy::index::SegmentId;
 use tantivy::{DocId, Searcher, SegmentReader};
 
@@ -38,6 +38,7 @@ pub struct Parts {
     columns: Vec<Ordinals>,
     pub names: Names,
     by_name: Vec<DocId>,
+    pub ids: Column<u64>,
     /// Of [`Values`], whose numbers these columns hold.
     generation: u32,
 }
@@ -222,7 +223,8 @@ impl Parts {
             });
         }
         let by_name = by_name(&columns[Facet::Name as usize], reader.max_doc(), names.ends.len());
-        Ok(Arc::new(Self { reader: reader.clone(), columns, names, by_name, generation: values.generation }))
+        let (reader, ids, generation) = (reader.clone(), reader.fast_fields().u64(ID)?, values.generation);
+        Ok(Arc::new(Self { reader, columns, names, by_name, ids, generation }))
     }
 
     pub fn id(&self) -> PartsId {

@@ -74,6 +74,7 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
     asked(&index, &tenant, "search/tenant", args.asks, &mut figures).await?;
     first(&index, &tenant, "search/first", args.asks, &mut figures).await?;
+    mistaken(&index, &tenant, "search/mistaken", args.asks / 4, &mut figures).await?;
     suggested(&index, &tenant, "search/suggest", args.asks, &mut figures).await?;
     rate(&members.address, args.churn).await?;
     asked(&index, &tenant, "search/churn/tenant", args.asks, &mut figures).await?;
@@ -133,20 +134,38 @@ async fn first(
     times: usize,
     figures: &mut Figures<impl Write>,
 ) -> anyhow::Result<()> {
-    // Those of the two times differ.
-    let salt = name.len() * times;
     let mut all = Vec::with_capacity(times);
     for nth in 0..times {
-        let number = salt + nth;
+        // Something has each of the numbers, and the two times have different ones.
+        let number = (nth * 7 + usize::from(name.contains("churn"))) % 500;
         let query = match nth % 8 {
             0 => format!("kind:pod status:CrashLoopBackOff node:node-{number}"),
             1 => format!("app-{number}"),
-            2 => format!("namespace:team-{} restarts:>{number}", number % 50),
+            2 => format!("namespace:team-{} restarts:<{}", number % 50, number + 10),
             3 => format!("image:app-{number} -status:Running"),
             4 => format!("label:tier=t1 node:node-{number}"),
             5 => format!("\"setting 3 of app-{number}\""),
             6 => format!("name:/app-{number}.*/ kind:pod sort:-restarts"),
             _ => format!("tier=t2 -node:node-{number} back-off"),
+        };
+        all.push(ask(index, user, &query).await?);
+    }
+    figures.spread(name, all)
+}
+
+/// Questions that find nothing: what else might have been meant is looked for too.
+async fn mistaken(
+    index: &Index,
+    user: &UserInfo,
+    name: &str,
+    times: usize,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let mut all = Vec::with_capacity(times);
+    for nth in 0..times {
+        let query = match nth % 2 {
+            0 => format!("kind:pod apq-{nth}"),
+            _ => format!("status:CrashLoopBackOff node:nodes-{nth}"),
         };
         all.push(ask(index, user, &query).await?);
     }
