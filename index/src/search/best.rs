@@ -175,7 +175,7 @@ impl<'s> Best<'s> {
     /// Offers documents by name until no other can be among the best. Whether that was in time.
     fn walk(&mut self, class: &Docs, score: Score, in_time: impl Fn() -> bool) -> bool {
         let mut last = None;
-        for (nth, doc) in self.parts.by_name().iter().enumerate() {
+        for (nth, doc) in self.parts.names.sorted().iter().enumerate() {
             if nth % BLOCK == BLOCK - 1 && !in_time() {
                 return false;
             }

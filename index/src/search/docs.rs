@@ -110,13 +110,14 @@ impl<'q> Question<'q> {
     }
 
     fn asking<'a>(&'a self, parts: &'a Parts) -> Asking<'a> {
-        Asking { question: self, reader: &parts.reader, scored: Vec::new(), negated: false }
+        Asking { question: self, parts, reader: &parts.reader, scored: Vec::new(), negated: false }
     }
 }
 
 /// One question, one segment.
 struct Asking<'a> {
     question: &'a Question<'a>,
+    parts: &'a Parts,
     reader: &'a SegmentReader,
     scored: Vec<(Docs, f32)>,
     /// Inside of a negation nothing scores.
@@ -145,7 +146,8 @@ impl Asking<'_> {
             Match::Bare(word) => self.bare(word),
             Match::BareRegex(pattern) => {
                 let looks = || Looks::Matches(pattern.clone());
-                let mut whole = vec![self.terms(columns.word(Word::Anything), looks())?];
+                let whole = [Word::Name, Word::Anything].map(|word| self.terms(columns.word(word), looks()));
+                let mut whole = whole.into_iter().collect::<Result<Vec<_>, _>>()?;
                 if pattern.contains('/') {
                     whole.push(self.terms(columns.word(Word::Qualified), looks())?);
                 }
@@ -218,7 +220,7 @@ impl Asking<'_> {
         let columns = self.question.columns;
         let name = columns.word(Word::Name);
         let contains = || Looks::Contains(word.to_owned());
-        let mut anything = vec![self.terms(columns.word(Word::Anything), contains())?];
+        let mut anything = vec![self.terms(name, contains())?, self.terms(columns.word(Word::Anything), contains())?];
         if word.contains('/') {
             anything.push(self.terms(columns.word(Word::Qualified), contains())?);
         }
@@ -305,6 +307,9 @@ impl Asking<'_> {
 
     fn find(&self, asked: &Asked) -> Result<Docs, Unfound> {
         match asked {
+            Asked::Terms(field, Looks::Contains(part)) if *field == self.question.columns.word(Word::Name) => {
+                Ok(self.parts.names.containing(part))
+            }
             Asked::Terms(field, looks) => {
                 let regex =
                     if let Looks::Matches(pattern) = looks { self.question.patterns.get(pattern) } else { None };

@@ -219,31 +219,29 @@ fn lower(text: &str) -> String {
     lower
 }
 
-/// Of the terms of a lower-case text that a chunk finds, the second one, which goes on where the first ends and so says
-/// more; or the only one.
+/// Of the terms of a lower-case text that a chunk finds, the first one that goes on where the chunk ends, and so says more;
+/// or the chunk.
 fn terms_with<'t>(lower: &'t str, chunk: &str) -> Option<&'t str> {
-    let fits = |term: &&str| *term == chunk || begins_terms(chunk) && term.starts_with(chunk);
-    let (mut first, mut second, mut seen) = (None, None, 0);
+    let (mut itself, mut seen) = (None, 0);
     for (at, _) in lower.match_indices(chunk) {
         if at < seen {
             continue;
         }
         let (around, end) = chunk_around(lower, at);
         seen = end;
-        for term in terms(around).filter(fits) {
-            match first {
-                Some(smallest) if term > smallest => {
-                    if second.is_none_or(|second| term < second) {
-                        second = Some(term);
-                    }
-                }
-                Some(smallest) if term < smallest => (first, second) = (Some(term), first),
-                Some(_) => {}
-                None => first = Some(term),
+        for term in terms(around) {
+            if term == chunk {
+                itself = Some(term);
+            } else if begins_terms(chunk) && term.starts_with(chunk) {
+                return Some(term);
             }
         }
+        // Nothing goes on from a very short one.
+        if itself.is_some() && !begins_terms(chunk) {
+            break;
+        }
     }
-    second.or(first)
+    itself
 }
 
 fn all_terms(text: &str) -> BTreeSet<String> {

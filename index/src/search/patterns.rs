@@ -24,7 +24,10 @@ pub(super) fn test(pattern: &Pattern, contains: bool) -> Test {
         Pattern::Word(word) | Pattern::Phrase(word) if contains => Test::Contains(word.to_lowercase()),
         Pattern::Word(word) | Pattern::Phrase(word) => Test::Equals(word.to_lowercase()),
         Pattern::Fuzzy { word, distance } => Test::Near(word.to_lowercase(), (*distance).min(MOST_EDITS), false),
-        Pattern::Glob(glob) => Test::Regex(glob_regex(glob, ".")),
+        Pattern::Glob(glob) => match glob.strip_prefix('*').and_then(|rest| rest.strip_suffix('*')) {
+            Some(part) if !part.is_empty() && !part.contains(['*', '?']) => Test::Contains(part.to_lowercase()),
+            _ => Test::Regex(glob_regex(glob, ".")),
+        },
         Pattern::Regex { source, .. } => Test::Regex(unanchored(source)),
     }
 }

@@ -67,8 +67,8 @@ word_columns! {
     Has = "has",
     /// `namespace/name`, for words with a slash.
     Qualified = "qualified",
-    /// Everything a bare word is looked up in by substring. Few strings are an object's own: a substring is searched in
-    /// every one there is.
+    /// Everything but the name that a bare word is looked up in by substring. Few of these strings are an object's own: a
+    /// substring is searched in every one there is.
     Anything = "anything",
     /// `column=Value` with its case kept, for `:=`.
     Exact = "exact",

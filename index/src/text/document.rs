@@ -319,7 +319,9 @@ impl Document {
                 document.add_text(columns.word(Word::Exact), format!("{}={value}", word.name()));
             }
         }
-        self.anything(false).for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
+        // Names are as many as objects: they are looked through in memory.
+        let others = self.anything(false).filter(|(word, _)| *word != Word::Name);
+        others.for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
         self.has().for_each(|name| document.add_text(columns.word(Word::Has), name));
         self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
         self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
