@@ -1,9 +1,9 @@
 //! The best hits of a segment, in the order that is asked for.
 
 use super::gather::Gather;
-use super::order::{MOST_COLUMNS, Place, Rank, Ranked, Sort, SortBy};
+use super::order::{MOST_COLUMNS, OfCluster, Place, Rank, Ranked, Sort, SortBy};
 use crate::text::columns::Facet;
-use crate::text::segments::{NONE, Parts};
+use crate::text::segments::{NONE, Parts, Values};
 use crate::text::sets::{Docs, all_of, without};
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Bound;
@@ -20,6 +20,36 @@ enum SortColumn {
     Score,
     Number(Column<i64>),
     Text(Option<StrColumn>),
+    Cluster(OfClusters),
+}
+
+/// What clusters have, in order.
+struct OfClusters {
+    texts: Vec<String>,
+    /// Where in that order, by the clusters' numbers.
+    places: Vec<Option<u64>>,
+}
+
+impl OfClusters {
+    fn new(of: OfCluster, gather: &Gather, values: &Values) -> Self {
+        let known = gather.world.clusters.iter();
+        let known: HashMap<&str, &str> =
+            known.filter_map(|cluster| Some((cluster.name.as_str(), of.of(cluster)?))).collect();
+        let mut texts: Vec<String> = known.values().map(|text| (*text).to_owned()).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        let names = values.of(Facet::Cluster);
+        let place = |number: u32| {
+            let text = known.get(&**names.text(number)?)?;
+            texts.iter().position(|other| other == text).map(|at| at as u64)
+        };
+        let places = (0..u32::try_from(names.end()).unwrap_or(NONE)).map(place).collect();
+        Self { texts, places }
+    }
+
+    fn place(&self, cluster: u32) -> Option<u64> {
+        self.places.get(cluster as usize).copied().flatten()
+    }
 }
 
 /// Of one column: missing ones last, then what is smaller.
@@ -105,13 +135,14 @@ fn directed(value: u64, descending: bool) -> Inside {
 }
 
 impl<'s> Best<'s> {
-    pub fn new(parts: &'s Parts, gather: &Gather) -> tantivy::Result<Self> {
+    pub fn new(parts: &'s Parts, values: &Values, gather: &Gather) -> tantivy::Result<Self> {
         let fast = parts.reader.fast_fields();
         let column = |sort: &Sort| {
             let column = match sort.by {
                 SortBy::Relevance => SortColumn::Score,
                 SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
                 SortBy::Text(facet) => SortColumn::Text(fast.str(facet.column())?),
+                SortBy::Cluster(of) => SortColumn::Cluster(OfClusters::new(of, gather, values)),
             };
             Ok((column, sort.descending))
         };
@@ -196,6 +227,10 @@ impl<'s> Best<'s> {
         true
     }
 
+    fn cluster(&self, doc: DocId) -> u32 {
+        self.parts.column(Facet::Cluster).first(doc)
+    }
+
     /// Where a document's name lies among those of the segment.
     fn name(&self, doc: DocId) -> u64 {
         match self.parts.column(Facet::Name).first(doc) {
@@ -243,6 +278,14 @@ impl<'s> Best<'s> {
                 (SortColumn::Text(column), Rank::Text(Some(text))) => {
                     directed(position(column.as_ref(), text)?, *descending)
                 }
+                (SortColumn::Cluster(of), Rank::Text(Some(text))) => {
+                    // One that is gone lies between two others.
+                    let place = match of.texts.binary_search(text) {
+                        Ok(at) => doubled(at as u64),
+                        Err(next) => 2 * next as u64,
+                    };
+                    directed(place, *descending)
+                }
                 _ => (true, 0),
             };
         }
@@ -263,6 +306,9 @@ impl<'s> Best<'s> {
                 SortColumn::Text(column) => {
                     first(column.as_ref(), doc).map(|ordinal| directed(doubled(ordinal), *descending))
                 }
+                SortColumn::Cluster(of) => {
+                    of.place(self.cluster(doc)).map(|place| directed(doubled(place), *descending))
+                }
             };
             *into = value.unwrap_or((true, 0));
         }
@@ -282,6 +328,10 @@ impl<'s> Best<'s> {
                 SortColumn::Score => Rank::Score(unordered(candidate.score)),
                 SortColumn::Number(column) => Rank::Number(column.first(candidate.doc)),
                 SortColumn::Text(_) => Rank::Text(texts.get(&candidate.doc).cloned()),
+                SortColumn::Cluster(of) => {
+                    let place = of.place(self.cluster(candidate.doc));
+                    Rank::Text(place.and_then(|place| of.texts.get(place as usize).cloned()))
+                }
             });
             let name = self.parts.names.get(self.parts.column(Facet::Name).first(candidate.doc));
             let name = name.unwrap_or_default().to_owned();

@@ -190,6 +190,7 @@ impl Corpus {
             after: None,
             keep: query.output.limit.unwrap_or(1000),
             facets: counting.columns(),
+            world: Arc::new(world()),
             deadline: self.sources.deadline,
         };
         let Found { gathered, askable, notices, .. } = find(&self.sources, plan, gather).await.unwrap();

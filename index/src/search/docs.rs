@@ -301,7 +301,7 @@ impl Asking<'_> {
             return Ok(docs);
         }
         let docs = self.find(&key.1)?;
-        self.question.remembered.insert(self.question.number, key, docs.clone());
+        self.question.remembered.insert(key, docs.clone());
         Ok(docs)
     }
 

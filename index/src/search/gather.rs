@@ -7,6 +7,7 @@ use super::best::Best;
 use super::docs::{Matching, Question};
 use super::matches::Match;
 use super::order::{Place, Ranked, Sort, compare};
+use super::plan::World;
 use super::tallies::{Tally, Tallying, summed};
 use crate::Error;
 use crate::rights::CallerRights;
@@ -30,6 +31,8 @@ pub struct Gather {
     /// Hits to keep.
     pub keep: usize,
     pub facets: Vec<Facet>,
+    /// For orders by what clusters have.
+    pub world: Arc<World>,
     pub deadline: Instant,
 }
 
@@ -55,6 +58,7 @@ impl Gather {
             after: None,
             keep: 0,
             facets: Vec::new(),
+            world: Arc::default(),
             deadline: sources.deadline,
         }
     }
@@ -109,7 +113,7 @@ impl Gather {
         let facets = tallying.of(&docs, &permitted);
         let mut gathered = Gathered { total, left: total, incomplete: facets.is_none(), ..Gathered::default() };
         if self.keep > 0 || self.after.is_some() {
-            let mut best = Best::new(&segment.parts, self)?;
+            let mut best = Best::new(&segment.parts, values, self)?;
             gathered.incomplete |= !best.offer_all(&docs, &scored, self.deadline);
             // Without a place to go on from, those that were no candidates are left too.
             if self.after.is_some() {

@@ -48,7 +48,7 @@ pub use facets::Counted;
 pub use live::LiveEvent;
 pub use nothing::Wider;
 pub use object::{Diff, Edge, Graph, Past};
-pub use order::{Cursor, NoCursor, Place, Rank, Sort, SortBy};
+pub use order::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
 pub(crate) use permitted::Decided;
 pub(crate) use prepare::prepare;
 pub use suggest::{SuggestRequest, Suggestion, Suggestions};
@@ -233,7 +233,7 @@ struct Planned {
     keep: usize,
     sort: Vec<Sort>,
     counting: Counting,
-    world: World,
+    world: Arc<World>,
 }
 
 impl Index {
@@ -273,7 +273,7 @@ impl Index {
             Err(error) => (Query::default(), Some(error.to_string())),
         };
         let too_much = too_much.or_else(|| scoped(&mut query, &request.scopes).err());
-        let world = self.world();
+        let world = Arc::new(self.world());
         let mut plan = plan(&query, &world);
         let remark = |notice: &Notice| Remark {
             start: notice.span.start,

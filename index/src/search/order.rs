@@ -1,6 +1,7 @@
 //! The order of hits, and where in it an answer goes on.
 
 use super::numbers::number_named;
+use super::plan::ClusterFacts;
 use crate::Seq;
 use crate::text::columns::{Facet, Number};
 use base64::Engine as _;
@@ -21,6 +22,28 @@ pub enum SortBy {
     Relevance,
     Number(Number),
     Text(Facet),
+    /// What its cluster has.
+    Cluster(OfCluster),
+}
+
+/// What hits of a cluster have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfCluster {
+    Region,
+    /// Of several the first.
+    Zone,
+    Provider,
+}
+
+impl OfCluster {
+    pub fn of(self, cluster: &ClusterFacts) -> Option<&str> {
+        let text = match self {
+            Self::Region => Some(&cluster.region),
+            Self::Zone => cluster.zones.iter().min(),
+            Self::Provider => Some(&cluster.provider),
+        };
+        text.map(String::as_str).filter(|text| !text.is_empty())
+    }
 }
 
 /// A column of the order.
@@ -38,6 +61,9 @@ impl Sort {
         let by = match field {
             "relevance" => return Some(Self::RELEVANCE),
             "ns" => Some(SortBy::Text(Facet::Namespace)),
+            "region" => Some(SortBy::Cluster(OfCluster::Region)),
+            "zone" => Some(SortBy::Cluster(OfCluster::Zone)),
+            "provider" => Some(SortBy::Cluster(OfCluster::Provider)),
             _ => Facet::ALL.iter().find(|facet| facet.field() == field).map(|facet| SortBy::Text(*facet)),
         };
         let by = by.or_else(|| number_named(field).map(SortBy::Number))?;

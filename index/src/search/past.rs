@@ -10,7 +10,7 @@ use super::look::Looking;
 use super::matches::Match;
 use super::order::{Place, Rank, Ranked, Sort, SortBy, compare};
 use super::permitted::permits;
-use super::plan::Asked;
+use super::plan::{Asked, World};
 use crate::rights::CallerRights;
 use crate::store::{Manifests, Span};
 use crate::text::columns::Facet;
@@ -148,14 +148,18 @@ fn holding(
     Ok(old)
 }
 
-fn rank(sort: &Sort, old: &Old) -> Rank {
+fn rank(sort: &Sort, old: &Old, world: &World) -> Rank {
+    let text =
+        |facet: Facet| old.document.facets.iter().find(|(column, _)| *column == facet).map(|(_, value)| value.as_str());
     match sort.by {
         SortBy::Relevance => Rank::Score(old.score),
         SortBy::Number(number) => {
             Rank::Number(old.document.numbers.iter().find(|(column, _)| *column == number).map(|(_, value)| *value))
         }
-        SortBy::Text(facet) => {
-            Rank::Text(old.document.facets.iter().find(|(column, _)| *column == facet).map(|(_, value)| value.clone()))
+        SortBy::Text(facet) => Rank::Text(text(facet).map(str::to_owned)),
+        SortBy::Cluster(of) => {
+            let cluster = text(Facet::Cluster).and_then(|name| world.clusters.iter().find(|one| one.name == name));
+            Rank::Text(cluster.and_then(|cluster| of.of(cluster)).map(str::to_owned))
         }
     }
 }
@@ -163,7 +167,7 @@ fn rank(sort: &Sort, old: &Old) -> Rank {
 fn ranked(old: Vec<Old>, gather: &Gather) -> Gathered {
     let total = old.len() as u64;
     let hit = |old: &Old| {
-        let ranks = gather.sort.iter().map(|sort| rank(sort, old)).collect();
+        let ranks = gather.sort.iter().map(|sort| rank(sort, old, &gather.world)).collect();
         let name = old.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
         let place = Place { ranks, name: name.unwrap_or_default(), id: old.id };
         Ranked { place, score: old.score, past: Some(old.ended) }

@@ -1,5 +1,5 @@
-//! Segments that were merged, asked what was asked of their parts before searches see them: whoever asks next does not
-//! wait for it.
+//! Segments that were merged, asked what was asked of their parts more than once, before searches see them: whoever asks
+//! next does not wait for it.
 
 use super::docs::Question;
 use super::matches::Match;
@@ -127,11 +127,13 @@ mod tests {
                 after: None,
                 keep: 5,
                 facets: vec![Facet::Node],
+                world: Arc::default(),
                 deadline: Instant::now() + Duration::from_secs(60),
             };
             gather.of(&text, &matches).unwrap().0
         };
         let before = gathered();
+        assert_eq!(gathered(), before);
         assert_eq!(before.total, 11, "every other one, and pod-1");
         let parts =
             text.snapshot().segments.iter().map(|segment| segment.parts.reader.segment_id()).collect::<Vec<_>>();

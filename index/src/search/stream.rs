@@ -70,6 +70,7 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         after: request.after.clone(),
         keep: planned.keep,
         facets: planned.counting.columns(),
+        world: Arc::clone(&planned.world),
         deadline: sources.deadline,
     };
     let asked = planned.plan.asked;

@@ -108,6 +108,7 @@ impl Corpus {
             after: None,
             keep: 100,
             facets: vec![Facet::Kind],
+            world: Arc::new(world()),
             deadline: Instant::now() + Duration::from_secs(60),
         };
         gather.of(&self.text, &matches).unwrap().0
@@ -310,6 +311,7 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
             after: after.map(|hit| hit.place.clone()),
             keep,
             facets: vec![Facet::Namespace, Facet::Image],
+            world: Arc::new(world()),
             deadline: Instant::now() + Duration::from_secs(60),
         };
         gather.of(&corpus.text, &matches).unwrap().0

@@ -103,7 +103,7 @@ pub struct Remembered {
 /// What one segment has for something asked.
 struct Kept {
     docs: Docs,
-    /// The last question that asked it.
+    /// The last question that asked it; none when only the one did that it was found for.
     asked_by: AtomicU64,
 }
 
@@ -119,7 +119,7 @@ impl Remembered {
 
     /// Another question.
     pub fn question(&self) -> u64 {
-        self.questions.fetch_add(1, Ordering::Relaxed)
+        1 + self.questions.fetch_add(1, Ordering::Relaxed)
     }
 
     pub fn get(&self, question: u64, key: &(SegmentId, Asked)) -> Option<Docs> {
@@ -128,19 +128,20 @@ impl Remembered {
         Some(kept.docs.clone())
     }
 
-    pub fn insert(&self, question: u64, key: (SegmentId, Asked), docs: Docs) {
-        self.docs.insert(key, Arc::new(Kept { docs, asked_by: question.into() }));
+    pub fn insert(&self, key: (SegmentId, Asked), docs: Docs) {
+        self.docs.insert(key, Arc::new(Kept { docs, asked_by: AtomicU64::default() }));
     }
 
-    /// Forgets segments that are gone; what was asked of them last, the newest first.
+    /// Forgets segments that are gone; what was asked of them again, the last that was asked first.
     pub fn forget(&self, gone: &HashSet<SegmentId>) -> Vec<Asked> {
         let mut asked: HashMap<Asked, u64> = HashMap::new();
-        for (key, kept) in &self.docs {
-            if gone.contains(&key.0) {
+        for (key, kept) in self.docs.iter().filter(|(key, _)| gone.contains(&key.0)) {
+            let by = kept.asked_by.load(Ordering::Relaxed);
+            if by > 0 {
                 let last = asked.entry(key.1.clone()).or_default();
-                *last = (*last).max(kept.asked_by.load(Ordering::Relaxed));
-                self.docs.invalidate(&*key);
+                *last = by.max(*last);
             }
+            self.docs.invalidate(&*key);
         }
         let mut asked: Vec<(Asked, u64)> = asked.into_iter().collect();
         asked.sort_unstable_by_key(|(_, last)| std::cmp::Reverse(*last));
