@@ -19,7 +19,7 @@ use crate::text::TextIndex;
 use crate::text::follower::TextFollower;
 use crate::writer::{States, Writer};
 use crate::{
-    CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq, StoreOptions, Version,
+    CacheId, CollectionKey, CollectionState, Error, IndexOptions, Object, Record, RecordKey, Seq, StoreOptions, Version,
 };
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     pub rights: Arc<Rights>,
     pub reviews: Reviews,
     pub searchable: watch::Receiver<Seq>,
+    /// Of the store.
+    pub id: CacheId,
     /// Since when the store is filled, Unix milliseconds.
     pub began: i64,
     /// Everybody's rights need these, whatever else is collected.
@@ -157,7 +159,8 @@ impl Index {
         });
         let health = watch::Sender::new(Health::new());
         let began = shared.store.began((shared.now_ms)()).await?;
-        let text = TextIndex::open(&shared.options, &shared.store.identity().await?)?;
+        let identity = shared.store.identity().await?;
+        let text = TextIndex::open(&shared.options, &identity)?;
         let (store, tail, metrics) = (&shared.store, &shared.tail, &shared.metrics);
         let rules = Arc::new(Rights::default());
         let (follower, searchable) = TextFollower::new(
@@ -175,6 +178,7 @@ impl Index {
             rights: Arc::clone(&rules),
             reviews: Reviews::default(),
             searchable,
+            id: CacheId::of(&identity),
             began,
             _rules: declare_rules(&shared.fleet),
             health,
@@ -288,6 +292,11 @@ impl Index {
 
     pub fn states(&self) -> Vec<(CollectionKey, CollectionState)> {
         self.inner.shared.states.all()
+    }
+
+    /// Which cache its [`Seq`]s are of.
+    pub fn id(&self) -> &CacheId {
+        &self.inner.id
     }
 
     /// The newest change of access rules that searches obey.

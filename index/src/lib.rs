@@ -31,10 +31,13 @@ pub mod writer;
 
 pub use error::{Error, Gone};
 pub use index::Index;
-pub use list::{ListQuery, Page};
+pub use list::{ListQuery, Page, selects};
 pub use options::{DatabaseUrl, History, IndexOptions, Patience, PostgresOptions, StoreOptions};
 pub use record::metadata_in;
-pub use record::{Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version};
+pub use record::{
+    CacheId, Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version,
+};
 pub use replicas::Epoch;
+pub use rights::Reader;
 pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Skipped, Summary};
 pub use tail::Follower;

@@ -43,24 +43,29 @@ impl ListQuery {
     /// Whether a record of the collection is asked for.
     pub fn matches(&self, record: &Record) -> Result<bool, Error> {
         let namespace = self.namespaces.as_ref().is_none_or(|names| names.contains(&*record.key.namespace));
-        if !namespace || self.labels.as_ref().is_some_and(|selector| !selector.matches(&record.labels)) {
-            return Ok(false);
-        }
-        let Some(selector) = &self.fields else { return Ok(true) };
-        let printed = &record.printed()?.fields;
-        // None: the kind does not know the field.
-        let value = |field: &str| match field {
-            "metadata.name" => Some(&*record.key.name),
-            "metadata.namespace" => Some(&*record.key.namespace),
-            _ => printed.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str()),
-        };
-        Ok(selector.matches_with(|field| value(field).map(std::borrow::Cow::Borrowed)))
+        Ok(namespace && selects(self.labels.as_ref(), self.fields.as_ref(), record)?)
     }
 
     pub(crate) fn scan(&self) -> Scan {
         let (namespaces, after, labels) = (self.namespaces.clone(), self.after.clone(), self.labels.clone());
         Scan { collection: self.collection.clone(), namespaces, after, labels }
     }
+}
+
+/// Whether selectors fit a record.
+pub fn selects(labels: Option<&Selector>, fields: Option<&FieldSelector>, record: &Record) -> Result<bool, Error> {
+    if labels.is_some_and(|selector| !selector.matches(&record.labels)) {
+        return Ok(false);
+    }
+    let Some(selector) = fields else { return Ok(true) };
+    let printed = &record.printed()?.fields;
+    // None: the kind does not know the field.
+    let value = |field: &str| match field {
+        "metadata.name" => Some(&*record.key.name),
+        "metadata.namespace" => Some(&*record.key.namespace),
+        _ => printed.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str()),
+    };
+    Ok(selector.matches_with(|field| value(field).map(std::borrow::Cow::Borrowed)))
 }
 
 /// Some objects of a list.

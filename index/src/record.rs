@@ -119,6 +119,32 @@ impl Record {
     }
 }
 
+/// Which cache counts a [`Seq`]: another one starts over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheId(Arc<str>);
+
+impl CacheId {
+    /// Characters that are told of it.
+    const TOLD: usize = 8;
+
+    /// Of a store.
+    pub(crate) fn of(identity: &str) -> Self {
+        Self(identity.chars().take(Self::TOLD).collect::<String>().into())
+    }
+}
+
+impl From<&str> for CacheId {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for CacheId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// What is worth knowing of an object beside its metadata.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Details {

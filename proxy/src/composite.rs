@@ -1,32 +1,62 @@
 //! resourceVersions and continue tokens of answers that come from many clusters.
 //!
 //! The wire form is Karmada's: base64url of `{"<cluster>":"<resourceVersion>"}` with sorted keys, and of
-//! `{"rv","cluster","continue"}`. Beside a cluster's own resourceVersion we keep the cache's sequence number
-//! (`<resourceVersion>.<seq>`), which says where a watch goes on. Objects read from a member have no such place, and keep
-//! Karmada's form.
+//! `{"rv","cluster","continue"}`. Beside a cluster's own resourceVersion we keep the cache's sequence number and which cache
+//! counts so (`<resourceVersion>.<seq>.<cache>`), which says where a watch goes on. Objects read from a member have no such
+//! place, and keep Karmada's form.
 
 use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use crowsnest_index::Seq;
+use crowsnest_index::{CacheId, Seq};
 use serde::{Deserialize, Serialize};
 
 /// A resourceVersion for each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Composite {
-    positions: BTreeMap<String, (String, Seq)>,
+    positions: BTreeMap<String, Position>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Position {
+    version: String,
+    place: Option<Place>,
+}
+
+/// A place in a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub seq: Seq,
+    pub cache: CacheId,
+}
+
+impl Position {
+    fn decode(value: String) -> Self {
+        let mut parts = value.rsplitn(3, '.');
+        let (cache, seq, version) = (parts.next(), parts.next(), parts.next());
+        match (version, seq.and_then(|seq| seq.parse().ok()), cache) {
+            (Some(version), Some(seq), Some(cache)) => {
+                let place = Place { seq: Seq(seq), cache: CacheId::from(cache) };
+                Self { version: version.to_owned(), place: Some(place) }
+            }
+            _ => Self { version: value, place: None },
+        }
+    }
+
+    fn encode(&self) -> String {
+        match &self.place {
+            Some(Place { seq, cache }) => format!("{}.{seq}.{cache}", self.version),
+            None => self.version.clone(),
+        }
+    }
 }
 
 impl Composite {
     /// Undecodable text is as good as none.
     pub fn decode(text: &str) -> Self {
         let wire = wire(text).unwrap_or_default();
-        let split = |value: String| match value.rsplit_once('.') {
-            Some((version, seq)) => (version.to_owned(), Seq(seq.parse().unwrap_or_default())),
-            None => (value, Seq(0)),
-        };
-        Self { positions: wire.into_iter().map(|(cluster, value)| (cluster, split(value))).collect() }
+        Self { positions: wire.into_iter().map(|(cluster, value)| (cluster, Position::decode(value))).collect() }
     }
 
     /// Whether whoever has this version was told nothing yet: it is none, or of no cluster, or of clusters of which nothing
@@ -37,20 +67,19 @@ impl Composite {
 
     /// Of no cluster it is a text, too: some clients watch from no empty version.
     pub fn encode(&self) -> String {
-        let wire: BTreeMap<&str, String> = self
-            .positions
-            .iter()
-            .map(|(cluster, (version, seq))| {
-                let value = if seq.0 == 0 { version.clone() } else { format!("{version}.{seq}") };
-                (cluster.as_str(), value)
-            })
-            .collect();
+        let wire: BTreeMap<&str, String> =
+            self.positions.iter().map(|(cluster, position)| (cluster.as_str(), position.encode())).collect();
         // A map of strings always serialises.
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
 
-    pub fn set(&mut self, cluster: &str, version: &str, seq: Seq) {
-        self.positions.insert(cluster.to_owned(), (version.to_owned(), seq));
+    pub fn set(&mut self, cluster: &str, version: &str, place: Option<Place>) {
+        self.positions.insert(cluster.to_owned(), Position { version: version.to_owned(), place });
+    }
+
+    /// Of every cluster everything up to there is told.
+    pub fn reach(&mut self, place: &Place) {
+        self.positions.values_mut().for_each(|position| position.place = Some(place.clone()));
     }
 
     pub fn forget(&mut self, cluster: &str) {
@@ -68,12 +97,19 @@ impl Composite {
 
     /// A cluster's own resourceVersion.
     pub fn version(&self, cluster: &str) -> Option<&str> {
-        self.positions.get(cluster).map(|(version, _)| version.as_str())
+        self.positions.get(cluster).map(|position| position.version.as_str())
     }
 
-    /// Everything up to here has been told.
-    pub fn seq(&self) -> Option<Seq> {
-        self.positions.values().map(|(_, seq)| *seq).max().filter(|seq| seq.0 > 0)
+    /// Whether it is of some cache.
+    pub fn has_a_place(&self) -> bool {
+        self.positions.values().any(|position| position.place.is_some())
+    }
+
+    /// Everything up to here has been told; none when it is not of this cache.
+    pub fn seq(&self, cache: &CacheId) -> Option<Seq> {
+        let places: Vec<&Place> = self.positions.values().filter_map(|position| position.place.as_ref()).collect();
+        let here = places.iter().all(|place| place.cache == *cache);
+        places.iter().map(|place| place.seq).max().filter(|_| here)
     }
 }
 
@@ -123,12 +159,18 @@ mod tests {
     #[test]
     fn versions_survive_and_have_karmadas_shape() {
         let mut composite = Composite::default();
-        composite.set("m2", "9", Seq(40));
-        composite.set("m1", "7", Seq(41));
+        let (here, elsewhere) = (CacheId::from("c1"), CacheId::from("c2"));
+        let place = |seq| Some(Place { seq: Seq(seq), cache: here.clone() });
+        composite.set("m2", "9", place(0));
+        composite.set("m1", "7", place(41));
         let text = composite.encode();
-        assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41","m2":"9.40"}"#);
+        assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1","m2":"9.0.c1"}"#);
         assert_eq!(Composite::decode(&text), composite);
-        assert_eq!((composite.version("m2"), composite.seq()), (Some("9"), Some(Seq(41))));
+        assert_eq!((composite.version("m2"), composite.seq(&here)), (Some("9"), Some(Seq(41))));
+        assert_eq!((composite.seq(&elsewhere), composite.has_a_place()), (None, true));
+        // Nothing has ever changed in a new cache.
+        composite.forget("m1");
+        assert_eq!(composite.seq(&here), Some(Seq(0)));
     }
 
     #[rstest::rstest]
@@ -137,7 +179,7 @@ mod tests {
     #[case("zzz")]
     #[case("eyJtMSI6IjUifQ")]
     fn foreign_versions_give_no_place_to_start(#[case] text: &str) {
-        assert_eq!(Composite::decode(text).seq(), None);
+        assert_eq!(Composite::decode(text).seq(&CacheId::from("c1")), None);
     }
 
     #[rstest::rstest]

@@ -83,9 +83,10 @@ impl Proxy {
         self.carry(caller, path, request).await.unwrap_or_else(|error| error.into_response())
     }
 
-    /// `search/cache/{path}`: what the cache holds of all clusters, in the form of a native list.
-    pub async fn search_cache(&self, path: &str, request: Request<Body>) -> Response<Body> {
-        self.search(path, request).await.unwrap_or_else(|error| error.into_response())
+    /// `search/cache/{path}`: what the cache holds of all clusters and the caller may read there, in the form of a native
+    /// list.
+    pub async fn search_cache(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
+        self.search(caller, path, request).await.unwrap_or_else(|error| error.into_response())
     }
 
     /// Ends all tunnels and watches, and waits for the tunnels.
@@ -125,7 +126,7 @@ mod tests {
             let request = || Request::new(full(""));
             sendable(|| proxy.cluster("m", caller, "/", request()));
             sendable(|| proxy.fleet_wide(caller, "/", request()));
-            sendable(|| proxy.search_cache("/", request()));
+            sendable(|| proxy.search_cache(caller, "/", request()));
         }
     }
 }

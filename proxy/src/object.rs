@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
-use crowsnest_index::{Seq, metadata_in};
+use crowsnest_index::metadata_in;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -82,7 +82,7 @@ pub fn mark_live(body: &[u8], cluster: &str, form: Form) -> Result<Vec<u8>, serd
     }
     let live: Live = serde_json::from_slice(body)?;
     let mut version = Composite::default();
-    version.set(cluster, &live.metadata.resource_version, Seq(0));
+    version.set(cluster, &live.metadata.resource_version, None);
     mark(body, cluster, Some(&version.encode()), form)
 }
 
@@ -95,7 +95,7 @@ mod tests {
     fn an_object_goes_out_marked() {
         let body = br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.50}}"#;
         let mut composite = Composite::default();
-        composite.set("m1", "7", Seq(3));
+        composite.set("m1", "7", None);
         let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({"b": "c", CACHED_FROM_CLUSTER: "m1"}));
@@ -118,6 +118,6 @@ mod tests {
         let object: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(object["metadata"]["annotations"], json!({CACHED_FROM_CLUSTER: "m1"}));
         let version = Composite::decode(object["metadata"]["resourceVersion"].as_str().unwrap());
-        assert_eq!((version.version("m1"), version.seq()), (Some("7"), None));
+        assert_eq!((version.version("m1"), version.has_a_place()), (Some("7"), false));
     }
 }

@@ -2,7 +2,8 @@
 
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
 use http::{HeaderMap, header};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::composite::Composite;
 use crate::protobuf;
@@ -53,8 +54,18 @@ pub fn own_form(sent: &[u8], encoding: Encoding, cluster: &str) -> Option<Update
     Some(Update { body, from_cache: is_cached(&version) })
 }
 
+/// Whether an update in JSON has some data, and all of it as another object has it.
+pub fn has_the_data_of(update: &[u8], known: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Holder {
+        data: Option<Map<String, Value>>,
+    }
+    let data = |body: &[u8]| serde_json::from_slice::<Holder>(body).ok()?.data.filter(|data| !data.is_empty());
+    data(update).is_some_and(|sent| data(known) == Some(sent))
+}
+
 fn is_cached(version: &str) -> bool {
-    Composite::decode(version).seq().is_some()
+    Composite::decode(version).has_a_place()
 }
 
 /// A version that is not ours is the member's own, or nothing.
@@ -89,8 +100,9 @@ fn unmark(mut object: Value, version: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::composite::Place;
     use crate::object::{Form, mark};
-    use crowsnest_index::Seq;
+    use crowsnest_index::{CacheId, Seq};
     use serde_json::json;
 
     #[test]
@@ -98,7 +110,7 @@ mod tests {
         let body =
             br#"{"metadata":{"name":"a","resourceVersion":"7","annotations":{"b":"c"}},"data":{"k":1.5},"kind":"X"}"#;
         let mut composite = Composite::default();
-        composite.set("m1", "7", Seq(3));
+        composite.set("m1", "7", Some(Place { seq: Seq(3), cache: CacheId::from("c1") }));
         let out = mark(body, "m1", Some(&composite.encode()), Form::Whole).unwrap();
         let back = own_form(&out, Encoding::Json, "m1").unwrap();
         assert_eq!(
@@ -119,6 +131,17 @@ mod tests {
         let update = own_form(sent.as_bytes(), Encoding::Json, "m1").unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&update.body).unwrap(), json!({"metadata": expected}));
         assert!(!update.from_cache);
+    }
+
+    #[rstest::rstest]
+    #[case::withheld(r#"{"data":{"a":"","b":""}}"#, true)]
+    #[case::another(r#"{"data":{"a":"","b":"eA=="}}"#, false)]
+    #[case::less(r#"{"data":{"a":""}}"#, false)]
+    #[case::none(r#"{"metadata":{}}"#, false)]
+    #[case::unreadable("k8s", false)]
+    fn what_has_the_data_of_the_cache_was_read_there(#[case] sent: &str, #[case] expected: bool) {
+        assert_eq!(has_the_data_of(sent.as_bytes(), br#"{"data":{"a":"","b":""}}"#), expected);
+        assert!(!has_the_data_of(br#"{"data":{}}"#, br#"{"data":{}}"#));
     }
 
     #[rstest::rstest]

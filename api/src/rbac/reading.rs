@@ -1,6 +1,6 @@
 //! What a user may read of a cluster: the rules they have, and which objects of a resource those show.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{PolicyRule, Rbac};
@@ -20,6 +20,53 @@ pub enum Readable {
     /// Only these names.
     Named(BTreeSet<String>),
     Nothing,
+}
+
+/// What may be read of a resource in all namespaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// Of cluster-scoped objects, and in namespaces that are not named.
+    everywhere: Readable,
+    namespaces: BTreeMap<String, Readable>,
+}
+
+impl Extent {
+    /// The same everywhere.
+    pub fn of_all(everywhere: Readable) -> Self {
+        Self { everywhere, namespaces: BTreeMap::new() }
+    }
+
+    /// By the grants of a user; in each namespace as [`Readable::of`] says.
+    pub fn of(grants: &[Grant], group: &str, resource: &str) -> Self {
+        let everywhere = Readable::of(grants, group, resource, "");
+        if everywhere == Readable::All {
+            return Self::of_all(everywhere);
+        }
+        let own: BTreeSet<&str> = grants.iter().filter_map(|grant| grant.namespace.as_deref()).collect();
+        let of = |namespace: &str| (namespace.to_owned(), Readable::of(grants, group, resource, namespace));
+        Self { everywhere, namespaces: own.into_iter().map(of).collect() }
+    }
+
+    /// All of some namespaces.
+    pub fn of_namespaces(namespaces: impl IntoIterator<Item = String>) -> Self {
+        let namespaces = namespaces.into_iter().map(|namespace| (namespace, Readable::All)).collect();
+        Self { everywhere: Readable::Nothing, namespaces }
+    }
+
+    /// Whether an object may be read; the namespace of a cluster-scoped one is empty.
+    pub fn allows(&self, namespace: &str, name: &str) -> bool {
+        match self.namespaces.get(namespace).unwrap_or(&self.everywhere) {
+            Readable::All => true,
+            Readable::Named(names) => names.contains(name),
+            Readable::Nothing => false,
+        }
+    }
+
+    /// Outside of these nothing may be read; none: there is no such limit.
+    pub fn limit(&self) -> Option<BTreeSet<String>> {
+        let some = self.namespaces.iter().filter(|(_, readable)| **readable != Readable::Nothing);
+        (self.everywhere == Readable::Nothing).then(|| some.map(|(namespace, _)| namespace.clone()).collect())
+    }
 }
 
 impl Rbac {
@@ -139,5 +186,43 @@ mod tests {
     ) {
         let grants = rules().grants(&UserInfo::new(user, [group]).completed());
         assert_eq!(Readable::of(&grants, api_group, resource, namespace), expected);
+    }
+
+    #[test]
+    fn an_extent_is_what_is_readable_in_each_namespace() {
+        let rbac = rules();
+        let robot = "system:serviceaccount:ops:robot";
+        for (user, groups) in
+            [("ann", ""), ("bea", ""), ("ann", "admins"), (robot, ""), ("eve", "system:authenticated")]
+        {
+            let grants = rbac.grants(&UserInfo::new(user, [groups]));
+            for (group, resource) in
+                [("", "pods"), ("apps", "deployments"), ("", "configmaps"), ("", "services"), ("", "namespaces")]
+            {
+                let extent = Extent::of(&grants, group, resource);
+                for namespace in ["", "shop", "ops", "open", "else"] {
+                    for name in ["app", "a", "shop", "other"] {
+                        let expected = match Readable::of(&grants, group, resource, namespace) {
+                            Readable::All => true,
+                            Readable::Named(names) => names.contains(name),
+                            Readable::Nothing => false,
+                        };
+                        let context = format!("{user} {groups} {group}/{resource} {namespace}/{name}");
+                        // Namespaces are in none.
+                        if resource != "namespaces" || namespace.is_empty() {
+                            assert_eq!(extent.allows(namespace, name), expected, "{context}");
+                            assert!(
+                                !expected || extent.limit().is_none_or(|limit| limit.contains(namespace)),
+                                "{context}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(
+            Extent::of(&rbac.grants(&UserInfo::new("ann", [""])), "", "pods").limit(),
+            Some(["shop".to_owned()].into())
+        );
     }
 }

@@ -4,6 +4,7 @@
 //! are not all in the cache decides itself: it is asked ([`reviews`]), and shows nothing it did not allow to anybody but
 //! cluster administrators' group `system:masters`.
 
+mod reader;
 mod reviews;
 
 use crate::collect::Shared;
@@ -16,11 +17,12 @@ use crate::text::sets::Docs;
 use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::rbac::{Grant, Rbac, Readable};
+use crowsnest_api::rbac::{Extent, Grant, Rbac, Readable};
 use crowsnest_api::user::UserInfo;
 use moka::policy::EvictionPolicy;
 use moka::sync::CacheBuilder;
 use parking_lot::RwLock;
+pub use reader::Reader;
 use reviews::Reviewed;
 pub(crate) use reviews::Reviews;
 use serde::de::DeserializeOwned;
@@ -244,12 +246,26 @@ impl CallerRights {
         if let Some(reviewed) = self.reviewed.get(cluster) {
             return if reviewed.allows(group, resource, namespace) { Readable::All } else { Readable::Nothing };
         }
-        if !self.grants.contains_key(cluster) {
-            let grants = self.rights.grants(cluster, &self.caller);
-            self.grants.insert(cluster.clone(), grants);
+        Readable::of(self.grants(cluster), group, resource, namespace)
+    }
+
+    /// What of a resource may be read in all namespaces.
+    fn extent(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
+        if self.caller.is_master() {
+            return Extent::of_all(Readable::All);
         }
-        let grants = self.grants.get(cluster).map(Vec::as_slice).unwrap_or_default();
-        Readable::of(grants, group, resource, namespace)
+        match self.reviewed.get(cluster) {
+            Some(reviewed) => reviewed.extent(group, resource),
+            None => Extent::of(self.grants(cluster), group, resource),
+        }
+    }
+
+    fn grants(&mut self, cluster: &ClusterName) -> &[Grant] {
+        let Self { rights, caller, grants, .. } = self;
+        if !grants.contains_key(cluster) {
+            grants.insert(cluster.clone(), rights.grants(cluster, caller));
+        }
+        grants.get(cluster).map(Vec::as_slice).unwrap_or_default()
     }
 }
 

@@ -10,6 +10,7 @@ use crate::text::TextIndex;
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
 use crate::{Error, Index};
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::rbac::{Extent, Readable};
 use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::{Member, Token, impersonate};
 use futures::future::join_all;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 
 /// What a caller loses in such a cluster is hidden after this time, at most.
-const KEPT: Duration = Duration::from_secs(10);
+pub(super) const KEPT: Duration = Duration::from_secs(10);
 /// A search waits no longer for a cluster's answers; they are gathered on for the next one.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Asking one cluster for one caller ends, answered or not.
@@ -195,6 +196,15 @@ impl Reviewed {
         let mut scopes = [Scope::everywhere(ALL, ALL), Scope::everywhere(group, resource)].into_iter();
         scopes.any(|scope| self.allowed.contains(&scope))
             || self.allowed.contains(&Scope::new(group, resource, namespace))
+    }
+
+    /// What of a resource may be listed.
+    pub(super) fn extent(&self, group: &str, resource: &str) -> Extent {
+        if self.allows(group, resource, "") {
+            return Extent::of_all(Readable::All);
+        }
+        let own = self.allowed.iter().filter(|scope| scope.group == group && scope.resource == resource);
+        Extent::of_namespaces(own.map(|scope| scope.namespace.clone()))
     }
 
     /// Another one when something else is allowed.

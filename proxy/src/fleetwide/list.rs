@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
-use crowsnest_index::{Index, ListQuery, Object, Page, RecordKey};
+use crowsnest_index::{Index, ListQuery, Object, Page, Record, RecordKey};
+use futures::future::try_join_all;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -13,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{View, warning};
 use crate::cluster::read;
-use crate::composite::{Composite, Continue};
+use crate::composite::{Composite, Continue, Place};
 use crate::native::{Native, Query};
 use crate::object::{Form, MARK, mark, mark_live, write_marked};
 use crate::options::ListOptions;
@@ -67,7 +68,7 @@ impl Proxy {
         if let Some(token) = &token {
             clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
             let first = Composite::decode(&token.rv);
-            if first.seq().is_some() {
+            if first.seq(index.id()).is_some() {
                 position = first;
             }
         }
@@ -120,9 +121,7 @@ impl Proxy {
         if object.record.redacted {
             return self.get_live(&cluster, caller, path, query, request).await;
         }
-        let mut version = Composite::default();
-        version.set(cluster.as_str(), &object.record.resource_version, object.record.seq);
-        let version = version.encode();
+        let version = version_of(&self.inner.index, &object.record);
         let body = match Shape::of(request.headers(), query.get("includeObject")) {
             Shape::Objects(form) => mark(&object.body, cluster.as_str(), Some(&version), form)?,
             Shape::Table(include) => {
@@ -171,15 +170,10 @@ impl Proxy {
 
     /// The one object of a name in view.
     pub(super) async fn locate(&self, view: &View, native: &Native) -> Result<Object, Error> {
-        let mut found: Vec<Object> = Vec::new();
-        for cluster in view.clusters(&self.inner.index) {
-            let key = RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
-            if let Some(object) = self.inner.index.get(&key).await?
-                && view.shows(&object.record)?
-            {
-                found.push(object);
-            }
-        }
+        let mut found = self.all_named(view, native).await?;
+        let shown = found.iter().map(|object| view.shows(&object.record)).collect::<Result<Vec<_>, _>>()?;
+        let mut shown = shown.into_iter();
+        found.retain(|_| shown.next().unwrap_or_default());
         let (resource, name) = (native.resource.clone(), native.name.clone());
         if found.len() > 1 {
             let clusters = found.iter().map(|object| object.record.key.cluster().to_string()).collect();
@@ -187,6 +181,24 @@ impl Proxy {
         }
         found.pop().ok_or(Error::NotFound { resource, name })
     }
+}
+
+impl Proxy {
+    /// Objects of a name in the view's clusters, in view or not.
+    pub(super) async fn all_named(&self, view: &View, native: &Native) -> Result<Vec<Object>, Error> {
+        let index = &self.inner.index;
+        let of = |cluster| RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
+        let found = view.clusters(index).into_iter().map(of).map(|key| async move { index.get(&key).await });
+        Ok(try_join_all(found).await?.into_iter().flatten().collect())
+    }
+}
+
+/// The resourceVersion an object goes out with.
+fn version_of(index: &Index, record: &Record) -> String {
+    let mut version = Composite::default();
+    let place = Place { seq: record.seq, cache: index.id().clone() };
+    version.set(record.key.cluster().as_str(), &record.resource_version, Some(place));
+    version.encode()
 }
 
 impl Listing {
@@ -214,7 +226,8 @@ impl Listing {
         }
         let token = loop {
             let Some(query) = self.wanted.front().cloned() else { break String::new() };
-            let page = self.page(&query).await?;
+            let mut page = self.page(&query).await?;
+            page.objects.retain(|object| self.view.allows(&object.record));
             if matches!(self.shape, Shape::Objects(Form::Whole)) {
                 out.reserve(page.objects.iter().map(|object| object.body.len() + MARK).sum());
             }
@@ -294,9 +307,7 @@ impl Listing {
         }
         let record = &object.record;
         let cluster = record.key.cluster().as_str();
-        let mut version = Composite::default();
-        version.set(cluster, &record.resource_version, record.seq);
-        let version = version.encode();
+        let version = version_of(&self.index, record);
         match self.shape {
             Shape::Objects(form) => write_marked(&object.body, cluster, Some(&version), form, out)?,
             Shape::Table(include) => out.extend_from_slice(&row(object, &version, include, self.now)?),

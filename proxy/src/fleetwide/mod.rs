@@ -1,7 +1,7 @@
 //! Reads of all clusters at once, from the cache; writes to the one cluster that holds the object.
 //!
 //! Other than Karmada's, on purpose: watches go on when clusters join, leave or fail; clusters that are not ready stay in
-//! view, with a warning; what is not registered is asked of the control plane as the caller; a resourceVersion says beside
+//! view, with a warning; each caller sees what they may read in the member; what is not registered is asked of the control plane as the caller; a resourceVersion says beside
 //! each cluster's own where the cache was; tables of core kinds name the cluster; a collection is not deleted.
 
 mod leaving;
@@ -25,11 +25,10 @@ impl Proxy {
         path: &str,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let registered = Native::parse(path).and_then(|native| {
-            let view = View::of(&self.inner.index, &native)?;
-            Some((native, view))
-        });
-        let Some((native, view)) = registered else { return self.to_control_plane(caller, path, request).await };
+        let Some(native) = Native::parse(path) else { return self.to_control_plane(caller, path, request).await };
+        let Some(view) = View::of(&self.inner.index, &native, caller).await else {
+            return self.to_control_plane(caller, path, request).await;
+        };
         let query = Query::parse(request.uri().query());
         let verb = native.verb(request.method(), &query);
         match verb {

@@ -1,6 +1,6 @@
 //! `search/cache`: Karmada's read-only window on the cache.
 
-use crowsnest_index::{Object, RecordKey};
+use crowsnest_index::Object;
 use futures::StreamExt;
 use http::{HeaderValue, Method, Request, Response, header};
 use http_body::Frame;
@@ -11,11 +11,16 @@ use super::View;
 use crate::native::{Native, Query};
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
-use crate::{Body, BoxError, Error, Proxy, full};
+use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
 impl Proxy {
     /// A list of what all clusters hold, also for a name: each cluster may have an object of it.
-    pub(crate) async fn search(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
+    pub(crate) async fn search(
+        &self,
+        caller: &Caller,
+        path: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
         if request.method() != Method::GET {
             return Err(Error::MethodNotAllowed);
         }
@@ -27,31 +32,33 @@ impl Proxy {
         let options = options.map_err(|error| Error::BadOptions(error.options()))?;
         let options = ListOptions { fields: None, ..options };
         let index = &self.inner.index;
-        let view = View::of(index, &native).unwrap_or_else(|| View::empty(native.resource.clone())).whole_clusters();
+        let view = match View::of(index, &native, caller).await {
+            Some(view) => view.whole_clusters(),
+            None => View::empty(index, &native, caller).await,
+        };
         let kind = view.kind(index).ok_or(Error::UnknownResource)?;
         let head = json!({"apiVersion": native.resource.api_version(), "kind": format!("{kind}List"), "metadata": {}});
         if !native.name.is_empty() {
-            let mut found: Vec<Vec<u8>> = Vec::new();
-            for cluster in view.clusters(index) {
-                let key = RecordKey::new(cluster, native.resource.clone(), &native.namespace, &native.name);
-                if let Some(object) = index.get(&key).await? {
-                    found.push(marked(&object).map_err(|error| Error::Body(error.into()))?);
-                }
-            }
+            let mut found = self.all_named(&view, &native).await?;
+            found.retain(|object| view.allows(&object.record));
+            let found = found.iter().map(marked).collect::<Result<Vec<_>, _>>();
+            let found = found.map_err(|error| Error::Body(error.into()))?;
             return Ok(json_response(full([envelope(&head).as_bytes(), &found.join(&b","[..]), b"]}"].concat())));
         }
         let view = view.select(options)?;
         let queries: Vec<_> = view.clusters(index).iter().filter_map(|cluster| view.query(cluster)).collect();
         let index = index.clone();
-        let items = futures::stream::iter(queries).flat_map(move |query| index.list(query).boxed()).enumerate().map(
-            |(n, object)| {
-                let mut item = marked(&object?)?;
-                if n > 0 {
-                    item.insert(0, b',');
-                }
-                Ok::<_, BoxError>(Frame::data(item.into()))
-            },
-        );
+        let objects = futures::stream::iter(queries).flat_map(move |query| index.list(query).boxed());
+        let allowed = move |object: &Result<Object, _>| {
+            futures::future::ready(object.as_ref().map_or(true, |object| view.allows(&object.record)))
+        };
+        let items = objects.filter(allowed).enumerate().map(|(n, object)| {
+            let mut item = marked(&object?)?;
+            if n > 0 {
+                item.insert(0, b',');
+            }
+            Ok::<_, BoxError>(Frame::data(item.into()))
+        });
         let once = |text: String| futures::stream::iter([Ok::<_, BoxError>(Frame::data(text.into()))]);
         let all = once(envelope(&head)).chain(items).chain(once("]}".to_owned()));
         Ok(json_response(StreamBody::new(all).boxed_unsync()))

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::selector::{FieldSelector, Selector};
 use crowsnest_fleet::{Clusters, Interest, Namespaces, Why};
-use crowsnest_index::{CollectionKey, Index, ListQuery, Record};
+use crowsnest_index::{CollectionKey, Index, ListQuery, Reader, Record, selects};
 use serde_json::{Value, json};
 
-use crate::Error;
-use crate::composite::Composite;
+use crate::composite::{Composite, Place};
 use crate::native::Native;
 use crate::options::{ListOptions, known_fields};
+use crate::{Caller, Error};
 
 /// A registered resource as one request sees it.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct View {
     namespace: Option<String>,
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
+    /// Nothing else is in view (invariant I9).
+    reader: Reader,
 }
 
 /// A cluster whose answer is missing or old.
@@ -37,23 +39,39 @@ pub struct Incomplete {
 
 impl View {
     /// None when no ResourceRegistry asks for the resource.
-    pub fn of(index: &Index, native: &Native) -> Option<Self> {
-        let interests = index.fleet().interests().all();
-        let asked = |interest: &Interest| {
-            matches!(interest.why, Why::ResourceRegistry(_)) && interest.resource == native.resource
-        };
-        let parts: Vec<_> =
-            interests.into_iter().filter(asked).map(|interest| (interest.clusters, interest.namespaces)).collect();
+    pub async fn of(index: &Index, native: &Native, caller: &Caller) -> Option<Self> {
+        let parts = registered(index, &native.resource);
         if parts.is_empty() {
             return None;
         }
-        let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
-        Some(Self { resource: native.resource.clone(), parts, namespace, labels: None, fields: None })
+        Some(Self { parts, ..Self::empty(index, native, caller).await })
     }
 
     /// A view of nothing, for resources nobody registered.
-    pub fn empty(resource: Gvr) -> Self {
-        Self { resource, parts: Vec::new(), namespace: None, labels: None, fields: None }
+    pub async fn empty(index: &Index, native: &Native, caller: &Caller) -> Self {
+        let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
+        let reader = index.reader(caller, &native.resource).await;
+        let (resource, parts) = (native.resource.clone(), Vec::new());
+        Self { resource, parts, namespace, labels: None, fields: None, reader }
+    }
+
+    /// The same request's view of what is registered now; none when nothing of it is.
+    pub fn again(&self, index: &Index) -> Option<Self> {
+        let parts = registered(index, &self.resource);
+        (!parts.is_empty()).then(|| Self { parts, ..self.clone() })
+    }
+
+    /// Whether its caller may read the same still. What they may read from now on holds then.
+    pub async fn is_allowed_still(&mut self, index: &Index) -> bool {
+        let Some(reader) = self.reader.renewed(index).await else { return true };
+        let same = reader.allows_the_same(&self.reader, &self.clusters(index));
+        self.reader = reader;
+        same
+    }
+
+    /// Of what was asked for by [`View::query`], whether it may be read.
+    pub fn allows(&self, record: &Record) -> bool {
+        self.reader.may_read(&record.key)
     }
 
     /// Search ignores the namespaces of registries, as Karmada does.
@@ -69,13 +87,6 @@ impl View {
         self.labels = options.labels;
         self.fields = options.fields.map(|fields| known_fields(&self.resource, fields)).transpose()?;
         Ok(self)
-    }
-
-    /// As another view selects.
-    pub fn like(mut self, other: &Self) -> Self {
-        self.labels.clone_from(&other.labels);
-        self.fields.clone_from(&other.fields);
-        self
     }
 
     /// Restricted to one name, for a watch on one object.
@@ -113,6 +124,12 @@ impl View {
             (Namespaces::Names(names), None) => Some(names),
             (Namespaces::Names(names), Some(namespace)) => Some(names.into_iter().filter(|n| n == namespace).collect()),
         };
+        if let Some(limit) = self.reader.limit(cluster) {
+            query.namespaces = Some(match query.namespaces {
+                Some(namespaces) => namespaces.intersection(&limit).cloned().collect(),
+                None => limit,
+            });
+        }
         if query.namespaces.as_ref().is_some_and(BTreeSet::is_empty) {
             return None;
         }
@@ -148,12 +165,18 @@ impl View {
         names.flatten()
     }
 
-    /// Whether a record is in view.
+    /// Whether a record is in view. Each watch asks it of each change: what is cheap and mostly says no comes first.
     pub fn shows(&self, record: &Record) -> Result<bool, Error> {
-        match self.query(record.key.cluster()).filter(|_| *record.key.resource() == self.resource) {
-            Some(query) => Ok(query.matches(record)?),
-            None => Ok(false),
+        let key = &record.key;
+        if *key.resource() != self.resource || self.namespace.as_deref().is_some_and(|only| *only != *key.namespace) {
+            return Ok(false);
         }
+        let registered = |(clusters, namespaces): &(Clusters, Namespaces)| {
+            clusters.contains(key.cluster()) && namespaces.contains(&key.namespace)
+        };
+        Ok(self.parts.iter().any(registered)
+            && selects(self.labels.as_ref(), self.fields.as_ref(), record)?
+            && self.reader.may_read(key))
     }
 
     /// Kind of the objects, from whoever knows it: members, then the control plane.
@@ -182,10 +205,10 @@ impl View {
 
     /// The composite resourceVersion of now. Taken before a list, it never says more than the list shows.
     pub fn position(&self, index: &Index) -> Composite {
-        let seq = index.seq();
+        let place = Place { seq: index.seq(), cache: index.id().clone() };
         let mut position = Composite::default();
         for cluster in self.clusters(index) {
-            position.set(cluster.as_str(), &self.version(index, &cluster), seq);
+            position.set(cluster.as_str(), &self.version(index, &cluster), Some(place.clone()));
         }
         position
     }
@@ -236,6 +259,14 @@ impl View {
         }
         found
     }
+}
+
+/// What ResourceRegistries ask for of a resource.
+fn registered(index: &Index, resource: &Gvr) -> Vec<(Clusters, Namespaces)> {
+    let interests = index.fleet().interests().all();
+    let asked =
+        |interest: &Interest| matches!(interest.why, Why::ResourceRegistry(_)) && interest.resource == *resource;
+    interests.into_iter().filter(asked).map(|interest| (interest.clusters, interest.namespaces)).collect()
 }
 
 impl Incomplete {

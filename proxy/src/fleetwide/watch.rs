@@ -2,9 +2,10 @@
 //!
 //! Clusters that join, leave or recover only add events; the watch goes on: what comes into view is told as added, what
 //! leaves it as deleted. It ends when its time is over, when nobody registers the resource any more, or with 410 when the
-//! reader fell behind what the cache keeps.
+//! reader fell behind what the cache keeps, or may read other objects than before.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::leaving::Leaving;
 use super::{View, warning};
-use crate::composite::Composite;
+use crate::composite::{Composite, Place};
 use crate::native::{Native, Query};
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
@@ -43,18 +44,31 @@ struct Beginning {
     /// Changes after this are told.
     start: Seq,
     /// What is told before them.
-    initial: VecDeque<ListQuery>,
+    initial: VecDeque<Coming>,
+}
+
+/// A collection whose objects are to be told as they are, but for those that were in view before.
+struct Coming {
+    query: ListQuery,
+    before: Option<Arc<View>>,
+}
+
+impl From<ListQuery> for Coming {
+    fn from(query: ListQuery) -> Self {
+        Self { query, before: None }
+    }
 }
 
 struct Watch {
     index: Index,
-    native: Native,
     view: View,
     shape: Shape,
     kind: String,
     position: Composite,
     /// Collections whose objects are still to be told as they are.
-    initial: VecDeque<ListQuery>,
+    initial: VecDeque<Coming>,
+    /// By id, what was told as it is before its change came: it is not told again.
+    ahead: HashMap<u64, Seq>,
     /// Collections whose objects left the view, still to be told as deleted.
     leaving: VecDeque<ListQuery>,
     /// What left the view, and what of it is told.
@@ -95,10 +109,10 @@ impl Proxy {
             kind: view.kind(index).unwrap_or_default(),
             shape,
             index: index.clone(),
-            native: native.clone(),
             view,
             position,
             initial,
+            ahead: HashMap::new(),
             leaving: VecDeque::new(),
             left: Leaving::default(),
             owes_bookmark: query.flag(INITIAL_EVENTS) && wants_bookmarks,
@@ -124,10 +138,10 @@ impl Beginning {
         let asked = query.get("resourceVersion");
         let since = Composite::decode(asked);
         let wants_initial = query.flag(INITIAL_EVENTS);
-        match since.seq() {
+        match since.seq(index.id()) {
             Some(start) if !wants_initial => {
                 reached(index, start).await?;
-                let initial = view.missing_in(&since, index)?;
+                let initial = view.missing_in(&since, index)?.into_iter().map(Coming::from).collect();
                 Ok(Self { position: since, start, initial })
             }
             // A version we cannot place says nothing of what its reader knows.
@@ -136,7 +150,7 @@ impl Beginning {
                 let (position, start) = (view.position(index), index.seq());
                 let unwanted = query.has(INITIAL_EVENTS) && !wants_initial;
                 let clusters = if unwanted { Vec::new() } else { view.clusters(index) };
-                let initial = clusters.iter().filter_map(|cluster| view.query(cluster)).collect();
+                let initial = clusters.iter().filter_map(|cluster| view.query(cluster)).map(Coming::from).collect();
                 Ok(Self { position, start, initial })
             }
         }
@@ -158,8 +172,8 @@ impl Watch {
     async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         let mut out = Vec::new();
         while out.is_empty() && !self.ended {
-            if let Some(query) = self.initial.pop_front() {
-                self.tell_initial(query, &mut out).await?;
+            if let Some(coming) = self.initial.pop_front() {
+                self.tell_initial(coming, &mut out).await?;
                 continue;
             }
             if let Some(query) = self.leaving.pop_front() {
@@ -172,16 +186,17 @@ impl Watch {
             }
             tokio::select! {
                 changes = self.follower.next() => match changes {
+                    // What its reader was told, or was not, would have been otherwise.
+                    Some(Ok(_)) if !self.view.is_allowed_still(&self.index).await => self.expire(&mut out),
                     Some(Ok(changes)) => {
                         for change in &changes {
                             self.tell(change, &mut out)?;
                         }
-                        self.left.forget(LAG, self.index.seq(), self.follower.since());
+                        let since = self.follower.since();
+                        self.left.forget(LAG, self.index.seq(), since);
+                        self.ahead.retain(|_, seq| *seq > since);
                     }
-                    Some(Err(_)) => {
-                        event("ERROR", Error::Expired.status().to_string().as_bytes(), &mut out);
-                        self.ended = true;
-                    }
+                    Some(Err(_)) => self.expire(&mut out),
                     None => self.ended = true,
                 },
                 Ok(()) = self.interests.changed() => self.look_again(),
@@ -193,39 +208,58 @@ impl Watch {
         Ok((!out.is_empty()).then(|| out.into()))
     }
 
+    fn place(&self, seq: Seq) -> Option<Place> {
+        Some(Place { seq, cache: self.index.id().clone() })
+    }
+
+    /// Its reader has to list again.
+    fn expire(&mut self, out: &mut Vec<u8>) {
+        event("ERROR", Error::Expired.status().to_string().as_bytes(), out);
+        self.ended = true;
+    }
+
     /// Registries changed: the view follows them.
     fn look_again(&mut self) {
-        let Some(view) = View::of(&self.index, &self.native) else {
+        let Some(view) = self.view.again(&self.index) else {
             self.ended = true;
             return;
         };
-        let view = view.like(&self.view);
-        let before = std::mem::replace(&mut self.view, view);
+        let before = Arc::new(std::mem::replace(&mut self.view, view));
         let mut clusters: BTreeSet<ClusterName> = self.view.clusters(&self.index).into_iter().collect();
         clusters.extend(before.clusters(&self.index));
         // Of clusters that left the fleet, too.
         clusters.extend(before.named_clusters().cloned());
         let (come, leave) = self.view.turn(&before, &clusters);
-        self.initial.extend(come);
+        self.initial.extend(come.into_iter().map(|query| Coming { query, before: Some(Arc::clone(&before)) }));
         for query in leave {
             self.left.leave(query.clone(), self.follower.since());
             self.leaving.push_back(query);
         }
     }
 
-    async fn tell_initial(&mut self, mut query: ListQuery, out: &mut Vec<u8>) -> Result<(), BoxError> {
+    async fn tell_initial(&mut self, coming: Coming, out: &mut Vec<u8>) -> Result<(), BoxError> {
+        let Coming { mut query, before } = coming;
         let page = self.index.page(&query, CHUNK).await?;
         for object in &page.objects {
+            let record = &object.record;
+            let known = before.as_ref().map(|before| before.shows(record)).transpose()?.unwrap_or_default();
+            if known || !self.view.allows(record) {
+                continue;
+            }
+            if record.seq > self.follower.since() {
+                self.ahead.insert(record.id, record.seq);
+            }
             self.object("ADDED", object, object.record.seq, false, out)?;
         }
         let cluster = &query.collection.cluster;
         if let Some(next) = page.next {
             query.after = Some(next);
-            self.initial.push_front(query);
+            self.initial.push_front(Coming { query, before });
         } else if !self.position.knows(cluster.as_str()) {
             // Whoever goes on before this is told all of the cluster again. Its changes are told from where all others are.
             let version = self.view.version(&self.index, cluster);
-            self.position.set(cluster.as_str(), &version, self.follower.since());
+            let place = self.place(self.follower.since());
+            self.position.set(cluster.as_str(), &version, place);
         }
         Ok(())
     }
@@ -234,7 +268,7 @@ impl Watch {
         let page = self.index.page(&query, CHUNK).await?;
         let mut told = Vec::new();
         for object in &page.objects {
-            if !self.view.shows(&object.record)? {
+            if self.view.allows(&object.record) && !self.view.shows(&object.record)? {
                 self.object("DELETED", object, object.record.seq, false, out)?;
                 told.push(object.record.id);
             }
@@ -252,9 +286,14 @@ impl Watch {
 
     /// A change, as this watch sees it.
     fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
+        if self.ahead.get(&change.object.record.id).is_some_and(|told| change.seq <= *told) {
+            return Ok(());
+        }
         let is = self.view.shows(&change.object.record)?;
         let was = match &change.previous {
-            Some(previous) => self.view.shows(previous)? || !is && self.left.owes(previous)?,
+            Some(previous) => {
+                self.view.shows(previous)? || !is && self.view.allows(previous) && self.left.owes(previous)?
+            }
             None => false,
         };
         let kind = match (change.happened, was, is) {
@@ -272,7 +311,8 @@ impl Watch {
         let cluster = record.key.cluster().as_str();
         // Where a cluster that left stands, nobody has to know.
         if moves && self.view.query(record.key.cluster()).is_some() {
-            self.position.set(cluster, &record.resource_version, seq);
+            let place = self.place(seq);
+            self.position.set(cluster, &record.resource_version, place);
         }
         let version = self.position.encode();
         let body = match self.shape {
@@ -304,7 +344,11 @@ impl Watch {
         table
     }
 
+    /// Where the watch is: whoever goes on from there misses nothing, however long nothing happened here.
     fn bookmark(&mut self, ends_initial: bool, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        if let Some(place) = self.place(self.follower.since()) {
+            self.position.reach(&place);
+        }
         let version = self.position.encode();
         let mut metadata = json!({"resourceVersion": version, "creationTimestamp": null});
         if ends_initial {
@@ -328,6 +372,9 @@ impl Watch {
 
 /// A version of a moment ago may still be on its way to this replica. One that does not come is another cache's.
 async fn reached(index: &Index, seq: Seq) -> Result<(), Error> {
+    if seq.0 == 0 {
+        return Ok(());
+    }
     let mut follower = index.follow(Seq(seq.0.saturating_sub(1)));
     match tokio::time::timeout(LAG, follower.wait()).await {
         Ok(true) => Ok(()),

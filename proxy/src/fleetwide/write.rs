@@ -7,6 +7,7 @@ use crate::cluster::read;
 use crate::native::{Native, Verb};
 use crate::update::{self, Encoding, Update};
 use crate::{Body, Caller, Error, Proxy, full};
+use crowsnest_index::Object;
 
 impl Proxy {
     pub(super) async fn to_owner(
@@ -25,12 +26,12 @@ impl Proxy {
             Verb::DeleteCollection => return unsupported("deletecollection"),
             _ => {}
         }
-        let object = self.locate(&view, native).await?.record;
+        let Object { record: object, body: known } = self.locate(&view, native).await?;
         let owner = object.key.cluster().as_str();
         let request = match verb {
             Verb::Update => {
-                let (request, from_cache) = own_form(request, owner).await?;
-                if from_cache && object.redacted {
+                let (request, withheld) = own_form(request, owner, &known).await?;
+                if withheld && object.redacted {
                     let (resource, name) = (native.resource.clone(), native.name.clone());
                     return Err(Error::Withheld { resource, name });
                 }
@@ -42,9 +43,9 @@ impl Proxy {
     }
 }
 
-/// An update as the owning cluster knows the object, and whether it was read from the cache. What cannot be read passes as
-/// it is: the member says what is wrong with it.
-async fn own_form(request: Request<Body>, cluster: &str) -> Result<(Request<Body>, bool), Error> {
+/// An update as the owning cluster knows the object, and whether it was read from the cache, which knows it as this. What
+/// cannot be read passes as it is: the member says what is wrong with it.
+async fn own_form(request: Request<Body>, cluster: &str, known: &[u8]) -> Result<(Request<Body>, bool), Error> {
     let (mut parts, body) = request.into_parts();
     let sent = read(body).await?;
     let encoding = Encoding::of(&parts.headers);
@@ -56,5 +57,7 @@ async fn own_form(request: Request<Body>, cluster: &str) -> Result<(Request<Body
         parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    // Without the version it had there it still says the same.
+    let from_cache = from_cache || update::has_the_data_of(&body, known);
     Ok((Request::from_parts(parts, full(body)), from_cache))
 }

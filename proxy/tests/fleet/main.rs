@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod registered;
+mod rights;
 mod watches;
 mod world;
 
@@ -100,7 +101,7 @@ async fn the_fleet_reads_like_one_cluster() {
     // search/cache
     let search = |path: &'static str| {
         let proxy = world.proxy.clone();
-        async move { read(proxy.search_cache(path, request(Method::GET, "", "", None)).await).await.1 }
+        async move { read(proxy.search_cache(&admin(), path, request(Method::GET, "", "", None)).await).await.1 }
     };
     assert_eq!(search("/api/v1/namespaces/default/configmaps/only-m2").await["items"][0]["kind"], "ConfigMap");
     assert_eq!(names(&search("/api/v1/namespaces/default/configmaps/both").await).len(), 2);

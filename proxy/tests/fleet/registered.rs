@@ -36,8 +36,12 @@ async fn a_secret_from_a_list_cannot_overwrite_its_values() {
     assert_eq!(listed["data"], json!({"password": ""}));
     (listed["apiVersion"], listed["kind"]) = ("v1".into(), "Secret".into());
     let path = format!("{SECRETS}/s");
-    let (code, status) = world.fleet_wide(Method::PUT, &path, "", Some(listed)).await;
-    assert_eq!((code, &status["reason"], &status["details"]["name"]), (409, &json!("Conflict"), &json!("s")));
+    let mut blank = listed.clone();
+    blank["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    for object in [listed, blank] {
+        let (code, status) = world.fleet_wide(Method::PUT, &path, "", Some(object)).await;
+        assert_eq!((code, &status["reason"], &status["details"]["name"]), (409, &json!("Conflict"), &json!("s")));
+    }
     // By name it is the member's own, told as any other object is, and may be updated.
     let (_, mut whole) = world.fleet_wide(Method::GET, &path, "", None).await;
     assert_eq!(whole["data"], json!({"password": "aHVudGVyMg=="}));

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use crowsnest_api::names::Gvr;
-use crowsnest_fleet::{Clusters, Interest, InterestGuard, Why};
+use crowsnest_fleet::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{Follower, Happened};
 use crowsnest_proxy::Body;
 use http::Method;
@@ -52,7 +52,7 @@ fn register(world: &mut World, names: &[&str]) {
 }
 
 /// Waits until the cache knows what happened to an object.
-async fn heard(follower: &mut Follower, happened: Happened, name: &str) {
+pub async fn heard(follower: &mut Follower, happened: Happened, name: &str) {
     loop {
         let changes = follower.next().await.unwrap().unwrap();
         if changes.iter().any(|change| change.happened == happened && *change.object.record.key.name == *name) {
@@ -145,12 +145,19 @@ async fn a_watch_of_no_cluster_goes_on_when_clusters_come() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_of_the_future_is_refused() {
+async fn a_version_of_the_future_or_of_another_cache_is_refused() {
     let world = world().await;
-    let forged = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(r#"{"m1":"7.99999999","m2":"7.1"}"#);
-    let query = format!("{LABELLED}&watch=true&resourceVersion={forged}");
-    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
-    assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    let here = world.index.id();
+    for forged in [
+        format!(r#"{{"m1":"7.99999999.{here}","m2":"7.1.{here}"}}"#),
+        r#"{"m1":"7.1.another","m2":"7.1.another"}"#.to_owned(),
+        r#"{"m1":"7.1","m2":"7.1"}"#.to_owned(),
+    ] {
+        let version = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&forged);
+        let query = format!("{LABELLED}&watch=true&resourceVersion={version}");
+        let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+        assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{forged}");
+    }
     world.stop().await;
 }
 
@@ -167,5 +174,36 @@ async fn a_watch_begins_with_what_is_there_only_where_that_is_wanted() {
     for body in [&mut with, &mut without] {
         assert_eq!(told(body, 1).await, ["MODIFIED m1/only-m1"]);
     }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_view_that_widens_tells_what_is_new_in_it() {
+    let mut world = world().await;
+    let _collected = collect(&world);
+    let narrow = |names: &[&str]| Interest {
+        namespaces: Namespaces::Names(names.iter().map(|name| (*name).to_owned()).collect()),
+        ..registered(Clusters::All, config_maps())
+    };
+    let turn = |world: &mut World, interest: Interest| {
+        let next = world.declare(interest);
+        drop(std::mem::replace(&mut world.interest, next));
+    };
+    turn(&mut world, narrow(&["default"]));
+    let mut follower = world.index.follow(world.index.seq());
+    let admin = world.members["m1"].admin();
+    create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
+    create(&admin, "v1", "ConfigMap", Some("other"), config_map("beside", "1")).await;
+    heard(&mut follower, Happened::Added, "beside").await;
+    let everywhere = "/api/v1/configmaps";
+    let mut body =
+        world.watch(everywhere, &format!("{LABELLED}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")).await;
+    assert_eq!(told(&mut body, 4).await.len(), 4);
+    turn(&mut world, registered(Clusters::All, config_maps()));
+    assert_eq!(told(&mut body, 1).await, ["ADDED m1/beside"]);
+    change(&world, "1").await;
+    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    turn(&mut world, narrow(&["default"]));
+    assert_eq!(told(&mut body, 1).await, ["DELETED m1/beside"]);
     world.stop().await;
 }

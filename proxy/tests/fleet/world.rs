@@ -226,7 +226,7 @@ impl World {
     }
 
     pub async fn search(&self, path: &str, query: &str) -> (u16, Value) {
-        read(self.proxy.search_cache(path, request(Method::GET, query, "", None)).await).await
+        read(self.proxy.search_cache(&admin(), path, request(Method::GET, query, "", None)).await).await
     }
 
     pub async fn fleet_wide(&self, method: Method, path: &str, query: &str, body: Option<Value>) -> (u16, Value) {

@@ -44,8 +44,13 @@ pub(super) async fn cluster_proxy(
     Ok(incoming(proxy.cluster(&cluster, caller, path, outgoing(request)).await))
 }
 
-pub(super) async fn search_cache(roles: &Roles, path: &str, request: Request) -> Result<Response, Failure> {
-    Ok(incoming(registered(roles)?.proxy.search_cache(path, outgoing(request)).await))
+pub(super) async fn search_cache(
+    roles: &Roles,
+    caller: &UserInfo,
+    path: &str,
+    request: Request,
+) -> Result<Response, Failure> {
+    Ok(incoming(registered(roles)?.proxy.search_cache(caller, path, outgoing(request)).await))
 }
 
 /// As empty as Karmada's: what is kept in an OpenSearch is asked there.

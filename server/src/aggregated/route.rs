@@ -66,7 +66,7 @@ impl<'a> Route<'a> {
         if !discovery::groups().any(|g| g == group) {
             return Self::Unknown;
         }
-        let (version, tail) = cut(rest.trim_start_matches('/'));
+        let (version, tail) = cut(rest.strip_prefix('/').unwrap_or_default());
         match version {
             "" => return Self::Group(group),
             discovery::VERSION if tail.is_empty() || tail == "/" => return Self::Resources(group),
@@ -77,7 +77,7 @@ impl<'a> Route<'a> {
             CLUSTERS => Self::clusters(tail),
             SEARCH => Self::search(tail),
             _ => match cut(&tail[1..]) {
-                ("savedsearches", rest) => match cut(rest.trim_start_matches('/')) {
+                ("savedsearches", rest) => match cut(rest.strip_prefix('/').unwrap_or_default()) {
                     (name, "") => Self::Saved(name),
                     _ => Self::Unknown,
                 },
@@ -89,8 +89,8 @@ impl<'a> Route<'a> {
 
     fn clusters(tail: &'a str) -> Self {
         let (resource, rest) = cut(&tail[1..]);
-        let (name, rest) = cut(rest.trim_start_matches('/'));
-        let (sub, path) = cut(rest.trim_start_matches('/'));
+        let (name, rest) = cut(rest.strip_prefix('/').unwrap_or_default());
+        let (sub, path) = cut(rest.strip_prefix('/').unwrap_or_default());
         match (resource, name, sub, path) {
             ("clusters", "", "", "") => Self::Stored { group: CLUSTERS, tail },
             ("clusters", _, "" | "status", "") => Self::Stored { group: CLUSTERS, tail },
@@ -101,12 +101,12 @@ impl<'a> Route<'a> {
 
     fn search(tail: &'a str) -> Self {
         let (resource, rest) = cut(&tail[1..]);
-        let (name, rest) = cut(rest.trim_start_matches('/'));
+        let (name, rest) = cut(rest.strip_prefix('/').unwrap_or_default());
         match (resource, name) {
             ("resourceregistries", _) if matches!(rest, "" | "/status") => Self::Stored { group: SEARCH, tail },
             ("search", "cache") => Self::SearchCache { path: rest },
             ("search", "opensearch") => Self::SearchOpenSearch { path: rest },
-            ("proxying", name) if !name.is_empty() => match cut(rest.trim_start_matches('/')) {
+            ("proxying", name) if !name.is_empty() => match cut(rest.strip_prefix('/').unwrap_or_default()) {
                 ("proxy", path) => Self::FleetProxy { path },
                 _ => Self::Unknown,
             },
@@ -172,6 +172,11 @@ mod tests {
             (format!("{c}/clusters/m1/proxy/api/v1/pods"), Route::ClusterProxy { cluster: "m1", path: "/api/v1/pods" }),
             (format!("{c}/clusters/*/proxy/api"), Route::ClusterProxy { cluster: "*", path: "/api" }),
             (format!("{c}/clusters/m1/other"), Route::Unknown),
+            // Rights are derived from the same segments: an empty one would shift them.
+            (format!("{c}/clusters/m1//proxy/api"), Route::Unknown),
+            (format!("{c}/clusters//m1/proxy/api"), Route::Unknown),
+            (format!("{s}/proxying/karmada//proxy/api"), Route::Unknown),
+            (format!("{s}/search//cache/api/v1/pods"), Route::Unknown),
             (format!("{c}/nodes"), Route::Unknown),
             (format!("{s}/resourceregistries/r"), Route::Stored { group: SEARCH, tail: "/resourceregistries/r" }),
             (format!("{s}/search/cache/api/v1/pods"), Route::SearchCache { path: "/api/v1/pods" }),

@@ -74,7 +74,7 @@ async fn dispatch(
         Route::ClusterProxy { cluster, path } => {
             fleetwide::cluster_proxy(&state.roles, caller, cluster, path, request).boxed().await
         }
-        Route::SearchCache { path } => fleetwide::search_cache(&state.roles, path, request).boxed().await,
+        Route::SearchCache { path } => fleetwide::search_cache(&state.roles, caller, path, request).boxed().await,
         Route::SearchOpenSearch { path } => fleetwide::search_opensearch(path, &request),
         Route::FleetProxy { path } => fleetwide::fleet_proxy(&state.roles, caller, path, request).boxed().await,
         Route::Search(resource) => search::serve(state, caller, resource, request).boxed().await,

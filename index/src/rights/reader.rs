@@ -1,0 +1,82 @@
+//! What one caller may read of a resource, object by object: for those who page through lists and follow changes
+//! (invariant I9).
+
+use super::CallerRights;
+use super::reviews::KEPT;
+use crate::{Index, RecordKey};
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::rbac::Extent;
+use crowsnest_api::user::UserInfo;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Clusters that decide themselves are waited for half of it.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// A caller's rights to one resource, as they were when this was made. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    resource: Gvr,
+    made: Instant,
+    /// None: everything.
+    rights: Option<Arc<Mutex<Known>>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    rights: CallerRights,
+    extents: HashMap<ClusterName, Arc<Extent>>,
+}
+
+impl Index {
+    /// What a caller may read of a resource.
+    pub async fn reader(&self, caller: &UserInfo, resource: &Gvr) -> Reader {
+        let made = Instant::now();
+        let rights = self.rights_of(caller, made + WITHIN).await;
+        let known = || Arc::new(Mutex::new(Known { rights, extents: HashMap::new() }));
+        Reader { resource: resource.clone(), made, rights: (!caller.is_master()).then(known) }
+    }
+}
+
+impl Reader {
+    pub fn may_read(&self, key: &RecordKey) -> bool {
+        self.extent(key.cluster()).is_none_or(|extent| extent.allows(&key.namespace, &key.name))
+    }
+
+    /// Of a cluster nothing outside of these namespaces may be read; none: there is no such limit.
+    pub fn limit(&self, cluster: &ClusterName) -> Option<BTreeSet<String>> {
+        self.extent(cluster)?.limit()
+    }
+
+    /// None: everything of the cluster.
+    fn extent(&self, cluster: &ClusterName) -> Option<Arc<Extent>> {
+        let mut known = self.rights.as_ref()?.lock();
+        if let Some(extent) = known.extents.get(cluster) {
+            return Some(Arc::clone(extent));
+        }
+        let extent = Arc::new(known.rights.extent(cluster, &self.resource.group, &self.resource.resource));
+        known.extents.insert(cluster.clone(), Arc::clone(&extent));
+        Some(extent)
+    }
+
+    /// The same caller's rights of now; none while no rule changed.
+    pub async fn renewed(&self, index: &Index) -> Option<Self> {
+        let caller = {
+            let known = self.rights.as_ref()?.lock();
+            let same = known.rights.number == index.inner.rights.number.load(Ordering::Acquire);
+            if same && (known.rights.reviewed.is_empty() || self.made.elapsed() < KEPT) {
+                return None;
+            }
+            Arc::clone(&known.rights.caller)
+        };
+        Some(index.reader(&caller, &self.resource).await)
+    }
+
+    /// Whether the same may be read of these clusters.
+    pub fn allows_the_same(&self, other: &Self, clusters: &[ClusterName]) -> bool {
+        clusters.iter().all(|cluster| self.extent(cluster) == other.extent(cluster))
+    }
+}

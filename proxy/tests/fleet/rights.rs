@@ -1,0 +1,115 @@
+//! Each caller sees of the cache what they may read in the member (invariant I9).
+
+use std::time::Duration;
+
+use crowsnest_api::names::ClusterName;
+use crowsnest_index::rights::rbac_resources;
+use crowsnest_index::{CollectionKey, Happened};
+use crowsnest_proxy::Caller;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::watches::heard;
+use crate::world::{CONFIG_MAPS, World, admin, config_map, create, events, names, read, request, user, world};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Lets alice do some of it in a member's namespace.
+async fn allow(world: &World, member: &str, rule: Value) {
+    let client = world.members[member].admin();
+    let named = json!({"name": "alice", "namespace": "default"});
+    let version = format!("{GROUP}/v1");
+    let role = json!({"metadata": named, "rules": [rule]});
+    create(&client, &version, "Role", Some("default"), role).await;
+    let binding = json!({
+        "metadata": named,
+        "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "alice"},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": "alice"}],
+    });
+    create(&client, &version, "RoleBinding", Some("default"), binding).await;
+}
+
+async fn get(world: &World, caller: &Caller, path: &str, query: &str) -> (u16, Value) {
+    read(world.proxy.fleet_wide(caller, path, request(Method::GET, query, "", None)).await).await
+}
+
+/// What a caller is shown, once it is this.
+async fn shown(world: &World, caller: &Caller, expected: &[&str]) {
+    let mut obeyed = world.index.obeyed();
+    let until_shown = async {
+        loop {
+            let (code, list) = get(world, caller, CONFIG_MAPS, "labelSelector=app%3Dx").await;
+            assert_eq!(code, 200, "{list}");
+            if names(&list) == expected {
+                return;
+            }
+            obeyed.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), until_shown).await.expect("the rules are obeyed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_are_limited_to_what_the_members_allow() {
+    let world = world().await;
+    for (member, rules) in ["m1", "m2"].into_iter().flat_map(|member| rbac_resources().map(|rules| (member, rules))) {
+        world.index.complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
+    }
+    let alice = user("alice");
+    shown(&world, &alice, &[]).await;
+    assert_eq!(get(&world, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
+    let everything = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]});
+    allow(&world, "m1", everything).await;
+    shown(&world, &alice, &["m1/both", "m1/only-m1"]).await;
+    // The other one of that name is none of theirs.
+    let (code, both) = get(&world, &alice, &format!("{CONFIG_MAPS}/both"), "").await;
+    assert_eq!((code, &both["data"]), (200, &json!({"v": "m1"})), "{both}");
+    assert_eq!(get(&world, &alice, &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 404);
+    assert_eq!(get(&world, &admin(), &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 200);
+    let (code, page) = get(&world, &alice, CONFIG_MAPS, "labelSelector=app%3Dx&limit=1").await;
+    assert_eq!((code, names(&page)), (200, vec!["m1/both".to_owned()]));
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let rest = format!("labelSelector=app%3Dx&limit=5&continue={token}");
+    assert_eq!(names(&get(&world, &alice, CONFIG_MAPS, &rest).await.1), ["m1/only-m1"]);
+    for (path, expected) in [("both", vec!["m1/both"]), ("only-m2", vec![])] {
+        let path = format!("{CONFIG_MAPS}/{path}");
+        let cached = read(world.proxy.search_cache(&alice, &path, request(Method::GET, "", "", None)).await).await;
+        assert_eq!((cached.0, names(&cached.1)), (200, expected.into_iter().map(str::to_owned).collect()), "{path}");
+    }
+    let listed = world.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "labelSelector=app%3Dx", "", None));
+    assert_eq!(names(&read(listed.await).await.1), ["m1/both", "m1/only-m1"]);
+
+    // A watch tells nothing else, and ends once its reader may read something else.
+    let watch = request(
+        Method::GET,
+        "labelSelector=app%3Dx&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+        "",
+        None,
+    );
+    let mut watch = world.proxy.fleet_wide(&alice, CONFIG_MAPS, watch).await.into_body();
+    let mut told = Vec::new();
+    while told.len() < 2 {
+        told.extend(events(&mut watch).await);
+    }
+    let mut follower = world.index.follow(world.index.seq());
+    for (member, name) in [("m2", "hidden"), ("m1", "shown")] {
+        create(&world.members[member].admin(), "v1", "ConfigMap", Some("default"), config_map(name, "1")).await;
+        heard(&mut follower, Happened::Added, name).await;
+    }
+    while told.len() < 3 {
+        told.extend(events(&mut watch).await);
+    }
+    let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(told.iter().map(name).collect::<Vec<_>>(), ["both", "only-m1", "shown"]);
+    let one = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["both"]});
+    allow(&world, "m2", one).await;
+    shown(&world, &alice, &["m1/both", "m1/only-m1", "m1/shown", "m2/both"]).await;
+    create(&world.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("later", "1")).await;
+    let last = loop {
+        if let Some(event) = events(&mut watch).await.pop() {
+            break event;
+        }
+    };
+    assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
+    world.stop().await;
+}
