@@ -46,6 +46,8 @@ pub mod label {
 
 /// Annotations.
 pub mod annotation {
+    /// Ours, on Clusters: how many seconds an answer of the member may take to begin.
+    pub const ANSWER_WITHIN: &str = "proxy.crowsnest.io/answer-within-seconds";
     /// The policy that took a template.
     pub const PROPAGATION_POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
     pub const PROPAGATION_POLICY_NAME: &str = "propagationpolicy.karmada.io/name";

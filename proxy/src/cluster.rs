@@ -1,6 +1,7 @@
 //! `clusters/{name}/proxy`: one member, any method, upgrades included.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::{Member, impersonate};
@@ -25,20 +26,25 @@ impl Proxy {
     ) -> Result<Response<Body>, Error> {
         let not_found = || Error::ClusterNotFound(name.to_owned());
         let cluster = ClusterName::parse(name).map_err(|_| not_found())?;
-        let member = self.inner.fleet.member(&cluster).ok_or_else(not_found)?;
-        self.to_member(&member, caller, path, request).await
+        let Some(member) = self.inner.fleet.member(&cluster) else {
+            self.inner.transport.forget(|known| self.inner.fleet.member(known).is_some());
+            return Err(not_found());
+        };
+        self.to_member(&member, caller, path, request, None).await
     }
 
-    /// Sends a request to a member as the caller, and ties the two connections together when it is upgraded.
+    /// Sends a request to a member as the caller, and ties the two connections together when it is upgraded. The answer
+    /// begins within a time; none is what the member is given.
     pub(crate) async fn to_member(
         &self,
         member: &Arc<Member>,
         caller: &Caller,
         path: &str,
         mut request: Request<Body>,
+        within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
         let ours = take_upgrade(&mut request);
-        let response = self.inner.transport.send(member, caller, path, request).await?;
+        let response = self.inner.transport.send(member, caller, path, request, within).await?;
         Ok(self.join(ours, response))
     }
 

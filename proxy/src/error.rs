@@ -1,5 +1,8 @@
 //! What can go wrong while a request is carried, and the `Status` a client sees.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crowsnest_api::field::{FieldError, aggregate, invalid_status};
 use crowsnest_api::names::{ClusterName, Gvr};
 use http::{HeaderValue, Response, StatusCode, header};
@@ -24,6 +27,8 @@ pub enum Error {
     Connection { cluster: ClusterName, source: crowsnest_fleet::Error },
     #[error("error trying to reach cluster {cluster}: {reason}")]
     Unreachable { cluster: ClusterName, reason: String },
+    #[error("cluster {cluster} is not asked for another {again_in:.0?}: {why}")]
+    NotAsked { cluster: ClusterName, why: Arc<str>, again_in: Duration },
     #[error("error trying to reach the control plane: {0}")]
     ControlPlane(#[source] kube::Error),
     #[error("the cache cannot be read: {0}")]
@@ -69,7 +74,9 @@ impl Error {
             Self::Impersonator { .. } | Self::Connection { .. } | Self::Index(_) | Self::Shown(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
             }
-            Self::Unreachable { .. } | Self::ControlPlane(_) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+            Self::Unreachable { .. } | Self::NotAsked { .. } | Self::ControlPlane(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
+            }
             Self::BadRequest(_) | Self::BadOptions(_) | Self::Body(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
             Self::Ambiguous { .. } | Self::Withheld { .. } => (StatusCode::CONFLICT, "Conflict"),
             Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
@@ -106,6 +113,10 @@ impl Error {
             | Self::Connection { cluster, .. }
             | Self::Unreachable { cluster, .. } => {
                 json!({"name": cluster, "group": "cluster.karmada.io", "kind": "clusters"})
+            }
+            Self::NotAsked { cluster, again_in, .. } => {
+                let seconds = again_in.as_secs() + 1;
+                json!({"name": cluster, "group": "cluster.karmada.io", "kind": "clusters", "retryAfterSeconds": seconds})
             }
             Self::NotFound { resource, name }
             | Self::Ambiguous { resource, name, .. }

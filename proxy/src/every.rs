@@ -49,13 +49,23 @@ impl Proxy {
         let members = self.inner.fleet.members();
         let probes: FuturesUnordered<_> =
             members.iter().map(|member| async move { (member, self.has(member, caller, object).await) }).collect();
-        let mut owners: Vec<&Arc<Member>> =
-            probes.filter_map(|(member, has)| futures::future::ready(has.then_some(member))).collect().await;
+        let (mut owners, mut unknown) = (Vec::new(), None);
+        for (member, has) in probes.collect::<Vec<_>>().await {
+            match has {
+                Ok(true) => owners.push(member),
+                Ok(false) => {}
+                Err(error) => unknown = Some(error),
+            }
+        }
         owners.sort_by_key(|member| member.name().clone());
+        // Who cannot be asked may have it.
+        if let ([], Some(error)) = (owners.as_slice(), unknown) {
+            return Err(error);
+        }
         let resource = &native.resource.resource;
         match owners.as_slice() {
             [] => Ok(text(StatusCode::NOT_FOUND, format!("no cluster has {resource} {:?}\n", native.name))),
-            [owner] => self.to_member(owner, caller, path, request).await,
+            [owner] => self.to_member(owner, caller, path, request, None).await,
             several => {
                 let names: Vec<&str> = several.iter().map(|member| member.name().as_str()).collect();
                 Ok(text(
@@ -66,14 +76,8 @@ impl Proxy {
         }
     }
 
-    async fn has(&self, member: &Arc<Member>, caller: &Caller, path: &str) -> bool {
-        match self.asked(member, caller, path, "").await {
-            Ok(response) => response.status() == StatusCode::OK,
-            Err(error) => {
-                tracing::debug!(cluster = %member.name(), %error, "cannot be asked");
-                false
-            }
-        }
+    async fn has(&self, member: &Arc<Member>, caller: &Caller, path: &str) -> Result<bool, Error> {
+        Ok(self.asked(member, caller, path, "").await?.status() == StatusCode::OK)
     }
 
     async fn asked(
@@ -83,15 +87,15 @@ impl Proxy {
         path: &str,
         query: &str,
     ) -> Result<Response<Body>, Error> {
-        let answer = self.to_member(member, caller, path, get(query));
-        tokio::time::timeout(ANSWER_WITHIN, answer).await.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} s", ANSWER_WITHIN.as_secs());
-            Err(Error::Unreachable { cluster: member.name().clone(), reason })
-        })
+        self.to_member(member, caller, path, get(query), Some(ANSWER_WITHIN)).await
     }
 
     async fn list_everywhere(&self, caller: &Caller, path: &str, query: Option<&str>) -> Result<Response<Body>, Error> {
-        let query = &query.map(|query| format!("?{query}")).unwrap_or_default();
+        // Each list is whole: nothing could tell where all of them go on.
+        let parts = query.unwrap_or_default().split('&');
+        let parts =
+            parts.filter(|part| !part.starts_with("limit=") && !part.starts_with("continue=") && !part.is_empty());
+        let query = &format!("?{}", parts.collect::<Vec<_>>().join("&"));
         let members = self.inner.fleet.members();
         let mut asked: FuturesUnordered<_> = members
             .iter()
@@ -191,7 +195,8 @@ fn concatenate(lists: Vec<Body>) -> Body {
             let Ok(data) = frame?.into_data() else { continue };
             let mut items = BytesMut::new();
             scanner.feed(&data, &mut items);
-            if items.iter().all(u8::is_ascii_whitespace) {
+            // Later on they may be inside a text.
+            if items.is_empty() || joined.fresh && items.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
             if std::mem::take(&mut joined.fresh) && std::mem::replace(&mut joined.any, true) {

@@ -5,6 +5,7 @@
 //! Kubernetes answers (a `Status`). Requests to members are made as the caller, by impersonation. Streams of upgraded
 //! connections are moved byte for byte and never looked into; lists are streamed, never held.
 
+mod breaker;
 mod cluster;
 mod composite;
 mod error;
@@ -24,6 +25,7 @@ pub use crowsnest_api::user::UserInfo as Caller;
 pub use error::{BoxError, Error};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_fleet::Fleet;
@@ -35,6 +37,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::transport::Transport;
+
+/// A kube-apiserver gives up after this time itself.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// Bodies of requests and answers; always streamed.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -56,11 +61,16 @@ struct Inner {
 
 impl Proxy {
     pub fn new(index: Index) -> Self {
+        Self::with_patience(index, ANSWER_WITHIN)
+    }
+
+    /// Members answer within this time, unless their Cluster says otherwise.
+    pub fn with_patience(index: Index, answer_within: Duration) -> Self {
         let stopping = CancellationToken::new();
         let inner = Inner {
             fleet: index.fleet().clone(),
             index,
-            transport: Transport::default(),
+            transport: Transport::new(answer_within),
             tunnels: TaskTracker::new(),
             stopping,
         };

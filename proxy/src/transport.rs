@@ -1,9 +1,11 @@
-//! Connections to members: one pooled HTTP/1.1 client each, made anew when the cluster's connection changes.
+//! Connections to members: one pooled HTTP/1.1 client each, made anew when the cluster's connection changes, with what is
+//! known of how the member answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crowsnest_api::constants::annotation::ANSWER_WITHIN;
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::{Connection, Dialer, Member, impersonate};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header};
@@ -12,6 +14,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 
+use crate::breaker::{Breaker, Refused};
+use crate::native::Query;
 use crate::{Body, Caller, Error};
 
 /// Idle connections kept to one member, and for how long.
@@ -21,36 +25,56 @@ const IDLE_FOR: Duration = Duration::from_secs(60);
 type MemberClient = Client<Dialer, Body>;
 
 /// Clients by cluster.
-#[derive(Default)]
 pub struct Transport {
-    clients: Mutex<HashMap<ClusterName, (Arc<Connection>, MemberClient)>>,
+    clients: Mutex<HashMap<ClusterName, Reached>>,
+    answer_within: Duration,
+}
+
+/// How a member is reached.
+#[derive(Clone)]
+struct Reached {
+    connection: Arc<Connection>,
+    client: MemberClient,
+    breaker: Arc<Mutex<Breaker>>,
 }
 
 impl Transport {
-    fn client(&self, cluster: &ClusterName, connection: &Arc<Connection>) -> MemberClient {
+    /// Members answer within this time, unless their Cluster says otherwise ([`ANSWER_WITHIN`]).
+    pub fn new(answer_within: Duration) -> Self {
+        Self { clients: Mutex::default(), answer_within }
+    }
+
+    /// Forgets members that left the fleet.
+    pub fn forget(&self, is_there: impl Fn(&ClusterName) -> bool) {
+        self.clients.lock().retain(|cluster, _| is_there(cluster));
+    }
+
+    fn reach(&self, cluster: &ClusterName, connection: &Arc<Connection>) -> Reached {
         let mut clients = self.clients.lock();
-        if let Some((known, client)) = clients.get(cluster)
-            && Arc::ptr_eq(known, connection)
+        if let Some(known) = clients.get(cluster)
+            && Arc::ptr_eq(&known.connection, connection)
         {
-            return client.clone();
+            return known.clone();
         }
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .pool_idle_timeout(IDLE_FOR)
             .build(connection.dialer().clone());
-        clients.insert(cluster.clone(), (connection.clone(), client.clone()));
-        client
+        let reached = Reached { connection: Arc::clone(connection), client, breaker: Arc::default() };
+        clients.insert(cluster.clone(), reached.clone());
+        reached
     }
 
     /// Sends a request to a member as the caller. `path` replaces the request's own path; its query stays. An answer of
-    /// 101 carries the connection (`hyper::upgrade::on`).
+    /// 101 carries the connection (`hyper::upgrade::on`). The answer begins within `within`, or what the member is given.
     pub async fn send(
         &self,
         member: &Member,
         caller: &Caller,
         path: &str,
         mut request: Request<Body>,
+        within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
         let cluster = member.name();
         let unconnected = |source| match source {
@@ -69,14 +93,65 @@ impl Transport {
         strip_hop_headers(request.headers_mut());
         *request.uri_mut() = target;
         *request.version_mut() = http::Version::HTTP_11;
-        let sent = self.client(cluster, &connection).request(request).await;
-        let mut response =
-            sent.map_err(|error| Error::Unreachable { cluster: cluster.clone(), reason: chain(&error) })?;
+        let follows = Query::parse(request.uri().query()).flag("follow");
+        let within = within.or_else(|| promised(member)).unwrap_or(self.answer_within);
+        // Logs that are followed begin when something is said.
+        let within = (!follows).then_some(within);
+        let mut response = self.reach(cluster, &connection).ask(cluster, request, within).await?;
         if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
             strip_hop_headers(response.headers_mut());
         }
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }
+}
+
+impl Reached {
+    /// Asks, unless the member does not answer anyway.
+    async fn ask(
+        &self,
+        cluster: &ClusterName,
+        request: Request<Body>,
+        within: Option<Duration>,
+    ) -> Result<Response<hyper::body::Incoming>, Error> {
+        let began = Instant::now();
+        self.breaker.lock().admit(began).map_err(|Refused { why, again_in }| Error::NotAsked {
+            cluster: cluster.clone(),
+            why,
+            again_in,
+        })?;
+        let unreachable = |reason: String| Error::Unreachable { cluster: cluster.clone(), reason };
+        let answer = self.client.request(request);
+        let answered = match within {
+            Some(within) => tokio::time::timeout(within, answer).await.map_err(|_| within),
+            None => Ok(answer.await),
+        };
+        let (mut breaker, now) = (self.breaker.lock(), Instant::now());
+        match answered {
+            Ok(Ok(response)) => {
+                breaker.answered(now);
+                Ok(response)
+            }
+            Ok(Err(error)) => {
+                let why = chain(&error);
+                // A request that broke off says nothing of others.
+                if error.is_connect() {
+                    breaker.failed(now, &why);
+                }
+                Err(unreachable(why))
+            }
+            Err(within) => {
+                let why = format!("no answer within {} s", within.as_secs_f32());
+                breaker.silent(now, began, &why);
+                Err(unreachable(why))
+            }
+        }
+    }
+}
+
+/// The time a member's Cluster gives it.
+fn promised(member: &Member) -> Option<Duration> {
+    let seconds = member.cluster().metadata.annotations.as_ref()?.get(ANSWER_WITHIN)?.parse().ok();
+    seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }
 
 fn target(connection: &Connection, path: &str, query: Option<&str>) -> Result<Uri, http::Error> {

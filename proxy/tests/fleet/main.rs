@@ -4,6 +4,7 @@
 
 mod registered;
 mod rights;
+mod silent;
 mod watches;
 mod world;
 

@@ -25,6 +25,7 @@ pub const LABELLED: &str = "labelSelector=app%3Dx";
 
 pub struct World {
     pub proxy: Proxy,
+    pub control_plane: Client,
     pub index: Index,
     pub members: BTreeMap<&'static str, ApiServer>,
     pub interest: InterestGuard,
@@ -112,8 +113,14 @@ async fn token(client: &Client, account: &str) -> String {
 
 async fn register(control_plane: &Client, name: &str, member: &ApiServer, url: &str) {
     let admin = member.admin();
-    for (secret, account) in [(name.to_owned(), "agent"), (format!("{name}-impersonator"), "karmada-impersonator")] {
-        let data = json!({"metadata": {"name": secret}, "stringData": {"token": token(&admin, account).await}});
+    let tokens = [token(&admin, "agent").await, token(&admin, "karmada-impersonator").await];
+    register_with(control_plane, name, url, tokens).await;
+}
+
+/// A Cluster with the tokens of its agent and its impersonator.
+pub async fn register_with(control_plane: &Client, name: &str, url: &str, tokens: [String; 2]) {
+    for (secret, token) in [name.to_owned(), format!("{name}-impersonator")].into_iter().zip(tokens) {
+        let data = json!({"metadata": {"name": secret}, "stringData": {"token": token}});
         create(control_plane, "v1", "Secret", Some("karmada-cluster"), data).await;
     }
     let reference = |name: String| json!({"namespace": "karmada-cluster", "name": name});
@@ -173,14 +180,22 @@ pub async fn world() -> World {
         members.insert(name, server);
     }
     let folder = tempfile::tempdir().unwrap();
-    let fleet = Fleet::start(client, FleetOptions::default()).await.unwrap();
+    let fleet = Fleet::start(client.clone(), FleetOptions::default()).await.unwrap();
     let resource = Gvr::new("", "v1", "configmaps");
     let interest = fleet.interests().declare(registered(Clusters::All, resource.clone()));
     let index = Index::open(fleet, IndexOptions::new(folder.path())).await.unwrap();
     for name in ["m1", "m2"] {
         index.complete(&CollectionKey::new(ClusterName::parse(name).unwrap(), resource.clone())).await;
     }
-    World { proxy: Proxy::new(index.clone()), index, members, interest, stopped, _folder: folder }
+    World {
+        proxy: Proxy::new(index.clone()),
+        control_plane: client,
+        index,
+        members,
+        interest,
+        stopped,
+        _folder: folder,
+    }
 }
 
 pub fn admin() -> Caller {

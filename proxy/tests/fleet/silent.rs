@@ -1,0 +1,73 @@
+//! A member that accepts connections and never answers.
+
+use std::time::Duration;
+
+use crowsnest_api::names::ClusterName;
+use crowsnest_proxy::Proxy;
+use http::{Method, header};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::world::{CONFIG_MAPS, LABELLED, World, admin, names, read, register_with, request, world};
+
+const HOLE: &str = "hole";
+
+/// The member; it is silent until this is dropped.
+async fn hole(world: &World) -> JoinSet<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            held.push(connection);
+        }
+    });
+    register_with(&world.control_plane, HOLE, &url, ["a".to_owned(), "b".to_owned()]).await;
+    let (fleet, name) = (world.index.fleet(), ClusterName::parse(HOLE).unwrap());
+    let mut changes = fleet.changes();
+    while fleet.member(&name).is_none_or(|member| member.impersonator_token().is_err()) {
+        changes.next().await.unwrap();
+    }
+    tasks
+}
+
+async fn ask(proxy: &Proxy, cluster: &str) -> (u16, Value) {
+    read(proxy.cluster(cluster, &admin(), CONFIG_MAPS, request(Method::GET, LABELLED, "", None)).await).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_never_answers_costs_others_nothing() {
+    let world = world().await;
+    let _hole = hole(&world).await;
+    let proxy = Proxy::with_patience(world.index.clone(), Duration::from_millis(100));
+    let (code, status) = ask(&proxy, HOLE).await;
+    let message = status["message"].as_str().unwrap();
+    assert_eq!(
+        (code, &status["details"]["name"], &status["reason"]),
+        (503, &json!(HOLE), &json!("ServiceUnavailable"))
+    );
+    assert!(message.contains("cluster hole") && message.contains("no answer within 0.1 s"), "{message}");
+    // Who comes next does not wait.
+    let (code, status) = ask(&proxy, HOLE).await;
+    let message = status["message"].as_str().unwrap();
+    assert_eq!((code, &status["details"]["name"]), (503, &json!(HOLE)));
+    assert!(message.contains("is not asked") && status["details"]["retryAfterSeconds"].is_u64(), "{status}");
+    assert_eq!(ask(&proxy, "m1").await.0, 200);
+    // Lists of all have what the others have, and say what is missing; pages they cannot have.
+    let query = format!("{LABELLED}&limit=1");
+    let everywhere = proxy.cluster("*", &admin(), CONFIG_MAPS, request(Method::GET, &query, "", None)).await;
+    let warned = |response: &http::Response<_>| response.headers()[header::WARNING].to_str().unwrap().contains(HOLE);
+    assert!(warned(&everywhere));
+    let list = read(everywhere).await.1;
+    assert_eq!(list["items"].as_array().unwrap().len(), 4, "{list}");
+    let cached = proxy.fleet_wide(&admin(), CONFIG_MAPS, request(Method::GET, LABELLED, "", None)).await;
+    assert!(warned(&cached));
+    assert_eq!(names(&read(cached).await.1).len(), 4);
+    // Whether it has an object nobody can say.
+    let missing = format!("{CONFIG_MAPS}/missing");
+    let answer = proxy.cluster("*", &admin(), &missing, request(Method::GET, "", "", None)).await;
+    assert_eq!(read(answer).await.0, 503);
+    world.stop().await;
+}
