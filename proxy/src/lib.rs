@@ -5,6 +5,7 @@
 //! Kubernetes answers (a `Status`). Requests to members are made as the caller, by impersonation. Streams of upgraded
 //! connections are moved byte for byte and never looked into; lists are streamed, never held.
 
+mod addressed;
 mod breaker;
 mod cluster;
 mod composite;

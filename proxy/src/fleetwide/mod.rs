@@ -14,7 +14,7 @@ mod write;
 use http::{HeaderValue, Request, Response};
 
 use crate::native::{Native, Query, Verb};
-use crate::{Body, Caller, Error, Proxy};
+use crate::{Body, Caller, Error, Proxy, addressed};
 
 pub(crate) use self::view::View;
 
@@ -23,11 +23,19 @@ impl Proxy {
         &self,
         caller: &Caller,
         path: &str,
-        request: Request<Body>,
+        mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         let Some(native) = Native::parse(path) else { return self.to_control_plane(caller, path, request).await };
-        let Some(view) = View::of(&self.inner.index, &native, caller).await else {
-            return self.to_control_plane(caller, path, request).await;
+        let only = addressed::take(&mut request)?;
+        if let Some(name) = only.as_ref().filter(|name| self.inner.fleet.member(name).is_none()) {
+            return Err(Error::ClusterNotFound(name.to_string()));
+        }
+        let view = View::of(&self.inner.index, &native, caller, only.clone()).await;
+        let view = match (view, only) {
+            (Some(view), _) => view,
+            // What is not cached of it, it is asked for itself.
+            (None, Some(cluster)) => return self.one_cluster(cluster.as_str(), caller, path, request).await,
+            (None, None) => return self.to_control_plane(caller, path, request).await,
         };
         let query = Query::parse(request.uri().query());
         let verb = native.verb(request.method(), &query);

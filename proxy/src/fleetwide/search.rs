@@ -32,7 +32,7 @@ impl Proxy {
         let options = options.map_err(|error| Error::BadOptions(error.options()))?;
         let options = ListOptions { fields: None, ..options };
         let index = &self.inner.index;
-        let view = match View::of(index, &native, caller).await {
+        let view = match View::of(index, &native, caller, None).await {
             Some(view) => view.whole_clusters(),
             None => View::empty(index, &native, caller).await,
         };

@@ -22,6 +22,8 @@ pub struct View {
     parts: Vec<(Clusters, Namespaces)>,
     /// The namespace of the path; none is all.
     namespace: Option<String>,
+    /// The one cluster that is asked for.
+    only: Option<ClusterName>,
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
     /// Nothing else is in view (invariant I9).
@@ -38,13 +40,13 @@ pub struct Incomplete {
 }
 
 impl View {
-    /// None when no ResourceRegistry asks for the resource.
-    pub async fn of(index: &Index, native: &Native, caller: &Caller) -> Option<Self> {
-        let parts = registered(index, &native.resource);
+    /// None when no ResourceRegistry asks for the resource, of the one cluster where one is named.
+    pub async fn of(index: &Index, native: &Native, caller: &Caller, only: Option<ClusterName>) -> Option<Self> {
+        let parts = registered(index, &native.resource, only.as_ref());
         if parts.is_empty() {
             return None;
         }
-        Some(Self { parts, ..Self::empty(index, native, caller).await })
+        Some(Self { parts, only, ..Self::empty(index, native, caller).await })
     }
 
     /// A view of nothing, for resources nobody registered.
@@ -52,12 +54,12 @@ impl View {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
         let reader = index.reader(caller, &native.resource).await;
         let (resource, parts) = (native.resource.clone(), Vec::new());
-        Self { resource, parts, namespace, labels: None, fields: None, reader }
+        Self { resource, parts, namespace, only: None, labels: None, fields: None, reader }
     }
 
     /// The same request's view of what is registered now; none when nothing of it is.
     pub fn again(&self, index: &Index) -> Option<Self> {
-        let parts = registered(index, &self.resource);
+        let parts = registered(index, &self.resource, self.only.as_ref());
         (!parts.is_empty()).then(|| Self { parts, ..self.clone() })
     }
 
@@ -261,12 +263,16 @@ impl View {
     }
 }
 
-/// What ResourceRegistries ask for of a resource.
-fn registered(index: &Index, resource: &Gvr) -> Vec<(Clusters, Namespaces)> {
+/// What ResourceRegistries ask for of a resource, or of one cluster's part of it.
+fn registered(index: &Index, resource: &Gvr, only: Option<&ClusterName>) -> Vec<(Clusters, Namespaces)> {
     let interests = index.fleet().interests().all();
     let asked =
         |interest: &Interest| matches!(interest.why, Why::ResourceRegistry(_)) && interest.resource == *resource;
-    interests.into_iter().filter(asked).map(|interest| (interest.clusters, interest.namespaces)).collect()
+    let part = |Interest { clusters, namespaces, .. }: Interest| match only {
+        None => Some((clusters, namespaces)),
+        Some(only) => clusters.contains(only).then(|| (Clusters::Names([only.clone()].into()), namespaces)),
+    };
+    interests.into_iter().filter(asked).filter_map(part).collect()
 }
 
 impl Incomplete {

@@ -80,6 +80,20 @@ async fn the_fleet_reads_like_one_cluster() {
         status["message"],
         "Operation cannot be fulfilled on configmaps \"both\": ambiguous objects in clusters [m1, m2]"
     );
+    // Unless it is said which one is meant.
+    let both = format!("{CONFIG_MAPS}/both");
+    let (code, of_m2) = world.fleet_wide(Method::GET, &both, "cluster=m2", None).await;
+    assert_eq!((code, &of_m2["data"]), (200, &json!({"v": "m2"})), "{of_m2}");
+    let (code, updated) = world.fleet_wide(Method::PUT, &both, "cluster=m2", Some(of_m2)).await;
+    assert_eq!((code, &updated["data"]), (200, &json!({"v": "m2"})), "{updated}");
+    let mut named = request(Method::GET, LABELLED, "", None);
+    named.headers_mut().insert("x-crowsnest-cluster", "m1".parse().unwrap());
+    let (_, of_m1) = read(world.proxy.fleet_wide(&admin(), CONFIG_MAPS, named).await).await;
+    assert_eq!(names(&of_m1), ["m1/both", "m1/only-m1"]);
+    let (code, status) = world.fleet_wide(Method::GET, &both, "cluster=m3", None).await;
+    assert_eq!((code, &status["details"]["name"]), (404, &json!("m3")));
+    let (code, own) = world.fleet_wide(Method::GET, "/api/v1/namespaces/karmada-cluster", "cluster=m1", None).await;
+    assert_eq!((code, &own["kind"]), (200, &json!("Namespace")), "it is not registered");
     let (code, status) = world.fleet_wide(Method::POST, CONFIG_MAPS, "", Some(config_map("new", "1"))).await;
     assert_eq!(
         (code, status["message"].as_str()),

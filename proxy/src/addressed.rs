@@ -1,0 +1,66 @@
+//! Which one cluster a request is for, where its caller says so: `?cluster=NAME`, or the header `X-Crowsnest-Cluster`.
+//! Neither is sent on.
+
+use crowsnest_api::names::ClusterName;
+use http::{HeaderName, Request, Uri};
+
+use crate::{Body, Error};
+
+const HEADER: HeaderName = HeaderName::from_static("x-crowsnest-cluster");
+const PARAMETER: &str = "cluster";
+
+/// Takes the address off a request.
+pub fn take(request: &mut Request<Body>) -> Result<Option<ClusterName>, Error> {
+    let header = request.headers_mut().remove(HEADER);
+    let header = header.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let asked = parameter(request)?.or(header);
+    let parse = |name: String| ClusterName::parse(&name).map_err(|_| Error::ClusterNotFound(name));
+    asked.map(parse).transpose()
+}
+
+fn parameter(request: &mut Request<Body>) -> Result<Option<String>, Error> {
+    let Some(query) = request.uri().query() else { return Ok(None) };
+    let is_address = |part: &&str| part.split('=').next() == Some(PARAMETER);
+    let Some(address) = query.split('&').find(is_address) else { return Ok(None) };
+    let value = address.split_once('=').map(|(_, value)| value).unwrap_or_default();
+    let name = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
+    let rest: Vec<&str> = query.split('&').filter(|part| !is_address(part)).collect();
+    let target = format!("{}?{}", request.uri().path(), rest.join("&"));
+    *request.uri_mut() = target.parse::<Uri>().map_err(|error| Error::BadRequest(error.to_string()))?;
+    Ok(Some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::full;
+
+    #[rstest::rstest]
+    #[case("/api?cluster=m1&limit=1", None, Some("m1"), "/api?limit=1")]
+    #[case("/api?limit=1&cluster=m%31", None, Some("m1"), "/api?limit=1")]
+    #[case("/api?limit=1", Some("m2"), Some("m2"), "/api?limit=1")]
+    #[case("/api?cluster=m1", Some("m2"), Some("m1"), "/api?")]
+    #[case("/api?clusters=m1", None, None, "/api?clusters=m1")]
+    #[case("/api", None, None, "/api")]
+    fn an_address_is_taken_off(
+        #[case] uri: &str,
+        #[case] header: Option<&str>,
+        #[case] expected: Option<&str>,
+        #[case] left: &str,
+    ) {
+        let mut request = Request::builder().uri(uri);
+        if let Some(header) = header {
+            request = request.header("X-Crowsnest-Cluster", header);
+        }
+        let mut request = request.body(full("")).unwrap();
+        let taken = take(&mut request).unwrap();
+        assert_eq!(taken.as_ref().map(ClusterName::as_str), expected);
+        assert_eq!((request.uri().to_string().as_str(), request.headers().len()), (left, 0));
+    }
+
+    #[test]
+    fn what_is_no_name_is_no_cluster() {
+        let mut request = Request::builder().uri("/api?cluster=a/b").body(full("")).unwrap();
+        assert!(matches!(take(&mut request), Err(Error::ClusterNotFound(name)) if name == "a/b"));
+    }
+}
