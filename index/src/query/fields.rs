@@ -122,3 +122,18 @@ pub fn lookup(name: &str) -> Option<Field> {
         .find(|f| f.name.eq_ignore_ascii_case(name) || f.aliases.iter().any(|a| a.eq_ignore_ascii_case(name)));
     found.map(Field::Known)
 }
+
+/// A facet as it is named in an answer. Names have no case, but for keys of labels.
+pub fn facet_named(text: &str) -> String {
+    match text.split_once(':') {
+        Some((label, key)) if label.eq_ignore_ascii_case("label") => format!("label:{key}"),
+        _ if text.eq_ignore_ascii_case("ns") => "namespace".to_owned(),
+        _ => text.to_ascii_lowercase(),
+    }
+}
+
+/// Whether `group:` before this groups, and is no API group.
+pub fn groups(text: &str) -> bool {
+    let named = facet_named(text);
+    FACETS.contains(&named.as_str()) || named.starts_with("label:")
+}

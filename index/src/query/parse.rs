@@ -5,7 +5,7 @@ use super::ast::{
     Compare, Expr, Field, FieldKind, LabelMatch, LabelOp, Moment, Notice, Output, Pattern, Query, SortKey, Term,
     TermKind, Value, Values,
 };
-use super::fields::{self, FACETS, STATES};
+use super::fields::{self, STATES};
 use super::lex::{Cursor, pattern};
 use super::literal::{duration, literal, moment};
 
@@ -411,9 +411,7 @@ impl Parser<'_> {
             Some('"') => self.cursor.quoted().0,
             _ => {
                 let word = self.cursor.clone().word(false).to_owned();
-                let named = facet_named(&word);
-                let facet = FACETS.contains(&named.as_str()) || named.starts_with("label:");
-                if name == "group" && !facet {
+                if name == "group" && !fields::groups(&word) {
                     return None;
                 }
                 self.cursor.at += word.len();
@@ -428,15 +426,6 @@ impl Parser<'_> {
     }
 }
 
-/// Names have no case, but for keys of labels.
-fn facet_named(text: &str) -> String {
-    match text.split_once(':') {
-        Some((label, key)) if label.eq_ignore_ascii_case("label") => format!("label:{key}"),
-        _ if text.eq_ignore_ascii_case("ns") => "namespace".to_owned(),
-        _ => text.to_ascii_lowercase(),
-    }
-}
-
 fn set(output: &mut Output, name: &str, value: &str) -> bool {
     if value.is_empty() {
         return false;
@@ -446,7 +435,7 @@ fn set(output: &mut Output, name: &str, value: &str) -> bool {
             field: field.trim_start_matches(['-', '+']).to_owned(),
             descending: field.starts_with('-'),
         })),
-        "group" | "group-by" => output.group = Some(facet_named(value)),
+        "group" | "group-by" => output.group = Some(fields::facet_named(value)),
         "select" => output.select = Some(value.to_owned()),
         "scope" => output.scope = Some(value.to_owned()),
         "limit" => return store(&mut output.limit, value.parse().ok()),

@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use super::ast::{
     Expr, Field, LabelMatch, LabelOp, Literal, Moment, Output, Pattern, Query, Term, TermKind, Value, Values,
 };
+use super::fields::groups;
 use super::lex::opens_regex;
 
 /// Words that would be read as something else, alone or in a list of values.
@@ -54,8 +55,11 @@ impl Display for Term {
         match &self.kind {
             TermKind::Text(pattern) => pattern.fmt(f),
             TermKind::Field { field, exact, values } => {
-                let sign = if *exact { ":=" } else { ":" };
-                write!(f, "{field}{sign}{values}")
+                let (sign, values) = (if *exact { ":=" } else { ":" }, values.to_string());
+                // Bare, it would group.
+                let misread =
+                    matches!(field, Field::Known(field) if field.name == "group") && !exact && groups(&values);
+                if misread { write!(f, "{field}{sign}({values})") } else { write!(f, "{field}{sign}{values}") }
             }
             TermKind::Has { what, inner } => write!(f, "has.{what}({inner})"),
         }

@@ -51,6 +51,8 @@ fn queries_mean() {
         ("sort:-restarts group:cluster limit:5 x", "x sort:-restarts group-by:cluster limit:5"),
         ("group:apps", "group:apps"),
         ("group:Zone x", "x group-by:zone"),
+        ("group:(zone)", "group:(zone)"),
+        ("group:(label:a)", "group:(label:a)"),
         ("group:ns group:policy", "group:policy group-by:namespace"),
         ("group:label:acme.io/size", "group-by:label:acme.io/size"),
         ("at:now-2h select:pod", "select:pod at:now-7200s"),
