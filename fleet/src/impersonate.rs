@@ -29,10 +29,25 @@ fn claim(caller: &UserInfo, headers: &mut HeaderMap, token: Option<&Token>) -> R
         headers.insert(AUTHORIZATION, value);
     }
     headers.insert(IMPERSONATE_USER, HeaderValue::from_bytes(caller.name.as_bytes())?);
-    for group in caller.groups.iter().filter(|group| !OWN_GROUPS.contains(&group.as_str())) {
+    for group in claimed_groups(caller) {
         headers.append(IMPERSONATE_GROUP, HeaderValue::from_bytes(group.as_bytes())?);
     }
     Ok(())
+}
+
+/// Groups an API server would not add itself. Those of its namespace it adds to a service account that comes without any;
+/// to claim them takes a right that nobody is given.
+fn claimed_groups(caller: &UserInfo) -> Vec<&str> {
+    let groups = caller.groups.iter().map(String::as_str).filter(|group| !OWN_GROUPS.contains(group));
+    let groups: Vec<&str> = groups.collect();
+    let account = caller.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    let Some((namespace, _)) = account else { return groups };
+    let own = |group: &str| {
+        group
+            .strip_prefix("system:serviceaccounts")
+            .is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':') == Some(namespace))
+    };
+    if groups.iter().all(|group| own(group)) { Vec::new() } else { groups }
 }
 
 /// Removes everything a client could claim to be somebody with.
@@ -49,6 +64,21 @@ fn strip_identity(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("alice", &["dev", "system:authenticated"], &["dev"])]
+    #[case("alice", &["system:serviceaccounts"], &["system:serviceaccounts"])]
+    #[case("system:serviceaccount:ops:robot", &["system:serviceaccounts", "system:serviceaccounts:ops", "system:authenticated"], &[])]
+    #[case("system:serviceaccount:ops:robot", &["system:serviceaccounts:dev"], &["system:serviceaccounts:dev"])]
+    #[case("system:serviceaccount:ops:robot", &["system:serviceaccounts", "crew"], &["system:serviceaccounts", "crew"])]
+    fn groups_an_api_server_adds_itself_are_not_claimed(
+        #[case] name: &str,
+        #[case] groups: &[&str],
+        #[case] expected: &[&str],
+    ) {
+        assert_eq!(claimed_groups(&UserInfo::new(name, groups.iter().copied())), expected);
+    }
 
     #[test]
     fn only_user_and_real_groups_are_forwarded_and_claims_are_dropped() {
