@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::watch::reached;
 use super::{View, warning};
 use crate::cluster::read;
 use crate::composite::{Composite, Continue, Place};
@@ -62,6 +63,10 @@ impl Proxy {
         let limit = options.limit;
         let view = view.select(options)?;
         let index = &self.inner.index;
+        if let Some(seq) = Composite::decode(query.get("resourceVersion")).seq(index.id()) {
+            // Nobody goes back in time, whichever replica answers.
+            reached(index, seq).await?;
+        }
         let token = Continue::decode(query.get("continue"));
         let mut clusters = view.clusters(index);
         let mut position = view.position(index);
@@ -140,6 +145,10 @@ impl Proxy {
         };
         let mut response = Response::new(full(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let (stale, now) = (view.incomplete(&self.inner.index), jiff::Timestamp::now().as_millisecond());
+        for own in stale.iter().filter(|stale| stale.cluster == cluster) {
+            response.headers_mut().append(header::WARNING, warning(&own.text(now)));
+        }
         Ok(response)
     }
 

@@ -371,7 +371,7 @@ impl Watch {
 }
 
 /// A version of a moment ago may still be on its way to this replica. One that does not come is another cache's.
-async fn reached(index: &Index, seq: Seq) -> Result<(), Error> {
+pub(super) async fn reached(index: &Index, seq: Seq) -> Result<(), Error> {
     if seq.0 == 0 {
         return Ok(());
     }

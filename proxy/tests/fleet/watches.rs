@@ -148,13 +148,16 @@ async fn a_watch_of_no_cluster_goes_on_when_clusters_come() {
 async fn a_version_of_the_future_or_of_another_cache_is_refused() {
     let world = world().await;
     let here = world.index.id();
-    for forged in [
-        format!(r#"{{"m1":"7.99999999.{here}","m2":"7.1.{here}"}}"#),
-        r#"{"m1":"7.1.another","m2":"7.1.another"}"#.to_owned(),
-        r#"{"m1":"7.1","m2":"7.1"}"#.to_owned(),
+    for (forged, listed) in [
+        (format!(r#"{{"m1":"7.99999999.{here}","m2":"7.1.{here}"}}"#), 410),
+        // A list needs no place to start from.
+        (r#"{"m1":"7.1.another","m2":"7.1.another"}"#.to_owned(), 200),
+        (r#"{"m1":"7.1","m2":"7.1"}"#.to_owned(), 200),
     ] {
         let version = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&forged);
-        let query = format!("{LABELLED}&watch=true&resourceVersion={version}");
+        let query = format!("{LABELLED}&resourceVersion={version}");
+        assert_eq!(world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await.0, listed, "{forged}");
+        let query = format!("{query}&watch=true");
         let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
         assert_eq!((code, &status["reason"]), (410, &json!("Expired")), "{forged}");
     }
