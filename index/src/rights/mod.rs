@@ -9,18 +9,16 @@ mod reviews;
 
 use crate::collect::Shared;
 use crate::record::Happened;
-use crate::search::{Decided, Tally};
+use crate::search::{Decided, Permitted};
 use crate::store::OUTAGE_RETRY;
 use crate::text::columns::Facet;
 use crate::text::segments::PartsId;
-use crate::text::sets::Docs;
 use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::rbac::{Extent, Grant, Rbac, Readable};
 use crowsnest_api::user::UserInfo;
 use moka::policy::EvictionPolicy;
-use moka::sync::CacheBuilder;
 use parking_lot::RwLock;
 pub use reader::Reader;
 use reviews::Reviewed;
@@ -42,8 +40,8 @@ pub fn rbac_resources() -> [Gvr; 4] {
     RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
 }
 
-/// What callers may read is remembered in so many bytes together, and as many for counts of it.
-const REMEMBERED_BYTES: u64 = 16 << 20;
+/// What callers may read is remembered in so many bytes together.
+const REMEMBERED_BYTES: u64 = 32 << 20;
 
 /// Nobody asks again under rules that nobody asked under for so long.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
@@ -51,34 +49,16 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// By caller and rules.
 type Of = (Arc<UserInfo>, u64, PartsId);
 
-/// A segment's documents that may be read, and how often they have which values.
-#[derive(Clone)]
-struct Remembered {
-    docs: moka::sync::Cache<Of, Docs>,
-    counted: moka::sync::Cache<(Of, Facet), Tally>,
-}
+/// What of segments may be read.
+type Remembered = moka::sync::Cache<Of, Arc<Permitted>>;
 
-impl Default for Remembered {
-    fn default() -> Self {
-        let size = |bytes: usize| u32::try_from(256 + bytes).unwrap_or(u32::MAX);
-        Self {
-            docs: remembering().weigher(move |_, docs: &Docs| size(docs.bytes())).build(),
-            counted: remembering().weigher(move |_, tally: &Tally| size(size_of_val(&**tally))).build(),
-        }
-    }
-}
-
-fn remembering<K, V>() -> CacheBuilder<K, V, moka::sync::Cache<K, V>>
-where
-    K: std::hash::Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-{
-    let lru = EvictionPolicy::lru();
-    moka::sync::Cache::builder().max_capacity(REMEMBERED_BYTES).eviction_policy(lru).time_to_idle(REMEMBERED_FOR)
+fn remembered() -> Remembered {
+    let size = |_: &Of, permitted: &Arc<Permitted>| u32::try_from(256 + permitted.bytes()).unwrap_or(u32::MAX);
+    let cache = Remembered::builder().max_capacity(REMEMBERED_BYTES).weigher(size);
+    cache.eviction_policy(EvictionPolicy::lru()).time_to_idle(REMEMBERED_FOR).build()
 }
 
 /// The rules of all clusters.
-#[derive(Default)]
 pub struct Rights {
     clusters: RwLock<BTreeMap<ClusterName, Rbac>>,
     /// Another one whenever a rule changes.
@@ -86,6 +66,17 @@ pub struct Rights {
     remembered: Remembered,
     /// The newest change that was taken in.
     obeyed: watch::Sender<Seq>,
+}
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self {
+            clusters: RwLock::default(),
+            number: AtomicU64::new(0),
+            remembered: remembered(),
+            obeyed: watch::Sender::default(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Rights {
@@ -113,18 +104,9 @@ impl Rights {
     /// Forgets segments that are gone; those who may read the same still, each with what was counted for them.
     pub fn forget(self: &Arc<Self>, gone: &HashSet<PartsId>) -> Vec<(CallerRights, Vec<Facet>)> {
         let mut callers: HashMap<(Arc<UserInfo>, u64), BTreeSet<Facet>> = HashMap::new();
-        for (of, _) in &self.remembered.docs {
-            if gone.contains(&of.2) {
-                callers.entry((Arc::clone(&of.0), of.1)).or_default();
-                self.remembered.docs.invalidate(&*of);
-            }
-        }
-        for (key, _) in &self.remembered.counted {
-            let ((caller, rules, parts), facet) = &*key;
-            if gone.contains(parts) {
-                callers.entry((Arc::clone(caller), *rules)).or_default().insert(*facet);
-                self.remembered.counted.invalidate(&*key);
-            }
+        for (of, permitted) in self.remembered.iter().filter(|(of, _)| gone.contains(&of.2)) {
+            callers.entry((Arc::clone(&of.0), of.1)).or_default().extend(permitted.facets());
+            self.remembered.invalidate(&*of);
         }
         let rights = |((caller, rules), facets): ((Arc<UserInfo>, u64), BTreeSet<Facet>)| {
             let rights = self.of(&caller);
@@ -193,21 +175,12 @@ impl CallerRights {
     }
 
     /// What may be read of a segment under the same rules, and while clusters that decide themselves said the same.
-    pub fn remembered(&self, parts: PartsId) -> Option<Docs> {
-        self.rights.remembered.docs.get(&self.of(parts))
+    pub fn remembered(&self, parts: PartsId) -> Option<Arc<Permitted>> {
+        self.rights.remembered.get(&self.of(parts))
     }
 
-    pub fn remember(&self, parts: PartsId, docs: &Docs) {
-        self.rights.remembered.docs.insert(self.of(parts), docs.clone());
-    }
-
-    /// How often that has which values.
-    pub fn counted(&self, parts: PartsId, facet: Facet) -> Option<Tally> {
-        self.rights.remembered.counted.get(&(self.of(parts), facet))
-    }
-
-    pub fn remember_counted(&self, parts: PartsId, facet: Facet, tally: &Tally) {
-        self.rights.remembered.counted.insert((self.of(parts), facet), Arc::clone(tally));
+    pub fn remember(&self, parts: PartsId, permitted: &Arc<Permitted>) {
+        self.rights.remembered.insert(self.of(parts), Arc::clone(permitted));
     }
 
     fn of(&self, parts: PartsId) -> Of {

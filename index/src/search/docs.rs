@@ -3,7 +3,7 @@
 
 use super::matches::{Match, Numbers, Test};
 use super::patterns::MOST_EDITS;
-use super::permitted::permitted;
+use super::permitted::{Permitted, permitted};
 use super::rank::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::rights::CallerRights;
 use crate::text::TextIndex;
@@ -45,8 +45,8 @@ pub struct Question<'q> {
 pub struct Matching {
     /// None of them is deleted.
     pub docs: Docs,
-    /// All that may be read, deleted or not.
-    pub permitted: Docs,
+    /// All that may be read.
+    pub permitted: Arc<Permitted>,
     pub scored: Vec<(Docs, f32)>,
 }
 
@@ -97,10 +97,10 @@ impl<'q> Question<'q> {
         let mut asking = self.asking(parts);
         let docs = asking.docs(self.matches)?;
         if docs.is_none() {
-            return Ok(Matching { permitted: docs.clone(), docs, scored: Vec::new() });
+            return Ok(Matching { permitted: Permitted::nothing(), docs, scored: Vec::new() });
         }
         let permitted = permitted(parts, values, rights);
-        let docs = segment.living(all_of(&[docs, permitted.clone()]));
+        let docs = segment.living(all_of(&[docs, permitted.docs.clone()]));
         Ok(Matching { docs, permitted, scored: asking.scored })
     }
 

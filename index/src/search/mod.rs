@@ -49,10 +49,9 @@ pub use live::LiveEvent;
 pub use nothing::Wider;
 pub use object::{Diff, Edge, Graph, Past};
 pub use order::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
-pub(crate) use permitted::Decided;
+pub(crate) use permitted::{Decided, Permitted};
 pub(crate) use prepare::prepare;
 pub use suggest::{SuggestRequest, Suggestion, Suggestions};
-pub(crate) use tallies::Tally;
 
 use crate::query::{Expr, Limits, Notice, Query, parse};
 use crate::text::columns::Facet;

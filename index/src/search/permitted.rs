@@ -1,13 +1,14 @@
 //! Which documents of a segment a caller may read (invariant I9). Decided once per distinct (cluster, resource,
 //! namespace), and remembered for the whole segment until a rule changes.
 
+use super::tallies::Tally;
 use crate::rights::CallerRights;
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
 use crate::text::segments::{NONE, Parts, Values};
 use crate::text::sets::{Docs, Marks};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::Readable;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -19,20 +20,56 @@ pub enum Decided {
     Named(Arc<BTreeSet<String>>),
 }
 
-/// A segment's documents that a caller may read.
-pub fn permitted(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> Docs {
-    {
-        let rights = rights.lock();
-        if rights.is_unlimited() {
-            return Docs::All;
-        }
-        if let Some(docs) = rights.remembered(parts.id()) {
-            return docs;
-        }
+/// A segment's documents that a caller may read, deleted or not, and what was counted of them.
+#[derive(Debug)]
+pub struct Permitted {
+    pub docs: Docs,
+    tallies: RwLock<HashMap<Facet, Tally>>,
+}
+
+impl Permitted {
+    fn new(docs: Docs) -> Arc<Self> {
+        Arc::new(Self { docs, tallies: RwLock::default() })
     }
-    let docs = readable(parts, &verdicts(parts, values, rights));
-    rights.lock().remember(parts.id(), &docs);
-    docs
+
+    pub fn nothing() -> Arc<Self> {
+        Self::new(Docs::none())
+    }
+
+    /// How often they have which values, where that was counted.
+    pub fn tallies(&self, facets: &[Facet]) -> Vec<Option<Tally>> {
+        let tallies = self.tallies.read();
+        facets.iter().map(|facet| tallies.get(facet).cloned()).collect()
+    }
+
+    pub fn counted(&self, tallies: impl IntoIterator<Item = (Facet, Tally)>) {
+        self.tallies.write().extend(tallies);
+    }
+
+    /// What was counted.
+    pub fn facets(&self) -> Vec<Facet> {
+        self.tallies.read().keys().copied().collect()
+    }
+
+    /// Memory, about.
+    pub fn bytes(&self) -> usize {
+        self.docs.bytes() + self.tallies.read().values().map(|tally| size_of_val(&**tally)).sum::<usize>()
+    }
+}
+
+/// What of a segment a caller may read.
+pub fn permitted(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> Arc<Permitted> {
+    let unlimited = {
+        let rights = rights.lock();
+        if let Some(permitted) = rights.remembered(parts.id()) {
+            return permitted;
+        }
+        rights.is_unlimited()
+    };
+    let docs = if unlimited { Docs::All } else { readable(parts, &verdicts(parts, values, rights)) };
+    let permitted = Permitted::new(docs);
+    rights.lock().remember(parts.id(), &permitted);
+    permitted
 }
 
 /// By number of the scopes that are in the segment. Others are not kept waiting: nothing is locked for longer than it

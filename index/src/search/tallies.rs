@@ -3,6 +3,7 @@
 //! Of documents that are most of what a caller may read, those that are missing are counted instead, and taken from what
 //! is remembered of all the caller may read: whatever is found, at most half is looked at.
 
+use super::permitted::Permitted;
 use crate::rights::CallerRights;
 use crate::text::columns::Facet;
 use crate::text::segments::{NONE, Ordinals, Segment, Texts, Values};
@@ -26,13 +27,13 @@ pub(super) struct Tallying<'s> {
 
 impl Tallying<'_> {
     /// Of each facet; `docs` are living ones, all among those that are `permitted`. None when it is too late.
-    pub fn of(&self, docs: &Docs, permitted: &Docs) -> Option<Vec<Tally>> {
+    pub fn of(&self, docs: &Docs, permitted: &Arc<Permitted>) -> Option<Vec<Tally>> {
         let max_doc = self.segment.parts.max_doc();
-        if 2 * docs.len(max_doc) <= permitted.len(max_doc) {
+        if 2 * docs.len(max_doc) <= permitted.docs.len(max_doc) {
             return self.counted(self.facets, docs);
         }
         let all = self.of_permitted(permitted)?;
-        let missing = without(permitted.clone(), docs, max_doc);
+        let missing = without(permitted.docs.clone(), docs, max_doc);
         if missing.is_none() {
             return Some(all);
         }
@@ -41,21 +42,18 @@ impl Tallying<'_> {
     }
 
     /// Of everything the caller may read, deleted or not.
-    pub fn of_permitted(&self, permitted: &Docs) -> Option<Vec<Tally>> {
-        let parts = self.segment.parts.id();
-        let known = |facet: &Facet| self.rights.lock().counted(parts, *facet);
-        let mut tallies: Vec<Option<Tally>> = self.facets.iter().map(known).collect();
-        let unknown: Vec<Facet> =
-            self.facets.iter().zip(&tallies).filter(|(_, tally)| tally.is_none()).map(|(facet, _)| *facet).collect();
-        if !unknown.is_empty() {
-            let mut counted = unknown.iter().zip(self.counted(&unknown, permitted)?);
-            for tally in tallies.iter_mut().filter(|tally| tally.is_none()) {
-                let Some((facet, counted)) = counted.next() else { break };
-                self.rights.lock().remember_counted(parts, *facet, &counted);
-                *tally = Some(counted);
-            }
+    pub fn of_permitted(&self, permitted: &Arc<Permitted>) -> Option<Vec<Tally>> {
+        let known = permitted.tallies(self.facets);
+        let unknown = self.facets.iter().zip(&known).filter(|(_, tally)| tally.is_none()).map(|(facet, _)| *facet);
+        let unknown: Vec<Facet> = unknown.collect();
+        if unknown.is_empty() {
+            return known.into_iter().collect();
         }
-        tallies.into_iter().collect()
+        let counted = self.counted(&unknown, &permitted.docs)?;
+        permitted.counted(unknown.into_iter().zip(counted));
+        // It takes more memory than before.
+        self.rights.lock().remember(self.segment.parts.id(), permitted);
+        permitted.tallies(self.facets).into_iter().collect()
     }
 
     fn counted(&self, facets: &[Facet], docs: &Docs) -> Option<Vec<Tally>> {

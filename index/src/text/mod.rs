@@ -20,7 +20,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tantivy::directory::MmapDirectory;
-use tantivy::indexer::{LogMergePolicy, MergePolicy};
+use tantivy::indexer::{IndexWriterOptions, LogMergePolicy, MergePolicy};
 use tantivy::{Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher};
 use terms::Remembered;
 use tokio::sync::Semaphore;
@@ -33,6 +33,9 @@ pub type Prepare = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;
 
 /// Threads that look into an index's segments, at most; together they answer all searches.
 const MOST_SEARCHING: usize = 8;
+
+/// Threads that merge segments, at most.
+const MOST_MERGING: usize = 4;
 
 /// Documents that one thread looks through sooner than it finds others to help.
 const SEEN_BY_ONE: u64 = 100_000;
@@ -254,10 +257,14 @@ impl Built {
     }
 
     pub fn writer(&self, heap_bytes: usize) -> Result<IndexWriter, Error> {
-        let writer = self
-            .index
-            .writer_with_num_threads(1, heap_bytes.max(15_000_000))
-            .map_err(|e| Error::text("cannot be written: is another process using it?", e))?;
+        let options = IndexWriterOptions::builder()
+            .num_worker_threads(1)
+            .memory_budget_per_thread(heap_bytes.max(15_000_000))
+            // Each takes as much of a core as a search does, however nice: several of them take it from all.
+            .num_merge_threads(cores().div_ceil(2).min(MOST_MERGING))
+            .build();
+        let writer = self.index.writer_with_options(options);
+        let writer = writer.map_err(|e| Error::text("cannot be written: is another process using it?", e))?;
         writer.set_merge_policy(merges(Pace::Following));
         // Whoever was killed during a commit left files of it; made again under the same names they would be refused.
         writer.garbage_collect_files().wait().map_err(|e| Error::text("cannot be tidied", e))?;
