@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tantivy::query::{EnableScoring, PhraseQuery, Query, RangeQuery, RegexPhraseQuery, TermSetQuery, Weight};
 use tantivy::schema::Field;
-use tantivy::{COLLECT_BLOCK_BUFFER_LEN, SegmentReader, TantivyError, Term};
+use tantivy::{COLLECT_BLOCK_BUFFER_LEN, TantivyError, Term};
 use tantivy_fst::Regex;
 
 /// Terms that the last word of a phrase may begin.
@@ -110,7 +110,7 @@ impl<'q> Question<'q> {
     }
 
     fn asking<'a>(&'a self, parts: &'a Parts) -> Asking<'a> {
-        Asking { question: self, parts, reader: &parts.reader, scored: Vec::new(), negated: false }
+        Asking { question: self, parts, scored: Vec::new(), negated: false }
     }
 }
 
@@ -118,7 +118,6 @@ impl<'q> Question<'q> {
 struct Asking<'a> {
     question: &'a Question<'a>,
     parts: &'a Parts,
-    reader: &'a SegmentReader,
     scored: Vec<(Docs, f32)>,
     /// Inside of a negation nothing scores.
     negated: bool,
@@ -198,7 +197,7 @@ impl Asking<'_> {
             }
         }
         let found = all_of(&found);
-        let max_doc = self.reader.max_doc();
+        let max_doc = self.parts.reader.max_doc();
         let docs = negated.iter().fold(found, |found, negated| without(found, negated, max_doc));
         // What is in some of them only scores nothing.
         for (set, _) in self.scored.iter_mut().skip(scored) {
@@ -296,7 +295,7 @@ impl Asking<'_> {
     }
 
     fn remembered(&self, asked: Asked) -> Result<Docs, Unfound> {
-        let key = (self.reader.segment_id(), asked);
+        let key = (self.parts.reader.segment_id(), asked);
         if let Some(docs) = self.question.remembered.get(self.question.number, &key) {
             return Ok(docs);
         }
@@ -313,7 +312,7 @@ impl Asking<'_> {
             Asked::Terms(field, looks) => {
                 let regex =
                     if let Looks::Matches(pattern) = looks { self.question.patterns.get(pattern) } else { None };
-                with_terms(self.reader, *field, looks, regex, self.question.deadline)
+                with_terms(&self.parts.reader, *field, looks, regex, self.question.deadline)
             }
             Asked::Between(field, from, to) => {
                 let bound = |value: Option<i64>| match value {
@@ -360,12 +359,12 @@ impl Asking<'_> {
     }
 
     fn weight(&self, query: &dyn Query) -> tantivy::Result<Box<dyn Weight>> {
-        query.weight(EnableScoring::disabled_from_schema(self.reader.schema()))
+        query.weight(EnableScoring::disabled_from_schema(self.parts.reader.schema()))
     }
 
     fn weighed(&self, weight: &dyn Weight, expected: u64) -> Result<Docs, Unfound> {
-        let mut marks = Marks::new(self.reader.max_doc(), expected);
-        let mut scorer = weight.scorer(self.reader, 1.0)?;
+        let mut marks = Marks::new(self.parts.reader.max_doc(), expected);
+        let mut scorer = weight.scorer(&self.parts.reader, 1.0)?;
         let mut block = [0; COLLECT_BLOCK_BUFFER_LEN];
         loop {
             if Instant::now() > self.question.deadline {

@@ -34,12 +34,17 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
     if gone.is_empty() {
         return;
     }
+    // Numbering values anew changes nothing of what terms have.
+    let there: HashSet<SegmentId> = left.iter().map(|(segment, _)| *segment).collect();
+    let segments = gone.iter().map(|(segment, _)| *segment).filter(|segment| !there.contains(segment));
+    let (callers, mut asked) = (rights.forget(&gone), text.remembered.forget(&segments.collect()));
+    asked.truncate(MOST_ASKED);
     let deadline = Instant::now() + WITHIN;
     let mut new: Vec<&Segment> = next.segments.iter().filter(|segment| !known.contains(&segment.parts.id())).collect();
     // Who has to wait for a large one waits longest.
     new.sort_by_key(|segment| std::cmp::Reverse(segment.parts.max_doc()));
     // First of all: without it nobody sees anything.
-    for (caller, facets) in rights.forget(&gone) {
+    for (caller, facets) in callers {
         let caller = Mutex::new(caller);
         for segment in &new {
             let may_read = permitted(&segment.parts, &next.values, &caller);
@@ -49,11 +54,6 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
             }
         }
     }
-    // Numbering values anew changes nothing there.
-    let there: HashSet<SegmentId> = left.iter().map(|(segment, _)| *segment).collect();
-    let gone = gone.iter().map(|(segment, _)| *segment).filter(|segment| !there.contains(segment));
-    let mut asked = text.remembered.forget(&gone.collect());
-    asked.truncate(MOST_ASKED);
     let pattern =
         |asked: &Asked| if let Asked::Terms(_, Looks::Matches(pattern)) = asked { Some(pattern.clone()) } else { None };
     let nothing = Match::None;

@@ -145,9 +145,9 @@ impl Proxy {
         };
         let mut response = Response::new(full(body));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let (stale, now) = (view.incomplete(&self.inner.index), jiff::Timestamp::now().as_millisecond());
-        for own in stale.iter().filter(|stale| stale.cluster == cluster) {
-            response.headers_mut().append(header::WARNING, warning(&own.text(now)));
+        if let Some(stale) = view.incomplete_in(&self.inner.index, cluster) {
+            let text = stale.text(jiff::Timestamp::now().as_millisecond());
+            response.headers_mut().append(header::WARNING, warning(&text));
         }
         Ok(response)
     }
@@ -179,10 +179,12 @@ impl Proxy {
 
     /// The one object of a name in view.
     pub(super) async fn locate(&self, view: &View, native: &Native) -> Result<Object, Error> {
-        let mut found = self.all_named(view, native).await?;
-        let shown = found.iter().map(|object| view.shows(&object.record)).collect::<Result<Vec<_>, _>>()?;
-        let mut shown = shown.into_iter();
-        found.retain(|_| shown.next().unwrap_or_default());
+        let mut found = Vec::new();
+        for object in self.all_named(view, native).await? {
+            if view.shows(&object.record)? {
+                found.push(object);
+            }
+        }
         let (resource, name) = (native.resource.clone(), native.name.clone());
         if found.len() > 1 {
             let clusters = found.iter().map(|object| object.record.key.cluster().to_string()).collect();
@@ -190,9 +192,7 @@ impl Proxy {
         }
         found.pop().ok_or(Error::NotFound { resource, name })
     }
-}
 
-impl Proxy {
     /// Objects of a name in the view's clusters, in view or not.
     pub(super) async fn all_named(&self, view: &View, native: &Native) -> Result<Vec<Object>, Error> {
         let index = &self.inner.index;

@@ -1,8 +1,9 @@
 //! Reads of all clusters at once, from the cache; writes to the one cluster that holds the object.
 //!
 //! Other than Karmada's, on purpose: watches go on when clusters join, leave or fail; clusters that are not ready stay in
-//! view, with a warning; each caller sees what they may read in the member; what is not registered is asked of the control plane as the caller; a resourceVersion says beside
-//! each cluster's own where the cache was; tables of core kinds name the cluster; a collection is not deleted.
+//! view, with a warning; each caller sees what they may read in the member; what is not registered is asked of the control
+//! plane as the caller; a resourceVersion says beside each cluster's own where the cache was; tables of core kinds name the
+//! cluster; a collection is not deleted.
 
 mod leaving;
 mod list;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::selector::{FieldSelector, Selector};
 use crowsnest_fleet::{Clusters, Interest, Namespaces, Why};
-use crowsnest_index::{CollectionKey, Index, ListQuery, Reader, Record, selects};
+use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, selects};
 use serde_json::{Value, json};
 
 use crate::composite::{Composite, Place};
@@ -235,31 +235,30 @@ impl View {
 
     /// Clusters whose part is missing or old. A cluster that does not serve the resource misses nothing.
     pub fn incomplete(&self, index: &Index) -> Vec<Incomplete> {
-        let mut found = Vec::new();
-        for cluster in self.clusters(index) {
-            let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
-            let lacks = index.served(&cluster).is_some_and(|served| {
-                served.get(&self.resource).is_none() && !served.stale.contains(&self.resource.api_version())
-            });
-            match state {
-                Some(state) if state.is_fresh() => {}
-                _ if lacks => {}
-                Some(state) if state.complete => found.push(Incomplete {
-                    cluster,
-                    why: format!("not followed: {}", state.trouble.unwrap_or_default()),
-                    heard_at: Some(state.heard_at),
-                }),
-                Some(state) => {
-                    let why = state.trouble.map_or_else(
-                        || "still being collected".to_owned(),
-                        |trouble| format!("not collected: {trouble}"),
-                    );
-                    found.push(Incomplete { cluster, why, heard_at: None });
-                }
-                None => found.push(Incomplete { cluster, why: "not collected yet".to_owned(), heard_at: None }),
-            }
+        self.clusters(index).into_iter().filter_map(|cluster| self.incomplete_in(index, cluster)).collect()
+    }
+
+    /// Of one cluster, when its part is missing or old.
+    pub fn incomplete_in(&self, index: &Index, cluster: ClusterName) -> Option<Incomplete> {
+        let state = index.state(&CollectionKey::new(cluster.clone(), self.resource.clone()));
+        if state.as_ref().is_some_and(CollectionState::is_fresh) {
+            return None;
         }
-        found
+        let lacks = index.served(&cluster).is_some_and(|served| {
+            served.get(&self.resource).is_none() && !served.stale.contains(&self.resource.api_version())
+        });
+        if lacks {
+            return None;
+        }
+        let (why, heard_at) = match state {
+            Some(state) if state.complete => {
+                (format!("not followed: {}", state.trouble.unwrap_or_default()), Some(state.heard_at))
+            }
+            Some(CollectionState { trouble: Some(trouble), .. }) => (format!("not collected: {trouble}"), None),
+            Some(_) => ("still being collected".to_owned(), None),
+            None => ("not collected yet".to_owned(), None),
+        };
+        Some(Incomplete { cluster, why, heard_at })
     }
 }
 

@@ -73,12 +73,12 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
     asked(&index, &tenant, "search/tenant", args.asks, &mut figures).await?;
-    first(&index, &tenant, "search/first", args.asks, &mut figures).await?;
-    mistaken(&index, &tenant, "search/mistaken", args.asks / 4, &mut figures).await?;
+    others(&index, &tenant, "search/first", first(args.asks, 0), &mut figures).await?;
+    others(&index, &tenant, "search/mistaken", mistaken(args.asks / 4), &mut figures).await?;
     suggested(&index, &tenant, "search/suggest", args.asks, &mut figures).await?;
     rate(&members.address, args.churn).await?;
     asked(&index, &tenant, "search/churn/tenant", args.asks, &mut figures).await?;
-    first(&index, &tenant, "search/churn/first", args.asks, &mut figures).await?;
+    others(&index, &tenant, "search/churn/first", first(args.asks, 1), &mut figures).await?;
     suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut figures).await?;
     together(&index, args, &mut figures).await?;
     rate(&members.address, 0.0).await?;
@@ -126,19 +126,26 @@ async fn asked(
     Ok(())
 }
 
-/// Questions like these that nobody asked before.
-async fn first(
+/// Questions one after another, each another one.
+async fn others(
     index: &Index,
     user: &UserInfo,
     name: &str,
-    times: usize,
+    queries: impl Iterator<Item = String>,
     figures: &mut Figures<impl Write>,
 ) -> anyhow::Result<()> {
-    let mut all = Vec::with_capacity(times);
-    for nth in 0..times {
-        // Something has each of the numbers, and the two times have different ones.
-        let number = (nth * 7 + usize::from(name.contains("churn"))) % 500;
-        let query = match nth % 8 {
+    let mut all = Vec::new();
+    for query in queries {
+        all.push(ask(index, user, &query).await?);
+    }
+    figures.spread(name, all)
+}
+
+/// Of the kinds of the mix, which nobody asked before. Something has each of the numbers; other salts have others.
+fn first(times: usize, salt: usize) -> impl Iterator<Item = String> {
+    (0..times).map(move |nth| {
+        let number = (nth * 7 + salt) % 500;
+        match nth % 8 {
             0 => format!("kind:pod status:CrashLoopBackOff node:node-{number}"),
             1 => format!("app-{number}"),
             2 => format!("namespace:team-{} restarts:<{}", number % 50, number + 10),
@@ -147,29 +154,16 @@ async fn first(
             5 => format!("\"setting 3 of app-{number}\""),
             6 => format!("name:/app-{number}.*/ kind:pod sort:-restarts"),
             _ => format!("tier=t2 -node:node-{number} back-off"),
-        };
-        all.push(ask(index, user, &query).await?);
-    }
-    figures.spread(name, all)
+        }
+    })
 }
 
-/// Questions that find nothing: what else might have been meant is looked for too.
-async fn mistaken(
-    index: &Index,
-    user: &UserInfo,
-    name: &str,
-    times: usize,
-    figures: &mut Figures<impl Write>,
-) -> anyhow::Result<()> {
-    let mut all = Vec::with_capacity(times);
-    for nth in 0..times {
-        let query = match nth % 2 {
-            0 => format!("kind:pod apq-{nth}"),
-            _ => format!("status:CrashLoopBackOff node:nodes-{nth}"),
-        };
-        all.push(ask(index, user, &query).await?);
-    }
-    figures.spread(name, all)
+/// Those that find nothing: what else might have been meant is looked for too.
+fn mistaken(times: usize) -> impl Iterator<Item = String> {
+    (0..times).map(|nth| match nth % 2 {
+        0 => format!("kind:pod apq-{nth}"),
+        _ => format!("status:CrashLoopBackOff node:nodes-{nth}"),
+    })
 }
 
 async fn ask(index: &Index, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
