@@ -14,7 +14,7 @@ use crate::store::codec::Codec;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Span, Store, StoreSize};
-use crate::tail::{Follower, Tail};
+use crate::tail::{Follower, Tail, Topic};
 use crate::text::TextIndex;
 use crate::text::follower::TextFollower;
 use crate::writer::{States, Writer};
@@ -283,6 +283,16 @@ impl Index {
     /// [`crate::Gone`] when it fell behind the window, and lists again.
     pub fn follow(&self, since: Seq) -> Follower {
         self.inner.shared.tail.follow(since)
+    }
+
+    /// The same of a topic: thousands may follow theirs, and each wakes for its changes alone.
+    pub fn follow_topic(&self, since: Seq, topic: Topic) -> Follower {
+        self.inner.shared.tail.follow_topic(since, topic)
+    }
+
+    /// Another number whenever somebody may read something else than before.
+    pub fn rules(&self) -> watch::Receiver<u64> {
+        self.inner.rights.changed()
     }
 
     /// How far a collection follows its member; None when nobody collects it.

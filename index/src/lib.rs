@@ -40,4 +40,4 @@ pub use record::{
 pub use replicas::Epoch;
 pub use rights::Reader;
 pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Skipped, Summary};
-pub use tail::Follower;
+pub use tail::{Follower, Topic};

@@ -27,7 +27,6 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -62,7 +61,7 @@ fn remembered() -> Remembered {
 pub struct Rights {
     clusters: RwLock<BTreeMap<ClusterName, Rbac>>,
     /// Another one whenever a rule changes.
-    number: AtomicU64,
+    number: watch::Sender<u64>,
     remembered: Remembered,
     /// The newest change that was taken in.
     obeyed: watch::Sender<Seq>,
@@ -72,7 +71,7 @@ impl Default for Rights {
     fn default() -> Self {
         Self {
             clusters: RwLock::default(),
-            number: AtomicU64::new(0),
+            number: watch::Sender::default(),
             remembered: remembered(),
             obeyed: watch::Sender::default(),
         }
@@ -90,7 +89,7 @@ impl Rights {
     pub fn of(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
         let (caller, reviewed) = (Arc::new(caller.clone().completed()), HashMap::new());
         // Read first: what is decided while a rule changes is remembered under the number from before.
-        let number = self.number.load(Ordering::Acquire);
+        let number = *self.number.borrow();
         CallerRights {
             rights: Arc::clone(self),
             number,
@@ -135,7 +134,12 @@ impl Rights {
             },
             _ => {}
         }
-        self.number.fetch_add(1, Ordering::Release);
+        self.number.send_modify(|number| *number += 1);
+    }
+
+    /// Another number whenever a rule changes.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.number.subscribe()
     }
 
     /// The newest change whose rules searches obey.
@@ -150,7 +154,7 @@ impl Rights {
     fn replace(&self, fresh: Self) {
         let mut clusters = self.clusters.write();
         *clusters = fresh.clusters.into_inner();
-        self.number.fetch_add(1, Ordering::Release);
+        self.number.send_modify(|number| *number += 1);
     }
 }
 

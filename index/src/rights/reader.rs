@@ -10,7 +10,6 @@ use crowsnest_api::user::UserInfo;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Clusters that decide themselves are waited for half of it.
@@ -66,7 +65,7 @@ impl Reader {
     pub async fn renewed(&self, index: &Index) -> Option<Self> {
         let caller = {
             let known = self.rights.as_ref()?.lock();
-            let same = known.rights.number == index.inner.rights.number.load(Ordering::Acquire);
+            let same = known.rights.number == *index.inner.rights.number.borrow();
             if same && (known.rights.reviewed.is_empty() || self.made.elapsed() < KEPT) {
                 return None;
             }

@@ -12,7 +12,7 @@ use crate::{Error, Index};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::{Extent, Readable};
 use crowsnest_api::user::UserInfo;
-use crowsnest_fleet::{Member, Token, impersonate};
+use crowsnest_fleet::{Claims, Member, Token, impersonate};
 use futures::future::join_all;
 use futures::stream::{self, TryStreamExt};
 use http::header::CONTENT_TYPE;
@@ -164,8 +164,8 @@ impl Asked {
         if scopes.is_empty() {
             return Ok(Progress::Done);
         }
-        let (client, token) = place.reach(index)?;
-        let questions = Questions { index, caller, client, token, turns, asked: self };
+        let (client, token, claims) = place.reach(index)?;
+        let questions = Questions { index, caller, client, token, claims, turns, asked: self };
         questions.ask([Scope::everywhere(ALL, ALL)]).await?;
         if self.allows(ALL, ALL, "") {
             return Ok(Progress::Done);
@@ -278,10 +278,10 @@ impl Place {
     }
 
     /// With the token of who may impersonate callers; the control plane's client may.
-    fn reach(&self, index: &Index) -> Result<(Client, Option<&Token>), Error> {
+    fn reach(&self, index: &Index) -> Result<(Client, Option<&Token>, Claims), Error> {
         match &self.member {
-            None => Ok((index.fleet().control_plane(), None)),
-            Some(member) => Ok((member.client()?, Some(member.impersonator_token()?))),
+            None => Ok((index.fleet().control_plane(), None, Claims::UserAndGroups)),
+            Some(member) => Ok((member.client()?, Some(member.impersonator_token()?), member.claims())),
         }
     }
 }
@@ -292,6 +292,7 @@ struct Questions<'a> {
     caller: &'a UserInfo,
     client: Client,
     token: Option<&'a Token>,
+    claims: Claims,
     turns: &'a Semaphore,
     asked: &'a Asked,
 }
@@ -326,7 +327,7 @@ impl Questions<'_> {
         let body = serde_json::to_vec(&review).map_err(|error| failed(kube::Error::SerdeError(error)))?;
         let request = http::Request::post(PATH).header(CONTENT_TYPE, "application/json").body(body);
         let mut request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
-        impersonate(self.caller, request.headers_mut(), self.token)?;
+        impersonate(self.caller, request.headers_mut(), self.token, self.claims)?;
         self.index.metrics().access_reviews.add(1);
         let answer: SelfSubjectAccessReview = self.client.request(request).await.map_err(failed)?;
         Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))

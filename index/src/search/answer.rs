@@ -34,6 +34,8 @@ pub(super) struct Sources {
     pub text: Arc<TextIndex>,
     pub store: Arc<dyn Store>,
     pub rights: Arc<Mutex<CallerRights>>,
+    /// When: whose turn it is depends on it.
+    pub asked: Instant,
     pub deadline: Instant,
 }
 
@@ -146,11 +148,11 @@ impl Search {
         &mut self,
         look: impl FnOnce(&mut Looking<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let Sources { text, rights, deadline, .. } = self.sources.clone();
-        let asked = Arc::clone(&text);
+        let Sources { text, rights, asked, deadline, .. } = self.sources.clone();
+        let looked_at = Arc::clone(&text);
         let (seen, cut, notices) = text
-            .in_turn(move || {
-                let mut looking = Looking { text: &asked, rights, deadline, cut: false, notices: BTreeSet::new() };
+            .in_turn(asked, move || {
+                let mut looking = Looking { text: &looked_at, rights, deadline, cut: false, notices: BTreeSet::new() };
                 let seen = look(&mut looking)?;
                 Ok((seen, looking.cut, looking.notices))
             })
@@ -180,15 +182,15 @@ impl Search {
             }
             let objects = self.sources.store.by_ids(some, Manifests::Read).await?;
             let matches = Arc::clone(&matches);
-            found.extend(self.sources.text.in_turn(move || holding(&objects, &matches)).await?);
+            found.extend(self.sources.text.in_turn(Instant::now(), move || holding(&objects, &matches)).await?);
         }
         Ok(Arc::new(found))
     }
 
     async fn gathered(&mut self, matches: Match, gather: Gather) -> Result<Gathered, Error> {
         let text = Arc::clone(&self.sources.text);
-        let asked = Arc::clone(&text);
-        let (gathered, notices) = text.in_turn(move || gather.of(&asked, &matches)).await?;
+        let looked_at = Arc::clone(&text);
+        let (gathered, notices) = text.in_turn(self.sources.asked, move || gather.of(&looked_at, &matches)).await?;
         self.notices.extend(notices);
         Ok(gathered)
     }

@@ -172,7 +172,11 @@ impl Corpus {
         text.reload(&|_, _, _| {}).unwrap();
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(600);
-        Self { _home: home, sources: Sources { text, store: Arc::new(store), rights, deadline }, documents }
+        Self {
+            _home: home,
+            sources: Sources { text, store: Arc::new(store), rights, asked: Instant::now(), deadline },
+            documents,
+        }
     }
 
     /// What is answered.

@@ -59,7 +59,7 @@ impl Index {
         let started = Instant::now();
         let planned = self.planned(request);
         let query = parse(&request.query, &Limits::default()).unwrap_or_default();
-        let sources = self.sources(&request.caller, started + request.deadline).await;
+        let sources = self.sources(&request.caller, request.deadline).await;
         let asked = match planned.plan.asked {
             Asked::Now => "objects that are there".to_owned(),
             Asked::Deleted => "objects that are there, and deleted ones as they were last".to_owned(),
@@ -77,7 +77,7 @@ impl Index {
     /// How many objects a query finds.
     pub async fn count(&self, request: &SearchRequest) -> Result<Count, Error> {
         let Planned { plan, mut remarks, .. } = self.planned(request);
-        let sources = self.sources(&request.caller, Instant::now() + request.deadline).await;
+        let sources = self.sources(&request.caller, request.deadline).await;
         let Found { gathered, notices, .. } = find(&sources, plan, Gather::counting(&sources)).await?;
         remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
         let skipped = super::clusters::skipped(self, &sources.rights.lock());

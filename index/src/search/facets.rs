@@ -177,7 +177,7 @@ async fn labels(sources: &Sources, matches: &Match, key: &str) -> Result<(Vec<(A
     let (sources, matches) = (sources.clone(), matches.clone());
     let prefix = format!("{}={key}=", Word::Label.name());
     let text = Arc::clone(&sources.text);
-    text.in_turn(move || {
+    text.in_turn(sources.asked, move || {
         let Sources { text, rights, deadline, .. } = sources;
         let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
         let wanted = Wanted { word: Word::Exact, prefix: &prefix, part: "", most: None };

@@ -1,4 +1,7 @@
 //! The terms of a column that most of some documents have.
+//!
+//! Where a segment has very many of them, its most frequent ones stand for it: a term that is among the most frequent of all
+//! is among those of some segment, but for very even spreads, of which any are as good.
 
 use super::look::Looking;
 use super::matches::Match;
@@ -7,7 +10,7 @@ use crate::text::columns::Word;
 use crate::text::segments::Segment;
 use crate::text::sets::Docs;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 use tantivy::index::InvertedIndexReader;
@@ -17,8 +20,13 @@ use tantivy::{BitSet, DocId};
 
 /// Terms of one segment that are looked at, at most.
 const MOST_TERMS: usize = 20_000;
+/// Terms of one segment that may be among the most frequent of all, and of all segments together.
+const MOST_OF_A_SEGMENT: usize = 128;
+const MOST_OF_ALL: usize = 256;
 /// Documents of terms that are looked at, at most.
 const MOST_POSTINGS: u64 = 4_000_000;
+/// Terms between two looks at the time.
+const LOOK_UP: usize = 64;
 /// Looking a document up in bits is so many times faster than in a set, and making the bits costs about a step for each.
 const FASTER: u64 = 16;
 
@@ -50,18 +58,22 @@ impl Looking<'_> {
             Ok(Some((Among::new(segment, docs, terms), found)))
         })?;
         let (mut among, mut found) = (Vec::new(), HashMap::<String, Term>::new());
+        let mut partly = Vec::new();
         for (segment, terms) in met.into_iter().flatten() {
             self.cut |= terms.cut;
             for (text, info) in terms.all {
-                let term = found.entry(text).or_default();
-                term.frequency += u64::from(info.doc_freq);
-                term.places.push((among.len(), info));
+                found.entry(text).or_default().is_in(among.len(), info);
+            }
+            if terms.left_out {
+                partly.push(among.len());
             }
             among.push(segment);
         }
+        let fail = |error| Error::text("cannot be searched", error);
+        let found = candidates(found, &partly, &among).map_err(fail)?;
         let (counted, cut) = counted(&mut among, found, wanted.most, deadline);
         self.cut |= cut;
-        counted.map_err(|error| Error::text("cannot be searched", error))
+        counted.map_err(fail)
     }
 }
 
@@ -74,16 +86,43 @@ struct Term {
     places: Vec<(usize, TermInfo)>,
 }
 
+impl Term {
+    fn is_in(&mut self, segment: usize, info: TermInfo) {
+        self.frequency += u64::from(info.doc_freq);
+        self.places.push((segment, info));
+    }
+}
+
+/// Terms, those of most documents first. Where segments told a part of theirs, the best ones are looked up in those too.
+fn candidates(found: HashMap<String, Term>, partly: &[usize], among: &[Among]) -> tantivy::Result<Vec<(String, Term)>> {
+    let mut terms: Vec<(String, Term)> = found.into_iter().collect();
+    let order = |(a, x): &(String, Term), (b, y): &(String, Term)| y.frequency.cmp(&x.frequency).then_with(|| a.cmp(b));
+    terms.sort_unstable_by(order);
+    if partly.is_empty() {
+        return Ok(terms);
+    }
+    terms.truncate(MOST_OF_ALL);
+    for (text, term) in &mut terms {
+        for segment in partly {
+            if term.places.iter().all(|(known, _)| known != segment)
+                && let Some(info) = among[*segment].terms.terms().get(text.as_bytes())?
+            {
+                term.is_in(*segment, info);
+            }
+        }
+    }
+    terms.sort_unstable_by(order);
+    Ok(terms)
+}
+
 /// Counts terms, those of most documents first: once no other can be among the most frequent, the rest is left alone.
 /// Whether some were left out though they might have been.
 fn counted(
     among: &mut [Among],
-    found: HashMap<String, Term>,
+    terms: Vec<(String, Term)>,
     most: Option<usize>,
     deadline: Instant,
 ) -> (tantivy::Result<Counted>, bool) {
-    let mut terms: Vec<(String, Term)> = found.into_iter().collect();
-    terms.sort_unstable_by(|(a, x), (b, y)| y.frequency.cmp(&x.frequency).then_with(|| a.cmp(b)));
     let (mut best, mut looked_at, mut cut) = (Vec::<(Reverse<u64>, String)>::new(), 0, false);
     for (text, term) in terms {
         let rank = (Reverse(term.frequency), text);
@@ -120,6 +159,9 @@ fn counted(
 /// Terms of a segment.
 struct Terms {
     all: Vec<(String, TermInfo)>,
+    /// There are more, which are less frequent.
+    left_out: bool,
+    /// There are more, of which nothing is known.
     cut: bool,
 }
 
@@ -127,17 +169,40 @@ impl Terms {
     fn of(terms: &InvertedIndexReader, wanted: &Wanted<'_>, deadline: Instant) -> tantivy::Result<Self> {
         let (from, to) = (wanted.prefix, format!("{}\u{10ffff}", wanted.prefix));
         let mut stream = terms.terms().range().ge(from).lt(to).into_stream()?;
-        let mut all = Vec::new();
+        let keep = wanted.most.map_or(usize::MAX, |_| MOST_OF_A_SEGMENT);
+        let mut found = Self { all: Vec::new(), left_out: false, cut: false };
+        // The least frequent of those that are kept; of the same frequency the last one.
+        let (mut worst, mut seen) = (BinaryHeap::<(Reverse<u32>, usize)>::new(), 0);
         while stream.advance() {
-            if all.len() >= MOST_TERMS || Instant::now() > deadline {
-                return Ok(Self { all, cut: true });
+            seen += 1;
+            if seen > MOST_TERMS || seen % LOOK_UP == 0 && Instant::now() > deadline {
+                found.cut = true;
+                break;
+            }
+            let frequency = stream.value().doc_freq;
+            let full = found.all.len() >= keep;
+            if full && worst.peek().is_some_and(|(Reverse(least), _)| frequency <= *least) {
+                found.left_out |= std::str::from_utf8(stream.key()).is_ok_and(|text| text.contains(wanted.part));
+                continue;
             }
             let text = String::from_utf8_lossy(stream.key());
-            if text.contains(wanted.part) {
-                all.push((text.into_owned(), stream.value().clone()));
+            if !text.contains(wanted.part) {
+                continue;
             }
+            let term = (text.into_owned(), stream.value().clone());
+            if full && let Some(mut least) = worst.peek_mut() {
+                found.left_out = true;
+                let at = least.1;
+                found.all[at] = term;
+                *least = (Reverse(frequency), at);
+                continue;
+            }
+            if wanted.most.is_some() {
+                worst.push((Reverse(frequency), found.all.len()));
+            }
+            found.all.push(term);
         }
-        Ok(Self { all, cut: false })
+        Ok(found)
     }
 }
 
@@ -173,5 +238,77 @@ impl Among {
             postings.advance();
         }
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::stored;
+    use crate::rights::Rights;
+    use crate::text::TextIndex;
+    use crate::text::document::Document;
+    use crowsnest_api::user::UserInfo;
+    use parking_lot::Mutex;
+    use rstest::rstest;
+    use serde_json::json;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    /// Values of a label: the smaller the number, the more pods have it, and each part of the index holds more of them than
+    /// are kept of it.
+    fn values() -> Vec<usize> {
+        let values = (0..400).flat_map(|value| std::iter::repeat_n(value, 1 + 800 / (value + 20)));
+        let mut values: Vec<usize> = values.collect();
+        // As if by chance, and the same every time.
+        let mut at = 0_usize;
+        values.sort_by_cached_key(|_| {
+            at += 1;
+            at * 7919 % 4_001
+        });
+        values
+    }
+
+    #[rstest]
+    #[case::the_most_frequent("app=v", "", Some(20))]
+    #[case::those_that_hold_a_part("app=v", "9", Some(20))]
+    #[case::of_few_all_are_looked_at("app=v39", "", Some(20))]
+    #[case::all_of_them("app=v", "", None)]
+    fn terms_are_counted_as_if_one_by_one(#[case] prefix: &str, #[case] part: &str, #[case] most: Option<usize>) {
+        let text = TextIndex::in_memory().unwrap();
+        let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
+        writer.set_merge_policy(Box::new(tantivy::indexer::NoMergePolicy));
+        let values = values();
+        for (nth, value) in values.iter().enumerate() {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata":
+                {"namespace": "x", "name": format!("web-{nth}"), "labels": {"app": format!("v{value}")}}});
+            let document = Document::of(&stored("member1", nth as u64 + 1, &pod)).unwrap();
+            writer.add_document(document.to_tantivy(&text.columns)).unwrap();
+            if nth % 700 == 699 {
+                writer.commit().unwrap();
+            }
+        }
+        writer.commit().unwrap();
+        text.reload(&|_, _, _| {}).unwrap();
+        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
+        let found = looking.terms(&Match::All, &Wanted { word: Word::Label, prefix, part, most }).unwrap();
+        assert!(!looking.cut);
+
+        let mut counts = BTreeMap::<String, u64>::new();
+        for value in &values {
+            *counts.entry(format!("app=v{value}")).or_default() += 1;
+        }
+        let mut expected: Counted =
+            counts.into_iter().filter(|(text, _)| text.starts_with(prefix) && text.contains(part)).collect();
+        match most {
+            Some(most) => {
+                expected.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
+                expected.truncate(most);
+                assert_eq!(found, expected);
+            }
+            None => assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected.into_iter().collect()),
+        }
     }
 }

@@ -136,7 +136,7 @@ impl Following {
     }
 
     async fn look(&mut self) -> Result<(), Error> {
-        let sources = self.index.sources(&self.request.caller, Instant::now() + self.request.deadline).await;
+        let sources = self.index.sources(&self.request.caller, self.request.deadline).await;
         self.matches = looked_up(&sources, self.index.planned(&self.request).plan.matches).await?;
         self.looked = Some(Instant::now());
         Ok(())
@@ -145,7 +145,7 @@ impl Following {
     async fn counts(&mut self) -> Result<Vec<LiveEvent>, Error> {
         self.look().await?;
         self.changed = false;
-        let sources = self.index.sources(&self.request.caller, Instant::now() + self.request.deadline).await;
+        let sources = self.index.sources(&self.request.caller, self.request.deadline).await;
         let Planned { plan, counting, world, .. } = self.index.planned(&self.request);
         let gather = Gather { facets: counting.columns(), ..Gather::counting(&sources) };
         let asked = plan.asked;

@@ -302,10 +302,12 @@ impl Index {
     }
 
     /// What a caller's searches read.
-    async fn sources(&self, caller: &UserInfo, deadline: Instant) -> Sources {
+    async fn sources(&self, caller: &UserInfo, within: Duration) -> Sources {
+        let asked = Instant::now();
+        let deadline = asked + within;
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
         let (text, store) = (Arc::clone(&self.inner.text), Arc::clone(&self.inner.shared.store));
-        Sources { text, store, rights, deadline }
+        Sources { text, store, rights, asked, deadline }
     }
 
     /// What plans ask about the fleet.

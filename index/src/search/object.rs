@@ -13,7 +13,7 @@ use crowsnest_api::user::UserInfo;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Old versions told at most.
 pub const MOST_VERSIONS: usize = 100;
@@ -59,7 +59,7 @@ pub struct Edge {
 impl Index {
     /// Whether a caller may read an object, or would if it were there.
     async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
-        let sources = self.sources(caller, Instant::now() + WITHIN).await;
+        let sources = self.sources(caller, WITHIN).await;
         let gvr = key.resource();
         let group_resource = format!("{}/{}", gvr.group, gvr.resource);
         let scope = [key.cluster().as_str(), &group_resource, &key.namespace].join(&SCOPE_SEPARATOR.to_string());
@@ -89,7 +89,7 @@ impl Index {
             return Ok(None);
         }
         let Some(root) = self.get(key).await? else { return Ok(None) };
-        let sources = self.sources(caller, Instant::now() + WITHIN).await;
+        let sources = self.sources(caller, WITHIN).await;
         let mut met = BTreeSet::from([root.record.id]);
         let mut documents = vec![Document::of(&root)?];
         let mut graph = Graph { nodes: vec![root], ..Graph::default() };
@@ -124,10 +124,10 @@ async fn neighbours(sources: &Sources, documents: &[Document]) -> Result<BTreeSe
     };
     let to = Match::keys(&[Key::Own], keys(&|column| column != Key::Own));
     let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], keys(&|column| column == Key::Own));
-    let Sources { text, rights, deadline, .. } = sources.clone();
-    let asked = Arc::clone(&text);
-    text.in_turn(move || {
-        let mut looking = Looking { text: &asked, rights, deadline, cut: false, notices: BTreeSet::new() };
+    let Sources { text, rights, asked, deadline, .. } = sources.clone();
+    let looked_at = Arc::clone(&text);
+    text.in_turn(asked, move || {
+        let mut looking = Looking { text: &looked_at, rights, deadline, cut: false, notices: BTreeSet::new() };
         looking.ids(&Match::Or(vec![to, from]))
     })
     .await

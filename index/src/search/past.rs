@@ -71,7 +71,8 @@ pub(super) async fn found(
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
         let deadline = sources.deadline;
-        let mut old = sources.text.in_turn(move || holding(&versions, &rights, &holds, deadline)).await?;
+        let mut old =
+            sources.text.in_turn(Instant::now(), move || holding(&versions, &rights, &holds, deadline)).await?;
         old.retain(|old| seen.insert(old.id));
         if matches!(asked, Asked::During(..)) && !old.is_empty() {
             let (there, cut) = still(sources, now, old.iter().map(|old| old.id).collect()).await?;
@@ -114,11 +115,11 @@ impl<'s> Reading<'s> {
 
 /// Of these objects, those that match as they are; whether all were looked at.
 async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BTreeSet<u64>, bool), Error> {
-    let Sources { text, rights, deadline, .. } = sources.clone();
+    let Sources { text, rights, asked, deadline, .. } = sources.clone();
     let matches = now.clone().and(Match::Ids(Arc::new(ids)));
-    let asked = Arc::clone(&text);
-    text.in_turn(move || {
-        let mut looking = Looking { text: &asked, rights, deadline, cut: false, notices: BTreeSet::new() };
+    let looked_at = Arc::clone(&text);
+    text.in_turn(asked, move || {
+        let mut looking = Looking { text: &looked_at, rights, deadline, cut: false, notices: BTreeSet::new() };
         let ids = looking.ids(&matches)?;
         Ok((ids, looking.cut))
     })
@@ -204,7 +205,7 @@ pub(super) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u
             }
             let before = sources.store.versions(&object.record.key, KEPT_OF_ONE).await?;
             let (id, path) = (object.record.id, Arc::clone(&path));
-            if sources.text.in_turn(move || path.changed(&object, &before)).await? {
+            if sources.text.in_turn(Instant::now(), move || path.changed(&object, &before)).await? {
                 ids.insert(id);
             }
         }

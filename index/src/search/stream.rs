@@ -8,6 +8,7 @@ use super::order::{Cursor, Ranked};
 use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Summary, Was, clusters, nothing, rank};
 use crate::store::Manifests;
 use crate::text::document::Document;
+use crate::text::in_this;
 use crate::{Error, Index, Seq};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -30,6 +31,8 @@ pub(super) struct Answering {
     hits: VecDeque<Ranked>,
     summary: Summary,
     started: Instant,
+    /// Until the first hits are read, when it was asked.
+    asked: Option<Instant>,
 }
 
 impl Stage {
@@ -44,7 +47,9 @@ impl Stage {
         }
         if !answering.hits.is_empty() {
             let chunk: Vec<_> = answering.hits.drain(..answering.hits.len().min(CHUNK)).collect();
-            let hits = read_hits(&answering.index, &answering.matches, chunk, answering.bodies).await?;
+            // What is first seen belongs to the question; whoever reads on and on stands in line with others.
+            let asked = answering.asked.take().unwrap_or_else(Instant::now);
+            let hits = read_hits(&answering.index, &answering.matches, chunk, answering.bodies, asked).await?;
             return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
         }
         let took = answering.started.elapsed();
@@ -62,7 +67,7 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
     let mut planned = index.planned(&request);
     let seq = *index.inner.searchable.borrow();
     let within = planned.timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
-    let sources = index.sources(&request.caller, started + within).await;
+    let sources = index.sources(&request.caller, within).await;
     let skipped = clusters::skipped(&index, &sources.rights.lock());
     let gather = Gather {
         rights: Arc::clone(&sources.rights),
@@ -104,7 +109,7 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         wider,
     };
     let (matches, bodies) = (Arc::new(matches), request.bodies);
-    Ok(Answering { index, matches, bodies, events, hits: gathered.hits.into(), summary, started })
+    Ok(Answering { index, matches, bodies, events, hits: gathered.hits.into(), summary, started, asked: Some(started) })
 }
 
 /// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out. Without their manifests,
@@ -114,6 +119,7 @@ pub(super) async fn read_hits(
     matches: &Arc<Match>,
     hits: Vec<Ranked>,
     bodies: bool,
+    asked: Instant,
 ) -> Result<Vec<Hit>, Error> {
     let store = &index.inner.shared.store;
     let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
@@ -123,32 +129,31 @@ pub(super) async fn read_hits(
         true => Manifests::Read,
         false => Manifests::Left,
     };
+    // Reading takes a core too.
+    let turn = index.inner.text.turn(asked).await;
     let objects = store.by_ids(&ids, manifests).await?;
     let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
     let matches = Arc::clone(matches);
-    index
-        .inner
-        .text
-        .in_turn(move || {
-            let mut shown = Shown::new();
-            for object in objects {
-                let document = Document::of(&object)?;
-                shown.insert((object.record.id, None), (object, None, document));
+    in_this(turn, move || {
+        let mut shown = Shown::new();
+        for object in objects {
+            let document = Document::of(&object)?;
+            shown.insert((object.record.id, None), (object, None, document));
+        }
+        for version in versions {
+            let document = Document::of_version(&version)?;
+            let was = Was { until: version.ended_at, deleted: version.deleted };
+            shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
+        }
+        let hit = |hit: &Ranked| {
+            let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
+            let reasons = Evaluated::new(&document).reasons(&matches);
+            if !bodies {
+                object.body = Bytes::new();
             }
-            for version in versions {
-                let document = Document::of_version(&version)?;
-                let was = Was { until: version.ended_at, deleted: version.deleted };
-                shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
-            }
-            let hit = |hit: &Ranked| {
-                let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
-                let reasons = Evaluated::new(&document).reasons(&matches);
-                if !bodies {
-                    object.body = Bytes::new();
-                }
-                Some(Hit { object, was, score: hit.score, reasons })
-            };
-            Ok(hits.iter().filter_map(hit).collect())
-        })
-        .await
+            Some(Hit { object, was, score: hit.score, reasons })
+        };
+        Ok(hits.iter().filter_map(hit).collect())
+    })
+    .await
 }

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Suggestions told at most.
 pub const MOST: usize = 50;
@@ -148,7 +148,7 @@ impl Index {
         let rest =
             format!("{} {}", &request.query[..token.start].trim_end_matches(['-', '!']), &request.query[token.end..]);
         let rest = parse(&rest, &Limits::default()).unwrap_or_default();
-        let sources = self.sources(&request.caller, Instant::now() + WITHIN).await;
+        let sources = self.sources(&request.caller, WITHIN).await;
         let values = Values { sources, world: self.world(), rest, limit: request.limit.min(MOST) };
         let (items, range) = values.of(field, &written.to_lowercase()).await?;
         Ok(Suggestions { start, end: token.end, field: Some(field.name.to_owned()), items, range })
@@ -227,7 +227,7 @@ impl Values {
         let matches = super::answer::settled(&sources, self.planned().matches).await?;
         let text = Arc::clone(&sources.text);
         let (part, most) = (written.to_owned(), Some(self.limit));
-        let counts = text.in_turn(move || {
+        let counts = text.in_turn(sources.asked, move || {
             let Sources { text, rights, deadline, .. } = sources;
             let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
             looking.terms(&matches, &Wanted { word, prefix: &prefix, part: &part, most })

@@ -10,6 +10,7 @@ pub mod segments;
 pub mod sets;
 pub mod terms;
 pub mod tokens;
+mod turns;
 
 use crate::index::joined;
 use crate::{Error, IndexOptions};
@@ -19,11 +20,12 @@ use segments::{KEPT, Segment, Snapshot};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use tantivy::directory::MmapDirectory;
 use tantivy::indexer::{IndexWriterOptions, LogMergePolicy, MergePolicy};
 use tantivy::{Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher};
 use terms::Remembered;
-use tokio::sync::Semaphore;
+use turns::{Turn, Turns};
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
 const VERSION: u32 = 7;
@@ -50,8 +52,8 @@ pub struct TextIndex {
     pub remembered: Remembered,
     /// What looks into segments: begun once, by whoever opens the index and not by its writer, who stands back.
     threads: Executor,
-    /// As many searches look into it at once as there are cores; the others wait for their turn, the first ones first.
-    turns: Arc<Semaphore>,
+    /// As many searches work at once as there are cores.
+    turns: Arc<Turns>,
     data_dir: PathBuf,
     built: ArcSwap<Built>,
 }
@@ -112,7 +114,7 @@ impl TextIndex {
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = Remembered::new(options.text_remembered_bytes);
         let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
-        let text = Self { columns, remembered, threads, turns: turns(), data_dir, built };
+        let text = Self { columns, remembered, threads, turns: Turns::new(cores()), data_dir, built };
         Ok((Arc::new(text), payload))
     }
 
@@ -156,7 +158,7 @@ impl TextIndex {
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = Remembered::new(1 << 20);
         let built = ArcSwap::from_pointee(built);
-        Ok(Arc::new(Self { columns, remembered, threads, turns: turns(), data_dir: PathBuf::new(), built }))
+        Ok(Arc::new(Self { columns, remembered, threads, turns: Turns::new(cores()), data_dir: PathBuf::new(), built }))
     }
 
     pub fn searcher(&self) -> Searcher {
@@ -180,18 +182,18 @@ impl TextIndex {
         }
     }
 
-    /// Work of a search, in its turn.
+    /// Work of a search that was asked then, in its turn.
     pub async fn in_turn<T: Send + 'static>(
         &self,
+        asked: Instant,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        // Nobody closes it. Who goes away gives up the place, and the turn only when the work is done.
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
-        let work = move || {
-            let _turn = turn;
-            work()
-        };
-        joined(tokio::task::spawn_blocking(work).await)
+        in_this(self.turn(asked).await, work).await
+    }
+
+    /// For work that is not done at once. Dropped, it is another's.
+    pub async fn turn(&self, asked: Instant) -> Turn {
+        self.turns.take(asked).await
     }
 
     /// Shows searches what was committed, once that is prepared.
@@ -276,8 +278,16 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-fn turns() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(cores()))
+/// Work in a turn; whoever goes away meanwhile gives it up when the work is done.
+pub async fn in_this<T: Send + 'static>(
+    turn: Turn,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let work = move || {
+        let _turn = turn;
+        work()
+    };
+    joined(tokio::task::spawn_blocking(work).await)
 }
 
 fn searching() -> Result<Executor, Error> {
