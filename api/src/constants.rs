@@ -48,6 +48,19 @@ pub mod label {
 pub mod annotation {
     /// Ours, on Clusters: how many seconds an answer of the member may take to begin.
     pub const ANSWER_WITHIN: &str = "proxy.crowsnest.io/answer-within-seconds";
+    /// Ours, on Clusters in pull mode: what they are reached through and never else.
+    pub const REACHED_THROUGH: &str = "fleet.crowsnest.io/reached-through";
+    pub const REACHED_THROUGH_AGENT: &str = "agent";
+    /// Ours, on Clusters: `disabled` keeps everybody from reaching into the member's pods and nodes through us.
+    pub const EXEC: &str = "proxy.crowsnest.io/exec";
+    pub const EXEC_ENABLED: &str = "enabled";
+    pub const EXEC_DISABLED: &str = "disabled";
+    /// Ours, on Clusters: how much of a caller our impersonator may claim to be there. `whole`: UID and extra, too; otherwise user
+    /// and groups.
+    pub const IMPERSONATES: &str = "proxy.crowsnest.io/impersonates";
+    pub const IMPERSONATES_WHOLE: &str = "whole";
+    /// Ours, on Clusters that were joined with less than all rights: which. Rights to impersonate were given then, for good.
+    pub const RIGHTS: &str = "join.crowsnest.io/rights";
     /// The policy that took a template.
     pub const PROPAGATION_POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
     pub const PROPAGATION_POLICY_NAME: &str = "propagationpolicy.karmada.io/name";

@@ -8,6 +8,20 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
 
+/// An extra's key as the end of a header's name (`X-Remote-Extra-`, `Impersonate-Extra-`): in lower case, what names cannot hold
+/// percent-encoded. As client-go writes it.
+pub fn extra_header_key(key: &str) -> String {
+    let mut escaped = String::with_capacity(key.len());
+    for byte in key.to_lowercase().bytes() {
+        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    escaped
+}
+
 /// `authentication.k8s.io` `UserInfo`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct UserInfo {

@@ -1,18 +1,22 @@
 //! Carrying requests to an extension API server as the calling user.
 
+use std::net::IpAddr;
+
 use axum::body::Body;
-use crowsnest_api::user::UserInfo;
+use crowsnest_api::user::{UserInfo, extra_header_key};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::service::Remote;
+use crate::http::serve::PeerAddress;
 use crate::outbound::Outbound;
 
 /// Who the server itself is to extension servers.
 const SELF: &str = "system:kube-aggregator";
 const PREFIX: &str = "x-remote-";
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Headers of one connection, never passed on.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
@@ -59,7 +63,8 @@ pub(super) fn identify(headers: &mut HeaderMap, user: &UserInfo) {
         headers.remove(name);
     }
     let mut put = |name: &str, value: &str| {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+        // Names are UTF-8, which only the form of bytes takes.
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
             headers.append(name, value);
         }
     };
@@ -71,24 +76,20 @@ pub(super) fn identify(headers: &mut HeaderMap, user: &UserInfo) {
         put("x-remote-group", group);
     }
     for (key, values) in &user.extra {
-        let name = format!("x-remote-extra-{}", escape(key));
+        let name = format!("x-remote-extra-{}", extra_header_key(key));
         for value in values {
             put(&name, value);
         }
     }
 }
 
-/// An extra key as part of a header name: what names cannot hold is percent-encoded.
-fn escape(key: &str) -> String {
-    let mut escaped = String::new();
-    for byte in key.to_lowercase().bytes() {
-        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02x}"));
-        }
+/// Adds the client to those the request came through.
+fn forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
+    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let all: Vec<String> = before.map(str::to_owned).chain([address.to_string()]).collect();
+    if let Ok(value) = HeaderValue::from_str(&all.join(", ")) {
+        headers.insert(FORWARDED_FOR, value);
     }
-    escaped
 }
 
 fn is_upgrade(headers: &HeaderMap) -> bool {
@@ -121,6 +122,9 @@ pub(super) async fn serve(
     }
     onward.headers_mut().remove(header::HOST);
     identify(onward.headers_mut(), user);
+    if let Some(PeerAddress(address)) = parts.extensions.get() {
+        forwarded_for(onward.headers_mut(), *address);
+    }
     if let Some(protocol) = upgrade {
         onward.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         onward.headers_mut().insert(header::UPGRADE, protocol);

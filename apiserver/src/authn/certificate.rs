@@ -1,20 +1,30 @@
-//! Users of client certificates: common name and organisations.
+//! Users of client certificates: common name, organisations, and the UID where there is one.
 
 use crowsnest_api::user::UserInfo;
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The attribute of a subject in which kube-apiserver looks for a UID.
+const UID: &str = "1.3.6.1.4.1.57683.2";
 
 /// The client certificate of a connection, already verified against the server's authority.
 #[derive(Debug, Clone)]
 pub struct PeerCertificate(UserInfo);
 
 impl PeerCertificate {
-    /// Reads the subject of a verified certificate.
+    /// Reads the subject of a verified certificate; none when it names nobody, or not clearly.
     pub fn read(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let subject = certificate.subject();
         let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
         let groups = subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect();
-        Some(Self(UserInfo { name, groups, ..UserInfo::default() }))
+        let uids = subject.iter_attributes().filter(|attribute| attribute.attr_type().to_id_string() == UID);
+        let uids: Option<Vec<&str>> = uids.map(|uid| uid.as_str().ok().filter(|uid| !uid.is_empty())).collect();
+        let uid = match uids?.as_slice() {
+            [] => String::new(),
+            [uid] => (*uid).to_owned(),
+            _ => return None,
+        };
+        Some(Self(UserInfo { name, uid, groups, ..UserInfo::default() }))
     }
 
     pub fn user(&self) -> UserInfo {

@@ -5,6 +5,7 @@
 
 pub mod authority;
 mod certificate;
+pub mod impersonation;
 mod rsa;
 mod service_account;
 pub mod token;

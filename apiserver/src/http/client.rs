@@ -51,7 +51,7 @@ impl InProcessService {
         {
             let mut upgrades = self.upgrades.lock();
             while upgrades.try_join_next().is_some() {}
-            upgrades.spawn(super::serve::connection(theirs, None, router, self.cancelled.clone()));
+            upgrades.spawn(super::serve::connection(theirs, http::Extensions::new(), router, self.cancelled.clone()));
             upgrades.spawn(async move {
                 if let Err(error) = connection.with_upgrades().await {
                     tracing::debug!(%error, "in-process connection");

@@ -7,12 +7,11 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use crowsnest_api::rbac::Action;
-use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
-use http::HeaderMap;
+use crowsnest_api::user::UserInfo;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use tower_http::compression::Predicate;
 
+use crate::authn::impersonation;
 use crate::authz;
 use crate::http::path::RequestInfo;
 use crate::http::{Api, Response, respond};
@@ -24,11 +23,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes from which an answer is compressed for clients that take gzip.
 const COMPRESS_FROM: u64 = 128 * 1024;
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-
-const IMPERSONATE_USER: &str = "impersonate-user";
-const IMPERSONATE_GROUP: &str = "impersonate-group";
-const IMPERSONATE_UID: &str = "impersonate-uid";
-const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
 
 /// Compresses what is whole and large; never streams, whose events must not wait for a block to fill.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +49,8 @@ pub(super) async fn identify(mut request: Request, next: Next) -> Response {
     });
     request.extensions_mut().insert(Arc::new(info));
     request.extensions_mut().insert(Arc::new(query));
+    // An extension server's audit log names the request as we do.
+    request.headers_mut().insert(AUDIT_ID, audit_id.clone());
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     headers.entry(AUDIT_ID).or_insert(audit_id);
@@ -88,97 +84,20 @@ pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Reque
 }
 
 pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
-    let wanted = match impersonated(request.headers()) {
+    let wanted = match impersonation::wanted(request.headers()) {
         Ok(Some(wanted)) => wanted,
         Ok(None) => return next.run(request).await,
         Err(error) => return respond::error(&error),
     };
     let user = user(&request);
-    for action in impersonation_rights(&wanted) {
+    for action in impersonation::rights(&wanted) {
         if let Err(error) = api.authorizer.check(&user, &action) {
             return respond::error(&error);
         }
     }
-    let names: Vec<HeaderName> =
-        request.headers().keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
-    for name in names {
-        request.headers_mut().remove(name);
-    }
-    request.extensions_mut().insert(complete(wanted));
+    impersonation::strip(request.headers_mut());
+    request.extensions_mut().insert(impersonation::complete(wanted));
     next.run(request).await
-}
-
-/// The user that `Impersonate-*` headers ask for, as given.
-fn impersonated(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
-    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let mut wanted = UserInfo {
-        name: headers.get(IMPERSONATE_USER).map(text).unwrap_or_default(),
-        uid: headers.get(IMPERSONATE_UID).map(text).unwrap_or_default(),
-        groups: headers.get_all(IMPERSONATE_GROUP).iter().map(text).collect(),
-        ..UserInfo::default()
-    };
-    for (name, value) in headers {
-        if let Some(key) = name.as_str().strip_prefix(IMPERSONATE_EXTRA) {
-            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-            wanted.extra.entry(key).or_default().push(text(value));
-        }
-    }
-    if !wanted.name.is_empty() {
-        return Ok(Some(wanted));
-    }
-    if wanted == UserInfo::default() {
-        return Ok(None);
-    }
-    let list = |items: &[String]| items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(", ");
-    let groups =
-        if wanted.groups.is_empty() { "[]string(nil)".into() } else { format!("[]string{{{}}}", list(&wanted.groups)) };
-    let extra: Vec<String> = wanted.extra.iter().map(|(k, v)| format!("{k:?}:[]string{{{}}}", list(v))).collect();
-    let extra = if extra.is_empty() {
-        "map[string][]string(nil)".to_owned()
-    } else {
-        format!("map[string][]string{{{}}}", extra.join(", "))
-    };
-    Err(ApiError::bad_request(format!(
-        "requested &user.DefaultInfo{{Name:\"\", UID:{:?}, Groups:{groups}, Extra:{extra}}} without impersonating a user name",
-        wanted.uid
-    )))
-}
-
-/// The rights that impersonating a user takes: one check per user, group, uid and extra value.
-fn impersonation_rights(wanted: &UserInfo) -> Vec<Action> {
-    let base = |group: &str, resource: &str, subresource: &str, name: &str, namespace: &str| Action::Resource {
-        verb: "impersonate".into(),
-        group: group.into(),
-        resource: resource.into(),
-        subresource: subresource.into(),
-        namespace: namespace.into(),
-        name: name.into(),
-    };
-    let mut all = Vec::new();
-    match wanted.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
-        Some((namespace, name)) => all.push(base("", "serviceaccounts", "", name, namespace)),
-        None => all.push(base("", "users", "", &wanted.name, "")),
-    }
-    all.extend(wanted.groups.iter().map(|group| base("", "groups", "", group, "")));
-    for (key, values) in &wanted.extra {
-        all.extend(values.iter().map(|value| base("authentication.k8s.io", "userextras", key, value, "")));
-    }
-    if !wanted.uid.is_empty() {
-        all.push(base("authentication.k8s.io", "uids", "", &wanted.uid, ""));
-    }
-    all
-}
-
-/// Adds the groups every such user is in.
-fn complete(mut user: UserInfo) -> UserInfo {
-    if user.groups.is_empty()
-        && let Some((namespace, _)) =
-            user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'))
-    {
-        user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
-    }
-    let either = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if user.groups.iter().any(either) { user } else { user.completed() }
 }
 
 /// Bounds concurrent requests; those that last are exempt.

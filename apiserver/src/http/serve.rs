@@ -1,5 +1,6 @@
 //! Listening sockets: TLS with optional client certificates, HTTP/1.1 and h2 on one port, upgrades, draining.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use axum::body::Body;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,10 +19,19 @@ use tower::ServiceExt;
 
 use crate::authn::PeerCertificate;
 
+/// Where a request's connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerAddress(pub IpAddr);
+
 /// Time for a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time for running requests once the server drains.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// A silent peer is probed after this time, then so often and so many times.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 3;
 
 /// Accepts connections until cancelled, then lets running requests finish. `tls` of `None` serves plain HTTP.
 pub async fn serve(
@@ -32,9 +43,9 @@ pub async fn serve(
     let acceptor = tls.map(TlsAcceptor::from);
     let connections = TaskTracker::new();
     loop {
-        let stream = tokio::select! {
+        let (stream, address) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, or a connection that died in the queue: not a reason to stop.
                     tracing::warn!(%error, "accept");
@@ -44,16 +55,18 @@ pub async fn serve(
             },
             () = cancelled.cancelled() => break,
         };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "nodelay");
-        }
+        prepare(&stream);
         let (router, acceptor, cancelled) = (router.clone(), acceptor.clone(), cancelled.clone());
+        let mut peer = http::Extensions::new();
+        peer.insert(PeerAddress(address.ip()));
         connections.spawn(async move {
-            let Some(acceptor) = acceptor else { return connection(stream, None, router, cancelled).await };
+            let Some(acceptor) = acceptor else { return connection(stream, peer, router, cancelled).await };
             match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                 Ok(Ok(stream)) => {
                     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-                    let peer = certificate.and_then(|der| PeerCertificate::read(der));
+                    if let Some(certificate) = certificate.and_then(|der| PeerCertificate::read(der)) {
+                        peer.insert(certificate);
+                    }
                     connection(stream, peer, router, cancelled).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake"),
@@ -68,20 +81,24 @@ pub async fn serve(
     Ok(())
 }
 
-/// Serves one connection, upgrades included.
-pub(crate) async fn connection<S>(
-    stream: S,
-    peer: Option<PeerCertificate>,
-    router: Router,
-    cancelled: CancellationToken,
-) where
+/// Sets an accepted socket up. Probes keep what lies in between from forgetting a connection that is silent, as sessions in
+/// a terminal are, and end it within a minute when the peer is gone.
+pub fn prepare(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY).with_retries(PROBES);
+    let set = stream.set_nodelay(true).and_then(|()| SockRef::from(stream).set_tcp_keepalive(&keepalive));
+    if let Err(error) = set {
+        tracing::debug!(%error, "a socket's options are refused");
+    }
+}
+
+/// Serves one connection, upgrades included. What is known of the peer goes with each request.
+pub(crate) async fn connection<S>(stream: S, peer: http::Extensions, router: Router, cancelled: CancellationToken)
+where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
-        if let Some(peer) = &peer {
-            request.extensions_mut().insert(peer.clone());
-        }
+        request.extensions_mut().extend(peer.clone());
         router.clone().oneshot(request)
     });
     let mut builder = Builder::new(TokioExecutor::new());

@@ -201,6 +201,10 @@ impl Outbound {
         http.enforce_http(false);
         http.set_connect_timeout(Some(Duration::from_secs(10)));
         http.set_nodelay(true);
+        // Upgraded connections may be silent for long: a peer that is gone is noticed all the same.
+        http.set_keepalive(Some(Duration::from_secs(30)));
+        http.set_keepalive_interval(Some(Duration::from_secs(10)));
+        http.set_keepalive_retries(Some(3));
         let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
         let connector = match &key.server_name {
             Some(name) => {

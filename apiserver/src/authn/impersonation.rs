@@ -1,0 +1,96 @@
+//! `Impersonate-*` headers: whom a caller wants to be, the rights that takes, who they are then. Pure.
+//!
+//! Read by `http/`, and by extension servers that are asked without a front proxy.
+
+use crowsnest_api::rbac::Action;
+use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::status::ApiError;
+
+const PREFIX: &str = "impersonate-";
+const IMPERSONATE_USER: &str = "impersonate-user";
+const IMPERSONATE_GROUP: &str = "impersonate-group";
+const IMPERSONATE_UID: &str = "impersonate-uid";
+const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
+
+/// Takes the headers off a request.
+pub fn strip(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+/// The user that `Impersonate-*` headers ask for, as given.
+pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let mut wanted = UserInfo {
+        name: headers.get(IMPERSONATE_USER).map(text).unwrap_or_default(),
+        uid: headers.get(IMPERSONATE_UID).map(text).unwrap_or_default(),
+        groups: headers.get_all(IMPERSONATE_GROUP).iter().map(text).collect(),
+        ..UserInfo::default()
+    };
+    for (name, value) in headers {
+        if let Some(key) = name.as_str().strip_prefix(IMPERSONATE_EXTRA) {
+            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
+            wanted.extra.entry(key).or_default().push(text(value));
+        }
+    }
+    if !wanted.name.is_empty() {
+        return Ok(Some(wanted));
+    }
+    if wanted == UserInfo::default() {
+        return Ok(None);
+    }
+    let list = |items: &[String]| items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(", ");
+    let groups =
+        if wanted.groups.is_empty() { "[]string(nil)".into() } else { format!("[]string{{{}}}", list(&wanted.groups)) };
+    let extra: Vec<String> = wanted.extra.iter().map(|(k, v)| format!("{k:?}:[]string{{{}}}", list(v))).collect();
+    let extra = if extra.is_empty() {
+        "map[string][]string(nil)".to_owned()
+    } else {
+        format!("map[string][]string{{{}}}", extra.join(", "))
+    };
+    Err(ApiError::bad_request(format!(
+        "requested &user.DefaultInfo{{Name:\"\", UID:{:?}, Groups:{groups}, Extra:{extra}}} without impersonating a user name",
+        wanted.uid
+    )))
+}
+
+/// The rights that impersonating a user takes: one check per user, group, uid and extra value.
+pub fn rights(wanted: &UserInfo) -> Vec<Action> {
+    let base = |group: &str, resource: &str, subresource: &str, name: &str, namespace: &str| Action::Resource {
+        verb: "impersonate".into(),
+        group: group.into(),
+        resource: resource.into(),
+        subresource: subresource.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+    };
+    let mut all = Vec::new();
+    match wanted.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
+        Some((namespace, name)) => all.push(base("", "serviceaccounts", "", name, namespace)),
+        None => all.push(base("", "users", "", &wanted.name, "")),
+    }
+    all.extend(wanted.groups.iter().map(|group| base("", "groups", "", group, "")));
+    for (key, values) in &wanted.extra {
+        all.extend(values.iter().map(|value| base("authentication.k8s.io", "userextras", key, value, "")));
+    }
+    if !wanted.uid.is_empty() {
+        all.push(base("authentication.k8s.io", "uids", "", &wanted.uid, ""));
+    }
+    all
+}
+
+/// Adds the groups every such user is in.
+pub fn complete(mut user: UserInfo) -> UserInfo {
+    if user.groups.is_empty()
+        && let Some((namespace, _)) =
+            user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'))
+    {
+        user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    }
+    let either = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.groups.iter().any(either) { user } else { user.completed() }
+}
