@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::credentials::{ConnectionSpec, Token};
 use crate::dial::{Dialer, ProxyRoute};
+use crate::tunnel::Tunnels;
 use http::{HeaderValue, Request};
 use kube::Client;
 use kube::client::{Body, ConfigExt};
@@ -28,7 +29,7 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// Prepares TLS and the client. Nothing is dialled yet. Must run inside a tokio runtime.
-    pub fn open(spec: ConnectionSpec, connect_timeout: Duration) -> Result<Self, Error> {
+    pub fn open(spec: ConnectionSpec, connect_timeout: Duration, tunnels: &Tunnels) -> Result<Self, Error> {
         let cluster = spec.cluster.clone();
         let unusable =
             |reason: String| Error::Endpoint { cluster: cluster.clone(), endpoint: spec.endpoint.to_string(), reason };
@@ -51,6 +52,7 @@ impl Connection {
         };
         let route = ProxyRoute { url: spec.proxy_url.clone(), headers: spec.proxy_header.clone(), tls: proxy_tls };
         let dialer = Dialer::new(spec.endpoint.clone(), member_tls, route, connect_timeout)?;
+        let dialer = dialer.through(spec.through, tunnels, &spec.cluster)?;
         let client = client(&config, dialer.clone(), spec.token.as_ref()).map_err(unusable)?;
         Ok(Self { spec: Arc::new(spec), dialer, client })
     }

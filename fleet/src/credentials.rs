@@ -4,7 +4,8 @@
 //! one with `token`; `proxyHeader` values are split at commas.
 
 use crate::Error;
-use crowsnest_api::cluster::{Cluster, SECRET_CA_DATA_KEY, SECRET_TOKEN_KEY};
+use crowsnest_api::cluster::{Cluster, ClusterSyncMode, SECRET_CA_DATA_KEY, SECRET_TOKEN_KEY};
+use crowsnest_api::constants::annotation::{REACHED_THROUGH, REACHED_THROUGH_AGENT};
 use crowsnest_api::names::ClusterName;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use k8s_openapi::api::core::v1::Secret;
@@ -33,6 +34,17 @@ impl fmt::Debug for Token {
     }
 }
 
+/// How connections come about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Through {
+    /// We dial, directly or through a proxy.
+    Dialling,
+    /// Through the agent's tunnel while there is one, else we dial: an agent of Karmada has none.
+    AgentIfThere,
+    /// The Cluster says that nobody can dial it ([`REACHED_THROUGH`]).
+    AgentOnly,
+}
+
 /// What a connection is made of. Two equal specs mean the connection can be kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConnectionSpec {
@@ -45,6 +57,7 @@ pub struct ConnectionSpec {
     pub token: Option<Token>,
     pub proxy_url: Option<Uri>,
     pub proxy_header: HeaderMap,
+    pub through: Through,
 }
 
 /// Secrets of the control plane by (namespace, name).
@@ -75,7 +88,20 @@ impl ConnectionSpec {
             token: Some(token),
             proxy_url,
             proxy_header: proxy_header(name, spec.proxy_header.iter())?,
+            through: Through::of(cluster),
         })
+    }
+}
+
+impl Through {
+    /// As its Cluster says.
+    pub fn of(cluster: &Cluster) -> Self {
+        let said = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REACHED_THROUGH));
+        match (&cluster.spec.sync_mode, said.map(String::as_str)) {
+            (ClusterSyncMode::Pull, Some(REACHED_THROUGH_AGENT)) => Self::AgentOnly,
+            (ClusterSyncMode::Pull, _) => Self::AgentIfThere,
+            _ => Self::Dialling,
+        }
     }
 }
 
@@ -126,16 +152,24 @@ impl Found<'_> {
 }
 
 fn endpoint(cluster: &ClusterName, text: &str) -> Result<Uri, Error> {
-    let unusable = |reason: String| Error::Endpoint { cluster: cluster.clone(), endpoint: text.to_owned(), reason };
+    parse_endpoint(text).map_err(|reason| Error::Endpoint {
+        cluster: cluster.clone(),
+        endpoint: text.to_owned(),
+        reason,
+    })
+}
+
+/// `spec.apiEndpoint` as an address, or what is wrong with it.
+pub fn parse_endpoint(text: &str) -> Result<Uri, String> {
     if text.is_empty() {
-        return Err(unusable("it is empty".to_owned()));
+        return Err("it is empty".to_owned());
     }
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
-    let uri: Uri = with_scheme.parse().map_err(|e: http::uri::InvalidUri| unusable(e.to_string()))?;
+    let uri: Uri = with_scheme.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
     match (uri.scheme_str(), uri.host()) {
         (Some("https" | "http"), Some(host)) if !host.is_empty() => Ok(uri),
-        (Some("https" | "http"), _) => Err(unusable("it has no host".to_owned())),
-        (scheme, _) => Err(unusable(format!("scheme {} is not http or https", scheme.unwrap_or_default()))),
+        (Some("https" | "http"), _) => Err("it has no host".to_owned()),
+        (scheme, _) => Err(format!("scheme {} is not http or https", scheme.unwrap_or_default())),
     }
 }
 
@@ -213,6 +247,25 @@ mod tests {
         "cluster m1: spec.proxyURL or spec.proxyHeader is not usable: scheme ftp is not http, https or socks5")]
     fn what_is_missing_is_said(#[case] more: Value, #[case] data: Value, #[case] expected: &str) {
         assert_eq!(read(spec(more), data).unwrap_err(), expected);
+    }
+
+    #[rstest]
+    #[case::push(json!({}), None, Through::Dialling)]
+    #[case::push_whatever_it_says(json!({}), Some("agent"), Through::Dialling)]
+    #[case::an_agent_of_karmada(json!({"syncMode": "Pull"}), None, Through::AgentIfThere)]
+    #[case::an_agent_of_ours(json!({"syncMode": "Pull"}), Some("agent"), Through::AgentOnly)]
+    #[case::something_else(json!({"syncMode": "Pull"}), Some("pigeon"), Through::AgentIfThere)]
+    fn agents_are_asked_for_by_pull_clusters(
+        #[case] more: Value,
+        #[case] said: Option<&str>,
+        #[case] expected: Through,
+    ) {
+        let mut cluster = json!({"metadata": {"name": "m1"}, "spec": spec(more)});
+        if let Some(said) = said {
+            cluster["metadata"]["annotations"] = json!({REACHED_THROUGH: said});
+        }
+        let cluster = serde_json::from_value(cluster).expect("a Cluster");
+        assert_eq!(Through::of(&cluster), expected);
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! Raw connections to a member's API server: TCP or through a proxy, then TLS.
+//! Raw connections to a member's API server: TCP, through a proxy or through its agent's tunnel, then TLS.
 //!
 //! One [`Dialer`] serves the member's kube client and the byte-for-byte tunnels of the proxy, so credentials, proxies
 //! and TLS rules cannot differ between the two.
 
-use crate::Error;
+use crate::tunnel::{Tunnels, authority};
+use crate::{Error, Through};
+use crowsnest_api::names::ClusterName;
 use futures::future::BoxFuture;
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Uri};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connected, HttpConnector};
@@ -16,13 +19,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
 use tower::{Service, ServiceExt};
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// An open byte stream to a member's API server, TLS done.
-pub struct MemberIo(Box<dyn Io>);
+pub struct MemberIo {
+    io: Box<dyn Io>,
+    /// Its place in a tunnel.
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl MemberIo {
+    fn new(io: impl Io + 'static) -> Self {
+        Self { io: Box::new(io), _place: None }
+    }
+
+    /// Gives its place back when dropped.
+    pub(crate) fn held(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, place: OwnedSemaphorePermit) -> Self {
+        Self { io: Box::new(io), _place: Some(place) }
+    }
+}
 
 impl std::fmt::Debug for MemberIo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -32,21 +51,21 @@ impl std::fmt::Debug for MemberIo {
 
 impl AsyncRead for MemberIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(cx, buf)
+        Pin::new(&mut *self.io).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for MemberIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(cx, buf)
+        Pin::new(&mut *self.io).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(cx)
+        Pin::new(&mut *self.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(cx)
+        Pin::new(&mut *self.io).poll_shutdown(cx)
     }
 }
 
@@ -55,6 +74,7 @@ impl AsyncWrite for MemberIo {
 pub struct Dialer {
     target: Uri,
     via: Via,
+    tunnel: Option<Way>,
     tls: Option<Tls>,
     timeout: Duration,
 }
@@ -64,6 +84,15 @@ enum Via {
     Direct,
     Http { proxy: Uri, headers: HeaderMap, proxy_tls: Option<Arc<ClientConfig>> },
     Socks5 { proxy: Uri },
+}
+
+/// The way through the tunnels of a cluster's agent.
+#[derive(Debug, Clone)]
+struct Way {
+    tunnels: Tunnels,
+    cluster: ClusterName,
+    target: Authority,
+    only: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -100,7 +129,9 @@ impl Dialer {
         };
         let via = match proxy.url {
             None => Via::Direct,
-            Some(url) if url.scheme_str() == Some("socks5") => Via::Socks5 { proxy: url },
+            Some(url) if url.scheme_str() == Some("socks5") => {
+                Via::Socks5 { proxy: with_port(url, SOCKS_PORT).map_err(|e| fail(e.to_string()))? }
+            }
             Some(url) => {
                 let mut headers = proxy.headers;
                 if let Some(value) = basic_auth(&url) {
@@ -109,7 +140,19 @@ impl Dialer {
                 Via::Http { proxy: url, headers, proxy_tls: proxy.tls }
             }
         };
-        Ok(Self { target, via, tls, timeout })
+        Ok(Self { target, via, tunnel: None, tls, timeout })
+    }
+
+    /// The same through the tunnels of a cluster's agent, or also through them.
+    pub fn through(self, through: Through, tunnels: &Tunnels, cluster: &ClusterName) -> Result<Self, Error> {
+        let only = match through {
+            Through::Dialling => return Ok(self),
+            Through::AgentIfThere => false,
+            Through::AgentOnly => true,
+        };
+        let target = authority(&self.target)?;
+        let way = Way { tunnels: tunnels.clone(), cluster: cluster.clone(), target, only };
+        Ok(Self { tunnel: Some(way), ..self })
     }
 
     /// Scheme, host and port of the API server, with the endpoint's path prefix if it has one.
@@ -119,27 +162,40 @@ impl Dialer {
 
     /// Connects, bounded by the connect timeout. Speaks HTTP/1.1 (ALPN), which upgrades need.
     pub async fn dial(&self) -> Result<MemberIo, Error> {
-        let target = self.target.to_string();
-        match tokio::time::timeout(self.timeout, self.dial_unbounded()).await {
-            Ok(Ok(io)) => Ok(io),
-            Ok(Err(reason)) => Err(Error::Dial { target, reason }),
-            Err(_) => Err(Error::DialTimeout { target, seconds: self.timeout.as_secs() }),
-        }
+        let late = || Error::DialTimeout { target: self.target.to_string(), seconds: self.timeout.as_secs() };
+        tokio::time::timeout(self.timeout, self.dial_unbounded()).await.map_err(|_| late())?
     }
 
-    async fn dial_unbounded(&self) -> Result<MemberIo, String> {
-        let plain = self.dial_plain().await.map_err(|e| chain(&*e))?;
+    async fn dial_unbounded(&self) -> Result<MemberIo, Error> {
+        let fail = |reason: String| Error::Dial { target: self.target.to_string(), reason };
+        let plain = match self.dial_tunnel().await? {
+            Some(io) => io,
+            None => self.dial_plain().await.map_err(|e| fail(chain(&*e)))?,
+        };
         let Some(tls) = &self.tls else { return Ok(plain) };
         let connector = tokio_rustls::TlsConnector::from(Arc::clone(&tls.config));
-        let stream = connector.connect(tls.server_name.clone(), plain).await.map_err(|e| chain(&e))?;
-        Ok(MemberIo(Box::new(stream)))
+        let stream = connector.connect(tls.server_name.clone(), plain).await.map_err(|e| fail(chain(&e)))?;
+        Ok(MemberIo::new(stream))
+    }
+
+    /// None where the member may be dialled.
+    async fn dial_tunnel(&self) -> Result<Option<MemberIo>, Error> {
+        let Some(way) = &self.tunnel else { return Ok(None) };
+        match way.tunnels.connect(&way.cluster, &way.target).await {
+            Ok(None) if way.only => Err(Error::NoTunnel(way.cluster.clone())),
+            Ok(found) => Ok(found),
+            Err(reason) => Err(Error::Dial { target: self.target.to_string(), reason }),
+        }
     }
 
     async fn dial_plain(&self) -> Result<MemberIo, Box<dyn std::error::Error + Send + Sync>> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
+        // A silent peer is probed, and given up within a minute when it is gone.
         tcp.set_keepalive(Some(Duration::from_secs(30)));
+        tcp.set_keepalive_interval(Some(Duration::from_secs(10)));
+        tcp.set_keepalive_retries(Some(3));
         let target = self.target.clone();
         Ok(match &self.via {
             Via::Direct => boxed(tcp.oneshot(target).await?),
@@ -162,11 +218,22 @@ impl Dialer {
 }
 
 fn boxed<T: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static>(io: T) -> MemberIo {
-    MemberIo(Box::new(TokioIo::new(io)))
+    MemberIo::new(TokioIo::new(io))
+}
+
+/// What SOCKS proxies listen on; the connector would take HTTP's.
+const SOCKS_PORT: u16 = 1080;
+
+fn with_port(url: Uri, port: u16) -> Result<Uri, http::Error> {
+    let (None, Some(authority)) = (url.port(), url.authority()) else { return Ok(url) };
+    let authority: Authority = format!("{authority}:{port}").parse()?;
+    let mut parts = url.into_parts();
+    parts.authority = Some(authority);
+    Ok(Uri::from_parts(parts)?)
 }
 
 /// The error with its causes: "invalid peer certificate" matters more than "error trying to connect".
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -264,3 +331,6 @@ impl Service<Uri> for Dialer {
         Box::pin(async move { Ok(HyperIo(TokioIo::new(dialer.dial().await?))) })
     }
 }
+
+#[cfg(test)]
+mod tests;

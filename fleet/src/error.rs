@@ -1,5 +1,6 @@
 //! Everything that can go wrong between a Cluster object and a working connection.
 
+use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_api::names::ClusterName;
 use std::sync::Arc;
 
@@ -18,6 +19,10 @@ pub enum Error {
     Proxy { cluster: ClusterName, reason: String },
     #[error("cannot connect to {target}: {reason}")]
     Dial { target: String, reason: String },
+    #[error("no agent of cluster {0} has a tunnel open, and it is reached through one alone")]
+    NoTunnel(ClusterName),
+    #[error("the tunnel broke")]
+    Tunnel(#[source] Arc<hyper::Error>),
     #[error("{target} did not accept a connection within {seconds} s")]
     DialTimeout { target: String, seconds: u64 },
     #[error("{what}")]
@@ -38,6 +43,8 @@ pub enum Error {
         "cluster {name} is registered with ID {known}, and this one has {found}: give it another name, or delete that one first"
     )]
     OtherCluster { name: ClusterName, known: String, found: String },
+    #[error("cluster {name} is registered in {known} mode, and this is for {wanted}: remove it first")]
+    OtherMode { name: ClusterName, known: ClusterSyncMode, wanted: ClusterSyncMode },
     #[error("the cluster with ID {id} is already registered as {name}")]
     IdTaken { id: String, name: String },
     #[error("cannot impersonate {user:?}: {reason}")]

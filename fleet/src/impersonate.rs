@@ -1,7 +1,7 @@
 //! Who asks, and the headers that make a member see it.
 
 use crate::{Error, Token};
-use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key};
 use http::header::{AUTHORIZATION, InvalidHeaderValue};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -9,17 +9,54 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 const OWN_GROUPS: [&str; 2] = [AUTHENTICATED, UNAUTHENTICATED];
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+const IMPERSONATE_UID: HeaderName = HeaderName::from_static("impersonate-uid");
+const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
+
+/// How much of a caller may be claimed: a claim that whoever vouches has no right to make fails the whole request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claims {
+    /// As Karmada does: UID and extra are left out.
+    UserAndGroups,
+    /// UID and extra, too.
+    Whole,
+}
 
 /// Replaces the identity that `headers` carry by this caller, vouched for by `token` (none: whoever the connection is).
-/// Karmada's rules: user and groups only, UID and extra are not forwarded. A caller without a name is refused: the request
-/// would be made with the rights of whoever vouches.
-pub fn impersonate(caller: &UserInfo, headers: &mut HeaderMap, token: Option<&Token>) -> Result<(), Error> {
+/// A caller without a name is refused: the request would be made with the rights of whoever vouches.
+pub fn impersonate(
+    caller: &UserInfo,
+    headers: &mut HeaderMap,
+    token: Option<&Token>,
+    claims: Claims,
+) -> Result<(), Error> {
     let refused = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
     strip_identity(headers);
     if caller.name.is_empty() {
         return Err(refused("the name is empty".to_owned()));
     }
-    claim(caller, headers, token).map_err(|error| refused(error.to_string()))
+    claim(caller, headers, token).map_err(|error| refused(error.to_string()))?;
+    if claims == Claims::Whole {
+        claim_rest(caller, headers);
+    }
+    Ok(())
+}
+
+/// UID and extra as client-go writes them. They tell more of a caller, whose rights are those of user and groups: what no header
+/// can hold is left out.
+fn claim_rest(caller: &UserInfo, headers: &mut HeaderMap) {
+    let mut put = |name: Result<HeaderName, _>, value: &str| {
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
+            headers.append(name, value);
+        }
+    };
+    if !caller.uid.is_empty() {
+        put(Ok(IMPERSONATE_UID), &caller.uid);
+    }
+    for (key, values) in caller.extra.iter().filter(|(key, _)| !key.is_empty()) {
+        for value in values {
+            put(HeaderName::try_from(format!("{IMPERSONATE_EXTRA}{}", extra_header_key(key))), value);
+        }
+    }
 }
 
 fn claim(caller: &UserInfo, headers: &mut HeaderMap, token: Option<&Token>) -> Result<(), InvalidHeaderValue> {
@@ -80,13 +117,22 @@ mod tests {
         assert_eq!(claimed_groups(&UserInfo::new(name, groups.iter().copied())), expected);
     }
 
-    #[test]
-    fn only_user_and_real_groups_are_forwarded_and_claims_are_dropped() {
+    #[rstest]
+    #[case(Claims::UserAndGroups, &[])]
+    #[case(Claims::Whole, &[
+        "impersonate-extra-example.com%2fteam: blue",
+        "impersonate-extra-scope: all",
+        "impersonate-extra-scope: more",
+        "impersonate-uid: 7",
+    ])]
+    fn real_groups_are_forwarded_and_what_was_claimed_is_dropped(#[case] claims: Claims, #[case] rest: &[&str]) {
+        let extra = [("Example.com/Team", vec!["blue", "a\nb"]), ("scope", vec!["all", "more"])];
+        let extra = extra.map(|(key, values)| (key.to_owned(), values.into_iter().map(str::to_owned).collect()));
         let caller = UserInfo {
             name: "alice".into(),
             uid: "7".into(),
             groups: ["dev", "system:authenticated", "ops"].map(str::to_owned).into(),
-            extra: std::collections::BTreeMap::from([("scope".to_owned(), vec!["all".to_owned()])]),
+            extra: extra.into(),
         };
         let mut headers = HeaderMap::new();
         for (name, value) in [
@@ -98,21 +144,15 @@ mod tests {
         ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        impersonate(&caller, &mut headers, Some(&Token::new("token"))).unwrap();
+        impersonate(&caller, &mut headers, Some(&Token::new("token")), claims).unwrap();
         let mut seen: Vec<_> = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
         seen.sort();
-        assert_eq!(
-            seen,
-            [
-                "accept: application/json",
-                "authorization: Bearer token",
-                "impersonate-group: dev",
-                "impersonate-group: ops",
-                "impersonate-user: alice"
-            ]
-        );
+        let always = ["accept: application/json", "authorization: Bearer token", "impersonate-group: dev"];
+        let mut expected = [&always, &["impersonate-group: ops", "impersonate-user: alice"][..], rest].concat();
+        expected.sort_unstable();
+        assert_eq!(seen, expected);
         for name in ["a\nb", ""] {
-            assert!(impersonate(&UserInfo::new(name, ["dev"]), &mut headers, None).is_err(), "{name:?}");
+            assert!(impersonate(&UserInfo::new(name, ["dev"]), &mut headers, None, claims).is_err(), "{name:?}");
         }
     }
 }

@@ -1,8 +1,12 @@
-//! Push-mode registration, the way `karmadactl join` does it: service accounts and rights in the member, their tokens
-//! and the Cluster object in the control plane.
+//! Registration, the way `karmadactl join` does it in push mode and Karmada's agent in pull mode: service accounts and rights
+//! in the member, their tokens and the Cluster object in the control plane.
 
-use crate::Error;
+use crate::unjoin::delete;
+use crate::{ApiResources, Error, Rights};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
+use crowsnest_api::constants::annotation::{
+    IMPERSONATES, IMPERSONATES_WHOLE, REACHED_THROUGH, REACHED_THROUGH_AGENT, RIGHTS,
+};
 use crowsnest_api::names::ClusterName;
 use http::Uri;
 use k8s_openapi::ByteString;
@@ -13,6 +17,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
@@ -21,6 +26,8 @@ use std::time::Duration;
 pub const CLUSTER_NAMESPACE: &str = "karmada-cluster";
 /// Service account whose token may impersonate callers; also the name of its role.
 pub const IMPERSONATOR: &str = "karmada-impersonator";
+/// Its role where it was joined with less than all rights; otherwise the control plane writes one, named like itself.
+pub const JOINED_IMPERSONATOR: &str = "crowsnest-joined-impersonator";
 /// Marks objects the control plane made for itself.
 pub const SYSTEM_LABEL: (&str, &str) = ("karmada.io/system", "true");
 
@@ -49,10 +56,25 @@ pub struct JoinOptions {
     pub region: Option<String>,
     pub zones: Vec<String>,
     pub labels: BTreeMap<String, String>,
+    pub rights: Rights,
     /// Joining again under the same name and id refreshes credentials instead of failing.
     pub refresh: bool,
     /// How long the member's token controller may take.
     pub token_timeout: Duration,
+    /// Pull: by the member's agent, which the member is then reached through alone.
+    pub sync_mode: ClusterSyncMode,
+    /// The member's API server as the Cluster names it; None takes the kubeconfig's.
+    pub api_endpoint: Option<Uri>,
+    pub report: Reported,
+}
+
+/// Which of the member's tokens the control plane gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reported {
+    /// That of the service account we act as.
+    pub cluster: bool,
+    /// That of the service account that may impersonate callers.
+    pub impersonator: bool,
 }
 
 impl JoinOptions {
@@ -64,9 +86,19 @@ impl JoinOptions {
             region: None,
             zones: Vec::new(),
             labels: BTreeMap::new(),
+            rights: Rights::Full,
             refresh: false,
             token_timeout: Duration::from_secs(30),
+            sync_mode: ClusterSyncMode::Push,
+            api_endpoint: None,
+            report: Reported { cluster: true, impersonator: true },
         }
+    }
+
+    /// Names of the Secrets with the tokens in the control plane.
+    fn secrets(&self) -> impl Iterator<Item = String> {
+        let cluster = self.report.cluster.then(|| self.name.to_string());
+        cluster.into_iter().chain(self.report.impersonator.then(|| impersonator_secret_name(&self.name)))
     }
 }
 
@@ -91,10 +123,9 @@ pub async fn join(
     let id = cluster_id(&member).await?;
     let existing = not_registered_yet(control_plane, options, &id).await?;
     let tokens = credentials_in_member(&member, options).await?;
-    ensure_namespace(control_plane, &options.namespace).await?;
     let ca_bundle = ca_bundle(member_config);
-    put_secrets(control_plane, options, &tokens, ca_bundle.as_deref()).await?;
-    let cluster = put_cluster(control_plane, member_config, options, &id, existing.is_some()).await?;
+    put_secrets(control_plane, options, tokens, ca_bundle).await?;
+    let cluster = put_cluster(control_plane, member_config, options, &id, existing.as_ref()).await?;
     own_secrets(control_plane, options, &cluster).await?;
     Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
 }
@@ -120,6 +151,10 @@ async fn not_registered_yet(control_plane: &Client, options: &JoinOptions, id: &
             if !same_id && !cluster.spec.id.is_empty() {
                 return Err(Error::OtherCluster { name, known: cluster.spec.id, found: id.to_owned() });
             }
+            if cluster.spec.sync_mode != options.sync_mode {
+                let known = cluster.spec.sync_mode;
+                return Err(Error::OtherMode { name, known, wanted: options.sync_mode.clone() });
+            }
             same_name = Some(cluster);
         } else if same_id {
             return Err(Error::IdTaken { id: id.to_owned(), name: cluster.name_any() });
@@ -128,44 +163,67 @@ async fn not_registered_yet(control_plane: &Client, options: &JoinOptions, id: &
     Ok(same_name)
 }
 
+/// Those that are reported.
 struct Tokens {
-    cluster: Vec<u8>,
-    impersonator: Vec<u8>,
+    cluster: Option<Vec<u8>>,
+    impersonator: Option<Vec<u8>>,
 }
 
 /// Service accounts, rights and token Secrets in the member.
 async fn credentials_in_member(member: &Client, options: &JoinOptions) -> Result<Tokens, Error> {
-    ensure_namespace(member, &options.namespace).await?;
-    let account = service_account_name(&options.name);
-    for name in [account.as_str(), IMPERSONATOR] {
-        let accounts: Api<ServiceAccount> = Api::namespaced(member.clone(), &options.namespace);
-        let wanted = ServiceAccount { metadata: system_metadata(name), ..ServiceAccount::default() };
-        create_unless_there(&accounts, &wanted).await?;
+    let mut tokens = Tokens { cluster: None, impersonator: None };
+    if options.secrets().next().is_none() {
+        return Ok(tokens);
     }
-    ensure_rights(member, options, &account).await?;
-    Ok(Tokens {
-        cluster: token_of(member, options, &account).await?,
-        impersonator: token_of(member, options, IMPERSONATOR).await?,
-    })
+    ensure_namespace(member, &options.namespace).await?;
+    if options.report.cluster {
+        let account = service_account_name(&options.name);
+        ensure_account(member, options, &account).await?;
+        ensure_rights(member, options, &account).await?;
+        tokens.cluster = Some(token_of(member, options, &account).await?);
+    }
+    if options.report.impersonator {
+        ensure_account(member, options, IMPERSONATOR).await?;
+        tokens.impersonator = Some(token_of(member, options, IMPERSONATOR).await?);
+    }
+    Ok(tokens)
+}
+
+async fn ensure_account(member: &Client, options: &JoinOptions, name: &str) -> Result<(), Error> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(member.clone(), &options.namespace);
+    let wanted = ServiceAccount { metadata: system_metadata(name), ..ServiceAccount::default() };
+    create_unless_there(&accounts, &wanted).await
 }
 
 async fn ensure_rights(member: &Client, options: &JoinOptions, account: &str) -> Result<(), Error> {
-    let name = cluster_role_name(&options.name);
-    let all = || Some(vec!["*".to_owned()]);
-    let role = ClusterRole {
-        metadata: system_metadata(&name),
-        rules: Some(vec![
-            PolicyRule { api_groups: all(), resources: all(), verbs: vec!["*".to_owned()], ..PolicyRule::default() },
-            PolicyRule { non_resource_urls: all(), verbs: vec!["get".to_owned()], ..PolicyRule::default() },
-        ]),
-        ..ClusterRole::default()
+    let served = match options.rights.needs_resources() {
+        true => crate::discovery::discover(member).await?,
+        false => ApiResources::default(),
     };
+    let role = cluster_role_name(&options.name);
+    grant(member, options, &role, account, options.rights.rules(&served)).await?;
+    match options.rights.impersonator() {
+        Some(rules) => grant(member, options, JOINED_IMPERSONATOR, IMPERSONATOR, rules).await,
+        // What an earlier join gave is given up.
+        None => revoke(member, JOINED_IMPERSONATOR).await,
+    }
+}
+
+/// A ClusterRole with these rules, bound to one of our service accounts.
+async fn grant(
+    member: &Client,
+    options: &JoinOptions,
+    name: &str,
+    account: &str,
+    rules: Vec<PolicyRule>,
+) -> Result<(), Error> {
+    let role = ClusterRole { metadata: system_metadata(name), rules: Some(rules), ..ClusterRole::default() };
     let binding = ClusterRoleBinding {
-        metadata: system_metadata(&name),
+        metadata: system_metadata(name),
         role_ref: RoleRef {
             api_group: Some("rbac.authorization.k8s.io".to_owned()),
             kind: "ClusterRole".to_owned(),
-            name: name.clone(),
+            name: name.to_owned(),
         },
         subjects: Some(vec![Subject {
             kind: "ServiceAccount".to_owned(),
@@ -176,6 +234,12 @@ async fn ensure_rights(member: &Client, options: &JoinOptions, account: &str) ->
     };
     apply_merge(&Api::all(member.clone()), &role).await?;
     apply_merge(&Api::all(member.clone()), &binding).await
+}
+
+/// Takes a ClusterRole and its binding away, where they are.
+pub(crate) async fn revoke(member: &Client, name: &str) -> Result<(), Error> {
+    delete(&Api::<ClusterRoleBinding>::all(member.clone()), name).await?;
+    delete(&Api::<ClusterRole>::all(member.clone()), name).await
 }
 
 /// The token the member's token controller puts into a Secret made for the account.
@@ -211,22 +275,28 @@ async fn token_of(member: &Client, options: &JoinOptions, account: &str) -> Resu
 async fn put_secrets(
     control_plane: &Client,
     options: &JoinOptions,
-    tokens: &Tokens,
-    ca_bundle: Option<&[u8]>,
+    tokens: Tokens,
+    ca_bundle: Option<Vec<u8>>,
 ) -> Result<(), Error> {
-    let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), &options.namespace);
-    let mut data = BTreeMap::from([("token".to_owned(), ByteString(tokens.cluster.clone()))]);
-    if let Some(bundle) = ca_bundle {
-        data.insert("caBundle".to_owned(), ByteString(bundle.to_vec()));
+    if options.secrets().next().is_none() {
+        return Ok(());
     }
-    let secret = |name: &str, data| Secret {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        data: Some(data),
+    ensure_namespace(control_plane, &options.namespace).await?;
+    let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), &options.namespace);
+    let secret = |name: String, data: Vec<(&str, Vec<u8>)>| Secret {
+        metadata: ObjectMeta { name: Some(name), ..ObjectMeta::default() },
+        data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value))).collect()),
         ..Secret::default()
     };
-    let impersonator = BTreeMap::from([("token".to_owned(), ByteString(tokens.impersonator.clone()))]);
-    apply_merge(&secrets, &secret(options.name.as_str(), data)).await?;
-    apply_merge(&secrets, &secret(&impersonator_secret_name(&options.name), impersonator)).await
+    if let Some(token) = tokens.cluster {
+        let data = [("token", token)].into_iter().chain(ca_bundle.map(|bundle| ("caBundle", bundle)));
+        apply_merge(&secrets, &secret(options.name.to_string(), data.collect())).await?;
+    }
+    if let Some(token) = tokens.impersonator {
+        let name = impersonator_secret_name(&options.name);
+        apply_merge(&secrets, &secret(name, vec![("token", token)])).await?;
+    }
+    Ok(())
 }
 
 async fn put_cluster(
@@ -234,30 +304,57 @@ async fn put_cluster(
     member_config: &kube::Config,
     options: &JoinOptions,
     id: &str,
-    exists: bool,
+    existing: Option<&Cluster>,
 ) -> Result<Cluster, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
     let cluster = cluster_object(member_config, options, id);
     let what = || format!("registering Cluster {}", options.name);
-    if !exists {
+    let Some(existing) = existing else {
         return clusters.create(&PostParams::default(), &cluster).await.map_err(|e| Error::kube(what(), e));
+    };
+    let mut annotations = serde_json::json!(cluster.metadata.annotations.unwrap_or_default());
+    // Of whoever is joined anew with all rights, nothing else is said any more.
+    annotations[RIGHTS] = options.rights.name().into();
+    let metadata = serde_json::json!({"labels": options.labels, "annotations": annotations});
+    let patch = serde_json::json!({"metadata": metadata, "spec": cluster.spec});
+    let known = serde_json::to_value(existing);
+    let known =
+        known.map_err(|e| Error::Parse { what: format!("reading Cluster {}", options.name), source: e.into() })?;
+    if holds(&known, &patch) {
+        return Ok(existing.clone());
     }
-    let patch = serde_json::json!({"metadata": {"labels": options.labels}, "spec": cluster.spec});
     let patched = clusters.patch(options.name.as_str(), &PatchParams::default(), &Patch::Merge(patch)).await;
     patched.map_err(|e| Error::kube(what(), e))
 }
 
+/// Whether a merge patch would change nothing. Pure.
+fn holds(object: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Object(fields) => fields.iter().all(|(key, wanted)| match object.get(key) {
+            Some(known) => holds(known, wanted),
+            None => holds(&Value::Null, wanted),
+        }),
+        wanted => object == wanted,
+    }
+}
+
 /// The Cluster object a registration makes. Pure.
 pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &str) -> Cluster {
-    let reference = |name: String| Some(LocalSecretReference { namespace: options.namespace.clone(), name });
+    let pulls = options.sync_mode == ClusterSyncMode::Pull;
+    let reference = |name: String| LocalSecretReference { namespace: options.namespace.clone(), name };
+    // The way from the agent to the member is not ours.
+    let proxy_url = member_config.proxy_url.as_ref().filter(|_| !pulls);
     let spec = ClusterSpec {
         id: id.to_owned(),
-        sync_mode: ClusterSyncMode::Push,
-        api_endpoint: endpoint_text(&member_config.cluster_url),
-        secret_ref: reference(options.name.to_string()),
-        impersonator_secret_ref: reference(impersonator_secret_name(&options.name)),
+        sync_mode: options.sync_mode.clone(),
+        api_endpoint: endpoint_text(options.api_endpoint.as_ref().unwrap_or(&member_config.cluster_url)),
+        secret_ref: options.report.cluster.then(|| reference(options.name.to_string())),
+        impersonator_secret_ref: options
+            .report
+            .impersonator
+            .then(|| reference(impersonator_secret_name(&options.name))),
         insecure_skip_tls_verification: member_config.accept_invalid_certs,
-        proxy_url: member_config.proxy_url.as_ref().map(ToString::to_string).unwrap_or_default(),
+        proxy_url: proxy_url.map(ToString::to_string).unwrap_or_default(),
         provider: options.provider.clone().unwrap_or_default(),
         region: options.region.clone().unwrap_or_default(),
         zones: options.zones.clone(),
@@ -266,6 +363,15 @@ pub fn cluster_object(member_config: &kube::Config, options: &JoinOptions, id: &
     let mut cluster = Cluster { spec, ..Cluster::default() };
     cluster.metadata.name = Some(options.name.to_string());
     cluster.metadata.labels = (!options.labels.is_empty()).then(|| options.labels.clone());
+    let mut annotations = BTreeMap::new();
+    if pulls {
+        annotations.insert(REACHED_THROUGH.to_owned(), REACHED_THROUGH_AGENT.to_owned());
+    }
+    if let Some(rights) = options.rights.name() {
+        annotations.insert(RIGHTS.to_owned(), rights.to_owned());
+        annotations.insert(IMPERSONATES.to_owned(), IMPERSONATES_WHOLE.to_owned());
+    }
+    cluster.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
     cluster
 }
 
@@ -285,7 +391,7 @@ async fn own_secrets(control_plane: &Client, options: &JoinOptions, cluster: &Cl
         block_owner_deletion: Some(true),
     };
     let patch = serde_json::json!({"metadata": {"ownerReferences": [owner]}});
-    for name in [options.name.to_string(), impersonator_secret_name(&options.name)] {
+    for name in options.secrets() {
         secrets
             .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
@@ -318,9 +424,15 @@ pub(crate) fn system_metadata(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), labels: Some(BTreeMap::from([label])), ..ObjectMeta::default() }
 }
 
+/// Whoever may not create namespaces can do with one that is there.
 async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let known = namespaces.get_opt(name).await.map_err(|e| Error::kube(format!("reading namespace {name}"), e))?;
+    if known.is_some() {
+        return Ok(());
+    }
     let namespace = Namespace { metadata: system_metadata(name), ..Namespace::default() };
-    create_unless_there(&Api::<Namespace>::all(client.clone()), &namespace).await
+    create_unless_there(&namespaces, &namespace).await
 }
 
 async fn create_unless_there<K>(api: &Api<K>, object: &K) -> Result<(), Error>
@@ -347,5 +459,46 @@ where
             patched.map(drop).map_err(|e| Error::kube(what(), e))
         }
         other => other.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::both((true, true), json!({"secretRef": {"namespace": "karmada-cluster", "name": "m1"},
+        "impersonatorSecretRef": {"namespace": "karmada-cluster", "name": "m1-impersonator"}}))]
+    #[case::to_ask_as_callers((false, true),
+        json!({"impersonatorSecretRef": {"namespace": "karmada-cluster", "name": "m1-impersonator"}}))]
+    #[case::none((false, false), json!({}))]
+    fn an_agent_registers_what_it_reports(#[case] (cluster, impersonator): (bool, bool), #[case] references: Value) {
+        let mut member = kube::Config::new(Uri::from_static("https://10.96.0.1:443/"));
+        // Its own way to the API server.
+        member.proxy_url = Some(Uri::from_static("http://proxy:3128"));
+        let options = JoinOptions {
+            sync_mode: ClusterSyncMode::Pull,
+            api_endpoint: Some(Uri::from_static("https://m1.example:6443")),
+            report: Reported { cluster, impersonator },
+            ..JoinOptions::new(ClusterName::parse("m1").unwrap())
+        };
+        let object = cluster_object(&member, &options, "uid");
+        let mut spec = json!({"id": "uid", "syncMode": "Pull", "apiEndpoint": "https://m1.example:6443"});
+        spec.as_object_mut().unwrap().extend(references.as_object().unwrap().clone());
+        assert_eq!(serde_json::to_value(&object.spec).unwrap(), spec);
+        assert_eq!(object.annotations()["fleet.crowsnest.io/reached-through"], "agent");
+    }
+
+    #[rstest]
+    #[case::the_same(json!({"spec": {"id": "a", "taints": []}}), json!({"spec": {"id": "a"}}), true)]
+    #[case::another_value(json!({"spec": {"id": "a"}}), json!({"spec": {"id": "b"}}), false)]
+    #[case::a_new_field(json!({"spec": {"id": "a"}}), json!({"spec": {"region": "eu"}}), false)]
+    #[case::nothing_to_set(json!({"metadata": {}}), json!({"metadata": {"labels": {}}}), true)]
+    #[case::a_first_label(json!({"metadata": {}}), json!({"metadata": {"labels": {"a": "b"}}}), false)]
+    #[case::a_shorter_list(json!({"zones": ["a", "b"]}), json!({"zones": ["a"]}), false)]
+    fn patches_that_change_nothing_are_not_sent(#[case] object: Value, #[case] patch: Value, #[case] expected: bool) {
+        assert_eq!(holds(&object, &patch), expected);
     }
 }

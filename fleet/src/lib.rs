@@ -1,8 +1,8 @@
 //! Member clusters: Cluster objects and their Secrets become live connections.
 //!
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
-//! health probes, API discovery, requests made as a caller ([`impersonate()`]), the interest registry ([`Interests`]) and
-//! push-mode registration ([`join()`], [`unjoin()`]).
+//! health probes, API discovery, requests made as a caller ([`impersonate()`]), the interest registry ([`Interests`]),
+//! registration ([`join()`], [`unjoin()`]) and the reverse tunnels of members nobody can dial ([`Tunnels`]).
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
 //! controllers. Member objects are never kept here: that is the cache's business.
 
@@ -17,17 +17,21 @@ pub mod join;
 pub mod member;
 pub mod probe;
 pub mod registry;
+pub mod rights;
+pub mod tunnel;
 pub mod unjoin;
 
 pub use connection::Connection;
-pub use credentials::{ConnectionSpec, Token};
+pub use credentials::{ConnectionSpec, Through, Token};
 pub use dial::{Dialer, MemberIo};
 pub use discovery::{ApiResource, ApiResources};
 pub use error::Error;
-pub use impersonate::impersonate;
+pub use impersonate::{Claims, impersonate};
 pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
-pub use join::{JoinOptions, Joined, join};
+pub use join::{JoinOptions, Joined, Reported, join};
 pub use member::Member;
 pub use probe::Probe;
 pub use registry::{Fleet, FleetOptions, MemberChange, MemberChanges};
+pub use rights::Rights;
+pub use tunnel::Tunnels;
 pub use unjoin::{UnjoinOptions, unjoin};

@@ -1,8 +1,9 @@
 //! One member cluster as everybody sees it: an immutable snapshot, replaced on change.
 
 use crate::credentials::Token;
-use crate::{ApiResources, Connection, Error, Probe};
+use crate::{ApiResources, Claims, Connection, Error, Probe};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterStatus};
+use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE};
 use crowsnest_api::names::ClusterName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,6 +67,15 @@ impl Member {
     /// Token of the service account that may impersonate callers.
     pub fn impersonator_token(&self) -> Result<&Token, Error> {
         self.impersonator.as_ref().map_err(Clone::clone)
+    }
+
+    /// How much of a caller the impersonator may claim to be, as the Cluster says.
+    pub fn claims(&self) -> Claims {
+        let annotations = self.cluster.metadata.annotations.as_ref();
+        match annotations.and_then(|all| all.get(IMPERSONATES)).is_some_and(|claims| claims == IMPERSONATES_WHOLE) {
+            true => Claims::Whole,
+            false => Claims::UserAndGroups,
+        }
     }
 
     /// Asks the member how it is. Never fails: a failure is an answer.

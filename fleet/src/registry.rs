@@ -3,8 +3,9 @@
 //! One task owns the state; readers see immutable [`Member`] snapshots behind an atomic pointer and never wait.
 
 use crate::connection::Connection;
-use crate::credentials::{ConnectionSpec, Secrets, impersonator_token};
+use crate::credentials::{ConnectionSpec, Secrets, Through, impersonator_token};
 use crate::interest::Interests;
+use crate::tunnel::Tunnels;
 use crate::{Error, Member};
 use arc_swap::ArcSwap;
 use crowsnest_api::cluster::Cluster;
@@ -68,6 +69,7 @@ struct Inner {
     members: ArcSwap<Members>,
     changes: broadcast::Sender<MemberChange>,
     interests: Interests,
+    tunnels: Tunnels,
     health: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -100,6 +102,7 @@ impl Fleet {
             members: ArcSwap::default(),
             changes: broadcast::Sender::new(CHANGE_BUFFER),
             interests: Interests::default(),
+            tunnels: Tunnels::default(),
             health: watch::Sender::new(Ok(())),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -142,16 +145,22 @@ impl Fleet {
         &self.inner.interests
     }
 
+    /// The open tunnels of members' agents.
+    pub fn tunnels(&self) -> &Tunnels {
+        &self.inner.tunnels
+    }
+
     /// False with a reason while the registry does not follow the control plane.
     pub fn ready(&self) -> Result<(), String> {
         self.inner.health.borrow().clone()
     }
 
-    /// Ends the watches and waits for them.
+    /// Ends the watches and the tunnels and waits for them.
     pub async fn stop(&self) {
         self.inner.stop.cancel();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+        self.inner.tunnels.stop().await;
     }
 }
 
@@ -210,6 +219,7 @@ impl MemberChanges {
 enum Heard {
     Cluster(Event<Cluster>),
     Secret(String, Event<Secret>),
+    Tunnels,
     Trouble(&'static str, String),
 }
 
@@ -233,6 +243,7 @@ impl Keeper {
         let mut streams = futures::stream::SelectAll::new();
         let api: Api<Cluster> = Api::all(inner.control_plane.clone());
         streams.push(heard(api, Heard::Cluster, "Clusters"));
+        streams.push(heard_tunnels(&inner.tunnels));
         Self {
             inner,
             connect_timeout,
@@ -267,6 +278,7 @@ impl Keeper {
             }
             Heard::Cluster(event) => self.hear_cluster(event),
             Heard::Secret(namespace, event) => self.hear_secret(&namespace, event),
+            Heard::Tunnels => {}
         }
         self.watch_secrets();
         self.publish();
@@ -362,8 +374,10 @@ impl Keeper {
                 }
             }
         }
-        let left = before.values().filter(|member| !after.contains_key(member.name()));
-        changes.extend(left.cloned().map(MemberChange::Left));
+        for left in before.values().filter(|member| !after.contains_key(member.name())) {
+            self.inner.tunnels.close(left.name());
+            changes.push(MemberChange::Left(Arc::clone(left)));
+        }
         if changes.is_empty() {
             return;
         }
@@ -375,16 +389,29 @@ impl Keeper {
     }
 
     fn member(&self, name: &ClusterName, cluster: &Arc<Cluster>, previous: Option<&Arc<Member>>) -> Member {
+        let tunnels = &self.inner.tunnels;
         let connection = ConnectionSpec::of(name, cluster, &self.secrets).and_then(|spec| {
+            // Whoever waits for the member hears at once that it cannot be reached, and when it can be again.
+            if spec.through == Through::AgentOnly && !tunnels.is_open(name) {
+                return Err(Error::NoTunnel(name.clone()));
+            }
             let kept = previous.and_then(|member| member.connection.as_ref().ok());
             match kept {
                 Some(kept) if *kept.spec() == spec => Ok(Arc::clone(kept)),
-                _ => Connection::open(spec, self.connect_timeout).map(Arc::new),
+                _ => Connection::open(spec, self.connect_timeout, tunnels).map(Arc::new),
             }
         });
         let impersonator = impersonator_token(name, cluster, &self.secrets);
         Member { name: name.clone(), cluster: Arc::clone(cluster), connection, impersonator }
     }
+}
+
+fn heard_tunnels(tunnels: &Tunnels) -> BoxStream<'static, Heard> {
+    futures::stream::unfold(tunnels.changes(), |mut changes| async {
+        changes.changed().await.ok()?;
+        Some((Heard::Tunnels, changes))
+    })
+    .boxed()
 }
 
 fn heard<K>(

@@ -1,11 +1,12 @@
 //! The way out: the Cluster object goes first, then what `join` left in the member.
 
 use crate::Error;
-use crate::join::{CLUSTER_NAMESPACE, IMPERSONATOR, cluster_role_name, service_account_name};
+use crate::join::{
+    CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, cluster_role_name, revoke, service_account_name,
+};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::names::ClusterName;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -82,10 +83,9 @@ async fn wait_gone(clusters: &Api<Cluster>, options: &UnjoinOptions) -> Result<(
 async fn clean_member(member: &Client, options: &UnjoinOptions) -> Result<(), Error> {
     let account = service_account_name(&options.name);
     let role = cluster_role_name(&options.name);
-    delete(&Api::<ClusterRoleBinding>::all(member.clone()), &role).await?;
-    delete(&Api::<ClusterRole>::all(member.clone()), &role).await?;
-    delete(&Api::<ClusterRoleBinding>::all(member.clone()), IMPERSONATOR).await?;
-    delete(&Api::<ClusterRole>::all(member.clone()), IMPERSONATOR).await?;
+    for role in [role.as_str(), IMPERSONATOR, JOINED_IMPERSONATOR] {
+        revoke(member, role).await?;
+    }
     for name in [account.as_str(), IMPERSONATOR] {
         delete(&Api::<Secret>::namespaced(member.clone(), &options.namespace), name).await?;
         delete(&Api::<ServiceAccount>::namespaced(member.clone(), &options.namespace), name).await?;
@@ -93,7 +93,8 @@ async fn clean_member(member: &Client, options: &UnjoinOptions) -> Result<(), Er
     delete(&Api::<Namespace>::all(member.clone()), &options.namespace).await
 }
 
-async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
+/// Deletes what may be gone already.
+pub(crate) async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {

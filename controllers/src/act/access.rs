@@ -1,13 +1,20 @@
 //! Unified auth's loop: every member gets a role that lets the control plane impersonate whoever may reach its proxy.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE, RIGHTS};
+use crowsnest_api::constants::condition::APPLIED;
+use crowsnest_api::names::work_name;
+use crowsnest_api::work::Work;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
-use super::bindings::write_work;
+use super::bindings::{cluster_of, write_work};
 use super::context::{Context, decode};
 use super::objects::Resource;
 use super::queue::{Outcome, Queue};
@@ -15,11 +22,13 @@ use super::world::Change;
 use crate::Error;
 use crate::plan::propagation::binding::controller_reference;
 use crate::plan::work::construct::{self, WorkOptions};
-use crate::plan::{access, object};
+use crate::plan::{access, conditions, object};
 
 pub struct Access {
     context: Arc<Context>,
     pub clusters: Queue<String>,
+    /// Clusters that gave us less than all rights when they were last looked at.
+    restricted: Mutex<HashSet<String>>,
 }
 
 /// Roles come in groups; they are looked at together.
@@ -27,7 +36,7 @@ const GATHER: Duration = Duration::from_millis(100);
 
 impl Access {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Access { context, clusters: Queue::new("access") })
+        Arc::new(Access { context, clusters: Queue::new("access"), restricted: Mutex::default() })
     }
 
     pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
@@ -37,8 +46,19 @@ impl Access {
             if !change.initial {
                 self.full_pass().await?;
             }
-        } else if *gvr == kinds.cluster.gvr && change.is_moved() {
-            self.clusters.add_after(object::name(change.object()).to_owned(), GATHER);
+        } else if *gvr == kinds.cluster.gvr {
+            let name = object::name(change.object());
+            let restricted = object::annotation(change.object(), RIGHTS).is_some();
+            if change.is_moved() || restricted != self.restricted.lock().contains(name) {
+                self.clusters.add_after(name.to_owned(), GATHER);
+            }
+        } else if *gvr == kinds.work.gvr
+            && self.context.config.impersonate_whole
+            && let Some(cluster) = cluster_of(object::namespace(change.object()))
+            && object::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR)
+        {
+            // Whether it is in place, its status says.
+            self.clusters.add_after(cluster.to_owned(), GATHER);
         }
         Ok(())
     }
@@ -54,9 +74,14 @@ impl Access {
         let context = &self.context;
         let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
-        let Some(secret) = typed.spec.impersonator_secret_ref.filter(|_| !object::is_terminating(&cluster)) else {
-            return Ok(Outcome::Done);
+        // With less than all rights we could not write roles there.
+        let restricted = object::annotation(&cluster, RIGHTS).is_some();
+        match restricted {
+            true => self.restricted.lock().insert(name.clone()),
+            false => self.restricted.lock().remove(&name),
         };
+        let ours = !object::is_terminating(&cluster) && !restricted;
+        let Some(secret) = typed.spec.impersonator_secret_ref.filter(|_| ours) else { return Ok(Outcome::Done) };
         let execution = format!("{}{name}", crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX);
         if !context.exists(&context.kinds.namespace, "", &execution).await? {
             return Err(Error::Waiting(format!("namespace {execution} does not exist")));
@@ -65,12 +90,62 @@ impl Access {
         let bindings: Vec<ClusterRoleBinding> = self.read(&context.kinds.cluster_role_binding).await?;
         let (role, binding) = access::plan(&name, &roles, &bindings, &secret.namespace);
         for manifest in [role, binding] {
-            let mut desired =
-                construct::wrap(&name, manifest, Default::default(), Default::default(), WorkOptions::default());
-            desired.owner = Some(controller_reference(&cluster));
-            write_work(context, &desired).await?;
+            self.put(&cluster, manifest).await?;
+        }
+        let whole = context.config.impersonate_whole;
+        if whole {
+            let (role, binding) = access::whole(&secret.namespace);
+            for manifest in [role, binding] {
+                self.put(&cluster, manifest).await?;
+            }
+        }
+        self.tell(&cluster, whole && self.is_in_place(&execution).await?).await?;
+        if !whole {
+            for work in self.whole_works() {
+                if context.exists(&context.kinds.work, &execution, &work).await? {
+                    context.delete(&context.kinds.work, &execution, &work).await?;
+                }
+            }
         }
         Ok(Outcome::Done)
+    }
+
+    async fn put(&self, cluster: &Value, manifest: Value) -> Result<(), Error> {
+        let name = object::name(cluster);
+        let mut desired =
+            construct::wrap(name, manifest, Default::default(), Default::default(), WorkOptions::default());
+        desired.owner = Some(controller_reference(cluster));
+        write_work(&self.context, &desired).await
+    }
+
+    /// Names of the Works that carry our own role and its binding.
+    fn whole_works(&self) -> [String; 2] {
+        ["ClusterRole", "ClusterRoleBinding"].map(|kind| work_name(kind, access::WHOLE_IMPERSONATOR, ""))
+    }
+
+    /// Our own role is in the member.
+    async fn is_in_place(&self, execution: &str) -> Result<bool, Error> {
+        for name in self.whole_works() {
+            let Some(work) = self.context.glance(&self.context.kinds.work, execution, &name).await? else {
+                return Ok(false);
+            };
+            let work: Work = decode(work.view())?;
+            if !conditions::is_true(&work.status.conditions, APPLIED) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Says on the Cluster whether more than user and groups may be claimed there: only once it may.
+    async fn tell(&self, cluster: &Value, whole: bool) -> Result<(), Error> {
+        let told = object::annotation(cluster, IMPERSONATES).is_some();
+        if told == whole {
+            return Ok(());
+        }
+        let value = whole.then_some(IMPERSONATES_WHOLE);
+        let patch = json!({"metadata": {"annotations": {IMPERSONATES: value}}});
+        self.context.merge(&self.context.kinds.cluster, cluster, patch).await.map(drop)
     }
 
     async fn read<T: DeserializeOwned>(&self, resource: &Resource) -> Result<Vec<T>, Error> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crowsnest_api::cluster::{Cluster, ClusterStatus, ClusterSyncMode};
 use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX};
+use crowsnest_fleet::Through;
 use futures::TryStreamExt;
 use http::Request;
 use k8s_openapi::jiff::SignedDuration;
@@ -164,7 +165,8 @@ impl Clusters {
         let period = context.config.periods.cluster_status;
         let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
-        if object::is_terminating(&cluster) || typed.spec.sync_mode != ClusterSyncMode::Push {
+        // Karmada's agent reports of its cluster; ours only carries us there.
+        if object::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
             return Ok(Outcome::Again(period));
         }
         if !object::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {

@@ -66,6 +66,8 @@ pub struct Config {
     /// Whether NoExecute taints evict.
     pub no_execute_taint_eviction: bool,
     pub no_execute_purge_mode: PurgeMode,
+    /// Whether members are told UID and extra of whom the control plane speaks for, by a role beside Karmada's.
+    pub impersonate_whole: bool,
     /// Bounds the objects kept decoded for the loops, and again those just written, in bytes each.
     pub decoded_bytes: usize,
 }
@@ -83,6 +85,7 @@ impl Default for Config {
             skipped_namespaces,
             no_execute_taint_eviction: false,
             no_execute_purge_mode: PurgeMode::Gracefully,
+            impersonate_whole: true,
             decoded_bytes: 32 << 20,
         }
     }
@@ -101,6 +104,7 @@ impl Config {
                 ..Periods::default()
             },
             no_execute_taint_eviction: true,
+            impersonate_whole: false,
             ..Config::default()
         }
     }

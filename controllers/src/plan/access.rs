@@ -7,6 +7,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Su
 use serde_json::{Value, json};
 
 pub const IMPERSONATOR: &str = "karmada-impersonator";
+/// Ours, beside Karmada's, which says whom: that more than user and groups may be told of them.
+pub const WHOLE_IMPERSONATOR: &str = "crowsnest-impersonator";
 
 /// Whether a role lets its subjects reach the cluster's proxy. Verbs are not looked at.
 pub fn grants_proxy(role: &ClusterRole, cluster: &str) -> bool {
@@ -42,7 +44,15 @@ pub fn plan(
         .filter(|binding| binding.role_ref.kind == "ClusterRole" && granting.contains(binding.role_ref.name.as_str()))
         .flat_map(|binding| binding.subjects.iter().flatten())
         .collect();
-    (role(&subjects), binding(impersonator_namespace))
+    (role(&subjects), binding(IMPERSONATOR, impersonator_namespace))
+}
+
+/// The role and its binding that let the impersonator tell UID and extra of those it may be. RBAC names an extra's key as a
+/// subresource, and has no form for any subresource of one resource: all of the group it is, in which there is nothing else to
+/// impersonate.
+pub fn whole(impersonator_namespace: &str) -> (Value, Value) {
+    let rules = json!([{"verbs": ["impersonate"], "apiGroups": ["authentication.k8s.io"], "resources": ["*"]}]);
+    (cluster_role(WHOLE_IMPERSONATOR, &rules), binding(WHOLE_IMPERSONATOR, impersonator_namespace))
 }
 
 fn role(subjects: &[&Subject]) -> Value {
@@ -57,20 +67,90 @@ fn role(subjects: &[&Subject]) -> Value {
             json!({"verbs": ["impersonate"], "apiGroups": [""], "resources": [resource], "resourceNames": names})
         })
         .collect();
+    cluster_role(IMPERSONATOR, &json!(rules))
+}
+
+fn cluster_role(name: &str, rules: &Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": {"name": IMPERSONATOR, "labels": {"karmada.io/system": "true"}},
+        "metadata": {"name": name, "labels": {"karmada.io/system": "true"}},
         "rules": rules,
     })
 }
 
-fn binding(namespace: &str) -> Value {
+fn binding(role: &str, namespace: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": IMPERSONATOR, "labels": {"karmada.io/system": "true"}},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": IMPERSONATOR},
+        "metadata": {"name": role, "labels": {"karmada.io/system": "true"}},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": IMPERSONATOR, "namespace": namespace}],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn role_of(name: &str, group: &str, resource: &str, names: &[&str]) -> ClusterRole {
+        let rule = json!({"apiGroups": [group], "resources": [resource], "resourceNames": names, "verbs": ["get"]});
+        serde_json::from_value(json!({"metadata": {"name": name}, "rules": [rule]})).unwrap()
+    }
+
+    fn binding_of(role: &str, kind: &str, subjects: &[(&str, &str)]) -> ClusterRoleBinding {
+        let subjects: Vec<Value> =
+            subjects.iter().map(|(kind, name)| json!({"kind": kind, "name": name, "namespace": "ops"})).collect();
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role});
+        serde_json::from_value(json!({"metadata": {"name": "b"}, "roleRef": role, "subjects": subjects})).unwrap()
+    }
+
+    #[rstest]
+    #[case("cluster.karmada.io", "clusters/proxy", &[], true)]
+    #[case("cluster.karmada.io", "clusters/proxy", &["m1"], true)]
+    #[case("cluster.karmada.io", "clusters/proxy", &["m2"], false)]
+    #[case("cluster.karmada.io", "clusters", &[], false)]
+    #[case("cluster.karmada.io", "*", &[], true)]
+    #[case("cluster.karmada.io", "*/proxy", &[], false)]
+    #[case("*", "*", &[], true)]
+    #[case("*", "pods", &[], false)]
+    #[case("search.karmada.io", "proxying/proxy", &[], true)]
+    #[case("search.karmada.io", "proxying/proxy", &["m2"], true)]
+    #[case("search.karmada.io", "proxying", &[], false)]
+    fn roles_that_reach_the_proxy(
+        #[case] group: &str,
+        #[case] resource: &str,
+        #[case] names: &[&str],
+        #[case] expected: bool,
+    ) {
+        assert_eq!(grants_proxy(&role_of("r", group, resource, names), "m1"), expected);
+    }
+
+    #[test]
+    fn everybody_who_may_reach_the_proxy_may_be_impersonated() {
+        let roles = [
+            role_of("cluster-admin", "*", "*", &[]),
+            role_of("proxy-m1", "cluster.karmada.io", "clusters/proxy", &["m1"]),
+            role_of("proxy-m2", "cluster.karmada.io", "clusters/proxy", &["m2"]),
+        ];
+        let bindings = [
+            binding_of("cluster-admin", "ClusterRole", &[("Group", "system:masters")]),
+            binding_of("proxy-m1", "ClusterRole", &[("User", "zoe"), ("User", "alice"), ("ServiceAccount", "robot")]),
+            binding_of("proxy-m1", "ClusterRole", &[("User", "alice"), ("Group", "dev")]),
+            binding_of("proxy-m2", "ClusterRole", &[("User", "bob")]),
+            binding_of("proxy-m1", "Role", &[("User", "carol")]),
+        ];
+        insta::assert_yaml_snapshot!("everybody", plan("m1", &roles, &bindings, "karmada-cluster"));
+    }
+
+    #[test]
+    fn nobody_may_be_impersonated_where_nobody_reaches_the_proxy() {
+        insta::assert_yaml_snapshot!("nobody", plan("m1", &[], &[], "karmada-cluster"));
+    }
+
+    #[test]
+    fn uid_and_extra_are_told_by_a_role_of_ours() {
+        insta::assert_yaml_snapshot!("whole", whole("karmada-cluster"));
+    }
 }

@@ -1,0 +1,108 @@
+//! Proxies on the way to a member, as small as they can be: each says what it was asked and then echoes.
+
+use super::*;
+use rstest::rstest;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+async fn http_connect(mut client: TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await.unwrap());
+    }
+    client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+    echo(client).await;
+    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+    head.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("|")
+}
+
+async fn socks5(mut client: TcpStream) -> String {
+    let mut said = String::new();
+    let [_version, count] = read(&mut client).await;
+    let mut methods = vec![0; count.into()];
+    client.read_exact(&mut methods).await.unwrap();
+    let with_password = methods.contains(&2);
+    client.write_all(&[5, if with_password { 2 } else { 0 }]).await.unwrap();
+    if with_password {
+        let [_version] = read(&mut client).await;
+        let (user, password) = (text(&mut client).await, text(&mut client).await);
+        said = format!("{user}:{password}@");
+        client.write_all(&[1, 0]).await.unwrap();
+    }
+    let [_version, _connect, _reserved, 3] = read(&mut client).await else { panic!("no name") };
+    said += &text(&mut client).await;
+    let port = client.read_u16().await.unwrap();
+    client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+    echo(client).await;
+    format!("{said}:{port}")
+}
+
+async fn read<const N: usize>(client: &mut TcpStream) -> [u8; N] {
+    let mut bytes = [0; N];
+    client.read_exact(&mut bytes).await.unwrap();
+    bytes
+}
+
+/// A text after its length.
+async fn text(client: &mut TcpStream) -> String {
+    let mut bytes = vec![0; client.read_u8().await.unwrap().into()];
+    client.read_exact(&mut bytes).await.unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+async fn echo(mut client: TcpStream) {
+    let (mut read, mut write) = client.split();
+    tokio::io::copy(&mut read, &mut write).await.unwrap();
+}
+
+async fn listen<F>(serve: fn(TcpStream) -> F) -> (SocketAddr, JoinHandle<String>)
+where
+    F: Future<Output = String> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (address, tokio::spawn(async move { serve(listener.accept().await.unwrap().0).await }))
+}
+
+#[rstest]
+#[case::plain("http://", "connect member:6443 http/1.1|host: member:6443|x-team: blue")]
+#[case::with_a_password(
+    "http://me:p%40ss@",
+    "connect member:6443 http/1.1|host: member:6443|x-team: blue|proxy-authorization: basic bwu6cebzcw=="
+)]
+#[case::socks("socks5://", "member:6443")]
+#[case::socks_with_a_password("socks5://me:p%40ss@", "me:p@ss@member:6443")]
+#[tokio::test]
+async fn members_are_reached_through_proxies(#[case] proxy: &str, #[case] expected: &str) {
+    let (address, asked) = match proxy.starts_with("http") {
+        true => listen(http_connect).await,
+        false => listen(socks5).await,
+    };
+    let route = ProxyRoute {
+        url: Some(format!("{proxy}{address}").parse().unwrap()),
+        headers: HeaderMap::from_iter([(http::HeaderName::from_static("x-team"), HeaderValue::from_static("blue"))]),
+        tls: None,
+    };
+    let target = Uri::from_static("https://member:6443");
+    let mut io = Dialer::new(target, None, route, Duration::from_secs(10)).unwrap().dial().await.unwrap();
+    io.write_all(b"hello").await.unwrap();
+    let mut back = [0; 5];
+    io.read_exact(&mut back).await.unwrap();
+    assert_eq!(&back, b"hello");
+    drop(io);
+    assert_eq!(asked.await.unwrap(), expected);
+}
+
+#[rstest]
+#[case("socks5://proxy", "socks5://proxy:1080/")]
+#[case("socks5://me:secret@proxy", "socks5://me:secret@proxy:1080/")]
+#[case("socks5://[::1]", "socks5://[::1]:1080/")]
+#[case("socks5://proxy:9050", "socks5://proxy:9050/")]
+fn socks_has_a_port_of_its_own(#[case] url: &str, #[case] expected: &str) {
+    let route = ProxyRoute { url: Some(url.parse().unwrap()), ..ProxyRoute::default() };
+    let dialer = Dialer::new(Uri::from_static("https://member"), None, route, Duration::ZERO).unwrap();
+    let Via::Socks5 { proxy } = dialer.via else { panic!("{:?}", dialer.via) };
+    assert_eq!(proxy.to_string(), expected);
+}

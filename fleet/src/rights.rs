@@ -1,0 +1,220 @@
+//! What our service accounts may do in a member: chosen when it is joined. Pure.
+//!
+//! All rights are what `karmadactl join` gives. With less, roles can't be written through us later, so that the right to
+//! impersonate callers is given at the join as well.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
+
+use crate::{ApiResources, Error};
+
+/// Read by nobody who merely observes.
+const SECRETS: &str = "secrets";
+const READ: [&str; 3] = ["get", "list", "watch"];
+const WRITE: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+/// Health, versions and what there is.
+const PROBES: [&str; 10] = [
+    "/healthz",
+    "/healthz/*",
+    "/livez",
+    "/livez/*",
+    "/readyz",
+    "/readyz/*",
+    "/version",
+    "/version/*",
+    "/api*",
+    "/openapi*",
+];
+/// How the group without a name is written.
+const CORE: &str = "core";
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Rights {
+    #[default]
+    Full,
+    /// Reading everything but Secrets: search, lists, watches, status.
+    Observe,
+    /// Observing, and writing what is in these groups.
+    Steer(BTreeSet<String>),
+    /// These rules and no others.
+    Rules(Vec<PolicyRule>),
+}
+
+impl std::str::FromStr for Rights {
+    type Err = String;
+
+    /// `full`, `observe`, or `steer:core,apps`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            None if text == "full" => Ok(Self::Full),
+            None if text == "observe" => Ok(Self::Observe),
+            Some(("steer", groups)) if !groups.is_empty() => {
+                let group = |group: &str| match group.trim() {
+                    CORE => Ok(String::new()),
+                    "" => Err("an API group has no name; the one of pods is core".to_owned()),
+                    group if group.contains(['*', '/']) => Err(format!("{group:?} is no API group")),
+                    group => Ok(group.to_owned()),
+                };
+                groups.split(',').map(group).collect::<Result<_, _>>().map(Self::Steer)
+            }
+            _ => Err(format!("{text:?} is none of full, observe, steer:GROUP,GROUP (such as steer:core,apps)")),
+        }
+    }
+}
+
+impl Rights {
+    /// The rules of a ClusterRole, as YAML or JSON.
+    pub fn from_role(text: &str) -> Result<Self, Error> {
+        let unusable = |why: String| Error::Join(format!("that is no ClusterRole: {why}"));
+        let role: serde_json::Value = serde_saphyr::from_str(text).map_err(|e| unusable(e.to_string()))?;
+        if role["kind"] != "ClusterRole" {
+            return Err(unusable(format!("its kind is {}", role["kind"])));
+        }
+        let role: ClusterRole = serde_json::from_value(role).map_err(|e| unusable(e.to_string()))?;
+        match role.rules {
+            Some(rules) if !rules.is_empty() => Ok(Self::Rules(rules)),
+            _ => Err(unusable("it has no rules".to_owned())),
+        }
+    }
+
+    /// What a Cluster says of them; none when they are all.
+    pub fn name(&self) -> Option<&'static str> {
+        match self {
+            Self::Full => None,
+            Self::Observe => Some("observe"),
+            Self::Steer(_) => Some("steer"),
+            Self::Rules(_) => Some("rules"),
+        }
+    }
+
+    /// Whether what the member serves has to be known: RBAC can't leave a resource out, so that all others are named.
+    pub fn needs_resources(&self) -> bool {
+        matches!(self, Self::Observe | Self::Steer(_))
+    }
+
+    /// The rules of our service account in a member that serves `resources`.
+    pub fn rules(&self, resources: &ApiResources) -> Vec<PolicyRule> {
+        match self {
+            Self::Full => vec![rule(&["*"], &["*"], &["*"]), paths(&["*"])],
+            Self::Rules(rules) => rules.clone(),
+            Self::Observe => observing(resources),
+            Self::Steer(groups) => {
+                let mut rules = observing(resources);
+                for group in groups {
+                    let all = if group.is_empty() { core(resources) } else { BTreeSet::from(["*"]) };
+                    let all: Vec<&str> = all.into_iter().collect();
+                    rules.push(rule(&[group.as_str()], &all, &WRITE));
+                }
+                rules
+            }
+        }
+    }
+
+    /// The rules of the impersonator, where they are not kept up later.
+    pub fn impersonator(&self) -> Option<Vec<PolicyRule>> {
+        let all = || {
+            vec![
+                rule(&[""], &["users", "groups", "serviceaccounts"], &["impersonate"]),
+                rule(&["authentication.k8s.io"], &["*"], &["impersonate"]),
+            ]
+        };
+        (*self != Self::Full).then(all)
+    }
+}
+
+fn observing(resources: &ApiResources) -> Vec<PolicyRule> {
+    let groups: BTreeSet<&str> = resources.resources.iter().map(|one| &*one.gvr.group).collect();
+    let groups: Vec<&str> = groups.into_iter().filter(|group| !group.is_empty()).collect();
+    let core: Vec<&str> = core(resources).into_iter().collect();
+    let mut rules = vec![rule(&[""], &core, &READ)];
+    if !groups.is_empty() {
+        rules.push(rule(&groups, &["*"], &READ));
+    }
+    rules.push(paths(&PROBES));
+    rules
+}
+
+/// What is in the group without a name, but for secrets.
+fn core(resources: &ApiResources) -> BTreeSet<&str> {
+    let core = resources.resources.iter().filter(|one| one.gvr.group.is_empty());
+    core.map(|one| &*one.gvr.resource).filter(|resource| *resource != SECRETS).collect()
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(owned(groups)),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+fn paths(paths: &[&str]) -> PolicyRule {
+    PolicyRule { non_resource_urls: Some(owned(paths)), verbs: owned(&["get"]), ..PolicyRule::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ApiResource;
+    use crowsnest_api::names::Gvr;
+    use rstest::rstest;
+
+    fn served() -> ApiResources {
+        let one = |group: &str, resource: &str| ApiResource {
+            gvr: Gvr::new(group, "v1", resource),
+            kind: String::new(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: true,
+            verbs: BTreeSet::new(),
+            subresources: BTreeSet::new(),
+            preferred: true,
+        };
+        let all = [("", "secrets"), ("", "pods"), ("", "nodes"), ("batch", "jobs"), ("apps", "deployments")];
+        ApiResources { resources: all.map(|(group, resource)| one(group, resource)).into(), stale: BTreeSet::new() }
+    }
+
+    #[rstest]
+    #[case("full")]
+    #[case("observe")]
+    #[case("steer:core,apps")]
+    fn rights_become_rules(#[case] text: &str) {
+        let rights: Rights = text.parse().unwrap();
+        let rules = (rights.rules(&served()), rights.impersonator());
+        insta::assert_yaml_snapshot!(text.split(':').next().unwrap(), rules);
+    }
+
+    #[rstest]
+    #[case("all", "is none of")]
+    #[case("steer", "is none of")]
+    #[case("steer:", "is none of")]
+    #[case("steer:apps,", "has no name")]
+    #[case("steer:*", "is no API group")]
+    #[case("observe:apps", "is none of")]
+    fn what_is_no_right_is_refused(#[case] text: &str, #[case] expected: &str) {
+        let error = text.parse::<Rights>().unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[rstest]
+    #[case("kind: ClusterRole\nrules: [{apiGroups: [''], resources: [pods], verbs: [list]}]", None)]
+    #[case("kind: ClusterRole\nrules: []", Some("it has no rules"))]
+    #[case("kind: Role\nrules: []", Some("its kind is \"Role\""))]
+    #[case("kind: ClusterRole\nrules: [{verbs: 1}]", Some("no ClusterRole: "))]
+    #[case("kind: [", Some("no ClusterRole: "))]
+    fn rules_come_from_a_role(#[case] text: &str, #[case] refused: Option<&str>) {
+        match (Rights::from_role(text), refused) {
+            (Ok(Rights::Rules(rules)), None) => assert_eq!(rules, [rule(&[""], &["pods"], &["list"])]),
+            (Err(error), Some(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (got, _) => panic!("{text}: {got:?}"),
+        }
+    }
+}

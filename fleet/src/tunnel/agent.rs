@@ -1,0 +1,128 @@
+//! The member's side of a tunnel: connects the control plane to one API server and to nothing else.
+
+use super::{CONNECTION_WINDOW, MAX_STREAMS, Pulse, STREAM_WINDOW, Tasks, authority};
+use crate::{Dialer, Error, MemberIo};
+use bytes::Bytes;
+use http::uri::Authority;
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The first pause between two tunnels, and the longest.
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What is carried when the agent stops may go on for so long.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Bytes copied at once, each way.
+const BUFFER: usize = 64 << 10;
+
+/// How long to wait after so many failures in a row: doubled with each, and up to half less by `random` (0 to 1), so that the
+/// agents of a fleet do not all come back at once.
+pub fn backoff(failures: u32, random: f64) -> Duration {
+    let doubled = SHORTEST.saturating_mul(1 << failures.min(16));
+    doubled.min(LONGEST).mul_f64(1.0 - random.clamp(0.0, 1.0) / 2.0)
+}
+
+/// Serves tunnels. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// The only place the control plane is connected to, by the name that its Cluster says.
+    allowed: Authority,
+    member: Dialer,
+}
+
+impl Agent {
+    /// `endpoint` is the API server as the Cluster names it; `member` reaches it from here, without TLS.
+    pub fn new(endpoint: &Uri, member: Dialer) -> Result<Self, Error> {
+        Ok(Self { inner: Arc::new(Inner { allowed: authority(endpoint)?, member }) })
+    }
+
+    /// Serves one tunnel until it ends or `stop` says so.
+    pub async fn serve<IO>(&self, io: IO, stop: &CancellationToken) -> Result<(), Error>
+    where
+        IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
+        let tasks = Tasks { tracker: TaskTracker::new(), stop: CancellationToken::new() };
+        let _ends = tasks.stop.clone().drop_guard();
+        let pulse = Pulse::default();
+        let serving = service_fn(|request| {
+            let (agent, tasks) = (self.clone(), tasks.clone());
+            async move { Ok::<_, Infallible>(agent.answer(request, &tasks).await) }
+        });
+        let connection = hyper::server::conn::http2::Builder::new(tasks.clone())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_concurrent_streams(MAX_STREAMS)
+            .keep_alive_interval(pulse.ask_after)
+            .keep_alive_timeout(pulse.answer_within)
+            .serve_connection(io, serving);
+        let mut connection = pin!(connection);
+        let broke = |error: hyper::Error| Error::Tunnel(Arc::new(error));
+        tokio::select! {
+            ended = connection.as_mut() => return ended.map_err(broke),
+            () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        // A watch would go on for ever, and who hangs up first does not matter.
+        let drained = tokio::time::timeout(DRAIN, connection).await;
+        tracing::debug!(?drained, "the tunnel is closed");
+        Ok(())
+    }
+
+    async fn answer(&self, request: Request<Incoming>, tasks: &Tasks) -> Response<Full<Bytes>> {
+        if request.method() != Method::CONNECT {
+            return refusal(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "a tunnel carries connections, asked for by CONNECT".into(),
+            );
+        }
+        let asked = request.uri().authority().map(|asked| asked.as_str().to_ascii_lowercase());
+        if asked.as_deref() != Some(self.inner.allowed.as_str()) {
+            let asked = asked.unwrap_or_default();
+            tracing::warn!(asked, allowed = %self.inner.allowed, "refused a connection");
+            let text = format!("this agent connects to {} and not to {asked}", self.inner.allowed);
+            return refusal(StatusCode::FORBIDDEN, text);
+        }
+        match self.inner.member.dial().await {
+            Ok(member) => {
+                let (upgrade, stop) = (hyper::upgrade::on(request), tasks.stop.clone());
+                tasks.tracker.spawn(async move { stop.run_until_cancelled(carry(upgrade, member)).await });
+                Response::new(Full::default())
+            }
+            Err(error) => refusal(StatusCode::BAD_GATEWAY, error.to_string()),
+        }
+    }
+}
+
+fn refusal(status: StatusCode, reason: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(reason));
+    *response.status_mut() = status;
+    response
+}
+
+async fn carry(upgrade: OnUpgrade, mut member: MemberIo) {
+    let carried = async {
+        let mut stream = TokioIo::new(upgrade.await.map_err(std::io::Error::other)?);
+        tokio::io::copy_bidirectional_with_sizes(&mut stream, &mut member, BUFFER, BUFFER).await
+    };
+    match carried.await {
+        Ok((sent, received)) => tracing::debug!(sent, received, "a connection ended"),
+        Err(error) => tracing::debug!(%error, "a connection broke"),
+    }
+}

@@ -1,0 +1,220 @@
+//! The tunnels that are open, by cluster, and connections through them.
+
+use super::{CONNECTION_WINDOW, MAX_REASON, MAX_STREAMS, MAX_TUNNELS, Pulse, STREAM_WINDOW, Tasks};
+use crate::dial::{MemberIo, chain};
+use bytes::Bytes;
+use crowsnest_api::names::ClusterName;
+use http::uri::{Authority, Parts};
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The registry of open tunnels. Cheap to clone; [`Tunnels::stop`] ends them all.
+#[derive(Debug, Clone, Default)]
+pub struct Tunnels {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Of each cluster the oldest first. No empty lists.
+    open: Mutex<BTreeMap<ClusterName, Vec<Arc<Tunnel>>>>,
+    next: AtomicU64,
+    /// Counts what opened and what ended.
+    changed: watch::Sender<u64>,
+    pulse: Pulse,
+    stop: CancellationToken,
+    tracker: TaskTracker,
+}
+
+#[derive(Debug)]
+struct Tunnel {
+    number: u64,
+    sender: SendRequest<Empty<Bytes>>,
+    streams: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+/// Why one tunnel gave no connection.
+enum Failure {
+    /// Its agent has answered; another would say the same.
+    Refused(String),
+    /// The tunnel is full or ends.
+    Unusable(String),
+}
+
+impl Tunnels {
+    #[cfg(test)]
+    pub(super) fn with_pulse(pulse: Pulse) -> Self {
+        Self { inner: Arc::new(Inner { pulse, ..Inner::default() }) }
+    }
+
+    /// Takes in a tunnel and keeps it until it ends. `upgraded` gives the agent's connection once the answer to it is sent.
+    /// Newer tunnels of a cluster are used before older ones.
+    pub fn admit<IO, E>(&self, cluster: ClusterName, upgraded: impl Future<Output = Result<IO, E>> + Send + 'static)
+    where
+        IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+        E: std::error::Error + Send + 'static,
+    {
+        let tunnels = self.clone();
+        let stop = self.inner.stop.child_token();
+        self.inner.tracker.spawn(async move {
+            let carried = async {
+                let io = upgraded.await.map_err(|error| chain(&error))?;
+                tunnels.carry(&cluster, io, stop.clone()).await.map_err(|error| chain(&error))
+            };
+            match stop.run_until_cancelled(carried).await {
+                Some(Err(error)) => tracing::info!(%cluster, error, "a tunnel broke"),
+                Some(Ok(())) | None => tracing::info!(%cluster, "a tunnel ended"),
+            }
+        });
+    }
+
+    async fn carry<IO>(&self, cluster: &ClusterName, io: IO, stop: CancellationToken) -> hyper::Result<()>
+    where
+        IO: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
+        let _ends = stop.clone().drop_guard();
+        let tasks = Tasks { tracker: self.inner.tracker.clone(), stop: stop.clone() };
+        let (sender, connection) = Builder::new(tasks)
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(self.inner.pulse.ask_after)
+            .keep_alive_timeout(self.inner.pulse.answer_within)
+            .keep_alive_while_idle(true)
+            .handshake(io)
+            .await?;
+        let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let streams = Arc::new(Semaphore::new(MAX_STREAMS as usize));
+        self.insert(cluster, Tunnel { number, sender, streams, stop });
+        // However this ends, also when the task is dropped.
+        let _listed = Listed { tunnels: self, cluster, number };
+        tracing::info!(%cluster, "a tunnel is open");
+        connection.await
+    }
+
+    fn insert(&self, cluster: &ClusterName, tunnel: Tunnel) {
+        let mut open = self.inner.open.lock();
+        let of_cluster = open.entry(cluster.clone()).or_default();
+        if of_cluster.len() >= MAX_TUNNELS {
+            of_cluster.remove(0).stop.cancel();
+        }
+        of_cluster.push(Arc::new(tunnel));
+        drop(open);
+        self.inner.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Whether a cluster can be reached this way.
+    pub fn is_open(&self, cluster: &ClusterName) -> bool {
+        self.inner.open.lock().contains_key(cluster)
+    }
+
+    /// Of each cluster that has some: how many tunnels, and how many connections they carry.
+    pub fn counts(&self) -> Vec<(ClusterName, usize, usize)> {
+        let open = self.inner.open.lock();
+        let carried = |tunnel: &Arc<Tunnel>| (MAX_STREAMS as usize).saturating_sub(tunnel.streams.available_permits());
+        open.iter().map(|(name, of)| (name.clone(), of.len(), of.iter().map(carried).sum())).collect()
+    }
+
+    /// Changes whenever a tunnel opens or ends.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changed.subscribe()
+    }
+
+    /// Ends a cluster's tunnels.
+    pub fn close(&self, cluster: &ClusterName) {
+        let closed = self.inner.open.lock().remove(cluster).unwrap_or_default();
+        closed.iter().for_each(|tunnel| tunnel.stop.cancel());
+    }
+
+    /// A connection to `target` from within the cluster. None when no tunnel is open, a reason when there is one and it did
+    /// not help.
+    pub(crate) async fn connect(&self, cluster: &ClusterName, target: &Authority) -> Result<Option<MemberIo>, String> {
+        let known: Vec<Arc<Tunnel>> = self.inner.open.lock().get(cluster).cloned().unwrap_or_default();
+        let mut unusable = None;
+        for tunnel in known.iter().rev() {
+            match tunnel.connect(target).await {
+                Ok(io) => return Ok(Some(io)),
+                Err(Failure::Refused(reason)) => return Err(format!("its agent answered: {reason}")),
+                Err(Failure::Unusable(reason)) => unusable.get_or_insert(reason),
+            };
+        }
+        match unusable {
+            None => Ok(None),
+            // The last one ended while it was asked.
+            Some(_) if !self.is_open(cluster) => Ok(None),
+            Some(reason) => Err(format!("the tunnel of its agent {reason}")),
+        }
+    }
+
+    /// Ends all tunnels and waits for their tasks.
+    pub async fn stop(&self) {
+        self.inner.stop.cancel();
+        self.inner.tracker.close();
+        self.inner.tracker.wait().await;
+    }
+}
+
+/// A tunnel in the registry; leaves it when dropped.
+struct Listed<'t> {
+    tunnels: &'t Tunnels,
+    cluster: &'t ClusterName,
+    number: u64,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let inner = &self.tunnels.inner;
+        let mut open = inner.open.lock();
+        if let Some(of_cluster) = open.get_mut(self.cluster) {
+            of_cluster.retain(|tunnel| tunnel.number != self.number);
+            if of_cluster.is_empty() {
+                open.remove(self.cluster);
+            }
+        }
+        drop(open);
+        inner.changed.send_modify(|count| *count += 1);
+    }
+}
+
+impl Tunnel {
+    async fn connect(&self, target: &Authority) -> Result<MemberIo, Failure> {
+        let unusable = |error: hyper::Error| Failure::Unusable(format!("broke: {}", chain(&error)));
+        let permit = Arc::clone(&self.streams).try_acquire_owned();
+        let permit = permit.map_err(|_| Failure::Unusable(format!("carries {MAX_STREAMS} connections already")))?;
+        let response = self.sender.clone().send_request(connect(target)?).await.map_err(unusable)?;
+        if !response.status().is_success() {
+            return Err(Failure::Refused(reason(response).await));
+        }
+        let upgraded = hyper::upgrade::on(response).await.map_err(unusable)?;
+        Ok(MemberIo::held(TokioIo::new(upgraded), permit))
+    }
+}
+
+/// CONNECT names host and port and nothing else.
+fn connect(target: &Authority) -> Result<Request<Empty<Bytes>>, Failure> {
+    let malformed = |error: http::Error| Failure::Refused(error.to_string());
+    let mut parts = Parts::default();
+    parts.authority = Some(target.clone());
+    let uri = Uri::from_parts(parts).map_err(|error| malformed(error.into()))?;
+    Request::builder().method(Method::CONNECT).uri(uri).body(Empty::new()).map_err(malformed)
+}
+
+async fn reason(response: Response<Incoming>) -> String {
+    let status = response.status();
+    let text = match Limited::new(response.into_body(), MAX_REASON).collect().await {
+        Ok(text) => String::from_utf8_lossy(&text.to_bytes()).trim().to_owned(),
+        Err(error) => format!("no reason to be read: {error}"),
+    };
+    format!("{status}: {text}")
+}

@@ -1,0 +1,256 @@
+//! Both sides of tunnels in one process: the agent's way to the control plane is a pipe, its API server a loopback socket.
+
+use super::*;
+use crate::dial::ProxyRoute;
+use crate::{Dialer, MemberIo, Through};
+use crowsnest_api::names::ClusterName;
+use hyper_util::rt::TokioIo;
+use rstest::rstest;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What the control plane calls the API server; nobody can dial it.
+const ENDPOINT: &str = "https://member.invalid:6443";
+
+fn m1() -> ClusterName {
+    ClusterName::parse("m1").unwrap()
+}
+
+/// An API server that greets with a letter and then echoes.
+async fn server(letter: u8) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                socket.write_u8(letter).await?;
+                let (mut read, mut write) = socket.split();
+                tokio::io::copy(&mut read, &mut write).await?;
+                write.shutdown().await
+            });
+        }
+    });
+    address
+}
+
+struct Running {
+    stop: CancellationToken,
+    served: JoinHandle<Result<(), crate::Error>>,
+}
+
+/// An agent of m1 with a tunnel open.
+async fn attach(tunnels: &Tunnels, member: SocketAddr) -> Running {
+    let member = format!("http://{member}").parse().unwrap();
+    let member = Dialer::new(member, None, ProxyRoute::default(), Duration::from_secs(10)).unwrap();
+    let agent = Agent::new(&Uri::from_static(ENDPOINT), member).unwrap();
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let mut changes = tunnels.changes();
+    tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
+    changes.changed().await.unwrap();
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    Running { stop, served: tokio::spawn(async move { agent.serve(TokioIo::new(theirs), &stopped).await }) }
+}
+
+impl Running {
+    /// As a process that is killed.
+    async fn kill(self) {
+        self.served.abort();
+        assert!(self.served.await.unwrap_err().is_cancelled());
+    }
+}
+
+fn dialer(tunnels: &Tunnels, target: &str, through: Through) -> Dialer {
+    let dialer = Dialer::new(target.parse().unwrap(), None, ProxyRoute::default(), Duration::from_secs(30)).unwrap();
+    dialer.through(through, tunnels, &m1()).unwrap()
+}
+
+async fn dial(tunnels: &Tunnels) -> Result<MemberIo, String> {
+    dialer(tunnels, ENDPOINT, Through::AgentOnly).dial().await.map_err(|error| error.to_string())
+}
+
+async fn greeting(tunnels: &Tunnels) -> u8 {
+    dial(tunnels).await.unwrap().read_u8().await.unwrap()
+}
+
+/// Sends bytes while it reads them back.
+async fn roundtrip(mut io: MemberIo, seed: usize, length: usize) {
+    let sent: Vec<u8> = (0..length).map(|at| (at * 31 + seed) as u8).collect();
+    assert_eq!(io.read_u8().await.unwrap(), b'a');
+    let (mut read, mut write) = tokio::io::split(io);
+    let mut back = Vec::new();
+    let (wrote, got) = tokio::join!(
+        async {
+            write.write_all(&sent).await?;
+            write.shutdown().await
+        },
+        read.read_to_end(&mut back),
+    );
+    wrote.unwrap();
+    assert_eq!(got.unwrap(), length);
+    assert!(back == sent, "stream {seed} came back different");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_connections_carry_much_and_one_that_nobody_reads_holds_up_none() {
+    let tunnels = Tunnels::default();
+    let _agent = attach(&tunnels, server(b'a').await).await;
+    let (mut unread, mut stuck) = tokio::io::split(dial(&tunnels).await.unwrap());
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    let stuck = tokio::spawn(async move {
+        let chunk = vec![0; 64 << 10];
+        while counted.load(Ordering::SeqCst) < 256 << 20 {
+            stuck.write_all(&chunk).await.unwrap();
+            counted.fetch_add(chunk.len(), Ordering::SeqCst);
+        }
+    });
+    let mut streams = JoinSet::new();
+    for seed in 0..40 {
+        let io = dial(&tunnels).await.unwrap();
+        streams.spawn(roundtrip(io, seed, 2 << 20));
+    }
+    while let Some(done) = streams.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(tunnels.counts(), [(m1(), 1, 1)]);
+    // Windows and the kernel's buffers are all that it got rid of.
+    assert!(!stuck.is_finished() && taken.load(Ordering::SeqCst) < 128 << 20, "{taken:?}");
+    assert_eq!(unread.read_u8().await.unwrap(), b'a');
+    stuck.abort();
+    tunnels.stop().await;
+    assert!(!tunnels.is_open(&m1()));
+}
+
+#[tokio::test]
+async fn the_death_of_the_agent_ends_its_connections() {
+    let tunnels = Tunnels::default();
+    let agent = attach(&tunnels, server(b'a').await).await;
+    let mut io = dial(&tunnels).await.unwrap();
+    assert_eq!(io.read_u8().await.unwrap(), b'a');
+    let mut changes = tunnels.changes();
+    agent.kill().await;
+    let mut rest = Vec::new();
+    // Broken, not ended: half an answer must not look like a whole one.
+    assert!(io.read_to_end(&mut rest).await.is_err());
+    changes.changed().await.unwrap();
+    let error = dial(&tunnels).await.unwrap_err();
+    assert_eq!(error, "no agent of cluster m1 has a tunnel open, and it is reached through one alone");
+}
+
+#[tokio::test]
+async fn an_agent_that_stops_says_goodbye() {
+    let tunnels = Tunnels::default();
+    let agent = attach(&tunnels, server(b'a').await).await;
+    assert_eq!(greeting(&tunnels).await, b'a');
+    let mut changes = tunnels.changes();
+    agent.stop.cancel();
+    changes.changed().await.unwrap();
+    assert!(!tunnels.is_open(&m1()));
+    agent.served.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_newest_tunnel_is_used_and_older_ones_when_it_dies() {
+    let tunnels = Tunnels::default();
+    let _old = attach(&tunnels, server(b'a').await).await;
+    let new = attach(&tunnels, server(b'b').await).await;
+    assert_eq!(greeting(&tunnels).await, b'b');
+    // Nobody waits for the registry to hear of it.
+    new.kill().await;
+    assert_eq!(greeting(&tunnels).await, b'a');
+    let _newer = attach(&tunnels, server(b'c').await).await;
+    assert_eq!(greeting(&tunnels).await, b'c');
+    tunnels.close(&m1());
+    assert!(dial(&tunnels).await.is_err());
+}
+
+#[tokio::test]
+async fn one_too_many_ends_the_oldest() {
+    let tunnels = Tunnels::default();
+    let member = server(b'a').await;
+    let oldest = attach(&tunnels, member).await;
+    let mut others = Vec::new();
+    for _ in 0..MAX_TUNNELS {
+        others.push(attach(&tunnels, member).await);
+    }
+    // Its agent sees the end.
+    let _ = oldest.served.await.unwrap();
+    assert!(others.iter().all(|other| !other.served.is_finished()));
+    assert_eq!(greeting(&tunnels).await, b'a');
+}
+
+#[tokio::test]
+async fn a_silent_agent_is_taken_for_dead() {
+    let pulse = Pulse { ask_after: Duration::from_millis(40), answer_within: Duration::from_millis(80) };
+    let tunnels = Tunnels::with_pulse(pulse);
+    // Somebody holds the connection and says nothing.
+    let (ours, _held) = tokio::io::duplex(64 << 10);
+    let mut changes = tunnels.changes();
+    tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
+    changes.changed().await.unwrap();
+    assert!(tunnels.is_open(&m1()));
+    changes.changed().await.unwrap();
+    assert!(!tunnels.is_open(&m1()));
+    let all = Pulse::default();
+    assert_eq!(all.ask_after + all.answer_within, Duration::from_secs(45));
+}
+
+#[rstest]
+#[case::not_its_own_api_server(
+    "https://10.0.0.7:5432",
+    "cannot connect to https://10.0.0.7:5432/: its agent answered: 403 Forbidden: \
+    this agent connects to member.invalid:6443 and not to 10.0.0.7:5432"
+)]
+#[case::another_port(
+    "https://member.invalid",
+    "cannot connect to https://member.invalid/: its agent answered: 403 Forbidden: \
+    this agent connects to member.invalid:6443 and not to member.invalid:443"
+)]
+#[case::its_own_is_down(
+    ENDPOINT,
+    "cannot connect to https://member.invalid:6443/: its agent answered: 502 Bad Gateway: \
+    cannot connect to http://127.0.0.1:1/: tcp connect error: Connection refused (os error 111)"
+)]
+#[tokio::test]
+async fn agents_say_why_not(#[case] target: &str, #[case] expected: &str) {
+    let tunnels = Tunnels::default();
+    let _agent = attach(&tunnels, "127.0.0.1:1".parse().unwrap()).await;
+    let error = dialer(&tunnels, target, Through::AgentOnly).dial().await.unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn who_may_be_dialled_is_when_no_agent_is_there() {
+    let tunnels = Tunnels::default();
+    let (direct, tunnelled) = (server(b'd').await, server(b't').await);
+    let dialer = dialer(&tunnels, &format!("http://{direct}"), Through::AgentIfThere);
+    assert_eq!(dialer.dial().await.unwrap().read_u8().await.unwrap(), b'd');
+    // Then the agent decides.
+    let _agent = attach(&tunnels, tunnelled).await;
+    assert!(dialer.dial().await.unwrap_err().to_string().contains("403 Forbidden"));
+}
+
+#[rstest]
+#[case(0, 0.0, 500)]
+#[case(0, 1.0, 250)]
+#[case(1, 0.0, 1_000)]
+#[case(3, 0.5, 3_000)]
+#[case(6, 0.0, 30_000)]
+#[case(u32::MAX, 1.0, 15_000)]
+fn pauses_grow_and_differ(#[case] failures: u32, #[case] random: f64, #[case] milliseconds: u128) {
+    assert_eq!(backoff(failures, random).as_millis(), milliseconds);
+}
+
+#[rstest]
+#[case("https://M1.example", "m1.example:443")]
+#[case("http://m1/base", "m1:80")]
+#[case("https://[fd00::1]:6443", "[fd00::1]:6443")]
+fn connect_names_host_and_port(#[case] endpoint: &str, #[case] expected: &str) {
+    assert_eq!(authority(&endpoint.parse().unwrap()).unwrap().as_str(), expected);
+}
