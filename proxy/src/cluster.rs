@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::{Member, impersonate};
+use crowsnest_fleet::{Claims, Member, impersonate};
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use crate::session::{self, Session};
 use crate::transport::strip_hop_headers;
-use crate::{Body, BoxError, Caller, Error, Proxy};
+use crate::{Body, BoxError, Caller, Error, Proxy, Witness};
 
 /// Requests whose body has to be read before it can be sent on: what kube-apiserver accepts.
 pub(crate) const MAX_BODY: usize = 3 << 20;
@@ -44,8 +45,16 @@ impl Proxy {
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
         let ours = take_upgrade(&mut request);
+        if let Some(why) = session::forbidden(member, path, ours.is_some()) {
+            return Err(Error::NoSessions { cluster: member.name().clone(), why });
+        }
+        let witness = request.extensions_mut().remove::<Arc<dyn Witness>>();
+        if let Some(witness) = &witness {
+            witness.asks(member.name());
+        }
+        let session = ours.map(|ours| (ours, Session::of(caller, member.name(), path, request.uri().query())));
         let response = self.inner.transport.send(member, caller, path, request, within).await?;
-        Ok(self.join(ours, response))
+        Ok(self.join(session, response, witness))
     }
 
     /// Sends a request to the control plane as the caller.
@@ -55,9 +64,13 @@ impl Proxy {
         path: &str,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let ours = take_upgrade(&mut request);
+        let session = take_upgrade(&mut request).map(|ours| {
+            let session = Session::of(caller, &ClusterName::control_plane(), path, request.uri().query());
+            (ours, session)
+        });
+        let witness = request.extensions_mut().remove::<Arc<dyn Witness>>();
         let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot send on: {error}"));
-        impersonate(caller, request.headers_mut(), None).map_err(|error| bad(&error))?;
+        impersonate(caller, request.headers_mut(), None, Claims::UserAndGroups).map_err(|error| bad(&error))?;
         strip_hop_headers(request.headers_mut());
         let slash = if path.starts_with('/') { "" } else { "/" };
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -70,19 +83,28 @@ impl Proxy {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             strip_hop_headers(response.headers_mut());
         }
-        Ok(self.join(ours, response.map(|body| body.map_err(BoxError::from).boxed_unsync())))
+        Ok(self.join(session, response.map(|body| body.map_err(BoxError::from).boxed_unsync()), witness))
     }
 
     /// After a 101, moves bytes both ways until both sides are done.
-    fn join(&self, ours: Option<OnUpgrade>, mut response: Response<Body>) -> Response<Body> {
-        let (Some(ours), StatusCode::SWITCHING_PROTOCOLS) = (ours, response.status()) else { return response };
+    fn join(
+        &self,
+        session: Option<(OnUpgrade, Session)>,
+        mut response: Response<Body>,
+        witness: Option<Arc<dyn Witness>>,
+    ) -> Response<Body> {
+        let (Some((ours, session)), StatusCode::SWITCHING_PROTOCOLS) = (session, response.status()) else {
+            return response;
+        };
         let theirs = hyper::upgrade::on(&mut response);
         let stopping = self.inner.stopping.clone();
         self.inner.tunnels.spawn(async move {
+            let record = session.begin();
             let tunnel = async {
                 // The client's side stands only once the answer has been sent, so wait for both.
                 let (ours, theirs) = futures::try_join!(ours, theirs)?;
-                tokio::io::copy_bidirectional(&mut TokioIo::new(ours), &mut TokioIo::new(theirs)).await?;
+                let (mut ours, mut theirs) = (record.sent(TokioIo::new(ours)), record.received(TokioIo::new(theirs)));
+                tokio::io::copy_bidirectional(&mut ours, &mut theirs).await?;
                 Ok::<_, BoxError>(())
             };
             tokio::select! {
@@ -91,6 +113,8 @@ impl Proxy {
                 },
                 () = stopping.cancelled() => {}
             }
+            record.end();
+            drop(witness);
         });
         response
     }

@@ -39,6 +39,10 @@ pub enum Error {
     BadRequest(String),
     #[error("ListOptions.meta.k8s.io \"\" is invalid: {}", aggregate(.0))]
     InvalidOptions(Vec<FieldError>),
+    #[error("FleetLogs.search.crowsnest.io \"\" is invalid: {}", aggregate(.0))]
+    InvalidLogs(Vec<FieldError>),
+    #[error("clusters.cluster.karmada.io {:?} is forbidden: {why}", cluster.as_str())]
+    NoSessions { cluster: ClusterName, why: String },
     /// `search/cache` says what is wrong with its options in Karmada's own form.
     #[error("{0}")]
     BadOptions(String),
@@ -80,7 +84,8 @@ impl Error {
             Self::BadRequest(_) | Self::BadOptions(_) | Self::Body(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
             Self::Ambiguous { .. } | Self::Withheld { .. } => (StatusCode::CONFLICT, "Conflict"),
             Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
-            Self::InvalidOptions(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+            Self::InvalidOptions(_) | Self::InvalidLogs(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+            Self::NoSessions { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
             Self::Expired => (StatusCode::GONE, "Expired"),
         }
@@ -99,6 +104,9 @@ impl Error {
         if let Self::InvalidOptions(errors) = self {
             return invalid_status("meta.k8s.io", "ListOptions", "", errors);
         }
+        if let Self::InvalidLogs(errors) = self {
+            return invalid_status("search.crowsnest.io", "FleetLogs", "", errors);
+        }
         let (code, reason) = self.reason();
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -111,6 +119,7 @@ impl Error {
             Self::ClusterNotFound(name) => json!({"name": name, "group": "cluster.karmada.io", "kind": "clusters"}),
             Self::Impersonator { cluster, .. }
             | Self::Connection { cluster, .. }
+            | Self::NoSessions { cluster, .. }
             | Self::Unreachable { cluster, .. } => {
                 json!({"name": cluster, "group": "cluster.karmada.io", "kind": "clusters"})
             }

@@ -1,5 +1,5 @@
 //! Carries requests to member clusters: `clusters/{name}/proxy`, its fan-out `clusters/*/proxy`, the fleet-wide proxy
-//! (`proxying/{any}/proxy`) and `search/cache`.
+//! (`proxying/{any}/proxy`), `search/cache`, and the logs of many pods at once.
 //!
 //! `server/` authenticates and authorises, then calls one method of [`Proxy`]; every method answers, errors included, as
 //! Kubernetes answers (a `Status`). Requests to members are made as the caller, by impersonation. Streams of upgraded
@@ -9,14 +9,17 @@ mod addressed;
 mod breaker;
 mod cluster;
 mod composite;
+mod conditions;
 mod error;
 mod every;
 mod fleetwide;
 mod items;
+pub mod logs;
 mod native;
 mod object;
 mod options;
 mod protobuf;
+mod session;
 mod table;
 mod transport;
 mod update;
@@ -29,11 +32,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::Fleet;
 use crowsnest_index::Index;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -44,6 +49,13 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// Bodies of requests and answers; always streamed.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Whoever wants to know where a request goes: an `Arc<dyn Witness>` among its extensions. It is held until the tunnel of an
+/// upgraded connection has ended.
+pub trait Witness: Send + Sync {
+    /// The request is sent to this member.
+    fn asks(&self, cluster: &ClusterName);
+}
 
 /// Everything needed to carry requests. Cheap to clone.
 #[derive(Clone)]
@@ -58,6 +70,8 @@ struct Inner {
     /// Tunnels of upgraded connections.
     tunnels: TaskTracker,
     stopping: CancellationToken,
+    /// Logs that are read at once.
+    log_streams: Arc<Semaphore>,
 }
 
 impl Proxy {
@@ -74,6 +88,7 @@ impl Proxy {
             transport: Transport::new(answer_within),
             tunnels: TaskTracker::new(),
             stopping,
+            log_streams: Arc::new(Semaphore::new(logs::STREAMS_OF_ALL)),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -138,6 +153,8 @@ mod tests {
             sendable(|| proxy.cluster("m", caller, "/", request()));
             sendable(|| proxy.fleet_wide(caller, "/", request()));
             sendable(|| proxy.search_cache(caller, "/", request()));
+            let request = logs::LogRequest::parse(None, jiff::Timestamp::UNIX_EPOCH).unwrap();
+            sendable(|| proxy.logs(caller, request.clone(), Default::default()));
         }
     }
 }

@@ -94,6 +94,10 @@ impl Query {
         self.0.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value.as_str())
     }
 
+    pub fn all(&self, key: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
     pub fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(k, _)| k == key)
     }

@@ -81,12 +81,15 @@ impl Transport {
             crowsnest_fleet::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
                 Error::NoEndpoint(cluster.clone())
             }
+            source @ crowsnest_fleet::Error::NoTunnel(_) => {
+                Error::Unreachable { cluster: cluster.clone(), reason: source.to_string() }
+            }
             source => Error::Connection { cluster: cluster.clone(), source },
         };
         let connection = member.connection().map_err(unconnected)?.clone();
         let token =
             member.impersonator_token().map_err(|source| Error::Impersonator { cluster: cluster.clone(), source })?;
-        impersonate(caller, request.headers_mut(), Some(token))
+        impersonate(caller, request.headers_mut(), Some(token), member.claims())
             .map_err(|error| Error::BadRequest(error.to_string()))?;
         let target = target(&connection, path, request.uri().query())
             .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;

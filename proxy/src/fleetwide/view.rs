@@ -2,11 +2,12 @@
 //! cluster's part of it is known.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::selector::{FieldSelector, Selector};
 use crowsnest_fleet::{Clusters, Interest, Namespaces, Why};
-use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, selects};
+use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
 use serde_json::{Value, json};
 
 use crate::composite::{Composite, Place};
@@ -112,6 +113,16 @@ impl View {
         names.retain(|name| self.parts.iter().any(|(clusters, _)| clusters.contains(name)));
         names.sort();
         names
+    }
+
+    /// What changes are of that may be in view.
+    pub fn topic(&self) -> Topic {
+        let name = self.fields.as_ref().and_then(|fields| fields.required_value("metadata.name"));
+        Topic {
+            resource: self.resource.clone(),
+            namespace: self.namespace.as_deref().map(Arc::from),
+            name: name.map(Arc::from),
+        }
     }
 
     /// What to list in one cluster; none when nothing of it is in view.

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
-use crowsnest_index::{Change, Follower, Happened, Index, ListQuery, Object, Seq};
+use crowsnest_index::{Change, CollectionKey, Follower, Gone, Happened, Index, ListQuery, Object, Seq};
+use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -33,6 +34,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Objects read at once for the initial events.
 const CHUNK: usize = 200;
+/// How long the end of the initial events waits for clusters that have not been collected yet. A dead one is never.
+const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a version may be ahead of this replica of the cache.
 const LAG: Duration = Duration::from_secs(1);
 /// The option that says whether a watch begins with what is there.
@@ -75,8 +78,12 @@ struct Watch {
     left: Leaving,
     /// The bookmark that ends the initial events is owed.
     owes_bookmark: bool,
+    /// It has to wait for clusters whose part is on its way.
+    collecting: Option<BoxFuture<'static, ()>>,
     follower: Follower,
     interests: tokio::sync::watch::Receiver<u64>,
+    /// Who may read what.
+    rules: tokio::sync::watch::Receiver<u64>,
     bookmarks: Option<Interval>,
     deadline: Instant,
     stopping: CancellationToken,
@@ -105,18 +112,21 @@ impl Proxy {
         let wants_bookmarks = query.flag("allowWatchBookmarks");
         let shape = Shape::of(headers, query.get("includeObject"));
         let withheld = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole));
+        let owes_bookmark = query.flag(INITIAL_EVENTS) && wants_bookmarks;
         let watch = Watch {
             kind: view.kind(index).unwrap_or_default(),
             shape,
             index: index.clone(),
-            view,
+            follower: index.follow_topic(start, view.topic()),
+            rules: index.rules(),
             position,
             initial,
             ahead: HashMap::new(),
             leaving: VecDeque::new(),
             left: Leaving::default(),
-            owes_bookmark: query.flag(INITIAL_EVENTS) && wants_bookmarks,
-            follower: index.follow(start),
+            collecting: if owes_bookmark { collected(index, &view) } else { None },
+            owes_bookmark,
+            view,
             interests,
             bookmarks: wants_bookmarks.then(bookmarks),
             deadline: Instant::now() + timeout.min(Duration::from_secs(86_400)),
@@ -180,32 +190,52 @@ impl Watch {
                 self.tell_leaving(query, &mut out).await?;
                 continue;
             }
-            if std::mem::take(&mut self.owes_bookmark) {
+            if self.owes_bookmark && self.collecting.is_none() {
+                self.owes_bookmark = false;
                 self.bookmark(true, &mut out)?;
                 continue;
             }
             tokio::select! {
                 changes = self.follower.next() => match changes {
-                    // What its reader was told, or was not, would have been otherwise.
-                    Some(Ok(_)) if !self.view.is_allowed_still(&self.index).await => self.expire(&mut out),
-                    Some(Ok(changes)) => {
-                        for change in &changes {
-                            self.tell(change, &mut out)?;
-                        }
-                        let since = self.follower.since();
-                        self.left.forget(LAG, self.index.seq(), since);
-                        self.ahead.retain(|_, seq| *seq > since);
-                    }
-                    Some(Err(_)) => self.expire(&mut out),
+                    Some(changes) => self.take(changes, &mut out).await?,
                     None => self.ended = true,
                 },
+                Ok(()) = self.rules.changed() => self.take(Ok(Vec::new()), &mut out).await?,
                 Ok(()) = self.interests.changed() => self.look_again(),
-                () = tick(&mut self.bookmarks) => self.bookmark(false, &mut out)?,
+                () = wait(&mut self.collecting) => {
+                    self.collecting = None;
+                    let changes = self.follower.ready_now();
+                    self.take(changes, &mut out).await?;
+                }
+                () = tick(&mut self.bookmarks) => {
+                    // However much happened elsewhere, it is as far as that.
+                    let changes = self.follower.ready_now();
+                    self.take(changes, &mut out).await?;
+                    if !self.ended {
+                        self.bookmark(false, &mut out)?;
+                    }
+                }
                 () = tokio::time::sleep_until(self.deadline) => self.ended = true,
                 () = self.stopping.cancelled() => self.ended = true,
             }
         }
         Ok((!out.is_empty()).then(|| out.into()))
+    }
+
+    /// Tells changes to a reader who may read the same still: what was told, or was not, would have been otherwise.
+    async fn take(&mut self, changes: Result<Vec<Arc<Change>>, Gone>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let allowed = self.view.is_allowed_still(&self.index).await;
+        let (Ok(changes), true) = (changes, allowed) else {
+            self.expire(out);
+            return Ok(());
+        };
+        for change in &changes {
+            self.tell(change, out)?;
+        }
+        let since = self.follower.since();
+        self.left.forget(LAG, self.index.seq(), since);
+        self.ahead.retain(|_, seq| *seq > since);
+        Ok(())
     }
 
     fn place(&self, seq: Seq) -> Option<Place> {
@@ -379,6 +409,30 @@ pub(super) async fn reached(index: &Index, seq: Seq) -> Result<(), Error> {
     match tokio::time::timeout(LAG, follower.wait()).await {
         Ok(true) => Ok(()),
         Ok(false) | Err(_) => Err(Error::Expired),
+    }
+}
+
+/// Until the clusters in view that were never collected are, or do not come soon.
+fn collected(index: &Index, view: &View) -> Option<BoxFuture<'static, ()>> {
+    let key = |cluster| CollectionKey::new(cluster, view.resource.clone());
+    let mut missing: Vec<CollectionKey> = view.clusters(index).into_iter().map(key).collect();
+    missing.retain(|key| view.incomplete_in(index, key.cluster.clone()).is_some_and(|part| part.heard_at.is_none()));
+    if missing.is_empty() {
+        return None;
+    }
+    let index = index.clone();
+    Some(Box::pin(async move {
+        let all = join_all(missing.iter().map(|key| index.complete(key)));
+        if tokio::time::timeout(COLLECTED_WITHIN, all).await.is_err() {
+            tracing::debug!("a watch begins without clusters that are not collected yet");
+        }
+    }))
+}
+
+async fn wait(future: &mut Option<BoxFuture<'static, ()>>) {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,9 +1,10 @@
 //! Everything but reads of registered resources: located in the cache, sent to the owning cluster as the caller.
 
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 
 use super::View;
 use crate::cluster::read;
+use crate::conditions;
 use crate::native::{Native, Verb};
 use crate::update::{self, Encoding, Update};
 use crate::{Body, Caller, Error, Proxy, full};
@@ -29,6 +30,8 @@ impl Proxy {
         let Object { record: object, body: known } = self.locate(&view, native).await?;
         let owner = object.key.cluster().as_str();
         let request = match verb {
+            // What is said to what runs there is none of ours.
+            _ if native.subresource == "proxy" => request,
             Verb::Update => {
                 let (request, withheld) = own_form(request, owner, &known).await?;
                 if withheld && object.redacted {
@@ -37,10 +40,24 @@ impl Proxy {
                 }
                 request
             }
+            Verb::Patch => conditional(request, |headers, sent| conditions::of_patch(headers, sent, owner)).await?,
+            Verb::Delete => conditional(request, |_, sent| conditions::of_deletion(sent, owner)).await?,
             _ => request,
         };
         self.one_cluster(owner, caller, path, request).await
     }
+}
+
+/// A request whose body may name a version, in words of the owning cluster.
+async fn conditional(
+    request: Request<Body>,
+    own: impl FnOnce(&HeaderMap, &[u8]) -> Option<Vec<u8>>,
+) -> Result<Request<Body>, Error> {
+    let (mut parts, body) = request.into_parts();
+    let sent = read(body).await?;
+    let Some(body) = own(&parts.headers, &sent) else { return Ok(Request::from_parts(parts, full(sent))) };
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    Ok(Request::from_parts(parts, full(body)))
 }
 
 /// An update as the owning cluster knows the object, and whether it was read from the cache, which knows it as this. What

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod logs;
 mod registered;
 mod rights;
+mod sessions;
 mod silent;
 mod watches;
 mod world;

@@ -210,3 +210,37 @@ async fn a_view_that_widens_tells_what_is_new_in_it() {
     assert_eq!(told(&mut body, 1).await, ["DELETED m1/beside"]);
     world.stop().await;
 }
+
+/// What informers begin with: everything, then one bookmark that says so, however many clusters are on their way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_the_initial_events_waits_for_clusters_that_are_still_collected() {
+    let mut world = world().await;
+    register(&mut world, &["m1"]);
+    // Nobody collected the other one until now.
+    register(&mut world, &["m1", "m2"]);
+    let begin = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&{begin}")).await;
+    let (mut added, mut bookmarks) = (Vec::new(), 0);
+    while bookmarks == 0 {
+        for event in events(&mut body).await {
+            let metadata = &event["object"]["metadata"];
+            match event["type"].as_str() {
+                Some("BOOKMARK") => {
+                    assert_eq!(metadata["annotations"]["k8s.io/initial-events-end"], "true", "{event}");
+                    bookmarks += 1;
+                }
+                _ => added.push(format!(
+                    "{} {}/{}",
+                    event["type"].as_str().unwrap(),
+                    metadata["annotations"]["resource.karmada.io/cached-from-cluster"].as_str().unwrap(),
+                    metadata["name"].as_str().unwrap()
+                )),
+            }
+        }
+    }
+    added.sort();
+    assert_eq!(added, ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"]);
+    change(&world, "1").await;
+    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    world.stop().await;
+}

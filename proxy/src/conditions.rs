@@ -1,0 +1,95 @@
+//! Patches and deletions that hold for one version of an object: it was read here, and the object's cluster knows it otherwise.
+//!
+//! A version that is not ours, or is none of this cluster's, stays as it is: the member refuses it, which is what a condition
+//! that does not hold is for.
+
+use http::{HeaderMap, header};
+use serde_json::Value;
+
+use crate::composite::Composite;
+
+const VERSION: &str = "resourceVersion";
+/// Of a JSON Patch (RFC 6902).
+const VERSION_PATH: &str = "/metadata/resourceVersion";
+
+/// A patch with the cluster's own version; none where it names none of ours.
+pub fn of_patch(headers: &HeaderMap, sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
+    let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?.split(';').next()?.trim();
+    let mut patch: Value = match kind {
+        // JSON is YAML: it is sent on as JSON under the same name.
+        "application/apply-patch+yaml" => serde_saphyr::from_slice(sent).ok()?,
+        "application/json-patch+json" | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
+            serde_json::from_slice(sent).ok()?
+        }
+        _ => return None,
+    };
+    let turned = match patch.as_array_mut() {
+        Some(steps) => {
+            let about_it = steps.iter_mut().filter(|step| step["path"] == VERSION_PATH);
+            about_it.filter_map(|step| turn(step.get_mut("value"), cluster).then_some(())).count() > 0
+        }
+        None => turn(patch.get_mut("metadata").and_then(|metadata| metadata.get_mut(VERSION)), cluster),
+    };
+    turned.then(|| serde_json::to_vec(&patch).ok())?
+}
+
+/// DeleteOptions with the cluster's own version; none where they name none of ours.
+pub fn of_deletion(sent: &[u8], cluster: &str) -> Option<Vec<u8>> {
+    let mut options: Value = serde_json::from_slice(sent).ok()?;
+    let version = options.get_mut("preconditions").and_then(|preconditions| preconditions.get_mut(VERSION));
+    turn(version, cluster).then(|| serde_json::to_vec(&options).ok())?
+}
+
+fn turn(version: Option<&mut Value>, cluster: &str) -> bool {
+    let Some(Value::String(version)) = version else { return false };
+    let composite = Composite::decode(version);
+    let Some(own) = composite.version(cluster).filter(|own| !own.is_empty() && *own != version.as_str()) else {
+        return false;
+    };
+    *version = own.to_owned();
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use rstest::rstest;
+    use serde_json::json;
+
+    /// `{"m1":"5"}` and `{"m2":"5"}`.
+    const OURS: &str = "eyJtMSI6IjUifQ";
+    const ANOTHERS: &str = "eyJtMiI6IjUifQ";
+
+    #[rstest]
+    #[case::merge("application/merge-patch+json", json!({"metadata": {"resourceVersion": OURS}, "data": {"a": null}}),
+        Some(json!({"metadata": {"resourceVersion": "5"}, "data": {"a": null}})))]
+    #[case::strategic("application/strategic-merge-patch+json; charset=utf-8", json!({"metadata": {"resourceVersion": OURS}}),
+        Some(json!({"metadata": {"resourceVersion": "5"}})))]
+    #[case::apply("application/apply-patch+yaml", json!({"kind": "ConfigMap", "metadata": {"resourceVersion": OURS}}),
+        Some(json!({"kind": "ConfigMap", "metadata": {"resourceVersion": "5"}})))]
+    #[case::steps("application/json-patch+json", json!([{"op": "test", "path": "/metadata/resourceVersion", "value": OURS},
+        {"op": "add", "path": "/data/a", "value": OURS}]),
+        Some(json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "5"},
+        {"op": "add", "path": "/data/a", "value": OURS}])))]
+    #[case::a_step_without_value("application/json-patch+json", json!([{"op": "remove", "path": "/metadata/resourceVersion"}]), None)]
+    #[case::another_clusters("application/merge-patch+json", json!({"metadata": {"resourceVersion": ANOTHERS}}), None)]
+    #[case::the_members_own("application/merge-patch+json", json!({"metadata": {"resourceVersion": "5"}}), None)]
+    #[case::no_text("application/merge-patch+json", json!({"metadata": {"resourceVersion": 5}}), None)]
+    #[case::no_condition("application/merge-patch+json", json!({"metadata": {"labels": {"a": "b"}}}), None)]
+    #[case::no_patch("application/json", json!({"metadata": {"resourceVersion": OURS}}), None)]
+    fn patches(#[case] kind: &'static str, #[case] sent: Value, #[case] expected: Option<Value>) {
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))]);
+        let turned = of_patch(&headers, sent.to_string().as_bytes(), "m1");
+        assert_eq!(turned.map(|body| serde_json::from_slice::<Value>(&body).unwrap()), expected);
+    }
+
+    #[rstest]
+    #[case::ours(json!({"preconditions": {"uid": "u", "resourceVersion": OURS}}), Some(json!({"preconditions": {"uid": "u", "resourceVersion": "5"}})))]
+    #[case::another_clusters(json!({"preconditions": {"resourceVersion": ANOTHERS}}), None)]
+    #[case::none(json!({"propagationPolicy": "Foreground"}), None)]
+    fn deletions(#[case] sent: Value, #[case] expected: Option<Value>) {
+        let turned = of_deletion(sent.to_string().as_bytes(), "m1");
+        assert_eq!(turned.map(|body| serde_json::from_slice::<Value>(&body).unwrap()), expected);
+    }
+}

@@ -1,0 +1,183 @@
+//! Bytes of a log as lines, each with its time, and where a log was left. Pure.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+
+/// Bytes of a line that are told; what is beyond them is left out, and said to be.
+pub const LONGEST_LINE: usize = 64 << 10;
+/// A member puts its time in front: 35 bytes with nanoseconds and an offset, and a blank.
+const TIME: usize = 36;
+
+/// One line, without its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// When the container said it; none where the member tells no time.
+    pub time: Option<Timestamp>,
+    pub text: String,
+    /// It was longer.
+    pub cut: bool,
+}
+
+/// Puts pieces of a log together. Holds one line at most, and of that no more than is told.
+#[derive(Debug, Default)]
+pub struct Splitter {
+    begun: Vec<u8>,
+    longer: bool,
+}
+
+impl Splitter {
+    pub fn push(&mut self, piece: &[u8], lines: &mut VecDeque<Line>) {
+        let mut parts = piece.split(|byte| *byte == b'\n');
+        // What is behind the last end is the beginning of the next line.
+        let rest = parts.next_back().unwrap_or_default();
+        for part in parts {
+            self.add(part);
+            lines.extend(self.end());
+        }
+        self.add(rest);
+    }
+
+    /// What was begun and not ended, where a log breaks off.
+    pub fn finish(&mut self) -> Option<Line> {
+        if self.begun.is_empty() { None } else { self.end() }
+    }
+
+    fn add(&mut self, part: &[u8]) {
+        let room = (LONGEST_LINE + TIME).saturating_sub(self.begun.len());
+        self.longer |= part.len() > room;
+        self.begun.extend_from_slice(&part[..part.len().min(room)]);
+    }
+
+    fn end(&mut self) -> Option<Line> {
+        let line = Line::read(&self.begun, std::mem::take(&mut self.longer));
+        self.begun.clear();
+        Some(line)
+    }
+}
+
+impl Line {
+    fn read(bytes: &[u8], longer: bool) -> Self {
+        let blank = bytes.iter().take(TIME).position(|byte| *byte == b' ').unwrap_or(bytes.len());
+        let time = std::str::from_utf8(&bytes[..blank]).ok().and_then(|time| time.parse().ok());
+        let text = if time.is_some() { bytes.get(blank + 1..).unwrap_or_default() } else { bytes };
+        let told = &text[..text.len().min(LONGEST_LINE)];
+        Self { time, text: String::from_utf8_lossy(told).into_owned(), cut: longer || told.len() < text.len() }
+    }
+}
+
+/// Where a log was left, so that it is gone on with: no line twice, and none lost of those that share their time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The newest line that was told, and how many have its time.
+    last: Option<(Timestamp, usize)>,
+    /// The log is read again from there; so many lines of that time came by.
+    again: Option<usize>,
+}
+
+impl Cursor {
+    /// From when on the log is asked for again; none while no line was told.
+    pub fn resume(&mut self) -> Option<Timestamp> {
+        self.again = self.last.is_some().then_some(0);
+        self.last.map(|(time, _)| time)
+    }
+
+    /// Whether a line is new.
+    pub fn takes(&mut self, line: &Line) -> bool {
+        let Some(time) = line.time else { return true };
+        let Some((last, told)) = &mut self.last else {
+            self.last = Some((time, 1));
+            return true;
+        };
+        if let Some(passed) = &mut self.again {
+            if time < *last {
+                return false;
+            }
+            if time == *last {
+                *passed += 1;
+                let new = *passed > *told;
+                *told = (*told).max(*passed);
+                return new;
+            }
+            self.again = None;
+        }
+        match time.cmp(last) {
+            std::cmp::Ordering::Greater => self.last = Some((time, 1)),
+            std::cmp::Ordering::Equal => *told += 1,
+            // What containers write to two outputs may swap places.
+            std::cmp::Ordering::Less => {}
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(pieces: &[&str]) -> Vec<String> {
+        let (mut splitter, mut lines) = (Splitter::default(), VecDeque::new());
+        for piece in pieces {
+            splitter.push(piece.as_bytes(), &mut lines);
+        }
+        lines.extend(splitter.finish());
+        let time = |line: &Line| line.time.map(|time| time.to_string()).unwrap_or_default();
+        lines.iter().map(|line| format!("{}|{}|{}", time(line), line.text, line.cut)).collect()
+    }
+
+    #[rstest::rstest]
+    #[case::nothing(&[""], &[])]
+    #[case::one(&["2026-01-01T00:00:00.5Z a b\n"], &["2026-01-01T00:00:00.5Z|a b|false"])]
+    #[case::in_pieces(&["2026-01-01T00", ":00:00Z a\n2026-01-01T00:00:01Z ", "b\n"], &["2026-01-01T00:00:00Z|a|false", "2026-01-01T00:00:01Z|b|false"])]
+    #[case::offset(&["2026-01-01T01:00:00.123456789+01:00 a\n"], &["2026-01-01T00:00:00.123456789Z|a|false"])]
+    #[case::empty_lines(&["2026-01-01T00:00:00Z \n\n"], &["2026-01-01T00:00:00Z||false", "||false"])]
+    #[case::no_time(&["failed to open log\nx"], &["|failed to open log|false", "|x|false"])]
+    #[case::broken_off(&["2026-01-01T00:00:00Z a"], &["2026-01-01T00:00:00Z|a|false"])]
+    fn logs_are_lines(#[case] pieces: &[&str], #[case] expected: &[&str]) {
+        assert_eq!(lines(pieces), expected);
+    }
+
+    #[rstest::rstest]
+    #[case::as_long_as_may_be(LONGEST_LINE, false)]
+    #[case::longer(LONGEST_LINE + 1, true)]
+    #[case::much_longer(5 * LONGEST_LINE, true)]
+    fn long_lines_are_cut(#[case] length: usize, #[case] cut: bool) {
+        let (mut splitter, mut lines) = (Splitter::default(), VecDeque::new());
+        splitter.push(b"2026-01-01T00:00:00.123456789Z ", &mut lines);
+        for piece in vec![b'x'; length].chunks(1000) {
+            splitter.push(piece, &mut lines);
+            assert!(splitter.begun.len() <= LONGEST_LINE + TIME);
+        }
+        splitter.push(b"\n2026-01-01T00:00:01Z next\n", &mut lines);
+        assert_eq!((lines[0].text.len(), lines[0].cut), (length.min(LONGEST_LINE), cut));
+        assert_eq!((lines[1].text.as_str(), lines[1].cut), ("next", false));
+    }
+
+    /// Letters are lines, the digit before is their second; `|` is where the log is asked for again, which brings all of it.
+    #[rstest::rstest]
+    #[case::nothing_twice("1a2b|1a2b3c", "a b c")]
+    #[case::same_time("1a1b|1a1b1c2d", "a b c d")]
+    #[case::twice("1a|1a1b|1a1b1c", "a b c")]
+    #[case::out_of_order("2a1b3c|2a1b3c4d", "a b c d")]
+    #[case::nothing_was_told("|1a", "a")]
+    fn a_log_is_gone_on_with(#[case] story: &str, #[case] expected: &str) {
+        let mut cursor = Cursor::default();
+        let mut told = Vec::new();
+        let mut second = 0;
+        for c in story.chars() {
+            match c {
+                '|' => drop(cursor.resume()),
+                '0'..='9' => second = i64::from(c.to_digit(10).unwrap()),
+                text => {
+                    let time = Timestamp::from_second(second).ok();
+                    let line = Line { time, text: text.to_string(), cut: false };
+                    if cursor.takes(&line) {
+                        told.push(text.to_string());
+                    }
+                }
+            }
+        }
+        let letters: Vec<&str> = expected.split(' ').collect();
+        assert_eq!(told, letters, "{story}");
+    }
+}

@@ -1,0 +1,172 @@
+//! What following a pod's logs needs to know of it: its containers and how they are. Pure.
+
+use serde::Deserialize;
+
+use super::select::Wanted;
+
+/// A pod's containers, in the order of its manifest: init, main, ephemeral.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pod {
+    pub containers: Vec<Container>,
+    /// None of them runs any more, or ever will.
+    pub finished: bool,
+    /// Unix seconds.
+    pub created: Option<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    pub name: String,
+    pub sort: Sort,
+    pub state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    Init,
+    Main,
+    Ephemeral,
+}
+
+/// How a container is. Another one than before: there may be more to read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    pub restarts: i64,
+    pub running: bool,
+    /// It has a log: it runs, or has run.
+    pub started: bool,
+    /// Of its run.
+    id: String,
+}
+
+impl Pod {
+    /// Of a pod's JSON.
+    pub fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
+        let manifest: Manifest = serde_json::from_slice(body)?;
+        let (spec, status) = (manifest.spec, manifest.status);
+        let sorts = [
+            (Sort::Init, spec.init_containers, status.init_container_statuses),
+            (Sort::Main, spec.containers, status.container_statuses),
+            (Sort::Ephemeral, spec.ephemeral_containers, status.ephemeral_container_statuses),
+        ];
+        let mut containers = Vec::new();
+        for (sort, named, statuses) in sorts {
+            containers.extend(named.unwrap_or_default().into_iter().map(|Named { name }| {
+                let statuses = statuses.as_deref().unwrap_or_default();
+                let state = statuses.iter().find(|status| status.name == name).map(Status::state);
+                Container { name, sort, state: state.unwrap_or_default() }
+            }));
+        }
+        let created = manifest.metadata.creation_timestamp.map(jiff::Timestamp::as_second);
+        Ok(Self { containers, finished: matches!(status.phase.as_str(), "Succeeded" | "Failed"), created })
+    }
+
+    /// The containers whose logs are wanted.
+    pub fn wanted<'p>(&'p self, wanted: &'p Wanted) -> impl Iterator<Item = &'p Container> {
+        self.containers.iter().filter(|container| wanted.takes_container(container))
+    }
+
+    /// How one of its containers is.
+    pub fn state(&self, container: &str) -> State {
+        let found = self.containers.iter().find(|known| known.name == container);
+        found.map(|container| container.state.clone()).unwrap_or_default()
+    }
+}
+
+#[derive(Deserialize)]
+struct Manifest {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    creation_timestamp: Option<jiff::Timestamp>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    init_containers: Option<Vec<Named>>,
+    containers: Option<Vec<Named>>,
+    ephemeral_containers: Option<Vec<Named>>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PodStatus {
+    phase: String,
+    init_container_statuses: Option<Vec<Status>>,
+    container_statuses: Option<Vec<Status>>,
+    ephemeral_container_statuses: Option<Vec<Status>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    name: String,
+    #[serde(default)]
+    restart_count: i64,
+    #[serde(default, rename = "containerID")]
+    container_id: String,
+    #[serde(default)]
+    state: States,
+    #[serde(default)]
+    last_state: States,
+}
+
+#[derive(Deserialize, Default)]
+struct States {
+    running: Option<serde::de::IgnoredAny>,
+    terminated: Option<serde::de::IgnoredAny>,
+}
+
+impl Status {
+    fn state(&self) -> State {
+        let running = self.state.running.is_some();
+        let ended = self.state.terminated.is_some() || self.last_state.terminated.is_some();
+        State { restarts: self.restart_count, running, started: running || ended, id: self.container_id.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pods_are_read() {
+        let pod = json!({
+            "metadata": {"creationTimestamp": "1970-01-01T00:01:00Z"},
+            "spec": {"containers": [{"name": "web"}, {"name": "side"}], "initContainers": [{"name": "first", "image": "x"}]},
+            "status": {
+                "phase": "Running",
+                "initContainerStatuses": [{"name": "first", "state": {"terminated": {"exitCode": 0}}}],
+                "containerStatuses": [
+                    {"name": "side", "restartCount": 2, "state": {"waiting": {}}, "lastState": {"terminated": {}}},
+                    {"name": "web", "restartCount": 0, "containerID": "c://1", "state": {"running": {}}},
+                ],
+            },
+        });
+        let pod = Pod::read(pod.to_string().as_bytes()).unwrap();
+        let told = |container: &Container| {
+            let State { restarts, running, started, .. } = &container.state;
+            format!("{:?} {} {restarts} {running} {started}", container.sort, container.name)
+        };
+        let told: Vec<String> = pod.containers.iter().map(told).collect();
+        assert_eq!(told, ["Init first 0 false true", "Main web 0 true true", "Main side 2 false true"]);
+        assert_eq!((pod.finished, pod.created), (false, Some(60)));
+        assert!(!pod.state("nobody").started);
+        assert!(Pod::read(b"{\"status\": {\"phase\": \"Failed\"}}").unwrap().finished);
+    }
+}

@@ -1,0 +1,226 @@
+//! One container's log, asked of its member as the caller.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt, unfold};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use jiff::Timestamp;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::line::{Line, Splitter};
+use super::merge::Timed;
+use super::select::{From, LogRequest};
+use super::{LogSource, STREAMS_OF_ALL};
+use crate::{Body, Caller, Error, Proxy, full};
+
+/// A log that is not followed makes no longer pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Of a refusal's body, and of its message.
+const LONGEST_REFUSAL: usize = 64 << 10;
+const LONGEST_MESSAGE: usize = 1024;
+
+/// Why a log, or the rest of it, is not told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// As of an HTTP answer.
+    pub code: u16,
+    pub reason: String,
+    pub message: String,
+}
+
+/// What a log says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// It is asked for.
+    Joined,
+    Line(Line),
+    Refused(Refusal),
+    /// Nothing more will come, and why.
+    Left(&'static str),
+}
+
+impl Timed for Said {
+    fn time(&self) -> Option<Timestamp> {
+        match self {
+            Self::Line(line) => line.time,
+            _ => None,
+        }
+    }
+}
+
+/// How the logs of one request are asked for.
+#[derive(Clone)]
+pub struct Reach {
+    pub proxy: Proxy,
+    pub caller: Arc<Caller>,
+    pub request: Arc<LogRequest>,
+    /// As many as the request may have open.
+    pub slots: Arc<Semaphore>,
+}
+
+/// A log that is being read.
+pub struct Log {
+    body: Body,
+    splitter: Splitter,
+    lines: VecDeque<Line>,
+    _slots: [OwnedSemaphorePermit; 2],
+}
+
+impl Refusal {
+    fn of(error: &Error) -> Self {
+        let (code, reason) = error.reason();
+        Self { code: code.as_u16(), reason: reason.to_owned(), message: error.to_string() }
+    }
+
+    fn new(code: StatusCode, reason: &str, message: impl Into<String>) -> Self {
+        Self { code: code.as_u16(), reason: reason.to_owned(), message: message.into() }
+    }
+
+    /// Of what a member answered instead of a log.
+    async fn read(response: Response<Body>) -> Self {
+        #[derive(Deserialize, Default)]
+        struct Status {
+            #[serde(default)]
+            reason: String,
+            #[serde(default)]
+            message: String,
+        }
+        let code = response.status();
+        let whole: BoxFuture<'static, _> = Box::pin(Limited::new(response.into_body(), LONGEST_REFUSAL).collect());
+        let whole = tokio::time::timeout(LONGEST_PAUSE, whole).await;
+        let bytes = whole.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let Status { reason, mut message } = serde_json::from_slice(&bytes).unwrap_or_default();
+        if message.is_empty() {
+            message = format!("the member answered {code}");
+        }
+        Self::new(code, &reason, message.chars().take(LONGEST_MESSAGE).collect::<String>())
+    }
+}
+
+impl Reach {
+    /// Asks for a log.
+    pub async fn ask(&self, source: &LogSource, from: From) -> Result<Log, Refusal> {
+        let slots = [
+            slot(&self.slots, format!("{} logs are read already, as many as maxStreams allows", self.request.most))?,
+            slot(
+                &self.proxy.inner.log_streams,
+                format!("{STREAMS_OF_ALL} logs are read already for everybody, and no more are at once"),
+            )?,
+        ];
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let (namespace, pod) = (encoded(&source.namespace), encoded(&source.pod));
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/log");
+        let mut query = format!("container={}&timestamps=true", encoded(&source.container));
+        if self.request.follow {
+            query.push_str("&follow=true");
+        }
+        if self.request.previous {
+            query.push_str("&previous=true");
+        }
+        if let Some(tail) = from.tail {
+            query.push_str(&format!("&tailLines={tail}"));
+        }
+        // Members take whole seconds.
+        if let Some(since) = from.since.and_then(|since| Timestamp::from_second(since.as_second()).ok()) {
+            query.push_str(&format!("&sinceTime={}", encoded(&since.to_string())));
+        }
+        let (proxy, caller, cluster) = (self.proxy.clone(), Arc::clone(&self.caller), source.cluster.clone());
+        // Boxed, because its `Send` cannot be proved inside of a caller whose lifetimes are not yet known.
+        let asked: BoxFuture<'static, _> =
+            Box::pin(async move { proxy.one_cluster(cluster.as_str(), &caller, &path, get(&query)).await });
+        let response = asked.await.map_err(|error| Refusal::of(&error))?;
+        if response.status() != StatusCode::OK {
+            return Err(Refusal::read(response).await);
+        }
+        let (body, splitter, lines) = (response.into_body(), Splitter::default(), VecDeque::new());
+        Ok(Log { body, splitter, lines, _slots: slots })
+    }
+
+    /// A log from its beginning to what it is now.
+    pub fn whole(self, source: Arc<LogSource>) -> BoxStream<'static, Said> {
+        let whole = Whole { reach: self, source, joined: false, log: None };
+        unfold(Some(whole), |whole| async move { whole?.next().await }).boxed()
+    }
+}
+
+impl Log {
+    /// The next line; none at the end. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Option<Line>, Refusal> {
+        loop {
+            if let Some(line) = self.lines.pop_front() {
+                return Ok(Some(line));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Some(piece) = frame.data_ref() {
+                        self.splitter.push(piece, &mut self.lines);
+                    }
+                }
+                Some(Err(error)) => {
+                    let message = format!("the log broke off: {error}");
+                    return Err(Refusal::new(StatusCode::BAD_GATEWAY, "ServiceUnavailable", message));
+                }
+                None => return Ok(self.splitter.finish()),
+            }
+        }
+    }
+}
+
+/// A log that is not followed.
+struct Whole {
+    reach: Reach,
+    source: Arc<LogSource>,
+    joined: bool,
+    log: Option<Log>,
+}
+
+impl Whole {
+    /// What is said next, and who says what comes behind it.
+    async fn next(mut self) -> Option<(Said, Option<Self>)> {
+        if !std::mem::replace(&mut self.joined, true) {
+            return Some((Said::Joined, Some(self)));
+        }
+        let log = match &mut self.log {
+            Some(log) => log,
+            None => match self.reach.ask(&self.source, self.reach.request.from).await {
+                Ok(log) => self.log.insert(log),
+                Err(refusal) => return Some((Said::Refused(refusal), None)),
+            },
+        };
+        loop {
+            match tokio::time::timeout(LONGEST_PAUSE, log.next()).await {
+                Ok(Ok(Some(line))) if self.reach.request.lines.takes(&line.text) => {
+                    return Some((Said::Line(line), Some(self)));
+                }
+                Ok(Ok(Some(_))) => {}
+                Ok(Ok(None)) => return None,
+                Ok(Err(refusal)) => return Some((Said::Refused(refusal), None)),
+                Err(_) => {
+                    let message = format!("the member said nothing more for {} s", LONGEST_PAUSE.as_secs());
+                    return Some((Said::Refused(Refusal::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)), None));
+                }
+            }
+        }
+    }
+}
+
+fn slot(slots: &Arc<Semaphore>, lack: String) -> Result<OwnedSemaphorePermit, Refusal> {
+    let slot = Arc::clone(slots).try_acquire_owned();
+    slot.map_err(|_| Refusal::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", lack))
+}
+
+fn get(query: &str) -> Request<Body> {
+    let mut request = Request::new(full(""));
+    *request.method_mut() = Method::GET;
+    if let Ok(uri) = format!("/?{query}").parse() {
+        *request.uri_mut() = uri;
+    }
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json, */*"));
+    request
+}

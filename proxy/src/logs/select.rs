@@ -1,0 +1,397 @@
+//! Which logs a request asks for: its parameters, read and bounded; the search that finds the pods; which of a pod's
+//! containers, and which of their lines. Pure: the time is an argument.
+
+use std::collections::BTreeSet;
+
+use crowsnest_api::field::FieldError;
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::selector::Selector;
+use crowsnest_index::Record;
+use crowsnest_index::query::{
+    Expr, Limits, Moment, Output, Pattern, Query as Search, Span, Term, TermKind, Value, Values, lookup, parse,
+};
+use jiff::{SignedDuration, Timestamp};
+use regex::{Regex, RegexBuilder};
+
+use super::pod::{Container, Sort};
+use crate::Error;
+use crate::native::Query;
+
+/// Logs of one request that are open at once, when nothing is said, and at most.
+pub const STREAMS: usize = 100;
+pub const MOST_STREAMS: usize = 500;
+/// Lines of each container when neither `tail` nor a time is said, as kubectl has it of several pods.
+const TAIL: i64 = 10;
+/// Of one kind of parameter.
+const MOST_VALUES: usize = 32;
+/// Bytes of a regular expression, and of what it is compiled to.
+const LONGEST_PATTERN: usize = 512;
+const LARGEST_PATTERN: usize = 1 << 20;
+/// Seconds of `since`: further back than any log is kept.
+const LONGEST_SINCE: f64 = 10.0 * 366.0 * 86_400.0;
+
+/// Everything a request says.
+#[derive(Debug, Clone)]
+pub struct LogRequest {
+    /// The query that finds the pods, in the language of searches.
+    pub search: String,
+    pub wanted: Wanted,
+    pub lines: Lines,
+    pub follow: bool,
+    pub previous: bool,
+    /// Logs open at once.
+    pub most: usize,
+    /// Where logs are read from.
+    pub from: From,
+}
+
+/// Which part of each log is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct From {
+    pub since: Option<Timestamp>,
+    /// The last lines; none: all.
+    pub tail: Option<i64>,
+}
+
+/// Which pods and containers. The search finds no others; what it cannot say is said here.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    clusters: BTreeSet<ClusterName>,
+    namespaces: BTreeSet<String>,
+    labels: Option<Selector>,
+    pod: Option<Regex>,
+    container: Option<Regex>,
+    init: bool,
+    ephemeral: bool,
+}
+
+/// Which lines: one of `include` if there are any, none of `exclude`.
+#[derive(Debug, Clone, Default)]
+pub struct Lines {
+    include: Vec<Regex>,
+    exclude: Vec<Regex>,
+}
+
+impl LogRequest {
+    /// Of a request's query string; docs/LOGS.md says what may be in it.
+    pub fn parse(query: Option<&str>, now: Timestamp) -> Result<Self, Error> {
+        let mut read = Reading { query: Query::parse(query), errors: Vec::new() };
+        let wanted = Wanted {
+            clusters: read.clusters(),
+            namespaces: read.namespaces(),
+            labels: read.one("labelSelector", |text| Selector::parse(text).map_err(|error| error.to_string())),
+            pod: read.one("pod", pattern),
+            container: read.one("container", pattern),
+            init: read.flag("init", true),
+            ephemeral: read.flag("ephemeral", true),
+        };
+        let search = read.search(&wanted);
+        let lines = Lines { include: read.patterns("include"), exclude: read.patterns("exclude") };
+        let from = read.from(now);
+        let most = read.number("maxStreams", 1, MOST_STREAMS as i64);
+        let request = Self {
+            search: search.to_string(),
+            wanted,
+            lines,
+            follow: read.flag("follow", false),
+            previous: read.flag("previous", false),
+            most: most.and_then(|most| usize::try_from(most).ok()).unwrap_or(STREAMS),
+            from,
+        };
+        if request.follow && request.previous {
+            read.errors.push(FieldError::forbidden("previous", "what ended is not followed"));
+        }
+        if read.errors.is_empty() { Ok(request) } else { Err(Error::InvalidLogs(read.errors)) }
+    }
+}
+
+impl Wanted {
+    /// Whether a hit is a pod that is asked for.
+    pub fn takes(&self, record: &Record) -> bool {
+        let key = &record.key;
+        *key.resource() == Gvr::new("", "v1", "pods")
+            && !key.cluster().is_control_plane()
+            && self.takes_cluster(key.cluster())
+            && (self.namespaces.is_empty() || self.namespaces.contains(&*key.namespace))
+            && self.labels.as_ref().is_none_or(|selector| selector.matches(&record.labels))
+            && self.pod.as_ref().is_none_or(|pattern| pattern.is_match(&key.name))
+    }
+
+    pub fn takes_cluster(&self, cluster: &ClusterName) -> bool {
+        self.clusters.is_empty() || self.clusters.contains(cluster)
+    }
+
+    pub fn takes_container(&self, container: &Container) -> bool {
+        let sort = match container.sort {
+            Sort::Init => self.init,
+            Sort::Main => true,
+            Sort::Ephemeral => self.ephemeral,
+        };
+        sort && self.container.as_ref().is_none_or(|pattern| pattern.is_match(&container.name))
+    }
+
+    /// The search for them. `asked` is the caller's own query, which may show other pods than those that match it
+    /// (`select:pod`); then only [`Wanted::takes`] says which.
+    fn search(&self, asked: Search) -> Search {
+        let mut all = vec![asked.filter];
+        if asked.output.select.is_none() {
+            all.insert(0, term("kind", false, vec![Pattern::Word("pod".to_owned())]));
+            all.extend(any("namespace", self.namespaces.iter().map(String::as_str)));
+            all.extend(any("cluster", self.clusters.iter().map(ClusterName::as_str)));
+            let name = self.pod.as_ref().map(Regex::as_str).filter(|source| is_known_to_searches(source));
+            let name = name.map(|source| Pattern::Regex { source: source.to_owned(), ignore_case: false });
+            all.extend(name.map(|pattern| term("name", false, vec![pattern])));
+            let labels = self.labels.as_ref().filter(|selector| !selector.is_empty());
+            let labels = labels.and_then(|selector| parse(&format!("label:\"{selector}\""), &Limits::default()).ok());
+            all.extend(labels.filter(|read| read.notices.is_empty()).map(|read| read.filter));
+        }
+        let Output { select, depth, scope, timeout, .. } = asked.output;
+        let output = Output { select, depth, scope, timeout, ..Output::default() };
+        Search { filter: Expr::and(all), output, notices: Vec::new() }
+    }
+}
+
+impl Lines {
+    pub fn takes(&self, text: &str) -> bool {
+        let matches = |pattern: &Regex| pattern.is_match(text);
+        (self.include.is_empty() || self.include.iter().any(matches)) && !self.exclude.iter().any(matches)
+    }
+}
+
+/// A field of the language that is one of these.
+fn term(name: &str, exact: bool, patterns: Vec<Pattern>) -> Expr {
+    let Some(field) = lookup(name) else { return Expr::All };
+    let values = Values { negated: false, any: patterns.into_iter().map(Value::Pattern).collect() };
+    Expr::Term(Term { span: Span::default(), kind: TermKind::Field { field, exact, values } })
+}
+
+fn any<'n>(field: &str, names: impl Iterator<Item = &'n str>) -> Option<Expr> {
+    let words: Vec<Pattern> = names.map(|name| Pattern::Word(name.to_owned())).collect();
+    (!words.is_empty()).then(|| term(field, true, words))
+}
+
+/// Searches know fewer expressions: names are looked up in a table of all there are.
+fn is_known_to_searches(source: &str) -> bool {
+    source.bytes().all(|byte| {
+        matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'^' | b'$' | b'*' | b'+' | b'|' | b'[' | b']' | b'(' | b')')
+    })
+}
+
+fn pattern(source: &str) -> Result<Regex, String> {
+    if source.len() > LONGEST_PATTERN {
+        return Err(format!("must be no more than {LONGEST_PATTERN} bytes"));
+    }
+    let compiled = RegexBuilder::new(source).size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).build();
+    compiled.map_err(|error| error.to_string())
+}
+
+/// Parameters on their way, with what is wrong with them.
+struct Reading {
+    query: Query,
+    errors: Vec<FieldError>,
+}
+
+impl Reading {
+    fn values(&mut self, name: &str) -> Vec<String> {
+        let values: Vec<String> = self.query.all(name).filter(|value| !value.is_empty()).map(str::to_owned).collect();
+        if values.len() > MOST_VALUES {
+            self.errors.push(FieldError::invalid(name, &values.len(), format!("may be given {MOST_VALUES} times")));
+        }
+        values.into_iter().take(MOST_VALUES).collect()
+    }
+
+    /// A parameter that is given once, if at all.
+    fn one<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, String>) -> Option<T> {
+        let text = self.query.get(name).to_owned();
+        let value = if text.is_empty() { return None } else { read(&text) };
+        value.map_err(|why| self.errors.push(FieldError::invalid(name, &text, why))).ok()
+    }
+
+    fn flag(&mut self, name: &str, unsaid: bool) -> bool {
+        if !self.query.has(name) {
+            return unsaid;
+        }
+        match self.query.get(name) {
+            "" | "true" | "1" => true,
+            "false" | "0" => false,
+            other => {
+                self.errors.push(FieldError::not_supported(name, other, &["true", "false"]));
+                unsaid
+            }
+        }
+    }
+
+    fn number(&mut self, name: &str, least: i64, most: i64) -> Option<i64> {
+        self.one(name, |text| {
+            let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+            number.ok_or_else(|| format!("must be a number from {least} to {most}"))
+        })
+    }
+
+    fn patterns(&mut self, name: &str) -> Vec<Regex> {
+        let mut patterns = Vec::new();
+        for source in self.values(name) {
+            match pattern(&source) {
+                Ok(pattern) => patterns.push(pattern),
+                Err(why) => self.errors.push(FieldError::invalid(name, &source, why)),
+            }
+        }
+        patterns
+    }
+
+    fn clusters(&mut self) -> BTreeSet<ClusterName> {
+        let mut clusters = BTreeSet::new();
+        for name in self.values("cluster") {
+            match ClusterName::parse(&name) {
+                Ok(cluster) => drop(clusters.insert(cluster)),
+                Err(error) => self.errors.push(FieldError::invalid("cluster", &name, error.to_string())),
+            }
+        }
+        clusters
+    }
+
+    fn namespaces(&mut self) -> BTreeSet<String> {
+        let is_name = |name: &String| {
+            let letters = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            letters && name.len() <= 63
+        };
+        let (names, others): (Vec<_>, Vec<_>) = self.values("namespace").into_iter().partition(is_name);
+        let wrong = others.iter().map(|name| FieldError::invalid("namespace", name, "is no name of a namespace"));
+        self.errors.extend(wrong);
+        names.into_iter().collect()
+    }
+
+    fn search(&mut self, wanted: &Wanted) -> Search {
+        let asked = self.one("q", |text| {
+            let asked = parse(text, &Limits::default()).map_err(|error| error.to_string())?;
+            let Output { at, during, select, .. } = &asked.output;
+            if at.is_some() || during.is_some() {
+                return Err("logs are of pods that are there now: leave at: and during: out".to_owned());
+            }
+            match select.as_deref() {
+                None | Some("pod" | "pods" | "po") => Ok(asked),
+                Some(other) => Err(format!("only pods have logs: select:pod instead of select:{other}")),
+            }
+        });
+        wanted.search(asked.unwrap_or_default())
+    }
+
+    fn from(&mut self, now: Timestamp) -> From {
+        let ago = self.one("since", |text| match moment(text) {
+            Some(Moment::Ago(seconds)) if seconds > 0.0 && seconds <= LONGEST_SINCE => {
+                now.checked_sub(SignedDuration::from_secs_f64(seconds)).map_err(|error| error.to_string())
+            }
+            _ => Err("must be a duration like 90s, 15m, 2h30m or 7d".to_owned()),
+        });
+        let time = self.one("sinceTime", |text| {
+            text.parse::<Timestamp>().map_err(|_| "must be a time like 2026-01-31T12:00:00Z".to_owned())
+        });
+        if ago.is_some() && time.is_some() {
+            self.errors.push(FieldError::forbidden("", "at most one of `sinceTime` or `since` may be specified"));
+        }
+        let since = ago.or(time);
+        let unsaid = if since.is_some() { -1 } else { TAIL };
+        let tail = self.number("tail", -1, i64::from(i32::MAX)).unwrap_or(unsaid);
+        From { since, tail: Some(tail).filter(|tail| *tail >= 0) }
+    }
+}
+
+/// A duration, in the words of queries.
+fn moment(text: &str) -> Option<Moment> {
+    if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.') {
+        return None;
+    }
+    let read = parse(&format!("at:now-{text}"), &Limits { length: 64, ..Limits::default() }).ok()?;
+    read.output.at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_000_000;
+
+    fn request(query: &str) -> Result<LogRequest, Error> {
+        LogRequest::parse(Some(query), Timestamp::from_second(NOW).unwrap())
+    }
+
+    #[rstest::rstest]
+    #[case::all("", "kind:pod")]
+    #[case::query("q=image:nginx+OR+label:app%3Dweb", "kind:pod (image:nginx OR label:app=web)")]
+    #[case::parameters(
+        "namespace=b&namespace=a&cluster=m1&pod=^web-&labelSelector=app+in+(x,y),!z",
+        "kind:pod namespace:=a,b cluster:=m1 name:/^web-/ label:\"app in (x,y),!z\""
+    )]
+    #[case::what_searches_do_not_know("pod=(%3Fi)WEB", "kind:pod")]
+    #[case::no_order("q=x+sort:name+limit:3+group:node+timeout:2s", "kind:pod x timeout:2s")]
+    #[case::related("q=kind:event+reason:BackOff+select:pod&namespace=a", "kind:event reason:BackOff select:pod")]
+    #[case::saved("q=scope:mine", "kind:pod scope:mine")]
+    fn pods_are_searched(#[case] query: &str, #[case] expected: &str) {
+        let search = request(query).unwrap().search;
+        assert_eq!(search, expected);
+        let again = parse(&search, &Limits::default()).unwrap();
+        assert_eq!((again.to_string(), again.notices), (search, Vec::new()));
+    }
+
+    #[rstest::rstest]
+    #[case::unsaid("", None, Some(10))]
+    #[case::since("since=1h30m", Some(NOW - 5400), None)]
+    #[case::days("since=1d", Some(NOW - 86_400), None)]
+    #[case::time("sinceTime=1970-01-01T00:01:00Z&tail=5", Some(60), Some(5))]
+    #[case::all("tail=-1", None, None)]
+    #[case::none("tail=0", None, Some(0))]
+    fn logs_are_read_from(#[case] query: &str, #[case] since: Option<i64>, #[case] tail: Option<i64>) {
+        let since = since.map(|second| Timestamp::from_second(second).unwrap());
+        assert_eq!(request(query).unwrap().from, From { since, tail });
+    }
+
+    #[rstest::rstest]
+    #[case("include=(", "include: Invalid value")]
+    #[case("exclude=a{1000}{1000}", "exclude: Invalid value")]
+    #[case("pod=[", "pod: Invalid value")]
+    #[case("cluster=a/b", "cluster: Invalid value")]
+    #[case("namespace=A", "namespace: Invalid value: \"A\": is no name of a namespace")]
+    #[case("labelSelector=a+b", "labelSelector: Invalid value")]
+    #[case("since=soon", "since: Invalid value: \"soon\": must be a duration like 90s, 15m, 2h30m or 7d")]
+    #[case("since=-5m", "since: Invalid value")]
+    #[case("sinceTime=yesterday", "sinceTime: Invalid value")]
+    #[case("since=5m&sinceTime=1970-01-01T00:01:00Z", "at most one of `sinceTime` or `since` may be specified")]
+    #[case("tail=-2", "tail: Invalid value: \"-2\": must be a number from -1 to 2147483647")]
+    #[case("maxStreams=501", "maxStreams: Invalid value: \"501\": must be a number from 1 to 500")]
+    #[case("follow=maybe", "follow: Unsupported value: \"maybe\": supported values: \"true\", \"false\"")]
+    #[case("follow=true&previous=true", "previous: Forbidden: what ended is not followed")]
+    #[case("q=x+at:now-1h", "logs are of pods that are there now")]
+    #[case("q=x+select:node", "only pods have logs")]
+    fn what_is_wrong_is_said(#[case] query: &str, #[case] expected: &str) {
+        let text = request(query).unwrap_err().to_string();
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn a_parameter_is_given_so_many_times() {
+        let many: Vec<String> = (0..=MOST_VALUES).map(|nth| format!("cluster=m{nth}")).collect();
+        let text = request(&many.join("&")).unwrap_err().to_string();
+        assert!(text.contains("cluster: Invalid value: 33: may be given 32 times"), "{text}");
+    }
+
+    #[rstest::rstest]
+    #[case::all("", &["init", "web", "side", "debug"])]
+    #[case::by_name("container=^(web|side)$", &["web", "side"])]
+    #[case::without_others("init=false&ephemeral=false", &["web", "side"])]
+    fn containers_are_chosen(#[case] query: &str, #[case] expected: &[&str]) {
+        let sorts = [("init", Sort::Init), ("web", Sort::Main), ("side", Sort::Main), ("debug", Sort::Ephemeral)];
+        let containers = sorts.map(|(name, sort)| Container { name: name.to_owned(), sort, state: Default::default() });
+        let wanted = request(query).unwrap().wanted;
+        let chosen = containers.iter().filter(|container| wanted.takes_container(container));
+        assert_eq!(chosen.map(|container| container.name.as_str()).collect::<Vec<_>>(), expected);
+    }
+
+    #[rstest::rstest]
+    #[case("", "anything", true)]
+    #[case("include=ERR&include=WARN", "a WARN b", true)]
+    #[case("include=ERR", "fine", false)]
+    #[case("include=ERR&exclude=health", "ERR /healthz", false)]
+    fn lines_are_chosen(#[case] query: &str, #[case] line: &str, #[case] taken: bool) {
+        assert_eq!(request(query).unwrap().lines.takes(line), taken);
+    }
+}

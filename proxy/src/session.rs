@@ -1,0 +1,212 @@
+//! Sessions: connections that are upgraded and lead into a member (exec, attach, port-forward). Whether its Cluster allows
+//! them, and a record of each in the log. What goes through them is counted and not looked at.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use crowsnest_api::constants::annotation::{EXEC, EXEC_DISABLED, EXEC_ENABLED};
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::Member;
+use percent_encoding::percent_decode_str;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::Caller;
+use crate::native::{Native, Query};
+
+/// Characters of a path and of a command that are recorded.
+const LONGEST: usize = 512;
+
+/// Why a member's Cluster forbids a request; none: it does not.
+pub fn forbidden(member: &Member, path: &str, upgrades: bool) -> Option<String> {
+    let annotations = member.cluster().metadata.annotations.as_ref()?;
+    forbids(annotations.get(EXEC).map(String::as_str), path, upgrades)
+}
+
+/// The same of the annotation's value. Nobody reaches in by a value that is misspelt.
+fn forbids(annotation: Option<&str>, path: &str, upgrades: bool) -> Option<String> {
+    let value = annotation.filter(|value| *value != EXEC_ENABLED)?;
+    if !upgrades && !reaches_in(path) {
+        return None;
+    }
+    let misspelt = match value {
+        EXEC_DISABLED => String::new(),
+        _ => format!(", which is neither {EXEC_ENABLED:?} nor {EXEC_DISABLED:?} and taken for the latter,"),
+    };
+    Some(format!(
+        "its annotation {EXEC}: {value:?}{misspelt} forbids exec, attach, port-forward and proxy into its pods, services and \
+         nodes, and all other upgraded connections"
+    ))
+}
+
+/// Whether a path leads into a pod or a node, or could: the proxy of a node is its kubelet, which runs commands too. Paths
+/// that servers may read in more than one way are taken for such.
+fn reaches_in(path: &str) -> bool {
+    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    if decoded.contains('%') || decoded.split('/').any(|part| matches!(part, "." | "..")) {
+        return true;
+    }
+    let Some(native) = Native::parse(&decoded) else { return false };
+    match (&*native.resource.group, &*native.resource.resource, native.subresource.as_str()) {
+        ("", "pods", subresource) => matches!(subresource, "exec" | "attach" | "portforward" | "proxy"),
+        ("", "services" | "nodes", subresource) => subresource == "proxy",
+        // How old servers named the same.
+        ("", "proxy", _) => true,
+        _ => false,
+    }
+}
+
+/// Who goes where, and to do what.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Session {
+    user: String,
+    cluster: ClusterName,
+    path: String,
+    subresource: String,
+    /// Of exec.
+    command: Option<String>,
+}
+
+/// A session that goes on.
+pub struct Record {
+    session: Session,
+    began: Instant,
+    sent: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
+}
+
+impl Session {
+    /// No other parameter of the query is looked at.
+    pub fn of(caller: &Caller, cluster: &ClusterName, path: &str, query: Option<&str>) -> Self {
+        let subresource = Native::parse(path).map(|native| native.subresource).unwrap_or_default();
+        let command = (subresource == "exec").then(|| {
+            let query = Query::parse(query);
+            bounded(&query.all("command").collect::<Vec<_>>().join(" "))
+        });
+        Self { user: caller.name.clone(), cluster: cluster.clone(), path: bounded(path), subresource, command }
+    }
+
+    pub fn begin(self) -> Record {
+        let Self { user, cluster, path, subresource, command } = &self;
+        // Quoted: none of it may look like another line of the log.
+        tracing::info!(?user, %cluster, ?path, ?subresource, ?command, "a session begins");
+        Record { session: self, began: Instant::now(), sent: Arc::default(), received: Arc::default() }
+    }
+}
+
+impl Record {
+    /// The client's side.
+    pub fn sent<T>(&self, io: T) -> Counted<T> {
+        Counted { io, read: Arc::clone(&self.sent) }
+    }
+
+    /// The member's side.
+    pub fn received<T>(&self, io: T) -> Counted<T> {
+        Counted { io, read: Arc::clone(&self.received) }
+    }
+
+    pub fn end(self) {
+        let Session { user, cluster, path, subresource, command } = &self.session;
+        let seconds = self.began.elapsed().as_secs_f32();
+        let (sent, received) = (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed));
+        tracing::info!(?user, %cluster, ?path, ?subresource, ?command, seconds, sent, received, "a session has ended");
+    }
+}
+
+fn bounded(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Counts what is read.
+pub struct Counted<T> {
+    io: T,
+    read: Arc<AtomicU64>,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        self.read.fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str = "/api/v1/namespaces/ns/pods/p";
+
+    #[rstest::rstest]
+    #[case::exec(&format!("{POD}/exec"), false, true)]
+    #[case::attach(&format!("{POD}/attach"), true, true)]
+    #[case::port_forward(&format!("{POD}/portforward"), true, true)]
+    #[case::proxy(&format!("{POD}/proxy/x"), false, true)]
+    #[case::encoded(&format!("{POD}/%65xec"), false, true)]
+    #[case::encoded_slash("/api/v1/namespaces/ns/pods%2Fp%2Fexec", false, true)]
+    #[case::encoded_twice(&format!("{POD}/%2565xec"), false, true)]
+    #[case::two_slashes("//api/v1//namespaces/ns/pods/p/exec", false, true)]
+    #[case::dots("/api/v1/x/../namespaces/ns/pods/p/log", false, true)]
+    #[case::no_namespace("/api/v1/pods/p/exec", false, true)]
+    #[case::service("/api/v1/namespaces/ns/services/s:80/proxy/", false, true)]
+    #[case::kubelet("/api/v1/nodes/n/proxy/run/ns/p/c", false, true)]
+    #[case::as_of_old("/api/v1/proxy/namespaces/ns/pods/p", false, true)]
+    #[case::other_kinds(
+        "/apis/subresources.kubevirt.io/v1/namespaces/ns/virtualmachineinstances/v/console",
+        true,
+        true
+    )]
+    #[case::a_member_of_the_member("/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/pods", true, true)]
+    #[case::logs(&format!("{POD}/log"), false, false)]
+    #[case::reads(POD, false, false)]
+    #[case::named_so("/api/v1/namespaces/exec/pods/exec", false, false)]
+    #[case::other_group("/apis/g.io/v1/namespaces/ns/pods/p/exec", false, false)]
+    #[case::version("/version", false, false)]
+    fn a_cluster_may_forbid_sessions(#[case] path: &str, #[case] upgrades: bool, #[case] reaches_in: bool) {
+        for (annotation, expected) in
+            [(None, false), (Some("enabled"), false), (Some("disabled"), reaches_in), (Some("off"), reaches_in)]
+        {
+            let forbidden = forbids(annotation, path, upgrades);
+            assert_eq!(forbidden.is_some(), expected, "{annotation:?} {path}");
+            if let (Some(why), Some(value)) = (forbidden, annotation) {
+                assert!(why.starts_with(&format!("its annotation proxy.crowsnest.io/exec: {value:?}")), "{why}");
+                assert_eq!(why.contains("neither"), value == "off", "{why}");
+            }
+        }
+    }
+
+    #[rstest::rstest]
+    #[case("exec", "command=sh&command=-c&command=echo+%24A&stdin=true", Some("sh -c echo $A"))]
+    #[case("attach", "command=no", None)]
+    #[case("portforward", "ports=80", None)]
+    fn sessions_are_recorded(#[case] subresource: &str, #[case] query: &str, #[case] command: Option<&str>) {
+        let caller = Caller { name: "alice".into(), ..Caller::default() };
+        let cluster = ClusterName::parse("m1").unwrap();
+        let session = Session::of(&caller, &cluster, &format!("{POD}/{subresource}"), Some(query));
+        assert_eq!((session.subresource.as_str(), session.command.as_deref()), (subresource, command));
+        let long = format!("command={}", "x".repeat(LONGEST + 1));
+        let session = Session::of(&caller, &cluster, &format!("{POD}/exec"), Some(&long));
+        assert_eq!(session.command.unwrap(), format!("{}…", "x".repeat(LONGEST)));
+    }
+}

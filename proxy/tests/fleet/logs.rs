@@ -1,0 +1,213 @@
+//! The logs of pods in several members at once: merged, refused, followed through restarts, joined by new pods.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use crowsnest_index::SearchRequest;
+use crowsnest_proxy::logs::{LogEvent, LogRequest, Said, Told};
+use crowsnest_proxy::{Caller, Error};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::world::{World, admin, create, grant, user, world};
+
+/// Logs of long ago are not kept.
+static BEGINNING: LazyLock<Timestamp> = LazyLock::new(|| {
+    let recently = Timestamp::now() - SignedDuration::from_mins(10);
+    Timestamp::from_second(recently.as_second()).unwrap()
+});
+
+fn time(second: i64) -> String {
+    (*BEGINNING + SignedDuration::from_secs(second)).to_string()
+}
+
+/// How the run of a container that began at a second is; `ended` is when, and with which code.
+fn status(restarts: u32, began: i64, ended: Option<(i64, i32)>) -> Value {
+    let state = match ended {
+        None => json!({"running": {"startedAt": time(began)}, "terminated": null}),
+        Some((at, code)) => json!({"running": null, "terminated": {
+            "exitCode": code, "reason": "Error", "startedAt": time(began), "finishedAt": time(at)}}),
+    };
+    json!({"status": {"phase": "Running", "containerStatuses": [{
+        "name": "web", "image": "x", "imageID": "", "ready": ended.is_none(), "restartCount": restarts, "state": state,
+    }]}})
+}
+
+async fn set(client: &Client, name: &str, status: &Value) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    pods.patch_status(name, &Default::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+/// A pod whose one container says that it begins, and that it is ready, and no more.
+async fn pod(world: &World, member: &str, name: &str, began: i64) {
+    let client = world.members[member].admin();
+    let metadata = json!({
+        "name": name, "labels": {"app": "web"}, "annotations": {"sim.crowsnest.io/log-interval-seconds": "0"},
+    });
+    let spec = json!({"nodeName": "n", "containers": [{"name": "web", "image": "x"}]});
+    create(&client, "v1", "Pod", Some("default"), json!({"metadata": metadata, "spec": spec})).await;
+    set(&client, name, &status(0, began, None)).await;
+}
+
+/// Waits until a caller's searches find so many pods whose container runs.
+async fn found(world: &World, caller: &Caller, expected: u64) {
+    let until_found = async {
+        let (mut searchable, mut obeyed) = (world.index.searchable(), world.index.obeyed());
+        loop {
+            let search = SearchRequest::new("kind:pod label:app=web ready:>0", caller.clone());
+            if world.index.search_all(search).await.unwrap().summary.unwrap().total == expected {
+                return;
+            }
+            tokio::select! {
+                changed = searchable.changed() => changed.unwrap(),
+                changed = obeyed.changed() => changed.unwrap(),
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), until_found).await.expect("the pods are found");
+}
+
+async fn ask(world: &World, caller: &Caller, query: &str) -> Result<BoxStream<'static, LogEvent>, Error> {
+    let query = format!("labelSelector=app%3Dweb&{query}");
+    let request = LogRequest::parse(Some(&query), Timestamp::now())?;
+    world.proxy.logs(caller, request, BTreeMap::new()).await
+}
+
+/// An event as one line.
+fn shown(event: &LogEvent) -> String {
+    let LogEvent::Said(of, said) = event else { return format!("{event:?}") };
+    let said = match said {
+        Said::Joined => "joined".to_owned(),
+        Said::Line(line) => line.text.clone(),
+        Said::Refused(refusal) => format!("{}: {}", refusal.code, refusal.message),
+        Said::Left(why) => format!("left: {why}"),
+    };
+    format!("{}/{} {said}", of.cluster, of.pod)
+}
+
+async fn all(world: &World, caller: &Caller, query: &str) -> Vec<String> {
+    let events: Vec<LogEvent> = ask(world, caller, query).await.unwrap().collect().await;
+    let said = events.iter().filter(|event| matches!(event, LogEvent::Said(_, said) if *said != Said::Joined));
+    assert!(matches!(events.last(), Some(LogEvent::Done(_))), "{events:?}");
+    said.map(shown).collect()
+}
+
+/// The next events of logs that are followed, until one of them is this.
+async fn until(logs: &mut BoxStream<'static, LogEvent>, last: &str) -> Vec<String> {
+    let mut seen = Vec::new();
+    let reached = async {
+        while seen.last().is_none_or(|seen| seen != last) {
+            let event = logs.next().await.expect("logs are followed");
+            if matches!(event, LogEvent::Said(..)) {
+                seen.push(shown(&event));
+            }
+        }
+    };
+    let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;
+    assert!(reached.is_ok(), "{last:?} is not said: {seen:?}");
+    seen
+}
+
+fn starting(cluster: &str, pod: &str) -> String {
+    format!("{cluster}/{pod} web starting: image x, pod default/{pod}, node n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_of_several_members_are_one() {
+    let world = world().await;
+    for (member, name, began) in [("m1", "c", 3), ("m2", "b", 2), ("m1", "a", 1)] {
+        pod(&world, member, name, began).await;
+    }
+    found(&world, &admin(), 3).await;
+    let expected: Vec<String> = [("m1", "a"), ("m2", "b"), ("m1", "c")]
+        .into_iter()
+        .flat_map(|(cluster, pod)| [starting(cluster, pod), format!("{cluster}/{pod} ready")])
+        .collect();
+    assert_eq!(all(&world, &admin(), "").await, expected);
+    // Less of it.
+    assert_eq!(all(&world, &admin(), "tail=1&pod=^(a|b)$").await, ["m1/a ready", "m2/b ready"]);
+    assert_eq!(all(&world, &admin(), "exclude=ready&include=web&cluster=m2").await, [starting("m2", "b")]);
+    let since = format!("sinceTime={}", time(3));
+    assert_eq!(all(&world, &admin(), &since).await, [starting("m1", "c"), "m1/c ready".to_owned()]);
+    assert!(all(&world, &admin(), "namespace=other").await.is_empty());
+    let previous = all(&world, &admin(), "previous=true&q=name:b").await;
+    assert_eq!(previous, ["m2/b 400: previous terminated container \"web\" in pod \"b\" not found"]);
+
+    // More than may be read at once.
+    let error = ask(&world, &admin(), "maxStreams=2").await.err().unwrap();
+    assert_eq!(error.reason().0, 400);
+    assert!(error.to_string().starts_with("3 pods with 3 logs were found, and 2 may be read at once"), "{error}");
+    let error = ask(&world, &admin(), "tail=many&include=[").await.err().unwrap();
+    assert_eq!((error.reason().0.as_u16(), error.status()["details"]["causes"].as_array().unwrap().len()), (422, 2));
+    let error = ask(&world, &admin(), "q=scope:nosuch").await.err().unwrap();
+    assert!(error.to_string().contains("there is no saved search"), "{error}");
+
+    // What a member refuses, it refuses alone; what may not be seen is not there.
+    assert!(all(&world, &user("alice"), "").await.is_empty());
+    let rule = |resource: &str, verb: &str| json!({"apiGroups": [""], "resources": [resource], "verbs": [verb]});
+    let alice = json!({"kind": "User", "name": "alice"});
+    let m1 = json!([rule("pods", "list"), rule("pods/log", "get")]);
+    grant(&world.members["m1"].admin(), "alice", m1, alice.clone()).await;
+    grant(&world.members["m2"].admin(), "alice", json!([rule("pods", "list")]), alice).await;
+    found(&world, &user("alice"), 3).await;
+    let refused = "m2/b 403: pods \"b\" is forbidden: User \"alice\" cannot get resource \"pods/log\" in API group \"\" in the namespace \"default\"";
+    let mut expected = expected;
+    expected.retain(|line| !line.starts_with("m2"));
+    expected.insert(0, refused.to_owned());
+    assert_eq!(all(&world, &user("alice"), "").await, expected);
+    let events: Vec<LogEvent> = ask(&world, &user("alice"), "").await.unwrap().collect().await;
+    let done = Told { lines: 4, logs: 3, refused: 1, why: None };
+    assert!(matches!(events.last(), Some(LogEvent::Done(told)) if *told == done), "{events:?}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_are_followed() {
+    let world = world().await;
+    pod(&world, "m1", "a", 1).await;
+    found(&world, &admin(), 1).await;
+    let mut logs = ask(&world, &admin(), "follow=true").await.unwrap();
+    let mut one = ask(&world, &admin(), "follow=true&maxStreams=1&tail=1").await.unwrap();
+    assert_eq!(
+        until(&mut logs, "m1/a ready").await,
+        ["m1/a joined".to_owned(), starting("m1", "a"), "m1/a ready".into()]
+    );
+    assert_eq!(until(&mut one, "m1/a ready").await, ["m1/a joined", "m1/a ready"]);
+
+    // A pod that comes is read from its beginning, where there is room.
+    pod(&world, "m2", "b", 2).await;
+    assert_eq!(
+        until(&mut logs, "m2/b ready").await,
+        ["m2/b joined".to_owned(), starting("m2", "b"), "m2/b ready".into()]
+    );
+    let full = "m2/b 429: 1 logs are read already, as many as maxStreams allows";
+    assert_eq!(until(&mut one, full).await, ["m2/b joined", full]);
+    drop(one);
+
+    // What a container said before it ended and what it says after it was restarted, each once.
+    let m1 = world.members["m1"].admin();
+    set(&m1, "a", &status(0, 1, Some((5, 1)))).await;
+    assert_eq!(until(&mut logs, "m1/a exiting with code 1 (Error)").await, ["m1/a exiting with code 1 (Error)"]);
+    set(&m1, "a", &status(1, 9, None)).await;
+    assert_eq!(until(&mut logs, "m1/a ready").await, [starting("m1", "a"), "m1/a ready".into()]);
+
+    // A pod that goes is told, and one of the same name that comes is another one.
+    let pods: Api<Pod> = Api::namespaced(m1.clone(), "default");
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    pods.delete("a", &now).await.unwrap();
+    let gone = "m1/a left: the pod was deleted, does not match any more, or may not be read";
+    assert_eq!(until(&mut logs, gone).await, [gone]);
+    pod(&world, "m1", "a", 20).await;
+    assert_eq!(
+        until(&mut logs, "m1/a ready").await,
+        ["m1/a joined".to_owned(), starting("m1", "a"), "m1/a ready".into()]
+    );
+    drop(logs);
+    world.stop().await;
+}
