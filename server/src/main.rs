@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+mod agent;
 mod aggregated;
 mod cli;
 mod install;
+mod peers;
 mod roles;
 mod serving;
 mod ui;

@@ -1,9 +1,11 @@
-//! What the cache says of itself: `search.crowsnest.io/v1alpha1` `cache` (JSON) and `metrics` (OpenMetrics text), for those who run
-//! it. Neither holds anything of an object.
+//! What the cache says of itself: `search.crowsnest.io/v1alpha1` `cache` (JSON) and `metrics` (OpenMetrics text, of tunnels, too), for
+//! those who run it. Neither holds anything of an object.
 
 use std::fmt;
 
 use axum::response::Response;
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::Fleet;
 use crowsnest_index::metrics::Series;
 use http::{HeaderValue, StatusCode, header};
 use prometheus_client::collector::Collector;
@@ -25,13 +27,31 @@ pub(super) async fn status(running: &Running) -> Result<Response, Failure> {
 }
 
 /// Counts every collection's records, as `status` does: a scrape costs as much.
-pub(super) async fn metrics(running: &Running) -> Result<Response, Failure> {
+pub(super) async fn metrics(running: &Running, more: impl Iterator<Item = Series>) -> Result<Response, Failure> {
     let now_ms = jiff::Timestamp::now().as_millisecond();
-    let series = running.index.series(now_ms).await.map_err(Failure::internal)?;
+    let mut series = running.index.series(now_ms).await.map_err(Failure::internal)?;
+    series.extend(tunnels(&running.fleet));
+    series.extend(more);
     let mut response = Response::new(Body::from(exposition(series).map_err(Failure::internal)?));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
+}
+
+/// A gauge's values stand together.
+fn tunnels(fleet: &Fleet) -> Vec<Series> {
+    let gauge = |name, help, cluster: &ClusterName, value: usize| {
+        let labels = vec![("cluster", cluster.to_string())];
+        Series { name, help, counts: false, labels, value: value as u64 }
+    };
+    let counts = fleet.tunnels().counts();
+    let open = counts
+        .iter()
+        .map(|(cluster, tunnels, _)| gauge("crowsnest_tunnels", "Tunnels that agents have open.", cluster, *tunnels));
+    let carried = counts.iter().map(|(cluster, _, streams)| {
+        gauge("crowsnest_tunnel_connections", "Connections to members through tunnels.", cluster, *streams)
+    });
+    open.chain(carried).collect()
 }
 
 fn exposition(series: Vec<Series>) -> Result<String, fmt::Error> {

@@ -27,6 +27,7 @@ const GROUPS: &[(&str, &[Line])] = &[
         "cluster.karmada.io",
         &[
             Line { categories: &["karmada-io"], ..line("clusters", "cluster", "Cluster", STORED) },
+            line("clusters/attach", "", "Cluster", &["create"]),
             line("clusters/proxy", "", "Cluster", CONNECT),
             line("clusters/status", "", "Cluster", STATUS),
         ],
@@ -56,6 +57,7 @@ const GROUPS: &[(&str, &[Line])] = &[
             line("export", "export", "SearchExport", &["list"]),
             line("graph", "graph", "ObjectGraph", &["list"]),
             line("history", "history", "ObjectHistory", &["list"]),
+            line("logs", "logs", "FleetLogs", &["list"]),
             line("metrics", "metrics", "CacheMetrics", &["list"]),
             line("query", "query", "SearchResult", &["list"]),
             line("savedsearches", "savedsearch", "SavedSearch", &["create", "delete", "get", "list", "update"]),

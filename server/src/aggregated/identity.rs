@@ -1,12 +1,13 @@
-//! Who asks the aggregated server and may they: front-proxy headers behind a trusted client certificate, else a bearer token
-//! that the control plane reviews; then a SubjectAccessReview there, cached briefly (delegated authentication and authorisation
-//! as extension API servers do it).
+//! Who asks the aggregated server and may they: front-proxy headers behind a trusted client certificate, else the user such a
+//! certificate names, else a bearer token that the control plane reviews; then a SubjectAccessReview there, cached briefly
+//! (delegated authentication and authorisation as extension API servers do it).
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::user::UserInfo;
-use http::{HeaderMap, Method, StatusCode, header};
+use crowsnest_api::rbac::Action;
+use crowsnest_api::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -15,13 +16,7 @@ use kube::api::{Api, PostParams};
 use moka::future::Cache;
 
 use super::reply::Failure;
-
-/// How the TLS layer saw the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PeerTrust {
-    /// The client certificate is one of the front proxy's, so its `X-Remote-*` headers may be believed.
-    pub(crate) front_proxy: bool,
-}
+use crate::peers::{Certificate, Peer};
 
 /// What the caller wants, in RBAC's terms.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -31,48 +26,111 @@ pub(crate) struct Wanted {
     pub(crate) version: String,
     pub(crate) resource: String,
     pub(crate) subresource: String,
+    /// Empty for cluster-scoped requests, and those over all namespaces.
+    pub(crate) namespace: String,
     pub(crate) name: String,
     /// Set for paths that name no resource.
     pub(crate) path: Option<String>,
 }
 
+impl From<Action> for Wanted {
+    fn from(action: Action) -> Self {
+        match action {
+            Action::Resource { verb, group, resource, subresource, namespace, name } => {
+                Self { verb, group, resource, subresource, namespace, name, ..Self::default() }
+            }
+            Action::Path { verb, path } => Self { verb, path: Some(path), ..Self::default() },
+        }
+    }
+}
+
+/// What the control plane says to a wish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) allowed: bool,
+    pub(crate) reason: String,
+}
+
+impl Verdict {
+    /// Refuses with kube-apiserver's wording.
+    pub(crate) fn check(&self, caller: &UserInfo, wanted: &Wanted) -> Result<(), Failure> {
+        if self.allowed { Ok(()) } else { Err(forbidden(caller, wanted, &self.reason)) }
+    }
+}
+
+/// What a token is known by: nobody who reads this process's memory finds one that works.
+type Fingerprint = [u8; 32];
+
+/// How long a token counts as what it was found to be. One that was refused may be good a moment later, and those that somebody
+/// makes up have no place among the good ones.
+const GOOD_FOR: Duration = Duration::from_secs(10);
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+
 /// Asks the control plane about tokens and rights.
 #[derive(Clone)]
 pub(crate) struct Delegated {
     control_plane: kube::Client,
-    tokens: Cache<String, Option<UserInfo>>,
-    verdicts: Cache<(UserInfo, Wanted), Result<(), String>>,
+    fingerprints: Arc<ring::hmac::Key>,
+    tokens: Cache<Fingerprint, UserInfo>,
+    refused: Cache<Fingerprint, ()>,
+    verdicts: Cache<(UserInfo, Wanted), Verdict>,
 }
 
 impl Delegated {
     pub(crate) fn new(control_plane: kube::Client) -> Self {
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &rand::random::<[u8; 32]>());
         Self {
             control_plane,
-            tokens: Cache::builder().max_capacity(1_000).time_to_live(Duration::from_secs(10)).build(),
+            fingerprints: Arc::new(key),
+            tokens: Cache::builder().max_capacity(1_000).time_to_live(GOOD_FOR).build(),
+            refused: Cache::builder().max_capacity(1_000).time_to_live(REFUSED_FOR).build(),
             verdicts: Cache::builder().max_capacity(10_000).time_to_live(Duration::from_secs(5)).build(),
         }
     }
 
-    /// The caller, or 401.
-    pub(crate) async fn authenticate(&self, trust: PeerTrust, headers: &HeaderMap) -> Result<UserInfo, Failure> {
-        if trust.front_proxy
-            && let Some(caller) = front_proxy_caller(headers)
+    /// The caller, or 401. As in kube-apiserver the first that proves somebody counts, and whoever shows something that is no
+    /// good is not taken for nobody.
+    pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Failure> {
+        if peer.front_proxy
+            && let Some(caller) = front_proxy_caller(headers)?
         {
-            return Ok(caller);
+            return Ok(known(caller));
         }
-        let token = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|v| v.to_str().ok())
-            .and_then(|v| v.strip_prefix("Bearer ").or_else(|| v.strip_prefix("bearer ")));
-        let Some(token) = token else {
-            return Ok(anonymous());
-        };
-        if let Some(known) = self.tokens.get(token).await {
-            return known.ok_or_else(Failure::unauthorized);
+        if let Certificate::User(user) = &peer.certificate {
+            return Ok(known(user.clone()));
         }
-        let caller = self.review_token(token).await?;
-        self.tokens.insert(token.to_owned(), caller.clone()).await;
-        caller.ok_or_else(Failure::unauthorized)
+        if let Some(token) = bearer(headers) {
+            return self.owner(token).await;
+        }
+        match &peer.certificate {
+            Certificate::NoGood(why) => {
+                tracing::debug!(why, "a client certificate is refused");
+                Err(Failure::unauthorized())
+            }
+            _ => Ok(known(UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() })),
+        }
+    }
+
+    async fn owner(&self, token: &str) -> Result<UserInfo, Failure> {
+        let mut fingerprint = Fingerprint::default();
+        fingerprint.copy_from_slice(ring::hmac::sign(&self.fingerprints, token.as_bytes()).as_ref());
+        if let Some(owner) = self.tokens.get(&fingerprint).await {
+            return Ok(owner);
+        }
+        if self.refused.contains_key(&fingerprint) {
+            return Err(Failure::unauthorized());
+        }
+        match self.review_token(token).await? {
+            Some(owner) => {
+                let owner = known(owner);
+                self.tokens.insert(fingerprint, owner.clone()).await;
+                Ok(owner)
+            }
+            None => {
+                self.refused.insert(fingerprint, ()).await;
+                Err(Failure::unauthorized())
+            }
+        }
     }
 
     async fn review_token(&self, token: &str) -> Result<Option<UserInfo>, Failure> {
@@ -83,10 +141,10 @@ impl Delegated {
         let reviews: Api<TokenReview> = Api::all(self.control_plane.clone());
         let answer = reviews.create(&PostParams::default(), &review).await.map_err(Failure::upstream)?;
         let status = answer.status.unwrap_or_default();
-        if status.authenticated != Some(true) {
+        let user = status.user.unwrap_or_default();
+        if status.authenticated != Some(true) || user.username.as_ref().is_none_or(String::is_empty) {
             return Ok(None);
         }
-        let user = status.user.unwrap_or_default();
         Ok(Some(UserInfo {
             name: user.username.unwrap_or_default(),
             uid: user.uid.unwrap_or_default(),
@@ -95,24 +153,21 @@ impl Delegated {
         }))
     }
 
-    /// Refuses with kube-apiserver's wording when RBAC in the control plane does not allow it.
-    pub(crate) async fn authorize(&self, caller: &UserInfo, wanted: &Wanted) -> Result<(), Failure> {
+    /// What RBAC in the control plane says.
+    pub(crate) async fn review(&self, caller: &UserInfo, wanted: &Wanted) -> Result<Verdict, Failure> {
         if caller.is_master() {
-            return Ok(());
+            return Ok(Verdict { allowed: true, reason: String::new() });
         }
         let key = (caller.clone(), wanted.clone());
-        let verdict = match self.verdicts.get(&key).await {
-            Some(verdict) => verdict,
-            None => {
-                let verdict = self.review_access(caller, wanted).await?;
-                self.verdicts.insert(key, verdict.clone()).await;
-                verdict
-            }
-        };
-        verdict.map_err(|reason| forbidden(caller, wanted, &reason))
+        if let Some(verdict) = self.verdicts.get(&key).await {
+            return Ok(verdict);
+        }
+        let verdict = self.review_access(caller, wanted).await?;
+        self.verdicts.insert(key, verdict.clone()).await;
+        Ok(verdict)
     }
 
-    async fn review_access(&self, caller: &UserInfo, wanted: &Wanted) -> Result<Result<(), String>, Failure> {
+    async fn review_access(&self, caller: &UserInfo, wanted: &Wanted) -> Result<Verdict, Failure> {
         let mut spec = SubjectAccessReviewSpec {
             user: Some(caller.name.clone()),
             uid: Some(caller.uid.clone()).filter(|u| !u.is_empty()),
@@ -132,6 +187,7 @@ impl Delegated {
                     version: some(&wanted.version),
                     resource: some(&wanted.resource),
                     subresource: some(&wanted.subresource),
+                    namespace: some(&wanted.namespace),
                     name: some(&wanted.name),
                     verb: Some(wanted.verb.clone()),
                     ..ResourceAttributes::default()
@@ -142,30 +198,47 @@ impl Delegated {
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let answer = reviews.create(&PostParams::default(), &review).await.map_err(Failure::upstream)?;
         let status = answer.status.unwrap_or_default();
-        Ok(if status.allowed { Ok(()) } else { Err(status.reason.unwrap_or_default()) })
+        Ok(Verdict { allowed: status.allowed, reason: status.reason.unwrap_or_default() })
     }
 }
 
-fn front_proxy_caller(headers: &HeaderMap) -> Option<UserInfo> {
-    let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_owned);
-    let name = headers.get("x-remote-user").and_then(text)?;
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Whom the front proxy speaks for, if anybody. What can't be read is refused: a name that is not understood must not become
+/// nobody's, nor a user lose groups.
+fn front_proxy_caller(headers: &HeaderMap) -> Result<Option<UserInfo>, Failure> {
+    let text = |name: &str, value: &HeaderValue| {
+        let unreadable = |_| Failure::bad_request(format!("the front proxy's header {name} is not UTF-8"));
+        std::str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(unreadable)
+    };
+    let one = |name: &str| headers.get(name).map(|value| text(name, value)).transpose();
+    let Some(name) = one("x-remote-user")?.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let groups = headers.get_all("x-remote-group").iter().map(|value| text("x-remote-group", value));
     let mut caller = UserInfo {
         name,
-        uid: headers.get("x-remote-uid").and_then(text).unwrap_or_default(),
-        groups: headers.get_all("x-remote-group").iter().filter_map(text).collect(),
-        extra: BTreeMap::new(),
+        uid: one("x-remote-uid")?.unwrap_or_default(),
+        groups: groups.collect::<Result<_, _>>()?,
+        ..UserInfo::default()
     };
     for (name, value) in headers {
-        if let (Some(key), Some(value)) = (name.as_str().strip_prefix("x-remote-extra-"), text(value)) {
+        if let Some(key) = name.as_str().strip_prefix("x-remote-extra-") {
             let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-            caller.extra.entry(key).or_default().push(value);
+            caller.extra.entry(key).or_default().push(text(name.as_str(), value)?);
         }
     }
-    Some(caller)
+    Ok(Some(caller))
 }
 
-fn anonymous() -> UserInfo {
-    UserInfo { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()], ..UserInfo::default() }
+/// With the group that every API server adds.
+fn known(user: UserInfo) -> UserInfo {
+    match user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
+        true => user,
+        false => user.completed(),
+    }
 }
 
 fn forbidden(caller: &UserInfo, wanted: &Wanted, reason: &str) -> Failure {
@@ -179,10 +252,17 @@ fn forbidden(caller: &UserInfo, wanted: &Wanted, reason: &str) -> Failure {
     } else {
         format!("{}/{}", wanted.resource, wanted.subresource)
     };
-    let what = format!("{}.{}", wanted.resource, wanted.group);
+    let what = match wanted.group.as_str() {
+        "" => wanted.resource.clone(),
+        group => format!("{}.{group}", wanted.resource),
+    };
+    let place = match wanted.namespace.as_str() {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace \"{namespace}\""),
+    };
     let subject = if wanted.name.is_empty() { what } else { format!("{what} \"{}\"", wanted.name) };
     let text = format!(
-        "{subject} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" at the cluster scope{tail}",
+        "{subject} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}{tail}",
         caller.name, wanted.verb, wanted.group
     );
     Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details(&wanted.group, &wanted.resource, &wanted.name)
@@ -207,16 +287,68 @@ pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> &'static str {
 mod tests {
     use super::*;
 
+    type Given<'a> = &'a [(&'static str, &'a [u8])];
+
+    fn headers(given: Given<'_>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in given {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
     #[test]
     fn front_proxy_headers_become_a_caller() {
-        let mut headers = HeaderMap::new();
-        headers.insert("x-remote-user", "alice".parse().unwrap());
-        headers.append("x-remote-group", "dev".parse().unwrap());
-        headers.append("x-remote-group", "system:authenticated".parse().unwrap());
-        headers.append("x-remote-extra-example.com%2fteam", "blue".parse().unwrap());
-        let caller = front_proxy_caller(&headers).unwrap();
-        assert_eq!((caller.name.as_str(), caller.groups.len()), ("alice", 2));
+        let given = headers(&[
+            ("x-remote-user", "zoë".as_bytes()),
+            ("x-remote-uid", b"u-1"),
+            ("x-remote-group", b"dev"),
+            ("x-remote-group", "équipe".as_bytes()),
+            ("x-remote-extra-example.com%2fteam", b"blue"),
+        ]);
+        let caller = known(front_proxy_caller(&given).unwrap().unwrap());
+        assert_eq!((caller.name.as_str(), caller.uid.as_str()), ("zoë", "u-1"));
+        assert_eq!(caller.groups, ["dev", "équipe", "system:authenticated"]);
         assert_eq!(caller.extra["example.com/team"], ["blue"]);
+        assert_eq!(front_proxy_caller(&HeaderMap::new()).unwrap(), None);
+        assert_eq!(front_proxy_caller(&headers(&[("x-remote-user", b"")])).unwrap(), None);
+    }
+
+    /// The name of who asks, or the code of the refusal. No control plane is asked.
+    async fn authenticated(peer: &Peer, given: Given<'_>) -> Result<String, u16> {
+        let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
+        let delegated = Delegated::new(kube::Client::try_from(nowhere).unwrap());
+        let caller = delegated.authenticate(peer, &headers(given)).await;
+        caller.map(|caller| caller.name).map_err(|failure| failure.into_response().status().as_u16())
+    }
+
+    #[tokio::test]
+    async fn the_first_proof_counts_and_a_bad_one_is_not_nobody() {
+        let user = |front_proxy| Peer {
+            front_proxy,
+            certificate: Certificate::User(UserInfo::new("carla", ["dev"])),
+            ..Peer::default()
+        };
+        let proxy = |front_proxy| Peer { front_proxy, certificate: Certificate::NoGood("x".into()), ..Peer::default() };
+        let nobody = Peer::default();
+        let alice: Given<'_> = &[("x-remote-user", b"alice")];
+        let latin: Given<'_> = &[("x-remote-user", b"zo\xeb")];
+        let group: Given<'_> = &[("x-remote-user", b"alice"), ("x-remote-group", b"\xff")];
+        let cases: [(&Peer, Given<'_>, Result<&str, u16>); 10] = [
+            (&proxy(true), alice, Ok("alice")),
+            (&proxy(true), latin, Err(400)),
+            (&proxy(true), group, Err(400)),
+            (&proxy(true), &[], Err(401)),
+            (&proxy(false), alice, Err(401)),
+            (&user(true), alice, Ok("alice")),
+            (&user(true), &[], Ok("carla")),
+            (&user(false), alice, Ok("carla")),
+            (&nobody, alice, Ok("system:anonymous")),
+            (&nobody, &[("authorization", b"Basic abc")], Ok("system:anonymous")),
+        ];
+        for (nth, (peer, given, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(authenticated(peer, given).await, expected.map(str::to_owned), "case {nth}");
+        }
     }
 
     #[test]

@@ -1,15 +1,19 @@
-//! The aggregated API server: `cluster.karmada.io` (clusters, status, proxy), `search.karmada.io` (registries, cache, proxying)
+//! The aggregated API server: `cluster.karmada.io` (clusters, status, proxy, attach), `search.karmada.io` (registries, cache, proxying)
 //! and `search.crowsnest.io` (queries, what the cache says of itself). Reached through the control plane's aggregation layer, or directly with a bearer token.
 //!
-//! Order of a request, outermost first: panic → authenticate → authorise → route. Handlers take a request apart, call one function
-//! and map its result.
+//! Order of a request: `edge`. Handlers take a request apart, call one function and map its result.
 
+mod asked;
+mod attach;
+pub(crate) mod audit;
 mod cache;
 pub(crate) mod discovery;
+pub(crate) mod edge;
 pub(crate) mod fleet_status;
 mod fleetwide;
 mod forward;
 pub(crate) mod identity;
+pub(crate) mod limits;
 mod openapi;
 pub(crate) mod reply;
 mod route;

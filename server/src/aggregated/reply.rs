@@ -39,6 +39,18 @@ impl Failure {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
+    pub(crate) fn too_many_requests() -> Self {
+        let text = "Too many requests, please try again later.";
+        let mut failure = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", text);
+        failure.status["details"] = serde_json::json!({"retryAfterSeconds": 1});
+        failure
+    }
+
+    pub(crate) fn timeout() -> Self {
+        let text = "Timeout: request did not complete within the allotted timeout";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text)
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -74,8 +86,16 @@ impl Failure {
         }
     }
 
+    pub(crate) fn status(&self) -> &Value {
+        &self.status
+    }
+
     pub(crate) fn into_response(self) -> Response<Body> {
-        json(self.code, &self.status)
+        let mut response = json(self.code, &self.status);
+        if let Some(seconds) = self.status.pointer("/details/retryAfterSeconds").and_then(Value::as_u64) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
     }
 }
 
@@ -83,6 +103,12 @@ impl From<crowsnest_apiserver::status::ApiError> for Failure {
     fn from(error: crowsnest_apiserver::status::ApiError) -> Self {
         let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self { code, status: error.to_status() }
+    }
+}
+
+impl From<crowsnest_proxy::Error> for Failure {
+    fn from(error: crowsnest_proxy::Error) -> Self {
+        Self { code: error.reason().0, status: error.status() }
     }
 }
 

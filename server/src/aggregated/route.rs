@@ -25,6 +25,10 @@ pub(crate) enum Route<'a> {
         cluster: &'a str,
         path: &'a str,
     },
+    /// `clusters/<name>/attach`
+    Attach {
+        cluster: &'a str,
+    },
     /// `search/cache<path>`
     SearchCache {
         path: &'a str,
@@ -94,6 +98,7 @@ impl<'a> Route<'a> {
         match (resource, name, sub, path) {
             ("clusters", "", "", "") => Self::Stored { group: CLUSTERS, tail },
             ("clusters", _, "" | "status", "") => Self::Stored { group: CLUSTERS, tail },
+            ("clusters", cluster, "attach", "") if !cluster.is_empty() => Self::Attach { cluster },
             ("clusters", cluster, "proxy", path) if !cluster.is_empty() => Self::ClusterProxy { cluster, path },
             _ => Self::Unknown,
         }
@@ -135,7 +140,7 @@ impl<'a> Route<'a> {
             resource: resource.to_owned(),
             subresource: parts.next().unwrap_or_default().to_owned(),
             name: name.to_owned(),
-            path: None,
+            ..Wanted::default()
         }
     }
 }
@@ -171,6 +176,9 @@ mod tests {
             (format!("{c}/clusters/m1/proxy"), Route::ClusterProxy { cluster: "m1", path: "" }),
             (format!("{c}/clusters/m1/proxy/api/v1/pods"), Route::ClusterProxy { cluster: "m1", path: "/api/v1/pods" }),
             (format!("{c}/clusters/*/proxy/api"), Route::ClusterProxy { cluster: "*", path: "/api" }),
+            (format!("{c}/clusters/m1/attach"), Route::Attach { cluster: "m1" }),
+            (format!("{c}/clusters/m1/attach/more"), Route::Unknown),
+            (format!("{c}/clusters//attach"), Route::Unknown),
             (format!("{c}/clusters/m1/other"), Route::Unknown),
             // Rights are derived from the same segments: an empty one would shift them.
             (format!("{c}/clusters/m1//proxy/api"), Route::Unknown),
@@ -184,6 +192,7 @@ mod tests {
             (format!("{s}/search/elsewhere/api/v1/pods"), Route::Unknown),
             (format!("{s}/proxying/karmada/proxy/api/v1/pods"), Route::FleetProxy { path: "/api/v1/pods" }),
             ("/apis/search.crowsnest.io/v1alpha1/query".into(), Route::Search("query")),
+            ("/apis/search.crowsnest.io/v1alpha1/logs".into(), Route::Search("logs")),
             ("/apis/search.crowsnest.io/v1alpha1/savedsearches".into(), Route::Saved("")),
             ("/apis/search.crowsnest.io/v1alpha1/savedsearches/mine".into(), Route::Saved("mine")),
             ("/apis/search.crowsnest.io/v1alpha1/savedsearches/mine/x".into(), Route::Unknown),
@@ -200,6 +209,12 @@ mod tests {
         let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/pods";
         let wanted = Route::parse(path).wanted(&Method::GET, path, "watch=true");
         assert_eq!((wanted.verb.as_str(), wanted.subresource.as_str(), wanted.name.as_str()), ("get", "proxy", "m1"));
+        let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/attach";
+        let wanted = Route::parse(path).wanted(&Method::POST, path, "");
+        assert_eq!(
+            (wanted.verb.as_str(), wanted.subresource.as_str(), wanted.name.as_str()),
+            ("create", "attach", "m1")
+        );
         let path = "/apis/cluster.karmada.io/v1alpha1/clusters";
         let wanted = Route::parse(path).wanted(&Method::GET, path, "watch=true");
         assert_eq!((wanted.verb.as_str(), wanted.resource.as_str()), ("watch", "clusters"));

@@ -1,9 +1,9 @@
-//! The server itself: state, middleware order, dispatch.
+//! The server itself: state, and which handler a route has. What is before the handlers: `edge`.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Extension, Request, State};
+use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::any;
 use crowsnest_api::user::UserInfo;
@@ -11,11 +11,12 @@ use futures::FutureExt;
 use http::{HeaderValue, StatusCode};
 
 use super::discovery;
-use super::identity::{Delegated, PeerTrust};
+use super::edge::{self, Edge};
+use super::identity::Delegated;
 use super::reply::{Body, Failure, json};
 use super::route::Route;
 use super::stored::StoredGroup;
-use super::{fleetwide, openapi, search};
+use super::{attach, fleetwide, openapi, search};
 use crate::roles::Roles;
 
 /// What requests need.
@@ -24,36 +25,15 @@ pub(crate) struct Aggregated {
     pub(crate) control_plane: kube::Client,
     pub(crate) delegated: Delegated,
     pub(crate) roles: Arc<Roles>,
+    pub(crate) edge: Edge,
 }
 
 /// The aggregated API server as one service.
 pub(crate) fn router(state: Aggregated) -> Router {
-    Router::new().fallback(any(serve)).layer(tower_http::catch_panic::CatchPanicLayer::new()).with_state(state)
+    Router::new().fallback(any(edge::serve)).layer(tower_http::catch_panic::CatchPanicLayer::new()).with_state(state)
 }
 
-async fn serve(State(state): State<Aggregated>, Extension(trust): Extension<PeerTrust>, request: Request) -> Response {
-    match handle(&state, trust, request).await {
-        Ok(response) => response,
-        Err(failure) => failure.into_response(),
-    }
-}
-
-async fn handle(state: &Aggregated, trust: PeerTrust, request: Request) -> Result<Response, Failure> {
-    let path = request.uri().path().to_owned();
-    let route = Route::parse(&path);
-    if route == Route::Health {
-        return Ok(health(state));
-    }
-    let caller = state.delegated.authenticate(trust, request.headers()).await?;
-    let query = request.uri().query().unwrap_or_default().to_owned();
-    let discovery = matches!(route, Route::Groups | Route::Group(_) | Route::Resources(_) | Route::OpenApi(_));
-    if !discovery {
-        state.delegated.authorize(&caller, &route.wanted(request.method(), &path, &query)).await?;
-    }
-    dispatch(state, route, &caller, request).await
-}
-
-async fn dispatch(
+pub(super) async fn dispatch(
     state: &Aggregated,
     route: Route<'_>,
     caller: &UserInfo,
@@ -74,6 +54,7 @@ async fn dispatch(
         Route::ClusterProxy { cluster, path } => {
             fleetwide::cluster_proxy(&state.roles, caller, cluster, path, request).boxed().await
         }
+        Route::Attach { cluster } => attach::attach(&state.roles, caller, cluster, request).boxed().await,
         Route::SearchCache { path } => fleetwide::search_cache(&state.roles, caller, path, request).boxed().await,
         Route::SearchOpenSearch { path } => fleetwide::search_opensearch(path, &request),
         Route::FleetProxy { path } => fleetwide::fleet_proxy(&state.roles, caller, path, request).boxed().await,
@@ -85,8 +66,9 @@ async fn dispatch(
 }
 
 /// 200 when every worker lives, else 503 naming those that don't.
-fn health(state: &Aggregated) -> Response {
-    let problems = state.roles.problems();
+pub(super) fn health(state: &Aggregated) -> Response {
+    let mut problems = state.roles.problems();
+    problems.extend(state.edge.problems());
     let (code, text) = if problems.is_empty() {
         (StatusCode::OK, "ok".to_owned())
     } else {

@@ -4,6 +4,7 @@ mod cache;
 mod load;
 mod members;
 mod pods;
+mod proxy;
 mod reads;
 mod search;
 mod stage;
@@ -43,7 +44,9 @@ enum Bench {
     Cache(cache::CacheArgs),
     /// What questions of a user with some namespaces in every cluster cost, while pods change and others ask
     Search(search::SearchArgs),
-    /// The members of `bench cache` and `bench search`, until they are killed
+    /// What a member costs through our address beside asking it directly, and thousands of watches of the fleet
+    Proxy(proxy::ProxyArgs),
+    /// The members of the other benchmarks, until they are killed
     #[command(hide = true)]
     Members {
         #[arg(long)]
@@ -72,6 +75,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
         Bench::Cache(args) => cache::run(&args).await?,
         Bench::Search(args) => search::run(&args).await?,
+        Bench::Proxy(args) => proxy::run(&args).await?,
         Bench::Members { clusters, pods, pod_bytes } => {
             members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
         }

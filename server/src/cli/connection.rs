@@ -19,6 +19,11 @@ pub(crate) struct ConnectionArgs {
 impl ConnectionArgs {
     /// A client for the control plane.
     pub(crate) async fn client(&self) -> anyhow::Result<kube::Client> {
+        Ok(kube::Client::try_from(self.config().await?)?)
+    }
+
+    /// How the control plane is reached.
+    pub(crate) async fn config(&self) -> anyhow::Result<kube::Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let path = self.kubeconfig.clone().or_else(|| match std::env::var_os("KUBECONFIG") {
             Some(_) => None,
@@ -30,8 +35,7 @@ impl ConnectionArgs {
                 kube::Config::from_custom_kubeconfig(file, &options).await
             }
             None => kube::Config::from_kubeconfig(&options).await,
-        }
-        .context("no control plane: start one with `crowsnest up` or name a kubeconfig with --kubeconfig")?;
-        Ok(kube::Client::try_from(config)?)
+        };
+        config.context("no control plane: start one with `crowsnest up` or name a kubeconfig with --kubeconfig")
     }
 }

@@ -1,17 +1,24 @@
 //! The command line: what can be asked, and where each command lives. Data goes to standard output, everything else to standard
-//! error; exit codes are kubectl's (0 ok, 1 error) plus 3 for `--fail-on-empty` and 5 for a partial answer.
+//! error; exit codes are kubectl's (0 ok, 1 error, of `exec` the command's own) plus 3 for `--fail-on-empty` and 5 for a partial answer.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub(crate) mod agent;
 pub(crate) mod apiserver;
 pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod columns;
 pub(crate) mod connection;
+pub(crate) mod edge;
+mod events;
+pub(crate) mod exec;
+pub(crate) mod join;
 pub(crate) mod keep;
+pub(crate) mod logs;
+pub(crate) mod rights;
 pub(crate) mod search;
 pub(crate) mod sim;
 pub(crate) mod up;
@@ -37,10 +44,18 @@ pub(crate) struct Cli {
 enum Command {
     /// Start a control plane, members, the cache, all APIs and the UI on this machine
     Up(up::UpArgs),
+    /// Register a cluster that somebody else runs
+    Join(join::JoinArgs),
     /// Start the embedded control plane alone: a plain Kubernetes API server
     Apiserver(apiserver::ApiserverArgs),
+    /// In a member that nobody can dial: register it and let the control plane reach it
+    Agent(agent::AgentArgs),
     /// Find objects and events in all clusters
     Search(search::SearchArgs),
+    /// Print the logs of pods in all clusters
+    Logs(logs::LogsArgs),
+    /// Run a command in a container of any cluster
+    Exec(exec::ExecArgs),
     /// What the cache holds, whether it is sound, and filling it anew
     Cache(cache::CacheArgs),
     /// Break and mend simulated members of a running `crowsnest up`
@@ -59,8 +74,12 @@ impl Cli {
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Up(args) => up::run(args).await,
+        Command::Join(args) => join::run(args).await,
         Command::Apiserver(args) => apiserver::run(args).await,
+        Command::Agent(args) => agent::run(args).await,
         Command::Search(args) => search::run(args).await,
+        Command::Logs(args) => logs::run(args).await,
+        Command::Exec(args) => exec::run(args).await,
         Command::Cache(args) => cache::run(args).await,
         Command::Sim(args) => sim::run(args).await,
         Command::Bench(args) => bench::run(args).await,

@@ -13,7 +13,7 @@ use super::connection::ConnectionArgs;
 /// Exit code of `--fail-on-empty` with no hit.
 const EMPTY: u8 = 3;
 /// Exit code when clusters were left out.
-const PARTIAL: u8 = 5;
+pub(super) const PARTIAL: u8 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {

@@ -9,7 +9,9 @@ use clap::Args;
 use crowsnest_api::names::ClusterName;
 use crowsnest_embedded::load::Load;
 
+use super::edge::EdgeArgs;
 use super::keep::KeepArgs;
+use super::rights::RightsArgs;
 
 /// Members to simulate: a count or names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,11 +88,15 @@ pub(crate) struct UpArgs {
     /// Contexts of --kubeconfig to join, by comma
     #[arg(long, value_delimiter = ',', requires = "kubeconfig")]
     pub(crate) contexts: Vec<String>,
+    #[command(flatten)]
+    pub(crate) rights: RightsArgs,
     /// Throw away everything in the data directory first
     #[arg(long)]
     pub(crate) reset: bool,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
+    #[command(flatten)]
+    pub(crate) edge: EdgeArgs,
 }
 
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {

@@ -18,11 +18,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::datadir::DataDir;
+use crate::aggregated::edge::Edge;
 use crate::aggregated::identity::Delegated;
 use crate::aggregated::server::{Aggregated, router};
 use crate::install::{self, Endpoints};
+use crate::peers::Authorities;
 use crate::roles::Roles;
-use crate::serving::{self, FrontProxy, Tls};
+use crate::serving::{self, Tls};
 use crate::webhook::{self, Webhooks};
 
 /// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
@@ -87,9 +89,10 @@ impl ControlPlane {
     pub(super) async fn install(
         &self,
         roles: &Arc<Roles>,
+        edge: Edge,
+        client_ca: Option<String>,
         conformance: bool,
-        servers: &TaskTracker,
-        serving: &CancellationToken,
+        (servers, serving): (&TaskTracker, &CancellationToken),
     ) -> anyhow::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the aggregation layer")?;
         let port = listener.local_addr()?.port();
@@ -97,11 +100,12 @@ impl ControlPlane {
         // The aggregation layer asks for the Service's name, webhooks for the address.
         let names = ["localhost", "127.0.0.1", install::SERVICE_HOST].map(str::to_owned);
         let own = self.server.authority().server(&names)?;
-        let tls = Tls::new(&own.certificate, &own.key, Some(front_proxy(&client).await?))?;
+        let tls = Tls::new(&own.certificate, &own.key, Some(authorities(&client, client_ca).await?))?;
         let state = Aggregated {
             control_plane: client.clone(),
             delegated: Delegated::new(client.clone()),
             roles: Arc::clone(roles),
+            edge,
         };
         let webhooks = Webhooks {
             control_plane: client.clone(),
@@ -147,8 +151,9 @@ fn admin_token(dir: &DataDir) -> anyhow::Result<String> {
     Ok(token)
 }
 
-/// Whom the control plane's aggregation layer will present itself as.
-async fn front_proxy(client: &kube::Client) -> anyhow::Result<FrontProxy> {
+/// Whom the control plane's aggregation layer will present itself as, and who signs the certificates of users unless told
+/// otherwise.
+async fn authorities(client: &kube::Client, client_ca: Option<String>) -> anyhow::Result<Authorities> {
     use k8s_openapi::api::core::v1::ConfigMap;
     const NAME: &str = "extension-apiserver-authentication";
     let maps: kube::Api<ConfigMap> = kube::Api::namespaced(client.clone(), "kube-system");
@@ -161,5 +166,6 @@ async fn front_proxy(client: &kube::Client) -> anyhow::Result<FrontProxy> {
     let ca =
         data.get("requestheader-client-ca-file").with_context(|| format!("{NAME} names no front-proxy authority"))?;
     let names = data.get("requestheader-allowed-names").map(|text| serde_json::from_str(text)).transpose()?;
-    Ok(FrontProxy::new(ca, names.unwrap_or_default())?)
+    let client_ca = client_ca.as_ref().or_else(|| data.get("client-ca-file")).map(String::as_str);
+    Ok(Authorities::new(Some(ca), names.unwrap_or_default(), client_ca)?)
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::Rights;
 use crowsnest_fleet::join::{JoinOptions, cluster_id, join};
 use futures::future::{join_all, try_join_all};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -24,11 +25,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 pub(super) struct Joined {
     file: PathBuf,
     clusters: Vec<(ClusterName, kube::Config)>,
+    rights: Rights,
 }
 
 impl Joined {
     /// Reads the file and finds the contexts in it; no cluster is asked yet.
-    pub(super) async fn read(file: &Path, contexts: &[String]) -> anyhow::Result<Self> {
+    pub(super) async fn read(file: &Path, contexts: &[String], rights: Rights) -> anyhow::Result<Self> {
         let kubeconfig = Kubeconfig::read_from(file).map_err(|error| unreadable(file, &error))?;
         let mut clusters: Vec<(ClusterName, kube::Config)> = Vec::new();
         for context in contexts {
@@ -48,7 +50,7 @@ impl Joined {
                 .map_err(|error| anyhow!("context {context} of {}: {error}", file.display()))?;
             clusters.push((name, config));
         }
-        Ok(Self { file: file.to_owned(), clusters })
+        Ok(Self { file: file.to_owned(), clusters, rights })
     }
 
     pub(super) fn file(&self) -> &Path {
@@ -81,7 +83,8 @@ impl Joined {
             }
         }
         let joining = answering.into_values().map(|(name, config)| async move {
-            let options = JoinOptions { refresh: true, ..JoinOptions::new(name.clone()) };
+            let rights = self.rights.clone();
+            let options = JoinOptions { refresh: true, rights, ..JoinOptions::new(name.clone()) };
             join(control_plane, config, &options).await.with_context(|| format!("cluster {name} can't be joined"))
         });
         try_join_all(joining).await?;

@@ -18,11 +18,13 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, bail};
 use crowsnest_controllers::act;
 use crowsnest_embedded::member::admin;
+use crowsnest_fleet::Rights;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::aggregated::audit::log::Writer;
 use crate::cli::apiserver::ApiserverArgs;
 use crate::cli::up::{Profile, UpArgs};
 use crate::roles::{Roles, RolesConfig};
@@ -43,10 +45,12 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     if !args.ui_listen.ip().is_loopback() {
         bail!("--ui-listen {} is no loopback address; the UI's plain HTTP must not leave this machine", args.ui_listen);
     }
+    let rights = args.rights.read()?;
     let mut stop = Stop::new()?;
     let progress = Progress::new();
     let joined = match &args.kubeconfig {
-        Some(file) => Some(Joined::read(file, &args.contexts).await?),
+        Some(file) => Some(Joined::read(file, &args.contexts, rights).await?),
+        None if rights != Rights::Full => bail!("--rights are those in clusters of --kubeconfig, which is not given"),
         None => None,
     };
     let dir = open(args.data_dir.as_deref(), args.reset)?;
@@ -94,17 +98,17 @@ pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCod
 }
 
 /// SIGINT and SIGTERM.
-struct Stop {
+pub(crate) struct Stop {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
 impl Stop {
-    fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -134,6 +138,7 @@ struct Fleet {
     roles: Arc<Roles>,
     servers: TaskTracker,
     serving: CancellationToken,
+    audit: Option<Writer>,
     ui: SocketAddr,
     token: String,
     kubeconfig: PathBuf,
@@ -164,7 +169,9 @@ impl Fleet {
         // Written first, so that a start that hangs can be looked into with kubectl.
         let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
         let own = files.add("cp", &control_plane.kubeconfig()?)?;
-        control_plane.install(&roles, conformance, &servers, &serving).await?;
+        let (edge, audit) = args.edge.start(&dir.dir("audit")?)?;
+        let client_ca = args.edge.client_ca()?;
+        control_plane.install(&roles, edge, client_ca, conformance, (&servers, &serving)).await?;
         progress.done("aggregated APIs, webhooks");
 
         let upstream = kube::Config::from_custom_kubeconfig(own, &kube::config::KubeConfigOptions::default()).await?;
@@ -182,7 +189,7 @@ impl Fleet {
             members.load(load, progress).await?;
         }
         let token = control_plane.token().to_owned();
-        Ok(Self { control_plane, members, roles, servers, serving, ui: ui_address, token, kubeconfig })
+        Ok(Self { control_plane, members, roles, servers, serving, audit, ui: ui_address, token, kubeconfig })
     }
 
     /// Five commands to try; the last line is a search.
@@ -210,6 +217,9 @@ impl Fleet {
         self.serving.cancel();
         self.servers.close();
         self.servers.wait().await;
+        if let Some(audit) = self.audit {
+            audit.stop().await;
+        }
         self.members.stop().await?;
         self.control_plane.stop().await
     }

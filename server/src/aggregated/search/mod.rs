@@ -1,10 +1,11 @@
 //! `search.crowsnest.io/v1alpha1`: `query` (JSON, or server-sent events that may go on), `count`, `explain`, `suggest`,
-//! `export`; `history`, `diff` and `graph` of an object; `savedsearches`; `status` (the fleet at a glance, followed with `watch=true`),
+//! `export`; `logs` of pods; `history`, `diff` and `graph` of an object; `savedsearches`; `status` (the fleet at a glance, followed with `watch=true`),
 //! `cache`, `metrics`. Handlers read parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md says
 //! what goes in and out.
 
 mod export;
 mod hits;
+mod logs;
 mod objects;
 pub(super) mod openapi;
 mod parameters;
@@ -56,13 +57,14 @@ pub(super) async fn serve(
         "explain" => explain(running, caller, &parameters).await,
         "suggest" => suggest(running, caller, &parameters).await,
         "export" => export::export(&running.index, caller, &parameters),
+        "logs" => logs::logs(running, caller, request.uri().query(), &parameters, streamed).await,
         "history" => objects::history(&running.index, caller, &parameters).await,
         "diff" => objects::diff(&running.index, caller, &parameters).await,
         "graph" => objects::graph(&running.index, caller, &parameters).await,
         "status" if streamed || parameters.flag("watch") => Ok(followed(running, caller).into_response()),
         "status" => Ok(reply(StatusCode::OK, &fleet_status::now(running, caller).await?)),
         "cache" => cache::status(running).await,
-        "metrics" => cache::metrics(running).await,
+        "metrics" => cache::metrics(running, state.edge.series()).await,
         other => Err(Failure::not_found(format!("search.crowsnest.io has no resource {other:?}"))),
     }
 }

@@ -34,7 +34,29 @@ struct Path {
 }
 
 const JSON: &str = "application/json";
+const TEXT: &str = "text/plain";
 const EVENTS: &str = "text/event-stream";
+
+const LOGS: &[Parameter] = &[
+    Q,
+    ("labelSelector", "string", "Of the pods.", false),
+    ("namespace", "string", "Of the pods; may be repeated.", false),
+    ("cluster", "string", "Of the pods; may be repeated.", false),
+    ("pod", "string", "A regular expression their names match.", false),
+    ("container", "string", "A regular expression the containers' names match.", false),
+    ("init", "boolean", "Init containers too; true when absent.", false),
+    ("ephemeral", "boolean", "Ephemeral containers too; true when absent.", false),
+    ("include", "string", "A regular expression lines match; may be repeated: one of them.", false),
+    ("exclude", "string", "A regular expression lines do not match; may be repeated: none of them.", false),
+    ("since", "string", "How long ago lines were said at most, as 90s, 15m, 2h30m or 7d.", false),
+    ("sinceTime", "string", "When lines were said at the earliest (RFC 3339).", false),
+    ("tail", "integer", "The last lines of each container, -1 for all; 10 when neither it nor a time is said.", false),
+    ("previous", "boolean", "Of the runs before the last restarts.", false),
+    ("follow", "boolean", "Go on with what is said, and with pods that come.", false),
+    ("timestamps", "boolean", "Lines of text with their times.", false),
+    ("prefix", "boolean", "Lines of text with where they come from; true when absent.", false),
+    ("maxStreams", "integer", "Logs that are read at once, 100 when absent, 500 at most.", false),
+];
 
 const PATHS: &[Path] = &[
     Path {
@@ -80,6 +102,13 @@ const PATHS: &[Path] = &[
         ],
         object: false,
         answers: &[("application/jsonl", "Object"), ("text/csv", "Text")],
+    },
+    Path {
+        name: "logs",
+        summary: "The logs of the pods that match, in the order of their times; as server-sent events (notices, skipped, joined, line, refused, left, done, error) when asked for by Accept.",
+        parameters: LOGS,
+        object: false,
+        answers: &[(TEXT, "Text"), (EVENTS, "LogEvents")],
     },
     Path {
         name: "history",
@@ -190,6 +219,7 @@ pub(crate) fn schemas() -> Map<String, Value> {
         ),
         ("Text", text()),
         ("SearchEvents", json!({"type": "string", "description": "Server-sent events with JSON data."})),
+        ("LogEvents", json!({"type": "string", "description": "Server-sent events with JSON data."})),
         ("FleetStatusEvents", json!({"type": "string", "description": "Server-sent events with a FleetStatus each."})),
         (
             "Hit",

@@ -55,6 +55,13 @@ impl Pods {
         nth % (self.fleet / PODS_OF_AN_APP).max(7)
     }
 
+    pub(super) fn name(self, nth: usize) -> String {
+        let (app, mut own) = (self.app(nth), Numbers::of(nth));
+        let hash = Numbers::of(app ^ 0x5bd1_e995).next() as u32;
+        uid(&mut own);
+        format!("app-{app}-{hash:x}-{}", letters(own.next()))
+    }
+
     /// The pod's JSON, on one line.
     pub(super) fn write(self, out: &mut String, nth: usize, resource_version: u64, revision: Revision) {
         let (app, mut own) = (self.app(nth), Numbers::of(nth));
@@ -148,6 +155,7 @@ mod tests {
             let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_str(&text).unwrap();
             assert_eq!(pod.metadata.resource_version.as_deref(), Some("7"));
             assert_eq!(pod.metadata.annotations.unwrap()[CHANGED_AT], "12");
+            assert_eq!(pod.metadata.name.as_deref(), Some(&*pods.name(nth)));
             assert!((9_000..10_000).contains(&text.len()), "{}", text.len());
         }
     }

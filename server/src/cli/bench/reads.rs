@@ -127,7 +127,7 @@ pub(super) async fn latencies(index: Index, time: Duration) -> anyhow::Result<(V
     }
 }
 
-fn changed_at(body: &[u8]) -> Option<i64> {
+pub(super) fn changed_at(body: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(body).ok()?;
     let (_, rest) = text.split_once(CHANGED_AT)?;
     rest.strip_prefix("\":\"")?.split('"').next()?.parse().ok().filter(|at| *at > 0)

@@ -36,7 +36,7 @@ pub(super) struct SearchArgs {
     /// Users who ask at the same time
     #[arg(long, default_value_t = 50)]
     users: usize,
-    /// Seconds for which they ask
+    /// Seconds for which they ask, without changes and with them
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// kubectl to compare with; with it jq is needed
@@ -76,11 +76,12 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     others(&index, &tenant, "search/first", first(args.asks, 0), &mut figures).await?;
     others(&index, &tenant, "search/mistaken", mistaken(args.asks / 4), &mut figures).await?;
     suggested(&index, &tenant, "search/suggest", args.asks, &mut figures).await?;
+    together(&index, args, "search", &mut figures).await?;
     rate(&members.address, args.churn).await?;
     asked(&index, &tenant, "search/churn/tenant", args.asks, &mut figures).await?;
     others(&index, &tenant, "search/churn/first", first(args.asks, 1), &mut figures).await?;
     suggested(&index, &tenant, "search/churn/suggest", args.asks, &mut figures).await?;
-    together(&index, args, &mut figures).await?;
+    together(&index, args, "search/churn", &mut figures).await?;
     rate(&members.address, 0.0).await?;
     // What still came in has to be found before answers are compared.
     let target = index.seq();
@@ -194,7 +195,12 @@ async fn suggested(
 }
 
 /// Many users, each asking again as soon as it has its answer.
-async fn together(index: &Index, args: &SearchArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn together(
+    index: &Index,
+    args: &SearchArgs,
+    when: &str,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let mut users = tokio::task::JoinSet::new();
     for user in 0..args.users {
@@ -213,8 +219,9 @@ async fn together(index: &Index, args: &SearchArgs, figures: &mut Figures<impl W
     while let Some(done) = users.join_next().await {
         all.extend(done??);
     }
-    figures.line(&format!("search/users-{}", args.users), all.len() as f64 / args.seconds as f64, "answers/s")?;
-    figures.spread(&format!("search/users-{}", args.users), all)
+    let name = format!("{when}/users-{}", args.users);
+    figures.line(&name, all.len() as f64 / args.seconds as f64, "answers/s")?;
+    figures.spread(&name, all)
 }
 
 /// The same question with kubectl and jq, cluster after cluster.

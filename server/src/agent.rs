@@ -1,0 +1,157 @@
+//! `crowsnest agent`: runs in a member that nobody can dial. Registers it in pull mode and keeps a tunnel open through which the
+//! control plane reaches its API server.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use crowsnest_api::cluster::ClusterSyncMode;
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::dial::ProxyRoute;
+use crowsnest_fleet::tunnel::{Agent, PROTOCOL, backoff};
+use crowsnest_fleet::{Dialer, JoinOptions, join};
+use http::{HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::upgrade::Upgraded;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::agent::AgentArgs;
+use crate::up::Stop;
+
+/// How long the member's API server may take to accept a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// How long the control plane may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// A tunnel that was open for so long was no failure.
+const STABLE: Duration = Duration::from_secs(30);
+/// The largest Status that is read.
+const MAX_STATUS: usize = 64 << 10;
+
+/// Runs until told to stop.
+pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
+    let mut signals = Stop::new()?;
+    let stop = CancellationToken::new();
+    let mut serving = std::pin::pin!(serve(args, &stop));
+    tokio::select! {
+        served = serving.as_mut() => served?,
+        () = signals.wait() => {
+            stop.cancel();
+            // A second signal ends the drain.
+            tokio::select! {
+                served = serving => served?,
+                () = signals.wait() => bail!("stopped before everything was drained"),
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(args: AgentArgs, stop: &CancellationToken) -> anyhow::Result<()> {
+    let member = member(&args).await?;
+    let endpoint = args.cluster_api_endpoint.clone().unwrap_or_else(|| member.cluster_url.clone());
+    let agent = Agent::new(&endpoint, dialer(&member)?)?;
+    let options = JoinOptions {
+        namespace: args.cluster_namespace.clone(),
+        provider: args.cluster_provider.clone(),
+        region: args.cluster_region.clone(),
+        zones: args.cluster_zones.clone(),
+        refresh: true,
+        sync_mode: ClusterSyncMode::Pull,
+        api_endpoint: Some(endpoint),
+        report: args.reported().map_err(anyhow::Error::msg)?,
+        ..JoinOptions::new(args.cluster_name.clone())
+    };
+    let control_plane = control_plane(&args).await?;
+    let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
+    let joined = joined.with_context(|| format!("registering cluster {}", args.cluster_name))?;
+    tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered");
+    keep_open(&args, &agent, stop).await;
+    Ok(())
+}
+
+/// One tunnel after the other until told to stop.
+async fn keep_open(args: &AgentArgs, agent: &Agent, stop: &CancellationToken) {
+    let mut failures: u32 = 0;
+    loop {
+        let began = Instant::now();
+        let ended = tunnel(args, agent, stop).await;
+        if stop.is_cancelled() {
+            return;
+        }
+        if began.elapsed() >= STABLE {
+            failures = 0;
+        }
+        let pause = backoff(failures, rand::random());
+        failures = failures.saturating_add(1);
+        match ended {
+            Ok(()) => tracing::info!(?pause, "the control plane ended the tunnel, opening another"),
+            Err(error) => tracing::warn!(error = %format_args!("{error:#}"), ?pause, "no tunnel, trying again"),
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn tunnel(args: &AgentArgs, agent: &Agent, stop: &CancellationToken) -> anyhow::Result<()> {
+    let opening = async {
+        // Read anew each time: its certificate may have been renewed.
+        let control_plane = control_plane(args).await?;
+        let opened = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &args.cluster_name)).await;
+        opened.with_context(|| format!("no answer of the control plane within {} s", ANSWER_WITHIN.as_secs()))?
+    };
+    let Some(upgraded) = stop.run_until_cancelled(opening).await else { return Ok(()) };
+    let upgraded = upgraded?;
+    tracing::info!(cluster = %args.cluster_name, "the tunnel is open");
+    Ok(agent.serve(upgraded, stop).await?)
+}
+
+async fn open(control_plane: &kube::Client, cluster: &ClusterName) -> anyhow::Result<Upgraded> {
+    let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/attach");
+    let request = Request::post(&path)
+        .header(header::CONNECTION, HeaderValue::from_static("Upgrade"))
+        .header(header::UPGRADE, HeaderValue::from_static(PROTOCOL))
+        .body(Body::empty())?;
+    let response = control_plane.send(request).await.context("asking the control plane for a tunnel")?;
+    let status = response.status();
+    if status != StatusCode::SWITCHING_PROTOCOLS {
+        let body = Limited::new(response.into_body(), MAX_STATUS).collect().await;
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let message = said["message"].as_str().map_or_else(|| String::from_utf8_lossy(&body), Into::into);
+        let mend = if status == StatusCode::NOT_FOUND { "; an agent registers its cluster when it starts" } else { "" };
+        bail!("the control plane answered {status}: {}{mend}", message.trim());
+    }
+    hyper::upgrade::on(response).await.context("taking over the connection")
+}
+
+/// TCP to the API server as the agent's own kubeconfig names it; TLS is the control plane's.
+fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
+    let url = member.proxy_url.clone();
+    if url.as_ref().is_some_and(|url| url.scheme_str() == Some("https")) {
+        bail!("the member's kubeconfig names an https proxy; the agent reaches it through http and socks5 ones");
+    }
+    Ok(Dialer::new(member.cluster_url.clone(), None, ProxyRoute { url, ..ProxyRoute::default() }, CONNECT_WITHIN)?)
+}
+
+async fn member(args: &AgentArgs) -> anyhow::Result<kube::Config> {
+    match &args.kubeconfig {
+        Some(file) => read(file, args.context.clone()).await,
+        None => kube::Config::incluster().context("outside of a pod, name this cluster's kubeconfig with --kubeconfig"),
+    }
+}
+
+async fn control_plane(args: &AgentArgs) -> anyhow::Result<kube::Client> {
+    let config = read(&args.control_plane_kubeconfig, args.control_plane_context.clone()).await?;
+    Ok(kube::Client::try_from(config)?)
+}
+
+async fn read(file: &Path, context: Option<String>) -> anyhow::Result<kube::Config> {
+    let wrong = || format!("reading {}", file.display());
+    let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(wrong)
+}

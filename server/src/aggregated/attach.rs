@@ -1,0 +1,87 @@
+//! `clusters/<name>/attach`: an agent's connection becomes the tunnel through which its cluster is reached.
+
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::user::UserInfo;
+use crowsnest_fleet::tunnel::PROTOCOL;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use kube::Api;
+
+use super::fleetwide::running;
+use super::reply::{Body, Failure};
+use crate::roles::Roles;
+
+/// 101, after which the connection is the tunnel's.
+pub(super) async fn attach(
+    roles: &Roles,
+    caller: &UserInfo,
+    cluster: &str,
+    mut request: Request,
+) -> Result<Response, Failure> {
+    if request.method() != Method::POST {
+        return Err(Failure::method_not_allowed());
+    }
+    let fleet = &running(roles)?.fleet;
+    let name = existing(&fleet.control_plane(), cluster).await?;
+    if !asks_for_a_tunnel(request.headers()) {
+        let text =
+            format!("this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}");
+        return Err(Failure::bad_request(text));
+    }
+    tracing::info!(cluster = %name, user = caller.name, "an agent opens a tunnel");
+    fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+    Ok(response)
+}
+
+/// Read from the control plane: an agent that has just registered its cluster may be ahead of the fleet's watch.
+async fn existing(control_plane: &kube::Client, cluster: &str) -> Result<ClusterName, Failure> {
+    let missing = || {
+        let text = format!("clusters.cluster.karmada.io {cluster:?} not found");
+        Failure::not_found(text).with_details(super::route::CLUSTERS, "clusters", cluster)
+    };
+    let name: ClusterName = cluster.parse().map_err(|_| missing())?;
+    let clusters: Api<Cluster> = Api::all(control_plane.clone());
+    let found = clusters.get_opt(name.as_str()).await.map_err(Failure::upstream)?.ok_or_else(missing)?;
+    if found.spec.sync_mode != ClusterSyncMode::Pull {
+        let text = format!("cluster {name} is registered in {} mode: it is dialled", found.spec.sync_mode);
+        let failure = Failure::new(StatusCode::CONFLICT, "Conflict", text);
+        return Err(failure.with_details(super::route::CLUSTERS, "clusters", name.as_str()));
+    }
+    Ok(name)
+}
+
+fn asks_for_a_tunnel(headers: &HeaderMap) -> bool {
+    let words = |name| {
+        let values = headers.get_all(name).iter().filter_map(|value: &HeaderValue| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(str::trim)
+    };
+    words(header::CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"))
+        && words(header::UPGRADE).any(|word| word.eq_ignore_ascii_case(PROTOCOL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::as_the_agent_asks("Upgrade", PROTOCOL, true)]
+    #[case::as_a_proxy_may_write_it("keep-alive, upgrade", "CROWSNEST-TUNNEL/1", true)]
+    #[case::one_of_several("Upgrade", "crowsnest-tunnel/2, crowsnest-tunnel/1", true)]
+    #[case::a_later_one_alone("Upgrade", "crowsnest-tunnel/2", false)]
+    #[case::not_for_this_hop("keep-alive", PROTOCOL, false)]
+    #[case::something_else("Upgrade", "websocket", false)]
+    fn who_asks_for_a_tunnel(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONNECTION, connection.parse().unwrap());
+        headers.insert(header::UPGRADE, upgrade.parse().unwrap());
+        assert_eq!(asks_for_a_tunnel(&headers), expected);
+        assert!(!asks_for_a_tunnel(&HeaderMap::new()));
+    }
+}

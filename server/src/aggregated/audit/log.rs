@@ -1,0 +1,357 @@
+//! The audit log's queue and its writer: JSON lines in a file of bounded size, or on standard output.
+//!
+//! Requests wait for a place in the queue for a moment, so that a burst is written whole. When the disk is too slow for longer,
+//! events are dropped and counted: a full disk must not stop the fleet. One task owns the file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crowsnest_index::metrics::Series;
+use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::event::Event;
+
+/// Events that wait for the writer, as many as kube-apiserver's.
+const QUEUE: usize = 10_000;
+/// Events written at once.
+const BATCH: usize = 256;
+/// How long a request waits for a place.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the last events may take when the process ends.
+const DRAIN: Duration = Duration::from_secs(5);
+/// The moment a file was put away, in its name.
+const STAMP: &str = "%Y-%m-%dT%H-%M-%S%.3f";
+
+/// Where events go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Destination {
+    StandardOutput,
+    File(Files),
+}
+
+/// A file, and how many old ones are kept of it how long. Zero is no bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Files {
+    pub(crate) path: PathBuf,
+    pub(crate) max_bytes: u64,
+    pub(crate) max_backups: usize,
+    pub(crate) max_age_days: u32,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    written: AtomicU64,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+    ended: AtomicBool,
+}
+
+/// Takes events. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct AuditLog {
+    queue: mpsc::Sender<Event>,
+    counts: Arc<Counts>,
+}
+
+/// A place in the queue that is kept for an event to come.
+pub(crate) type Place = mpsc::OwnedPermit<Event>;
+
+/// The running writer; whoever holds it stops it.
+pub(crate) struct Writer {
+    task: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+impl AuditLog {
+    /// Opens the file; fails when it can't be written.
+    pub(crate) fn start(destination: Destination) -> io::Result<(Self, Writer)> {
+        let sink = match destination {
+            Destination::StandardOutput => Sink::StandardOutput,
+            Destination::File(files) => Sink::File(Rotated::open(files)?),
+        };
+        let (queue, events) = mpsc::channel(QUEUE);
+        let counts = Arc::new(Counts::default());
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(write(events, sink, Arc::clone(&counts), stop.clone()));
+        Ok((Self { queue, counts }, Writer { task, stop }))
+    }
+
+    /// A place for an event of a request. None when the writer does not keep up.
+    pub(crate) async fn place(&self) -> Option<Place> {
+        let place = tokio::time::timeout(PATIENCE, self.queue.clone().reserve_owned()).await;
+        place.ok().and_then(Result::ok)
+    }
+
+    /// Queues an event in its place, or in any that is free.
+    pub(crate) fn put(&self, place: Option<Place>, event: Event) {
+        match place {
+            Some(place) => drop(place.send(event)),
+            None => {
+                if self.queue.try_send(event).is_err() {
+                    self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// What is wrong with the writer.
+    pub(crate) fn problem(&self) -> Option<&'static str> {
+        self.counts.ended.load(Ordering::Relaxed).then_some("the writer has died")
+    }
+
+    pub(crate) fn series(&self) -> [Series; 3] {
+        let count = |name, help, value: &AtomicU64| Series {
+            name,
+            help,
+            counts: true,
+            labels: Vec::new(),
+            value: value.load(Ordering::Relaxed),
+        };
+        [
+            count("crowsnest_audit_events_total", "Audit events written.", &self.counts.written),
+            count("crowsnest_audit_events_dropped_total", "Audit events lost to a full queue.", &self.counts.dropped),
+            count(
+                "crowsnest_audit_events_failed_total",
+                "Audit events that could not be written.",
+                &self.counts.failed,
+            ),
+        ]
+    }
+}
+
+impl Writer {
+    /// Writes what is queued, and ends.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        if tokio::time::timeout(DRAIN, self.task).await.is_err() {
+            tracing::warn!("the last audit events were not written in time");
+        }
+    }
+}
+
+async fn write(mut events: mpsc::Receiver<Event>, mut sink: Sink, counts: Arc<Counts>, stop: CancellationToken) {
+    let mut failing = false;
+    loop {
+        let mut batch = Vec::with_capacity(BATCH);
+        tokio::select! {
+            biased;
+            received = events.recv_many(&mut batch, BATCH) => if received == 0 { break },
+            () = stop.cancelled(), if !events.is_closed() => {
+                events.close();
+                continue;
+            }
+        }
+        let many = batch.len() as u64;
+        let written = tokio::task::spawn_blocking(move || {
+            let outcome = sink.write(&batch, Timestamp::now());
+            (sink, outcome)
+        });
+        let outcome = match written.await {
+            Ok((back, outcome)) => {
+                sink = back;
+                outcome
+            }
+            Err(error) => {
+                tracing::error!(%error, "the audit log's writer has died");
+                counts.ended.store(true, Ordering::Relaxed);
+                return;
+            }
+        };
+        match outcome {
+            Ok(()) => {
+                failing = false;
+                counts.written.fetch_add(many, Ordering::Relaxed);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::error!(%error, "audit events can't be written");
+                }
+                counts.failed.fetch_add(many, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+enum Sink {
+    StandardOutput,
+    File(Rotated),
+}
+
+impl Sink {
+    fn write(&mut self, events: &[Event], now: Timestamp) -> io::Result<()> {
+        match self {
+            Sink::StandardOutput => {
+                let mut out = io::stdout().lock();
+                for event in events {
+                    out.write_all(&line(event)?)?;
+                }
+                out.flush()
+            }
+            Sink::File(file) => {
+                for event in events {
+                    file.write(&line(event)?, now)?;
+                }
+                file.out.flush()
+            }
+        }
+    }
+}
+
+fn line(event: &Event) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(event)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// A file that is put away when it is full.
+struct Rotated {
+    files: Files,
+    out: BufWriter<File>,
+    bytes: u64,
+}
+
+impl Rotated {
+    fn open(files: Files) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&files.path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { files, out: BufWriter::new(file), bytes })
+    }
+
+    fn write(&mut self, line: &[u8], now: Timestamp) -> io::Result<()> {
+        let more = line.len() as u64;
+        if self.files.max_bytes > 0 && self.bytes > 0 && self.bytes + more > self.files.max_bytes {
+            self.rotate(now)?;
+        }
+        self.out.write_all(line)?;
+        self.bytes += more;
+        Ok(())
+    }
+
+    fn rotate(&mut self, now: Timestamp) -> io::Result<()> {
+        self.out.flush()?;
+        let mut at = now;
+        let mut aside = backup(&self.files.path, at);
+        while aside.exists() {
+            at += SignedDuration::from_millis(1);
+            aside = backup(&self.files.path, at);
+        }
+        fs::rename(&self.files.path, aside)?;
+        *self = Self::open(self.files.clone())?;
+        let known = backups(&self.files.path)?;
+        for gone in surplus(known, self.files.max_backups, self.files.max_age_days, now) {
+            fs::remove_file(gone)?;
+        }
+        Ok(())
+    }
+}
+
+/// `audit.log` put away is `audit-2026-01-02T03-04-05.678.log`.
+fn backup(path: &Path, at: Timestamp) -> PathBuf {
+    let (stem, end) = stem(path);
+    path.with_file_name(format!("{stem}-{}{end}", at.to_zoned(TimeZone::UTC).strftime(STAMP)))
+}
+
+fn stem(path: &Path) -> (String, String) {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let end = path.extension().map(|end| format!(".{}", end.to_string_lossy())).unwrap_or_default();
+    (stem, end)
+}
+
+/// Files put away, with the moment of each.
+fn backups(path: &Path) -> io::Result<Vec<(PathBuf, Timestamp)>> {
+    let (stem, end) = stem(path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let stamp = name.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(&end));
+        let Some(Ok(at)) = stamp.map(|stamp| civil::DateTime::strptime(STAMP, stamp)) else { continue };
+        if let Ok(at) = at.to_zoned(TimeZone::UTC) {
+            found.push((entry.path(), at.timestamp()));
+        }
+    }
+    Ok(found)
+}
+
+/// Those that are too many or too old. Zero is no bound.
+fn surplus(mut known: Vec<(PathBuf, Timestamp)>, most: usize, max_age_days: u32, now: Timestamp) -> Vec<PathBuf> {
+    known.sort_by_key(|(_, at)| std::cmp::Reverse(*at));
+    let old = |at: Timestamp| max_age_days > 0 && now.duration_since(at).as_hours() >= i64::from(max_age_days) * 24;
+    let gone = known.into_iter().enumerate().filter(|(nth, (_, at))| (most > 0 && *nth >= most) || old(*at));
+    gone.map(|(_, (path, _))| path).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::event;
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn too_many_and_too_old_files_go() {
+        let known =
+            || ["2026-01-01", "2026-01-03", "2026-01-02"].map(|day| (day.into(), at(&format!("{day}T00:00:00Z"))));
+        let cases =
+            [(0, 0, vec![]), (1, 0, vec!["2026-01-02", "2026-01-01"]), (0, 2, vec!["2026-01-01"]), (5, 9, vec![])];
+        for (most, days, expected) in cases {
+            let gone = surplus(known().into(), most, days, at("2026-01-03T12:00:00Z"));
+            assert_eq!(gone, expected.into_iter().map(PathBuf::from).collect::<Vec<_>>(), "{most} {days}");
+        }
+    }
+
+    #[test]
+    fn a_full_file_is_put_away_and_no_line_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let files = Files { path: path.clone(), max_bytes: 1000, max_backups: 3, max_age_days: 0 };
+        let mut sink = Sink::File(Rotated::open(files).unwrap());
+        let now = at("2026-01-02T03:04:05.678Z");
+        let one = line(&event("0")).unwrap().len() as u64;
+        let in_a_file = 1000 / one;
+        let events: Vec<Event> = (0..in_a_file * 3).map(|nth| event(&(nth % 10).to_string())).collect();
+        sink.write(&events, now).unwrap();
+        let mut lines = 0;
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder.path()).unwrap() {
+            let entry = entry.unwrap();
+            assert!(entry.metadata().unwrap().len() <= 1000);
+            lines += fs::read_to_string(entry.path()).unwrap().lines().count() as u64;
+            names.push(entry.file_name().into_string().unwrap());
+        }
+        names.sort();
+        assert_eq!(names, ["audit-2026-01-02T03-04-05.678.log", "audit-2026-01-02T03-04-05.679.log", "audit.log"]);
+        assert_eq!(lines, in_a_file * 3);
+    }
+
+    #[tokio::test]
+    async fn stopping_writes_what_is_queued() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let files = Files { path: path.clone(), max_bytes: 0, max_backups: 0, max_age_days: 0 };
+        let (log, writer) = AuditLog::start(Destination::File(files)).unwrap();
+        for nth in 0..1000 {
+            let place = log.place().await;
+            assert!(place.is_some());
+            log.put(place, event(&nth.to_string()));
+        }
+        writer.stop().await;
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 1000);
+        assert!(text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
+        // Nobody writes any more: counted, not waited for.
+        log.put(None, event("late"));
+        assert_eq!(log.series().map(|series| series.value), [1000, 1, 0]);
+    }
+}

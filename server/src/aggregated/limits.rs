@@ -1,0 +1,73 @@
+//! How many requests are in flight: as kube-apiserver counts them, those that change something apart from those that don't.
+//! What lasts is not counted, and whoever may do everything is always let in.
+
+use std::sync::Arc;
+
+use crowsnest_api::user::UserInfo;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::asked::Asked;
+use super::reply::Failure;
+
+/// The two bounds.
+#[derive(Clone)]
+pub(crate) struct Limits {
+    reads: Option<Arc<Semaphore>>,
+    writes: Option<Arc<Semaphore>>,
+}
+
+/// Held while a request is in flight, to the end of its answer.
+#[derive(Debug)]
+pub(crate) struct InFlight(#[expect(dead_code, reason = "held")] Option<OwnedSemaphorePermit>);
+
+impl Limits {
+    /// Zero is no limit.
+    pub(crate) fn new(reads: usize, writes: usize) -> Self {
+        let semaphore = |most: usize| (most > 0).then(|| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))));
+        Self { reads: semaphore(reads), writes: semaphore(writes) }
+    }
+
+    /// 429 when there are too many.
+    pub(crate) fn admit(&self, caller: &UserInfo, asked: &Asked) -> Result<InFlight, Failure> {
+        let bound = if asked.writes() { &self.writes } else { &self.reads };
+        let (Some(bound), false) = (bound, asked.lasts) else { return Ok(InFlight(None)) };
+        match Arc::clone(bound).try_acquire_owned() {
+            Ok(permit) => Ok(InFlight(Some(permit))),
+            Err(_) if caller.is_master() => Ok(InFlight(None)),
+            Err(_) => Err(Failure::too_many_requests()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aggregated::identity::Wanted;
+    use crowsnest_api::user::MASTERS;
+
+    fn asked(verb: &str, lasts: bool) -> Asked {
+        let ours = Wanted { verb: verb.into(), ..Wanted::default() };
+        Asked { ours, theirs: None, cluster: None, lasts, discovery: false }
+    }
+
+    #[test]
+    fn only_what_is_in_flight_counts() {
+        let limits = Limits::new(1, 1);
+        let alice = UserInfo::new("alice", ["dev"]);
+        let admitted = |verb, lasts| limits.admit(&alice, &asked(verb, lasts));
+        let first = admitted("list", false).unwrap();
+        let refused = admitted("get", false).unwrap_err().into_response();
+        assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.headers()["retry-after"], "1");
+        // Writes have their own bound, and what lasts has none.
+        let write = admitted("create", false).unwrap();
+        assert!(admitted("patch", false).is_err());
+        assert!(admitted("watch", true).is_ok());
+        assert!(limits.admit(&UserInfo::new("root", [MASTERS]), &asked("get", false)).is_ok());
+        drop((first, write));
+        assert!(admitted("get", false).is_ok() && admitted("delete", false).is_ok());
+        let unbounded = Limits::new(0, 0);
+        let many: Vec<_> = (0..1000).map(|_| unbounded.admit(&alice, &asked("get", false))).collect();
+        assert!(many.iter().all(Result::is_ok));
+    }
+}

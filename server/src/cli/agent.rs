@@ -1,0 +1,115 @@
+//! `crowsnest agent`: its flags, and nothing else; the work is in `crate::agent`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::Reported;
+use http::Uri;
+
+/// A token of the member's that the control plane gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub(crate) enum Secret {
+    /// That of the service account the control plane acts as
+    KubeCredentials,
+    /// That of the service account that may impersonate users of the control plane
+    KubeImpersonator,
+    /// No token at all
+    None,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest agent --cluster-name m1 --control-plane-kubeconfig /etc/crowsnest/kubeconfig\n  crowsnest agent --cluster-name m1 --control-plane-kubeconfig cp.kubeconfig --kubeconfig ~/.kube/config --context m1"
+)]
+pub(crate) struct AgentArgs {
+    /// Name of this cluster in the fleet
+    #[arg(long, env = "CROWSNEST_CLUSTER_NAME", value_name = "NAME")]
+    pub(crate) cluster_name: ClusterName,
+    /// Kubeconfig of the control plane
+    #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG", visible_alias = "karmada-kubeconfig", value_name = "FILE")]
+    pub(crate) control_plane_kubeconfig: PathBuf,
+    /// Context of that kubeconfig
+    #[arg(long, visible_alias = "karmada-context", value_name = "NAME")]
+    pub(crate) control_plane_context: Option<String>,
+    /// Kubeconfig of this cluster [default: the service account of the pod it runs in]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of that kubeconfig
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    pub(crate) context: Option<String>,
+    /// This cluster's API server as its certificate names it; the Cluster says so [default: the kubeconfig's]
+    #[arg(long, value_name = "URL", value_parser = crowsnest_fleet::credentials::parse_endpoint)]
+    pub(crate) cluster_api_endpoint: Option<Uri>,
+    /// Namespace of the tokens, here and in the control plane
+    #[arg(long, default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
+    pub(crate) cluster_namespace: String,
+    /// Who runs this cluster
+    #[arg(long, value_name = "PROVIDER")]
+    pub(crate) cluster_provider: Option<String>,
+    /// Where this cluster is
+    #[arg(long, value_name = "REGION")]
+    pub(crate) cluster_region: Option<String>,
+    /// Its failure zones, by comma
+    #[arg(long, value_delimiter = ',', value_name = "ZONES")]
+    pub(crate) cluster_zones: Vec<String>,
+    /// Tokens of this cluster that the control plane gets, by comma
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["KubeCredentials", "KubeImpersonator"])]
+    pub(crate) report_secrets: Vec<Secret>,
+}
+
+impl AgentArgs {
+    pub(crate) fn reported(&self) -> Result<Reported, &'static str> {
+        let has = |secret| self.report_secrets.contains(&secret);
+        let reported = Reported { cluster: has(Secret::KubeCredentials), impersonator: has(Secret::KubeImpersonator) };
+        match has(Secret::None) && (reported.cluster || reported.impersonator) {
+            true => Err("--report-secrets: None goes with nothing else"),
+            false => Ok(reported),
+        }
+    }
+}
+
+pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
+    crate::agent::run(args).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use rstest::rstest;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        agent: AgentArgs,
+    }
+
+    fn parse(more: &str) -> Result<AgentArgs, String> {
+        let least = "agent --cluster-name m1 --karmada-kubeconfig cp".split_whitespace();
+        let command = Command::try_parse_from(least.chain(more.split_whitespace()));
+        command.map(|command| command.agent).map_err(|error| error.to_string())
+    }
+
+    #[rstest]
+    #[case("", Ok((true, true)))]
+    #[case("--report-secrets KubeImpersonator", Ok((false, true)))]
+    #[case("--report-secrets KubeCredentials", Ok((true, false)))]
+    #[case("--report-secrets None", Ok((false, false)))]
+    #[case("--report-secrets None,KubeCredentials", Err("--report-secrets: None goes with nothing else"))]
+    fn tokens_are_reported_as_said(#[case] more: &str, #[case] expected: Result<(bool, bool), &str>) {
+        let reported = parse(more).unwrap().reported();
+        assert_eq!(reported.map(|reported| (reported.cluster, reported.impersonator)), expected);
+    }
+
+    #[rstest]
+    #[case("--report-secrets Everything", "invalid value 'Everything'")]
+    #[case("--cluster-api-endpoint ftp://m1", "scheme ftp is not http or https")]
+    #[case("--context m1", "--kubeconfig")]
+    fn what_makes_no_sense_is_refused(#[case] more: &str, #[case] expected: &str) {
+        let error = parse(more).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,366 @@
+//! `crowsnest bench proxy`: what asking a member through our address costs beside asking it directly, and thousands of
+//! watches of the fleet.
+//!
+//! The first part starts `crowsnest up` with one simulated member: every request through it passes the control plane's API
+//! server, the aggregated one and the member's. The second reads the merged stream in this process.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use clap::Args;
+use crowsnest_api::user::UserInfo;
+use crowsnest_proxy::{Body, Proxy};
+use futures::future::try_join_all;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{AttachParams, AttachedProcess, LogParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+
+use super::super::keep::KeepArgs;
+use super::cache::Figures;
+use super::pods::{Pods, namespace};
+use super::reads::changed_at;
+use super::stage::{complete, control_plane, elsewhere, opened, rate, register, stop};
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ProxyArgs {
+    /// Gets each way
+    #[arg(long, default_value_t = 2_000)]
+    gets: usize,
+    /// Moved by each log and exec that is timed
+    #[arg(long, default_value_t = 100, value_name = "MB")]
+    megabytes: usize,
+    /// Exec sessions and log streams held open at once, half of each
+    #[arg(long, default_value_t = 500)]
+    sessions: usize,
+    /// Watches of the whole fleet
+    #[arg(long, default_value_t = 5_000)]
+    watches: usize,
+    /// Of them, watches of a namespace; the others are of one object each
+    #[arg(long, default_value_t = 500)]
+    of_namespaces: usize,
+    /// Pods they are of, in three clusters
+    #[arg(long, default_value_t = 30_000)]
+    pods: usize,
+    /// Changes a second
+    #[arg(long, default_value_t = 500.0, value_name = "N")]
+    churn: f64,
+    /// Seconds for which deliveries are timed
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+const CLUSTERS: u32 = 3;
+const POD_BYTES: usize = 9_500;
+const NAME: &str = "talker";
+/// What the pod's log holds: as many lines as a member keeps.
+const LINES: usize = 10_000;
+/// Rounds of a throughput, each way in turn.
+const ROUNDS: usize = 3;
+const PIECE: usize = 64 << 10;
+/// Between two looks at whether the pod runs.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+
+/// The same pods, asked directly and through us.
+struct Ways {
+    direct: Api<Pod>,
+    through: Api<Pod>,
+}
+
+pub(super) async fn run(args: &ProxyArgs) -> anyhow::Result<()> {
+    let mut figures = Figures { out: std::io::stdout().lock() };
+    carried(args, &mut figures).await?;
+    held_open(args, &mut figures).await?;
+    watched(args, &mut figures).await
+}
+
+async fn carried(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let scratch = super::scratch();
+    let fleet = super::start(&scratch, 1).await?;
+    let ways = Ways::of(&scratch).await?;
+    let line = "x".repeat(1_000);
+    ways.begin(&format!("for i in $(seq {LINES}); do echo $i {line}; done; sleep 100000")).await?;
+    gets(&ways, args.gets, figures).await?;
+    let megabytes = args.megabytes;
+    throughput("logs", &ways, figures, |pods| logs(pods, megabytes)).await?;
+    throughput("exec", &ways, figures, |pods| exec(pods, megabytes)).await?;
+    throughput("copy-to", &ways, figures, |pods| copy(pods, megabytes)).await?;
+    super::stop(fleet).await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+}
+
+/// Memory of the whole process for sessions with a pod that says little, each way in a process of its own: what one gives
+/// back the other would take.
+async fn held_open(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    for name in ["direct", "through"] {
+        let scratch = super::scratch();
+        let fleet = super::start(&scratch, 1).await?;
+        let ways = Ways::of(&scratch).await?;
+        ways.begin("echo ready; sleep 100000").await?;
+        let before = super::resident_kib(&fleet.child)?;
+        let open = sessions(if name == "direct" { &ways.direct } else { &ways.through }, args.sessions).await?;
+        let grown = super::resident_kib(&fleet.child)?.saturating_sub(before) as f64 / 1024.0;
+        drop(open);
+        figures.line(&format!("proxy/sessions-{}/{name}-rss", args.sessions), grown, "MB")?;
+        super::stop(fleet).await?;
+        std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+    }
+    Ok(())
+}
+
+impl Ways {
+    async fn of(dir: &Path) -> anyhow::Result<Self> {
+        let direct = pods(dir, "member1", "").await?;
+        let through = pods(dir, "cp", "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy").await?;
+        Ok(Self { direct, through })
+    }
+
+    /// A pod that runs a script, once it is seen to run both ways: the control plane's users are told to a new member.
+    async fn begin(&self, script: &str) -> anyhow::Result<()> {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": NAME},
+            "spec": {"containers": [{"name": "main", "image": "busybox", "command": ["sh", "-c", script]}]}}))?;
+        self.direct.create(&PostParams::default(), &pod).await?;
+        let runs = async {
+            for pods in [&self.direct, &self.through] {
+                let phase = |pod: Pod| pod.status.and_then(|status| status.phase);
+                while pods.get(NAME).await.ok().and_then(phase).as_deref() != Some("Running") {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+            }
+        };
+        tokio::time::timeout(STARTS_WITHIN, runs).await.context("the pod is not seen to run")
+    }
+}
+
+async fn pods(dir: &Path, kubeconfig: &str, path: &str) -> anyhow::Result<Api<Pod>> {
+    let file = dir.join(format!("kubeconfigs/{kubeconfig}.kubeconfig"));
+    let file = Kubeconfig::read_from(&file).with_context(|| format!("reading {}", file.display()))?;
+    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.read_timeout = None;
+    let mut parts = config.cluster_url.into_parts();
+    parts.path_and_query = Some(format!("{}/", path).parse()?);
+    config.cluster_url = http::Uri::from_parts(parts)?;
+    Ok(Api::namespaced(Client::try_from(config)?, "default"))
+}
+
+/// One get after another, both ways in turn.
+async fn gets(ways: &Ways, times: usize, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let (mut direct, mut through) = (Vec::new(), Vec::new());
+    for _ in 0..times {
+        for (pods, times) in [(&ways.direct, &mut direct), (&ways.through, &mut through)] {
+            let began = Instant::now();
+            pods.get(NAME).await?;
+            times.push(began.elapsed());
+        }
+    }
+    figures.spread("proxy/get/direct", direct)?;
+    figures.spread("proxy/get/through", through)
+}
+
+async fn throughput<F: Future<Output = anyhow::Result<usize>>>(
+    name: &str,
+    ways: &Ways,
+    figures: &mut Figures<impl Write>,
+    moved: impl Fn(Api<Pod>) -> F,
+) -> anyhow::Result<()> {
+    let mut best = [0.0_f64; 2];
+    for _ in 0..ROUNDS {
+        for (pods, best) in [&ways.direct, &ways.through].into_iter().zip(&mut best) {
+            let began = Instant::now();
+            let bytes = moved(pods.clone()).await?;
+            *best = best.max(bytes as f64 / 1e6 / began.elapsed().as_secs_f64());
+        }
+    }
+    let [direct, through] = best;
+    figures.line(&format!("proxy/{name}/direct"), direct, "MB/s")?;
+    figures.line(&format!("proxy/{name}/through"), through, "MB/s")?;
+    figures.line(&format!("proxy/{name}/ratio"), through / direct * 100.0, "%")
+}
+
+/// The pod's log, as often as it takes.
+async fn logs(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
+    let mut bytes = 0;
+    while bytes < megabytes * 1_000_000 {
+        let log = pods.logs(NAME, &LogParams::default()).await?;
+        ensure!(log.len() > LINES * 1_000, "the log has {} bytes", log.len());
+        bytes += log.len();
+    }
+    Ok(bytes)
+}
+
+/// Bytes that a command writes.
+async fn exec(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
+    let mut sender = exec_command(&pods, &["cat"]).await?;
+    let (mut stdin, mut stdout) = ends(&mut sender)?;
+    let wanted = megabytes * 1_000_000;
+    let writing = async move {
+        let piece = vec![b'x'; PIECE];
+        let mut left = wanted;
+        while left > 0 {
+            let now = left.min(PIECE);
+            stdin.write_all(&piece[..now]).await?;
+            left -= now;
+        }
+        stdin.shutdown().await?;
+        anyhow::Ok(())
+    };
+    let reading = async move {
+        let (mut bytes, mut piece) = (0, vec![0; PIECE]);
+        while bytes < wanted {
+            let read = stdout.read(&mut piece).await?;
+            ensure!(read > 0, "exec ended after {bytes} bytes");
+            bytes += read;
+        }
+        anyhow::Ok(bytes)
+    };
+    let ((), bytes) = futures::try_join!(writing, reading)?;
+    sender.abort();
+    Ok(bytes)
+}
+
+/// Bytes that a command reads, as `kubectl cp` sends them; the answer comes when all of them were read.
+async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
+    let bytes = megabytes * 1_000_000;
+    let counts = format!("head -c {bytes} > /dev/null; echo read");
+    let mut process = exec_command(&pods, &["sh", "-c", &counts]).await?;
+    let (mut stdin, mut stdout) = ends(&mut process)?;
+    let piece = vec![b'x'; PIECE];
+    let mut left = bytes;
+    while left > 0 {
+        let now = left.min(PIECE);
+        stdin.write_all(&piece[..now]).await?;
+        left -= now;
+    }
+    stdin.shutdown().await?;
+    let mut said = String::new();
+    stdout.read_to_string(&mut said).await?;
+    ensure!(said == "read\n", "the command said {said:?}");
+    Ok(bytes)
+}
+
+async fn exec_command(pods: &Api<Pod>, command: &[&str]) -> anyhow::Result<AttachedProcess> {
+    let params = AttachParams::default().stdin(true).stdout(true).stderr(false).max_stdin_buf_size(PIECE);
+    Ok(pods.exec(NAME, command.iter().copied(), &params.max_stdout_buf_size(PIECE)).await?)
+}
+
+type Stdin = std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>;
+type Stdout = std::pin::Pin<Box<dyn tokio::io::AsyncRead + Send>>;
+
+fn ends(process: &mut AttachedProcess) -> anyhow::Result<(Stdin, Stdout)> {
+    let stdin = process.stdin().context("exec has no stdin")?;
+    let stdout = process.stdout().context("exec has no stdout")?;
+    Ok((Box::pin(stdin), Box::pin(stdout)))
+}
+
+/// What is held open: dropped, it ends.
+struct Session {
+    _process: Option<AttachedProcess>,
+    _log: Option<Box<dyn std::any::Any + Send>>,
+}
+
+/// Sessions that have said something.
+async fn sessions(pods: &Api<Pod>, count: usize) -> anyhow::Result<Vec<Session>> {
+    let mut open = Vec::new();
+    let all: Vec<usize> = (0..count).collect();
+    for some in all.chunks(50) {
+        open.extend(try_join_all(some.iter().map(|nth| session(pods, *nth))).await?);
+    }
+    Ok(open)
+}
+
+async fn session(pods: &Api<Pod>, nth: usize) -> anyhow::Result<Session> {
+    if nth.is_multiple_of(2) {
+        let mut process = exec_command(pods, &["cat"]).await?;
+        let (mut stdin, mut stdout) = ends(&mut process)?;
+        stdin.write_all(b"?").await?;
+        ensure!(stdout.read(&mut [0]).await? == 1, "a session ended");
+        let ends = Box::new(Mutex::new((stdin, stdout)));
+        return Ok(Session { _process: Some(process), _log: Some(ends) });
+    }
+    let params = LogParams { follow: true, tail_lines: Some(1), ..LogParams::default() };
+    let mut log = Box::pin(pods.log_stream(NAME, &params).await?);
+    let mut first = [0; 1];
+    futures::AsyncReadExt::read_exact(&mut log, &mut first).await?;
+    Ok(Session { _process: None, _log: Some(Box::new(Mutex::new(log))) })
+}
+
+/// Thousands of watches of the merged stream.
+async fn watched(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let scratch = super::scratch();
+    let members = elsewhere(CLUSTERS, args.pods, POD_BYTES).await?;
+    let control_plane = control_plane().await?;
+    let client = control_plane.server.admin();
+    register(&client, &members.address, CLUSTERS).await?;
+    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
+    complete(&index, CLUSTERS).await?;
+    let proxy = Proxy::new(index.clone());
+    let before = super::resident_bytes()?;
+    let took = Arc::new(Mutex::new(Vec::new()));
+    let mut watching = JoinSet::new();
+    let names = Pods { fleet: args.pods, bytes: 0 };
+    for nth in 0..args.watches {
+        let path = match nth < args.of_namespaces {
+            true => format!("api/v1/namespaces/{}/pods", namespace(nth)),
+            false => one(names, nth * args.pods / args.watches),
+        };
+        watching.spawn(watch(proxy.clone(), path, Arc::clone(&took)));
+    }
+    rate(&members.address, args.churn).await?;
+    // What is told while the others begin is not counted.
+    tokio::time::sleep(Duration::from_secs(args.seconds.min(3))).await;
+    took.lock().clear();
+    tokio::time::sleep(Duration::from_secs(args.seconds)).await;
+    let times = std::mem::take(&mut *took.lock());
+    rate(&members.address, 0.0).await?;
+    ensure!(!times.is_empty(), "nothing was delivered");
+    figures.line("proxy/watches", args.watches as f64, "")?;
+    figures.line("proxy/watches/delivered", times.len() as f64 / args.seconds as f64, "events/s")?;
+    figures.spread("proxy/watches/delivery", times)?;
+    let grown = super::resident_bytes()?.saturating_sub(before);
+    figures.line("proxy/watches/rss", grown as f64 / 1e6, "MB")?;
+    if let Some(ended) = watching.try_join_next() {
+        ended??;
+        anyhow::bail!("a watch ended");
+    }
+    watching.shutdown().await;
+    stop(index, interest).await;
+    control_plane.stop().await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+}
+
+/// The path of one pod's watch.
+fn one(pods: Pods, nth: usize) -> String {
+    let (namespace, name) = (namespace(nth), pods.name(nth));
+    format!("api/v1/namespaces/{namespace}/pods?fieldSelector=metadata.name%3D{name}")
+}
+
+async fn watch(proxy: Proxy, path: String, took: Arc<Mutex<Vec<Duration>>>) -> anyhow::Result<()> {
+    let sign = if path.contains('?') { '&' } else { '?' };
+    let uri = format!("/{path}{sign}watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+    let request = Request::get(&uri).body(Body::new(Empty::<Bytes>::new().map_err(|e| match e {})))?;
+    let path = path.split_once('?').map_or(path.as_str(), |(path, _)| path);
+    let response = proxy.fleet_wide(&UserInfo::system(), path, request).await;
+    ensure!(response.status().is_success(), "GET {uri}: {}", response.status());
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(anyhow::Error::from_boxed)?.into_data() else { continue };
+        let now = jiff::Timestamp::now().as_microsecond();
+        let since = |at: i64| Duration::from_micros(u64::try_from(now - at).unwrap_or_default());
+        took.lock().extend(data.split(|byte| *byte == b'\n').filter_map(changed_at).map(since));
+    }
+    Ok(())
+}

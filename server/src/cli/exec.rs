@@ -1,0 +1,278 @@
+//! `crowsnest exec`: a command in a container, whichever cluster its pod is in. Its exit code is ours.
+
+use std::io::{IsTerminal, Read, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use futures::SinkExt;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::Api;
+use kube::api::{AttachParams, AttachedProcess, TerminalSize};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::connection::ConnectionArgs;
+
+/// Bytes that are typed at once.
+const CHUNK: usize = 8192;
+/// Where in a cluster there may be pods of one name, that many are looked at.
+const MOST_CLUSTERS: usize = 100;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest exec -n shop web-0 -- ls /\n  crowsnest exec --cluster member1 -n shop web-0 -c web -it -- sh"
+)]
+pub(crate) struct ExecArgs {
+    /// The pod
+    pod: String,
+    /// Its cluster [default: the one that has a pod of that name]
+    #[arg(long)]
+    cluster: Option<String>,
+    /// Its namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// The container [default: the first one]
+    #[arg(short, long)]
+    container: Option<String>,
+    /// Hand standard input on
+    #[arg(short = 'i', long)]
+    stdin: bool,
+    /// Standard input is a terminal
+    #[arg(short, long)]
+    tty: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub(crate) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
+    let mut config = args.connection.config().await?;
+    let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let pod = args.pod.trim_start_matches("pods/").trim_start_matches("pod/");
+    let cluster = match &args.cluster {
+        Some(cluster) => cluster.clone(),
+        None => find(&kube::Client::try_from(config.clone())?, &namespace, pod).await?,
+    };
+    let control_plane = config.cluster_url.to_string();
+    let cluster_path = utf8_percent_encode(&cluster, NON_ALPHANUMERIC).to_string().replace("%2D", "-");
+    let proxy = format!(
+        "{}/apis/cluster.karmada.io/v1alpha1/clusters/{cluster_path}/proxy",
+        control_plane.trim_end_matches('/')
+    );
+    config.cluster_url = proxy.parse().with_context(|| format!("reaching cluster {cluster}"))?;
+    let pods: Api<Pod> = Api::namespaced(kube::Client::try_from(config)?, &namespace);
+
+    let tty = args.tty && std::io::stdin().is_terminal();
+    if args.tty && !tty {
+        writeln!(std::io::stderr(), "note: standard input is no terminal, so the command is given none either")?;
+    }
+    // What is typed into a terminal is only known as keys once it is raw.
+    let terminal = if tty { Some(Raw::begin()?) } else { None };
+    let parameters = AttachParams {
+        container: args.container.clone(),
+        stdin: args.stdin,
+        // A terminal has one output.
+        stderr: !tty,
+        tty,
+        max_stdin_buf_size: Some(CHUNK),
+        max_stdout_buf_size: Some(CHUNK),
+        max_stderr_buf_size: Some(CHUNK),
+        ..AttachParams::default()
+    };
+    let process = pods.exec(pod, args.command.clone(), &parameters).await;
+    let process =
+        process.with_context(|| format!("running a command in pod {namespace}/{pod} of cluster {cluster}"))?;
+    let status = attend(process).await;
+    drop(terminal);
+    ended(status?)
+}
+
+/// The one cluster with a pod of that name the caller may see.
+async fn find(client: &kube::Client, namespace: &str, pod: &str) -> anyhow::Result<String> {
+    let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+    if !is_name(pod) || !is_name(namespace) {
+        bail!("{namespace}/{pod} is no name of a pod");
+    }
+    let query = format!("kind:pod name:={pod} namespace:={namespace}");
+    let query = utf8_percent_encode(&query, NON_ALPHANUMERIC);
+    let path = format!("/apis/search.crowsnest.io/v1alpha1/query?limit={MOST_CLUSTERS}&facets=cluster&q={query}");
+    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
+    let answer: Value = client.request(request).await.context("looking for the pod")?;
+    one(&answer, namespace, pod)
+}
+
+/// The one cluster an answer names; clusters that were left out may have it too.
+fn one(answer: &Value, namespace: &str, pod: &str) -> anyhow::Result<String> {
+    let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let of = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let is_it =
+        |hit: &&Value| of(hit, "resource") == "pods" && of(hit, "name") == pod && of(hit, "namespace") == namespace;
+    let mut clusters: Vec<String> = list("hits").iter().filter(is_it).map(|hit| of(hit, "cluster")).collect();
+    clusters.sort();
+    let missing: Vec<String> = list("skipped").iter().map(|skipped| of(skipped, "cluster")).collect();
+    let missing = match missing.as_slice() {
+        [] => String::new(),
+        some => format!("; not all is known of {}", some.join(", ")),
+    };
+    match clusters.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(anyhow!(
+            "no cluster has a pod {namespace}/{pod} you may see{missing}: look with `crowsnest search 'kind:pod {pod}'`, or say --cluster"
+        )),
+        several => Err(anyhow!(
+            "pod {namespace}/{pod} is in several clusters: say which one with --cluster ({}){missing}",
+            several.join(", ")
+        )),
+    }
+}
+
+/// Carries input, output and the terminal's size until the command has ended.
+async fn attend(mut process: AttachedProcess) -> anyhow::Result<Option<Status>> {
+    let status = process.take_status();
+    let mut helpers = JoinSet::new();
+    if let Some(mut input) = process.stdin() {
+        let mut typed = typed();
+        helpers.spawn(async move {
+            while let Some(bytes) = typed.recv().await {
+                input.write_all(&bytes).await?;
+            }
+            input.shutdown().await
+        });
+    }
+    if let Some(mut sizes) = process.terminal_size() {
+        let mut resized = signal(SignalKind::window_change())?;
+        helpers.spawn(async move {
+            while let Ok(size) = tcgetwinsize(std::io::stdin()) {
+                let size = TerminalSize { width: size.ws_col, height: size.ws_row };
+                if sizes.send(size).await.is_err() || resized.recv().await.is_none() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+    }
+    let (stdout, stderr) = (process.stdout(), process.stderr());
+    let out = async {
+        match stdout {
+            Some(mut from) => tokio::io::copy(&mut from, &mut tokio::io::stdout()).await.map(drop),
+            None => Ok(()),
+        }
+    };
+    let err = async {
+        match stderr {
+            Some(mut from) => tokio::io::copy(&mut from, &mut tokio::io::stderr()).await.map(drop),
+            None => Ok(()),
+        }
+    };
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut hung_up = signal(SignalKind::hangup())?;
+    tokio::select! {
+        shown = async { tokio::try_join!(out, err) } => drop(shown.context("showing what the command says")?),
+        _ = terminated.recv() => bail!("terminated"),
+        _ = hung_up.recv() => bail!("the terminal is gone"),
+    }
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    helpers.abort_all();
+    Ok(status)
+}
+
+/// What is typed. A read of a terminal cannot be called off: its thread ends with the process.
+fn typed() -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(4);
+    std::thread::spawn(move || {
+        let mut chunk = [0; CHUNK];
+        let mut stdin = std::io::stdin().lock();
+        while let Ok(read @ 1..) = stdin.read(&mut chunk) {
+            if sender.blocking_send(chunk[..read].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// The command's exit code, or why there is none.
+fn ended(status: Option<Status>) -> anyhow::Result<ExitCode> {
+    let Some(status) = status else { bail!("the connection broke off before the command ended") };
+    if status.status.as_deref() == Some("Success") {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let causes = status.details.iter().flat_map(|details| details.causes.iter().flatten());
+    let mut codes = causes.filter(|cause| cause.reason.as_deref() == Some("ExitCode"));
+    let code = codes.find_map(|cause| cause.message.as_deref()?.parse::<u8>().ok());
+    match code.filter(|_| status.reason.as_deref() == Some("NonZeroExitCode")) {
+        Some(code) => Ok(ExitCode::from(code)),
+        None => Err(anyhow!("{}", status.message.unwrap_or_else(|| "the command failed".to_owned()))),
+    }
+}
+
+/// A terminal that hands keys on as they are; as it was before when dropped.
+struct Raw {
+    before: Termios,
+}
+
+impl Raw {
+    fn begin() -> anyhow::Result<Self> {
+        let stdin = std::io::stdin();
+        let before = tcgetattr(&stdin).context("reading the terminal's settings")?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&stdin, OptionalActions::Drain, &raw).context("setting the terminal up")?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if let Err(error) = tcsetattr(std::io::stdin(), OptionalActions::Drain, &self.before) {
+            tracing::warn!(%error, "the terminal could not be set back; `reset` does");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn hit(cluster: &str, name: &str) -> Value {
+        json!({"cluster": cluster, "resource": "pods", "namespace": "shop", "name": name})
+    }
+
+    #[rstest::rstest]
+    #[case::found(json!({"hits": [hit("m1", "web-0"), hit("m2", "web-01")]}), "m1")]
+    #[case::nowhere(json!({"hits": [], "skipped": [{"cluster": "m3"}]}), "no cluster has a pod shop/web-0 you may see; not all is known of m3:")]
+    #[case::several(
+        json!({"hits": [hit("m2", "web-0"), hit("m1", "web-0")]}),
+        "pod shop/web-0 is in several clusters: say which one with --cluster (m1, m2)"
+    )]
+    fn the_cluster_is_found(#[case] answer: Value, #[case] expected: &str) {
+        let found = one(&answer, "shop", "web-0").unwrap_or_else(|error| error.to_string());
+        assert!(found.starts_with(expected), "{found}");
+    }
+
+    #[rstest::rstest]
+    #[case::well(json!({"status": "Success"}), "ExitCode(unix_exit_status(0))")]
+    #[case::code(
+        json!({"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}),
+        "ExitCode(unix_exit_status(3))"
+    )]
+    #[case::failure(json!({"status": "Failure", "reason": "InternalError", "message": "no such file"}), "no such file")]
+    fn commands_end(#[case] status: Value, #[case] expected: &str) {
+        let status: Status = serde_json::from_value(status).unwrap();
+        let said = ended(Some(status)).map_or_else(|error| error.to_string(), |code| format!("{code:?}"));
+        assert_eq!(said, expected);
+    }
+}

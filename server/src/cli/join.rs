@@ -1,0 +1,71 @@
+//! `crowsnest join`: registers a cluster that somebody else runs, as `karmadactl join` does, with the rights one chooses.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::join::{JoinOptions, join};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::connection::ConnectionArgs;
+use super::rights::RightsArgs;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest join east --cluster-kubeconfig ~/.kube/config --cluster-context east\n  crowsnest join prod --cluster-kubeconfig prod.yaml --rights observe\n  crowsnest join prod --cluster-kubeconfig prod.yaml --rights steer:core,apps --refresh"
+)]
+pub(crate) struct JoinArgs {
+    /// Its name in the fleet
+    name: ClusterName,
+    /// Kubeconfig of the cluster, of somebody who may give rights there
+    #[arg(long, value_name = "FILE")]
+    cluster_kubeconfig: PathBuf,
+    /// Context of that kubeconfig [default: its current one]
+    #[arg(long)]
+    cluster_context: Option<String>,
+    /// Namespace of the credentials, there and in the control plane
+    #[arg(long, default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE)]
+    cluster_namespace: String,
+    /// Who runs it
+    #[arg(long)]
+    cluster_provider: Option<String>,
+    #[arg(long)]
+    cluster_region: Option<String>,
+    /// Zones, by comma
+    #[arg(long, value_delimiter = ',')]
+    cluster_zones: Vec<String>,
+    /// Give a cluster that is joined already new credentials and these rights
+    #[arg(long)]
+    refresh: bool,
+    #[command(flatten)]
+    rights: RightsArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
+    let rights = args.rights.read()?;
+    let path = &args.cluster_kubeconfig;
+    let file = Kubeconfig::read_from(path).with_context(|| format!("--cluster-kubeconfig {}", path.display()))?;
+    let context = KubeConfigOptions { context: args.cluster_context, ..KubeConfigOptions::default() };
+    let member = kube::Config::from_custom_kubeconfig(file, &context)
+        .await
+        .with_context(|| format!("--cluster-kubeconfig {}", path.display()))?;
+    let options = JoinOptions {
+        namespace: args.cluster_namespace,
+        provider: args.cluster_provider,
+        region: args.cluster_region,
+        zones: args.cluster_zones,
+        rights,
+        refresh: args.refresh,
+        ..JoinOptions::new(args.name.clone())
+    };
+    let control_plane = args.connection.client().await?;
+    let joined = join(&control_plane, &member, &options).await?;
+    let what = if joined.created { "joined" } else { "joined anew" };
+    writeln!(std::io::stdout(), "cluster({}) is {what} successfully", args.name)?;
+    Ok(ExitCode::SUCCESS)
+}

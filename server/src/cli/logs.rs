@@ -1,0 +1,359 @@
+//! `crowsnest logs`: the logs of all pods a query finds, in all clusters. Lines go to standard output, what is said of them to
+//! standard error.
+
+use std::hash::Hasher;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::connection::ConnectionArgs;
+use super::events::Events;
+use super::search::PARTIAL;
+
+/// Foreground colours that can be read on light and on dark.
+const COLOURS: [u8; 12] = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest logs -n shop -l app=checkout -f\n  crowsnest logs 'status:CrashLoopBackOff' --previous\n  crowsnest logs image:nginx --cluster member1 --since 15m --include ' 50[0-9] '"
+)]
+pub(crate) struct LogsArgs {
+    /// What the pods are, in the language of searches; several words are joined by blanks
+    #[arg(value_name = "QUERY")]
+    query: Vec<String>,
+    /// Containers whose names match this regular expression
+    #[arg(short, long, value_name = "REGEX")]
+    container: Option<String>,
+    /// Pods whose names match this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pod: Option<String>,
+    /// Pods of this namespace; may be repeated [default: all]
+    #[arg(short, long)]
+    namespace: Vec<String>,
+    /// Pods with these labels
+    #[arg(short = 'l', long)]
+    selector: Option<String>,
+    /// Pods in this cluster; may be repeated [default: all]
+    #[arg(long)]
+    cluster: Vec<String>,
+    /// Go on with what is said, and with pods that come
+    #[arg(short, long)]
+    follow: bool,
+    /// Lines of the last while, as 90s, 15m, 2h30m or 7d
+    #[arg(long, value_name = "DURATION")]
+    since: Option<String>,
+    /// Lines since a time, as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", conflicts_with = "since")]
+    since_time: Option<String>,
+    /// The last lines of each container, -1 for all [default: 10, or all since a time]
+    #[arg(long, allow_hyphen_values = true)]
+    tail: Option<i64>,
+    /// Lines that match this regular expression; may be repeated: one of them
+    #[arg(long, value_name = "REGEX")]
+    include: Vec<String>,
+    /// Lines that do not match this regular expression; may be repeated: none of them
+    #[arg(long, value_name = "REGEX")]
+    exclude: Vec<String>,
+    /// Of the runs before the last restarts
+    #[arg(short, long, conflicts_with = "follow")]
+    previous: bool,
+    /// Init containers too
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    init_containers: bool,
+    /// Ephemeral containers too
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    ephemeral_containers: bool,
+    /// Print when each line was said
+    #[arg(long)]
+    timestamps: bool,
+    /// Print the lines alone, not where they come from
+    #[arg(long)]
+    no_prefix: bool,
+    #[arg(long, value_enum, default_value = "auto")]
+    color: Color,
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+    /// Logs that are read at once, 500 at most
+    #[arg(long, default_value_t = 100)]
+    max_log_requests: usize,
+    /// Exit with 0 even when logs or clusters were left out
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+impl LogsArgs {
+    /// The parameters of the API.
+    fn parameters(&self) -> String {
+        let mut query = String::new();
+        let mut set = |name: &str, value: &str| {
+            let gap = if query.is_empty() { "" } else { "&" };
+            query.push_str(&format!("{gap}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+        };
+        set("q", &self.query.join(" "));
+        set("maxStreams", &self.max_log_requests.to_string());
+        let options = [
+            ("container", &self.container),
+            ("pod", &self.pod),
+            ("labelSelector", &self.selector),
+            ("since", &self.since),
+            ("sinceTime", &self.since_time),
+        ];
+        for (name, value) in options {
+            value.iter().for_each(|value| set(name, value));
+        }
+        let lists = [
+            ("namespace", &self.namespace),
+            ("cluster", &self.cluster),
+            ("include", &self.include),
+            ("exclude", &self.exclude),
+        ];
+        for (name, values) in lists {
+            values.iter().for_each(|value| set(name, value));
+        }
+        self.tail.iter().for_each(|tail| set("tail", &tail.to_string()));
+        let flags = [
+            ("follow", self.follow, false),
+            ("previous", self.previous, false),
+            ("init", self.init_containers, true),
+            ("ephemeral", self.ephemeral_containers, true),
+        ];
+        for (name, value, _) in flags.into_iter().filter(|(_, value, unsaid)| value != unsaid) {
+            set(name, &value.to_string());
+        }
+        query
+    }
+
+    fn printer(&self) -> Printer {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let colored = match self.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => !no_color && io::stdout().is_terminal(),
+        };
+        let prefix = !self.no_prefix;
+        Printer {
+            output: self.output,
+            colored,
+            prefix,
+            timestamps: self.timestamps,
+            follow: self.follow,
+            partial: false,
+            done: false,
+        }
+    }
+}
+
+pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
+    let client = args.connection.client().await?;
+    let path = format!("/apis/search.crowsnest.io/v1alpha1/logs?{}", args.parameters());
+    let request = http::Request::get(path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
+    let stream = client.request_stream(request).await.context("asking for logs")?;
+    let mut printer = args.printer();
+    match print(stream, &mut printer).await {
+        Ok(()) => {}
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
+        Err(error) => return Err(error),
+    }
+    if !printer.done {
+        bail!("the connection broke off: what was said since is missing; ask again with --since");
+    }
+    Ok(if printer.partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+async fn print(stream: impl AsyncBufRead, printer: &mut Printer) -> anyhow::Result<()> {
+    let mut lines = std::pin::pin!(stream.lines());
+    let mut events = Events::default();
+    while let Some(line) = lines.try_next().await.context("reading the logs")? {
+        if let Some((name, data)) = events.line(&line) {
+            let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
+            printer.print(&mut io::stdout().lock(), &mut io::stderr().lock(), &name, &data)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+struct Printer {
+    output: Output,
+    colored: bool,
+    prefix: bool,
+    timestamps: bool,
+    follow: bool,
+    /// Something was left out.
+    partial: bool,
+    done: bool,
+}
+
+impl Printer {
+    fn print(&mut self, out: &mut impl Write, err: &mut impl Write, name: &str, data: &Value) -> anyhow::Result<()> {
+        let of = |data: &Value, field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        match name {
+            "line" if self.output == Output::Json => writeln!(out, "{data}")?,
+            "line" => self.line(out, data)?,
+            "joined" if self.follow => writeln!(err, "+ {}", named(data))?,
+            "left" => writeln!(err, "- {}: {}", named(data), of(data, "why"))?,
+            "refused" => {
+                self.partial = true;
+                writeln!(err, "warning: {}: {}", named(data), of(data, "message"))?;
+            }
+            "skipped" => {
+                for cluster in data.as_array().into_iter().flatten() {
+                    self.partial = true;
+                    let age = cluster.get("ageSeconds").and_then(Value::as_i64);
+                    let age = age.map(|age| format!(", its pods are those of {} ago", human(age))).unwrap_or_default();
+                    writeln!(err, "warning: {}: {}{age}", of(cluster, "cluster"), of(cluster, "reason"))?;
+                }
+            }
+            "notices" => {
+                for notice in data.as_array().into_iter().flatten() {
+                    writeln!(err, "note: {}", of(notice, "message"))?;
+                }
+            }
+            "error" => bail!("{}", of(data, "message")),
+            "done" => {
+                self.done = true;
+                if data.get("why").is_some() {
+                    writeln!(err, "{}", of(data, "why"))?;
+                }
+                if data.get("logs").and_then(Value::as_u64) == Some(0) {
+                    writeln!(err, "no pods found")?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn line(&self, out: &mut impl Write, data: &Value) -> io::Result<()> {
+        let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
+        if self.prefix && self.colored {
+            write!(out, "\x1b[{}m{}\x1b[0m | ", colour(of("cluster"), of("namespace"), of("pod")), named(data))?;
+        } else if self.prefix {
+            write!(out, "{} | ", named(data))?;
+        }
+        if self.timestamps && !of("time").is_empty() {
+            write!(out, "{} ", of("time"))?;
+        }
+        let cut = if data.get("cut").is_some() { " [cut]" } else { "" };
+        writeln!(out, "{}{cut}", of("text"))
+    }
+}
+
+fn named(data: &Value) -> String {
+    let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
+    format!("{} {}/{} {}", of("cluster"), of("namespace"), of("pod"), of("container"))
+}
+
+/// The same for a pod each time.
+fn colour(cluster: &str, namespace: &str, pod: &str) -> u8 {
+    let mut hash = Xxh3::new();
+    for part in [cluster, namespace, pod] {
+        hash.write(part.as_bytes());
+        hash.write_u8(b'/');
+    }
+    let nth = hash.finish() % COLOURS.len() as u64;
+    usize::try_from(nth).ok().and_then(|nth| COLOURS.get(nth)).copied().unwrap_or(COLOURS[0])
+}
+
+fn human(seconds: i64) -> String {
+    crowsnest_api::print::human_duration(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use serde_json::json;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        logs: LogsArgs,
+    }
+
+    fn args(line: &str) -> LogsArgs {
+        Asked::parse_from(std::iter::once("logs").chain(line.split_whitespace())).logs
+    }
+
+    #[rstest::rstest]
+    #[case("", "q=&maxStreams=100")]
+    #[case(
+        "kind:pod web -n a -n b -l app=x --cluster m1 -f --tail -1 --init-containers=false",
+        "q=kind%3Apod%20web&maxStreams=100&labelSelector=app%3Dx&namespace=a&namespace=b&cluster=m1&tail=%2D1&follow=true&init=false"
+    )]
+    #[case("--include a --include b --exclude c -p", "q=&maxStreams=100&include=a&include=b&exclude=c&previous=true")]
+    fn arguments_are_parameters(#[case] line: &str, #[case] expected: &str) {
+        assert_eq!(args(line).parameters(), expected);
+    }
+
+    fn printed(line: &str, events: &[(&str, Value)]) -> (String, String, bool) {
+        let (mut out, mut err, mut printer) = (Vec::new(), Vec::new(), args(line).printer());
+        for (name, data) in events {
+            printer.print(&mut out, &mut err, name, data).unwrap();
+        }
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), printer.partial)
+    }
+
+    fn of(more: Value) -> Value {
+        let mut data = json!({"cluster": "m1", "namespace": "shop", "pod": "web-0", "container": "web"});
+        data.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        data
+    }
+
+    #[rstest::rstest]
+    #[case::plain("", "m1 shop/web-0 web | hi [cut]\n")]
+    #[case::bare("--no-prefix --timestamps", "2026-01-01T00:00:00Z hi [cut]\n")]
+    #[case::colored("--color always", "\u{1b}[COLOURmm1 shop/web-0 web\u{1b}[0m | hi [cut]\n")]
+    fn lines_are_printed(#[case] line: &str, #[case] expected: &str) {
+        let event = of(json!({"text": "hi", "time": "2026-01-01T00:00:00Z", "cut": true}));
+        let expected = expected.replace("COLOUR", &colour("m1", "shop", "web-0").to_string());
+        assert_eq!(printed(line, &[("line", event)]), (expected, String::new(), false));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let events = [
+            ("skipped", json!([{"cluster": "m2", "reason": "connection refused", "ageSeconds": 90}])),
+            ("joined", of(json!({}))),
+            ("refused", of(json!({"code": 403, "message": "forbidden"}))),
+            ("left", of(json!({"why": "it is gone"}))),
+            ("done", json!({"lines": 0, "logs": 1, "refused": 1})),
+        ];
+        let said = "warning: m2: connection refused, its pods are those of 90s ago\n+ m1 shop/web-0 web\n\
+            warning: m1 shop/web-0 web: forbidden\n- m1 shop/web-0 web: it is gone\n";
+        assert_eq!(printed("-f", &events), (String::new(), said.to_owned(), true));
+    }
+
+    #[test]
+    fn a_pod_keeps_its_colour() {
+        let colours: std::collections::BTreeSet<u8> =
+            (0..50).map(|nth| colour("m1", "shop", &format!("web-{nth}"))).collect();
+        assert!(colours.len() > COLOURS.len() / 2);
+        assert_eq!(colour("m1", "shop", "web-0"), colour("m1", "shop", "web-0"));
+    }
+}
