@@ -136,7 +136,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn of(mut command: Command, what: String) -> Result<Self> {
+    pub(crate) fn of(mut command: Command, what: String) -> Result<Self> {
         let mut child = command.stderr(Stdio::null()).spawn().with_context(|| what.clone())?;
         let mut out = child.stdout.take().context("no standard output")?;
         let (sender, chunks) = channel();

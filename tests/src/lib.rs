@@ -118,12 +118,27 @@ impl Fleet {
 
     /// The CLI against this fleet.
     pub fn crowsnest(&self, args: &[&str]) -> Result<Said> {
-        let output = Command::new(binary()?)
-            .args(args)
-            .env("CROWSNEST_DATA_DIR", &self.data_dir)
-            .env("KUBECONFIG", self.kubeconfig("cp"))
-            .output()?;
-        Said::of(&output)
+        Said::of(&self.surround(Command::new(binary()?)).args(args).output()?)
+    }
+
+    /// A call of the CLI that goes on; its standard output is read as it comes.
+    pub fn crowsnest_stream(&self, args: &[&str]) -> Result<Stream> {
+        let mut command = self.surround(Command::new(binary()?));
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Stream::of(command, format!("crowsnest {args:?}"))
+    }
+
+    /// The same in a pseudo-terminal, which script(1) makes.
+    pub fn crowsnest_terminal(&self, args: &[&str]) -> Result<Stream> {
+        let mut command = self.surround(Command::new("script"));
+        command.args(["-qec", &format!("{} {}", binary()?.display(), args.join(" ")), "/dev/null"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Stream::of(command, format!("crowsnest {args:?} in a terminal"))
+    }
+
+    fn surround(&self, mut command: Command) -> Command {
+        command.env("CROWSNEST_DATA_DIR", &self.data_dir).env("KUBECONFIG", self.kubeconfig("cp"));
+        command
     }
 
     /// Any kubectl on the control plane.

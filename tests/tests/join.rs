@@ -48,6 +48,56 @@ fn real_clusters_are_joined() -> Result<()> {
     Ok(())
 }
 
+/// With the right to read a cluster is seen, and nothing is put there.
+#[test]
+fn a_cluster_is_observed() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let theirs = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
+    let Some(kubectl) = theirs.any_kubectl()? else { return Ok(()) };
+    let ours = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
+    let file = theirs.kubeconfig("fleet").display().to_string();
+    let joining = ["join", "east", "--cluster-kubeconfig", &file, "--cluster-context", "east", "--rights"];
+    let said = ours.crowsnest(&[&joining[..], &["observe"]].concat())?;
+    ensure!(said.out == "cluster(east) is joined successfully\n", "{said:?}");
+    let said = ours.crowsnest(&[&joining[..], &["observe"]].concat())?;
+    ensure!(said.code == Some(1) && said.err.contains("east"), "{said:?}");
+
+    let east = kubectl.on(&theirs.kubeconfig("east"));
+    let account = "system:serviceaccount:karmada-cluster:karmada-east";
+    let may = |verb: &str, resource: &str, expected: bool| -> Result<()> {
+        let (code, answer) = if expected { (0, "yes") } else { (1, "no") };
+        east.says(&["auth", "can-i", verb, resource, "-A", "--as", account], "", code, answer).map(drop)
+    };
+    may("list", "pods", true)?;
+    may("watch", "deployments.apps", true)?;
+    may("list", "secrets", false)?;
+    may("create", "deployments.apps", false)?;
+
+    let kubectl = kubectl.on(&ours.kubeconfig("cp"));
+    ready(&kubectl, "True")?;
+    let server = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/east/proxy", ours.server()?);
+    let there = kubectl.ok(&["--server", &server, "get", "nodes", "-o", "name"], "")?;
+    ensure!(there.contains("node/east-node-1"), "{there}");
+    until("search to find its nodes", || {
+        Ok(ours.crowsnest(&["search", "kind:node", "-o", "name"])?.out.contains("east/"))
+    })?;
+
+    kubectl.ok(&["apply", "-f", "-"], WEB)?;
+    let works = ["get", "works", "-n", "karmada-es-east", "-o", "jsonpath={.items[*].status.conditions[*].message}"];
+    let refused = format!("is forbidden: User \\\"{account}\\\" cannot");
+    let refused = [refused.clone(), refused.replace('\\', "")];
+    kubectl.until(&works, |out| out.contains("deployments") && refused.iter().any(|text| out.contains(text)))?;
+    ensure!(!east.ok(&["get", "deployments", "-A", "-o", "name"], "")?.contains("web"));
+
+    // Joined anew with more, it is steered.
+    let said = ours.crowsnest(&[&joining[..], &["steer:core,apps", "--refresh"]].concat())?;
+    ensure!(said.out == "cluster(east) is joined anew successfully\n", "{said:?}");
+    east.until(&["get", "pods", "-l", "app=web"], |out| out.contains("Running"))?;
+    may("list", "secrets", false)?;
+    ensure!(ours.stop()?.success() && theirs.stop()?.success());
+    Ok(())
+}
+
 fn ready(kubectl: &Kubectl, wanted: &str) -> Result<()> {
     let path = "jsonpath={range .items[*]}{.status.conditions[?(@.type==\"Ready\")].status} {end}";
     kubectl.until(&["get", "clusters", "-o", path], |out| out.trim() == wanted).map(drop)

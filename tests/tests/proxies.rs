@@ -31,7 +31,7 @@ fn members_are_reached_with_every_kubectl() -> Result<()> {
         member1.until(&["get", "pod", &name], |out| out.contains("Running"))?;
         runs_commands(&member1, &name)?;
         has_a_terminal(&member1, &name)?;
-        forwards_ports(&member1, &name)?;
+        forwards_ports(&member1, &name, "member1")?;
         copies_both_ways(&member1, &name)?;
         follows_logs(&member1, &name)?;
         as_the_calling_user(kubectl, &fleet, &server, &name)?;
@@ -71,7 +71,7 @@ fn has_a_terminal(member: &Kubectl, pod: &str) -> Result<()> {
     Ok(())
 }
 
-fn forwards_ports(member: &Kubectl, pod: &str) -> Result<()> {
+fn forwards_ports(member: &Kubectl, pod: &str, cluster: &str) -> Result<()> {
     let mut forward = member.stream(&["port-forward", &format!("pod/{pod}"), ":80"])?;
     forward.expect("127.0.0.1:")?;
     let port: u16 = forward.expect(" -> 80")?.parse()?;
@@ -80,7 +80,7 @@ fn forwards_ports(member: &Kubectl, pod: &str) -> Result<()> {
         connection.write_all(b"GET /x HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         connection.read_to_string(&mut answer)?;
-        ensure!(answer.contains(&format!("Hello from pod default/{pod} on node member1-node-")), "{answer}");
+        ensure!(answer.contains(&format!("Hello from pod default/{pod} on node {cluster}-node-")), "{answer}");
     }
     Ok(())
 }
@@ -168,8 +168,7 @@ fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<(
     everywhere.says(&["get", "pod", pod, "-o", "wide"], "", 0, "member2-node-")?;
     everywhere.says(&["describe", "pod", pod], "", 0, "cached-from-cluster: member2")?;
     everywhere.says(&["logs", pod, "--tail", "1"], "", 0, "\n")?;
-    let said = everywhere.ok(&["exec", "-i", pod, "--", "sh", "-c", "cat; echo $HOSTNAME"], "typed\n")?;
-    ensure!(said == format!("typed\n{pod}\n"), "{said}");
+    works_with(&everywhere, pod)?;
 
     let mut watch = everywhere.stream(&["get", "pods", "-A", "-l", &format!("app={pod}"), "-w"])?;
     watch.expect(pod)?;
@@ -179,6 +178,27 @@ fn shows_the_whole_fleet(kubectl: &Kubectl, server: &str, pod: &str) -> Result<(
     watch.expect("member1")?;
     let text = "ambiguous objects in clusters [member1, member2]";
     until_ambiguous(&everywhere, pod, text)
+}
+
+/// What people do with a pod, without saying where it is.
+fn works_with(everywhere: &Kubectl, pod: &str) -> Result<()> {
+    runs_commands(everywhere, pod)?;
+    copies_both_ways(everywhere, pod)?;
+    forwards_ports(everywhere, pod, "member2")?;
+    everywhere.ok(&["wait", "--for=condition=Ready", "pod", pod, "--timeout=60s"], "")?;
+    let web = WEB.replace("NAME", pod);
+    everywhere.says(&["apply", "-f", "-"], &web, 0, &format!("pod/{pod} unchanged"))?;
+    let marked = web.replace("metadata:\n", "metadata:\n  annotations:\n    marked: here\n");
+    everywhere.says(&["apply", "-f", "-"], &marked, 0, &format!("pod/{pod} configured"))?;
+    // A condition in the words of the merged list.
+    let version = everywhere.ok(&["get", "pod", pod, "-o", "jsonpath={.metadata.resourceVersion}"], "")?;
+    let step = |value: &str| {
+        let test = format!(r#"{{"op":"test","path":"/metadata/resourceVersion","value":"{value}"}}"#);
+        format!(r#"[{test},{{"op":"add","path":"/metadata/labels/patched","value":"yes"}}]"#)
+    };
+    everywhere.ok(&["patch", "pod", pod, "--type=json", "-p", &step(version.trim())], "")?;
+    everywhere.says(&["patch", "pod", pod, "--type=json", "-p", &step("1")], "", 1, "The request is invalid")?;
+    Ok(())
 }
 
 fn until_ambiguous(everywhere: &Kubectl, pod: &str, text: &str) -> Result<()> {

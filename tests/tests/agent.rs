@@ -1,0 +1,193 @@
+//! `crowsnest agent`: a cluster that the control plane cannot dial - its API server's name means something in the cluster alone -
+//! is registered, proxied and searched through the tunnel that its agent opens, with the rights that docs/TUNNEL.md gives the agent.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, Said, binary, until};
+
+const DOCUMENT: &str = include_str!("../../docs/TUNNEL.md");
+const TOKEN: &str = include_str!("agent/token.yaml");
+const PROPAGATED: &str = include_str!("agent/propagated.yaml");
+const WEB: &str = include_str!("agent/web.yaml");
+const REGISTRY: &str = include_str!("quickstart/registry.yaml");
+
+const ATTACH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/CLUSTER/attach";
+const NO_TUNNEL: &str = "no agent of cluster m1 has a tunnel open";
+
+#[test]
+fn a_cluster_nobody_can_dial_is_reached_through_its_agent() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    // Somebody else's cluster, of which we see nothing but the agent.
+    let theirs = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
+    let Some(kubectl) = theirs.any_kubectl()? else { return Ok(()) };
+    let east = kubectl.on(&theirs.kubeconfig("east"));
+    east.ok(&["apply", "-f", "-"], WEB)?;
+    let ours = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
+    let kubectl = kubectl.on(&ours.kubeconfig("cp"));
+    let file = agents_own_kubeconfig(&ours, &kubectl, dir.path())?;
+    refuses_who_is_no_agent(&kubectl, &kubectl.on(&file))?;
+
+    let start = || Agent::start(dir.path(), &file, &theirs.kubeconfig("east"));
+    let agent = start()?;
+    let member = through(&kubectl, &ours)?;
+    let work = || -> Result<()> {
+        member.until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
+        works_as_any_other(&ours, &kubectl, &member)
+    };
+    work().with_context(|| format!("{}\n{}", agent.log(), ours.log()))?;
+    refuses_another_cluster(&file, &ours.kubeconfig("cp"))?;
+
+    agent.kill()?;
+    fails_fast(&member)?;
+    let agent = start()?;
+    member
+        .until(&["exec", "web", "--", "sh", "-c", "echo back"], |out| out == "back\n")
+        .with_context(|| agent.log())?;
+
+    // Whoever takes the cluster out of the fleet takes the tunnel along, and the agent goes on asking.
+    kubectl.ok(&["delete", "cluster", "m1", "--timeout=60s"], "")?;
+    until("the agent to hear of it", || Ok(agent.log().contains("clusters.cluster.karmada.io \"m1\" not found")))
+        .with_context(|| agent.log())?;
+    ensure!(agent.stop()?.success());
+    east.ok(&["get", "pod", "web"], "")?;
+    ensure!(ours.stop()?.success() && theirs.stop()?.success());
+    Ok(())
+}
+
+fn through(kubectl: &Kubectl, ours: &Fleet) -> Result<Kubectl> {
+    let server = ours.server()?;
+    Ok(kubectl.with(&["--server", &format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy")]))
+}
+
+/// A service account with the rights of the document and nothing else.
+fn agents_own_kubeconfig(ours: &Fleet, kubectl: &Kubectl, folder: &Path) -> Result<PathBuf> {
+    let rights = DOCUMENT.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next());
+    kubectl.ok(&["apply", "-f", "-"], rights.context("docs/TUNNEL.md shows no rights")?)?;
+    kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
+    let token =
+        ["get", "secret", "-n", "karmada-cluster", "agent-m1", "-o", "go-template={{.data.token | base64decode}}"];
+    let token = kubectl.until(&token, |out| out.starts_with("ey"))?;
+    let file = folder.join("agent.kubeconfig");
+    fs::copy(ours.kubeconfig("cp"), &file)?;
+    let kubectl = kubectl.on(&file);
+    kubectl.ok(&["config", "set-credentials", "agent", "--token", token.trim()], "")?;
+    kubectl.ok(&["config", "set-context", "--current", "--user", "agent"], "")?;
+    Ok(file)
+}
+
+fn refuses_who_is_no_agent(kubectl: &Kubectl, agent: &Kubectl) -> Result<()> {
+    let attach = |kubectl: &Kubectl, cluster: &str, text: &str| {
+        let path = ATTACH.replace("CLUSTER", cluster);
+        kubectl.says(&["create", "--raw", &path, "-f", "-"], "", 1, text)
+    };
+    attach(kubectl, "m1", "clusters.cluster.karmada.io \"m1\" not found")?;
+    let text = "cannot create resource \"clusters/attach\" in API group \"cluster.karmada.io\" at the cluster scope";
+    attach(agent, "m2", text)?;
+    let path = ATTACH.replace("CLUSTER", "m1");
+    agent.says(&["get", "--raw", &path], "", 1, "cannot get resource \"clusters/attach\"")?;
+    kubectl.says(&["get", "--raw", &path], "", 1, "the server does not allow this method on the requested resource")?;
+    Ok(())
+}
+
+fn works_as_any_other(ours: &Fleet, kubectl: &Kubectl, member: &Kubectl) -> Result<()> {
+    let path =
+        "jsonpath={.spec.syncMode} {.spec.apiEndpoint} {.spec.secretRef.name} {.spec.impersonatorSecretRef.name}";
+    let cluster = kubectl.ok(&["get", "cluster", "m1", "-o", path], "")?;
+    kubectl.ok(&["wait", "--for=condition=Ready", "cluster/m1", "--timeout=60s"], "")?;
+    ensure!(cluster == "Pull https://kubernetes.default.svc m1 m1-impersonator", "{cluster}");
+    let path = ATTACH.replace("CLUSTER", "m1");
+    let text = "the request has to say Connection: Upgrade, Upgrade: crowsnest-tunnel/1";
+    kubectl.says(&["create", "--raw", &path, "-f", "-"], "", 1, text)?;
+
+    member.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
+    let said = member.ok(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo $HOSTNAME"], "typed\n")?;
+    ensure!(said == "typed\nweb\n", "{said:?}");
+    let mut follower = member.stream(&["logs", "-f", "web", "--tail", "1"])?;
+    follower.expect("\n")?;
+    member.ok(&["exec", "web", "--", "sh", "-c", "echo the first > /proc/1/fd/1"], "")?;
+    follower.expect("the first\n")?;
+    member.says(&["get", "pod", "nosuch"], "", 1, "pods \"nosuch\" not found")?;
+
+    // What is propagated to it arrives.
+    kubectl.ok(&["apply", "-f", "-"], PROPAGATED)?;
+    member.until(&["get", "configmap", "sent", "-o", "jsonpath={.data.to}"], |out| out == "m1")?;
+
+    // The cache collects from it.
+    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    until("search to find the pod", || {
+        let said = ours.crowsnest(&["search", "kind:pod name:web status:Running", "-o", "name"])?;
+        Ok(said.out.lines().any(|line| line.starts_with("m1/")))
+    })?;
+    let metrics = kubectl.ok(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"], "")?;
+    ensure!(metrics.contains("crowsnest_tunnels{cluster=\"m1\"} 1\n"), "{metrics}");
+    Ok(())
+}
+
+/// No waiting for timeouts, and no doubt about what is missing.
+fn fails_fast(member: &Kubectl) -> Result<()> {
+    until("the control plane to notice", || Ok(member.run(&["get", "nodes"], "")?.err.contains(NO_TUNNEL)))?;
+    let began = Instant::now();
+    let said = member.says(&["get", "nodes"], "", 1, NO_TUNNEL)?;
+    // Far less than it takes to find that nobody answers.
+    ensure!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    ensure!(said.err.starts_with("Error from server (ServiceUnavailable): "), "{said:?}");
+    Ok(())
+}
+
+/// The name is taken by a cluster with another id; here the control plane itself wants it.
+fn refuses_another_cluster(file: &Path, other: &Path) -> Result<()> {
+    let said = Said::of(&agent(file, other)?.output()?)?;
+    ensure!(said.code == Some(1) && said.err.contains("cluster m1 is registered with ID"), "{said:?}");
+    Ok(())
+}
+
+fn agent(file: &Path, member: &Path) -> Result<Command> {
+    let mut command = Command::new(binary()?);
+    command.args(["-v", "agent", "--cluster-name", "m1", "--karmada-kubeconfig"]).arg(file);
+    // In the member's certificate, and nothing outside of a pod resolves it.
+    command.args(["--cluster-api-endpoint", "https://kubernetes.default.svc", "--kubeconfig"]).arg(member);
+    Ok(command)
+}
+
+/// A running agent; killed when dropped.
+struct Agent {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Agent {
+    fn start(folder: &Path, file: &Path, member: &Path) -> Result<Self> {
+        let log = folder.join("agent.log");
+        let child = agent(file, member)?.stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
+        Ok(Self { child, log })
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// As a node that goes down would.
+    fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    fn stop(mut self) -> Result<ExitStatus> {
+        let Output { status, stderr, .. } = Command::new("kill").arg(self.child.id().to_string()).output()?;
+        ensure!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+        Ok(self.child.wait()?)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Nothing can be done about a child that is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,196 @@
+//! Who is let in at the aggregated API server, through the control plane and at its own door; what is written down of it; how
+//! much it takes on at once.
+
+use std::fs;
+use std::sync::LazyLock;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until};
+use kube::client::ConfigExt;
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
+use serde_json::Value;
+
+const WEB: &str = include_str!("proxies/web.yaml");
+const ALICE: &str = include_str!("proxies/alice.yaml");
+const ALICE_IN_MEMBER: &str = include_str!("proxies/alice-in-member.yaml");
+const REGISTRY: &str = include_str!("quickstart/registry.yaml");
+const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+
+static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+    LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
+
+#[test]
+fn the_door_is_kept() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let fleet = Fleet::start(&data, &["--members", "member2", "--max-requests-inflight", "1"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    kubectl.ok(&["apply", "-f", "-"], &ALICE.replace("NAME", "alice"))?;
+    let member = kubectl.on(&fleet.kubeconfig("member2"));
+    member.ok(&["apply", "-f", "-"], &ALICE_IN_MEMBER.replace("NAME", "alice"))?;
+    member.ok(&["apply", "-f", "-"], &WEB.replace("NAME", "web"))?;
+    member.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
+
+    let audited = || audited(&data);
+    tells_members_who_it_is(&fleet, &kubectl)?;
+    writes_down_what_is_done(&fleet, &kubectl, &audited)?;
+    lets_in_users_with_certificates(&kubectl, dir.path(), &audited)?;
+    takes_on_so_much(&fleet, &kubectl)?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Every line that is whole.
+fn audited(data: &std::path::Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(data.join("audit/audit.log"))?;
+    let whole = text.rsplit_once('\n').map(|(whole, _)| whole).unwrap_or_default();
+    whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+}
+
+type Audited<'a> = &'a dyn Fn() -> Result<Vec<Value>>;
+
+/// The first events that satisfy `wanted`, when there are so many.
+fn events(audited: Audited<'_>, many: usize, wanted: impl Fn(&Value) -> bool) -> Result<Vec<Value>> {
+    let mut found = Vec::new();
+    until("audit events", || {
+        found = audited()?.into_iter().filter(&wanted).collect();
+        Ok(found.len() >= many)
+    })
+    .with_context(|| format!("{:#?}", audited()))?;
+    Ok(found)
+}
+
+/// All of it, once members allow that.
+fn tells_members_who_it_is(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let there = format!("{}{CLUSTERS}/member2/proxy", fleet.server()?);
+    let alice = kubectl.with(&["--as", "alice", "--as-uid", "u-7", "--as-group", "crew", "--server", &there]);
+    let who = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.uid}"];
+    // The role that binds the group comes first.
+    kubectl.ok(&["apply", "-f", "-"], &ALICE.replace("kind: User", "kind: Group").replace("NAME", "crew"))?;
+    alice.until(&who, |out| out == "alice u-7").map(drop)
+}
+
+fn writes_down_what_is_done(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'_>) -> Result<()> {
+    let server = fleet.server()?;
+    let there = kubectl.with(&["--as", "alice", "--server", &format!("{server}{CLUSTERS}/member2/proxy")]);
+    there.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
+    there.ok(&["exec", "web", "--", "echo", "very-secret-plans"], "")?;
+    let exec = events(audited, 2, |event| {
+        event["requestURI"].as_str().is_some_and(|uri| uri.contains("/pods/web/exec") && uri.contains("secret-plans"))
+            && event["responseStatus"]["code"] == 101
+    })?;
+    let (begun, ended) = (&exec[0], &exec[1]);
+    ensure!(begun["stage"] == "ResponseStarted" && ended["stage"] == "ResponseComplete", "{exec:#?}");
+    ensure!(begun["auditID"] == ended["auditID"] && begun["user"]["username"] == "alice", "{exec:#?}");
+    ensure!(begun["objectRef"]["resource"] == "clusters" && begun["objectRef"]["subresource"] == "proxy", "{exec:#?}");
+    ensure!(begun["sourceIPs"].as_array().is_some_and(|ips| !ips.is_empty()), "{exec:#?}");
+    let notes = &begun["annotations"];
+    let told = |key: &str| notes[format!("crowsnest.io/{key}")].as_str().unwrap_or_default().to_owned();
+    ensure!(
+        ["cluster", "member-resource", "member-namespace", "member-name"].map(told)
+            == ["member2", "pods/exec", "default", "web"],
+        "{notes:#}"
+    );
+    ensure!(notes["authorization.k8s.io/decision"] == "allow", "{notes:#}");
+
+    // What is refused is written down, too, and so is what changes something.
+    there.says(&["delete", "pod", "web"], "", 1, "cannot delete resource \"pods\"")?;
+    events(audited, 1, |event| {
+        event["annotations"]["crowsnest.io/member-verb"] == "delete" && event["responseStatus"]["code"] == 403
+    })?;
+    // The fleet-wide proxy finds out itself which cluster that is.
+    let everywhere = format!("{server}/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy");
+    let everywhere = kubectl.with(&["--server", &everywhere]);
+    everywhere.until(&["get", "pod", "web"], |out| out.contains("Running"))?;
+    everywhere.ok(&["label", "pod", "web", "seen=yes"], "")?;
+    let label = events(audited, 1, |event| event["annotations"]["crowsnest.io/member-verb"] == "patch")?;
+    ensure!(label[0]["annotations"]["crowsnest.io/cluster"] == "member2", "{label:#?}");
+    // Discovery is asked all the time, and says nothing.
+    let quiet = |event: &Value| event["requestURI"] == "/apis/cluster.karmada.io/v1alpha1?timeout=32s";
+    ensure!(!audited()?.iter().any(quiet));
+    Ok(())
+}
+
+/// At its own door, past the control plane.
+fn lets_in_users_with_certificates(kubectl: &Kubectl, folder: &std::path::Path, audited: Audited<'_>) -> Result<()> {
+    let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
+    let own = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
+    let door = kubectl.with(&["--server", &own]);
+    door.says(&["get", "--raw", &format!("{CLUSTERS}/member2")], "", 0, "\"member2\"")?;
+    let seen = events(audited, 1, |event| {
+        event["requestURI"] == format!("{CLUSTERS}/member2") && event["user"]["username"] == "system:admin"
+    })?;
+    ensure!(seen[0]["sourceIPs"] == serde_json::json!(["127.0.0.1"]), "{seen:#?}");
+    // Whom they may be, RBAC says; and what she may do, too.
+    let alice = door.with(&["--as", "alice"]);
+    let pods = format!("{CLUSTERS}/member2/proxy/api/v1/namespaces/default/pods");
+    alice.says(&["get", "--raw", &pods], "", 0, "\"web\"")?;
+    let refused = "clusters.cluster.karmada.io is forbidden: User \"alice\" cannot list resource \"clusters\"";
+    alice.says(&["get", "--raw", CLUSTERS], "", 1, refused)?;
+    let acted = events(audited, 1, |event| event["impersonatedUser"]["username"] == "alice")?;
+    ensure!(acted[0]["user"]["username"] == "system:admin", "{acted:#?}");
+    // A certificate that nobody vouches for is no way to be nobody.
+    let (certificate, key) = stranger()?;
+    let (certificate_file, key_file) = (folder.join("stranger.crt"), folder.join("stranger.key"));
+    fs::write(&certificate_file, certificate)?;
+    fs::write(&key_file, key)?;
+    let kubeconfig = folder.join("stranger.kubeconfig");
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: x, cluster: {{server: '{own}', \
+        insecure-skip-tls-verify: true}}}}]\nusers: [{{name: x, user: {{client-certificate: '{}', client-key: '{}'}}}}]\n\
+        contexts: [{{name: x, context: {{cluster: x, user: x}}}}]\n",
+        certificate_file.display(),
+        key_file.display()
+    );
+    fs::write(&kubeconfig, text)?;
+    let stranger = kubectl.on(&kubeconfig);
+    stranger.says(&["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"], "", 1, "Unauthorized").map(drop)
+}
+
+/// Names itself a master, and signs so itself.
+fn stranger() -> Result<(String, String)> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "root");
+    params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
+}
+
+/// One request waits for its slow member; the next is one too many, unless a master asks.
+fn takes_on_so_much(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let said = fleet.crowsnest(&["sim", "member2", "delay", "50000"])?;
+    ensure!(said.code == Some(0), "{said:?}");
+    let pods = format!("{CLUSTERS}/member2/proxy/api/v1/namespaces/default/pods");
+    let config = fs::read_to_string(fleet.kubeconfig("cp"))?;
+    RUNTIME.block_on(async {
+        let file = kube::config::Kubeconfig::from_yaml(&config)?;
+        let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await?;
+        // One that does not ask again by itself.
+        let builder = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new());
+        let plain = builder.build::<_, kube::client::Body>(config.rustls_https_connector()?);
+        let service = tower::ServiceBuilder::new().layer(config.base_uri_layer()).service(plain);
+        let client = kube::Client::new(service, "default");
+        // Whichever comes first waits.
+        let both = futures::future::select(Box::pin(as_alice(&client, &pods)), Box::pin(as_alice(&client, &pods)));
+        let (refused, _waiting) = both.await.factor_first();
+        let (code, again_in, status) = refused?;
+        ensure!(code == 429 && again_in == "1", "{code} {again_in} {status:#}");
+        ensure!(status["reason"] == "TooManyRequests" && status["details"]["retryAfterSeconds"] == 1, "{status:#}");
+        kubectl.ok(&["get", "--raw", &format!("{CLUSTERS}/member2")], "").map(drop)
+    })?;
+    ensure!(fleet.crowsnest(&["sim", "member2", "delay", "0"])?.code == Some(0));
+    // Whoever went away is not in flight any more.
+    let alice = kubectl.with(&["--as", "alice"]);
+    alice.until(&["get", "--raw", &pods], |out| out.contains("\"web\"")).map(drop)
+}
+
+/// Code, when to come again, and body of an answer; kubectl would ask again by itself.
+async fn as_alice(client: &kube::Client, path: &str) -> Result<(u16, String, Value)> {
+    let request = http::Request::get(path).header("Impersonate-User", "alice").body(kube::client::Body::empty())?;
+    let (parts, body) = client.send(request).await?.into_parts();
+    let body = http_body_util::BodyExt::collect(body).await?.to_bytes();
+    let again_in = parts.headers.get("retry-after").map(|value| value.to_str()).transpose()?.unwrap_or_default();
+    Ok((parts.status.as_u16(), again_in.to_owned(), serde_json::from_slice(&body)?))
+}

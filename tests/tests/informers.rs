@@ -1,0 +1,194 @@
+//! kube-rs' informers over the whole fleet, listing and streaming, while its members change, lose watches, stop, leave and
+//! come back: each begins once, is told everything, and never has to begin again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, until};
+use futures::TryStreamExt;
+use http::Uri;
+use http::uri::PathAndQuery;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+const REGISTRY: &str = include_str!("informers/registry.yaml");
+const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/";
+const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
+const MEMBERS: [&str; 2] = ["member1", "member2"];
+
+/// Cluster, namespace and name of an object, and what it says.
+type Objects = BTreeMap<(String, String, String), String>;
+
+/// What one informer was told.
+#[derive(Default)]
+struct Told {
+    objects: Objects,
+    /// What a beginning that is not over has told.
+    coming: Objects,
+    beginnings: usize,
+    errors: Vec<String>,
+}
+
+#[test]
+fn informers_begin_once_and_miss_nothing() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    let runtime = Runtime::new()?;
+    let members = MEMBERS.map(|name| config_maps(&runtime, &fleet, name, "/"));
+    let members = members.into_iter().collect::<Result<Vec<_>>>()?;
+    for (number, member) in members.iter().enumerate() {
+        churn(&runtime, member, number, 0)?;
+    }
+    let of_fleet = config_maps(&runtime, &fleet, "cp", EVERYWHERE)?;
+    let there = || truth(&runtime, &members);
+    let listed = || -> Result<Objects> {
+        Ok(runtime.block_on(of_fleet.list(&ListParams::default()))?.items.iter().map(entry).collect())
+    };
+    until("the fleet's ConfigMaps to be in the cache", || Ok(listed().is_ok_and(|l| there().is_ok_and(|t| l == t))))
+        .with_context(|| format!("{:?} instead of {:?}\n{}", listed(), there(), fleet.log()))?;
+
+    let configs = [watcher::Config::default(), watcher::Config::default().streaming_lists()];
+    let informers = configs.map(|config| inform(&runtime, of_fleet.clone(), config));
+    let agree = |what: &str, expected: &dyn Fn() -> Result<Objects>| -> Result<()> {
+        for (way, told) in ["listing", "streaming"].into_iter().zip(&informers) {
+            let agrees = until(&format!("the {way} informer to agree after {what}"), || {
+                // Asked first: whoever waits for the lock may be who has to carry the answer.
+                let expected = expected()?;
+                Ok(told.lock().objects == expected)
+            });
+            agrees.with_context(|| format!("errors: {:?}\n{}", told.lock().errors, fleet.log()))?;
+            ensure!(told.lock().beginnings == 1, "after {what} the {way} one began again: {:?}", told.lock().errors);
+        }
+        Ok(())
+    };
+    agree("its beginning", &there)?;
+    churn(&runtime, &members[0], 0, 1)?;
+    succeeds(&fleet, &["sim", "member2", "drop-watches"])?;
+    churn(&runtime, &members[1], 1, 2)?;
+    agree("watches were dropped", &there)?;
+    succeeds(&fleet, &["sim", "member2", "stop"])?;
+    churn(&runtime, &members[0], 0, 3)?;
+    succeeds(&fleet, &["sim", "member2", "start"])?;
+    churn(&runtime, &members[1], 1, 4)?;
+    agree("a member stopped and started", &there)?;
+
+    kubectl.ok(&["delete", "cluster", "member2", "--timeout=60s"], "")?;
+    let without = || -> Result<Objects> { Ok(there()?.into_iter().filter(|(key, _)| key.0 != "member2").collect()) };
+    agree("a member left", &without)?;
+    let kubeconfig = fleet.kubeconfig("member2");
+    succeeds(&fleet, &["join", "member2", "--cluster-kubeconfig", path(&kubeconfig)?])?;
+    churn(&runtime, &members[1], 1, 5)?;
+    agree("it came back", &there)?;
+    drop(runtime);
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn path(path: &Path) -> Result<&str> {
+    path.to_str().context("a path that is no text")
+}
+
+fn succeeds(fleet: &Fleet, args: &[&str]) -> Result<()> {
+    let said = fleet.crowsnest(args)?;
+    ensure!(said.code == Some(0), "{args:?}: {said:?}");
+    Ok(())
+}
+
+fn config_maps(runtime: &Runtime, fleet: &Fleet, kubeconfig: &str, path: &'static str) -> Result<Api<ConfigMap>> {
+    let file = Kubeconfig::read_from(fleet.kubeconfig(kubeconfig))?;
+    let options = KubeConfigOptions::default();
+    let mut config = runtime.block_on(kube::Config::from_custom_kubeconfig(file, &options))?;
+    let mut parts = config.cluster_url.into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_static(path));
+    config.cluster_url = Uri::from_parts(parts)?;
+    let _in = runtime.enter();
+    Ok(Api::all(Client::try_from(config)?))
+}
+
+/// Objects come, change and go: in each round others.
+fn churn(runtime: &Runtime, all: &Api<ConfigMap>, member: usize, round: usize) -> Result<()> {
+    let api: Api<ConfigMap> = Api::namespaced(all.clone().into_client(), "default");
+    runtime.block_on(async {
+        for nth in 0..30 {
+            // The same names in both members, and some of their own.
+            let name = format!("c{}", (nth * 7 + round * 5 + member * 3) % 40);
+            if (nth + round) % 3 == 2 {
+                match api.delete(&name, &DeleteParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    deleted => drop(deleted?),
+                }
+                continue;
+            }
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+                "data": {"v": format!("{round}.{nth}")}});
+            api.patch(&name, &PatchParams::apply("churn").force(), &Patch::Apply(object)).await?;
+        }
+        anyhow::Ok(())
+    })
+}
+
+/// What the members themselves hold.
+fn truth(runtime: &Runtime, members: &[Api<ConfigMap>]) -> Result<Objects> {
+    let mut objects = Objects::new();
+    for (cluster, member) in MEMBERS.into_iter().zip(members) {
+        for object in runtime.block_on(member.list(&ListParams::default()))?.items {
+            let ((_, namespace, name), said) = entry(&object);
+            objects.insert((cluster.to_owned(), namespace, name), said);
+        }
+    }
+    Ok(objects)
+}
+
+fn entry(object: &ConfigMap) -> ((String, String, String), String) {
+    let cluster = object.annotations().get(CACHED_FROM).cloned().unwrap_or_default();
+    let said = object.data.as_ref().and_then(|data| data.get("v")).cloned().unwrap_or_default();
+    ((cluster, object.namespace().unwrap_or_default(), object.name_any()), said)
+}
+
+fn inform(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Config) -> Arc<Mutex<Told>> {
+    let told = Arc::new(Mutex::new(Told::default()));
+    let tells = Arc::clone(&told);
+    runtime.spawn(async move {
+        let mut events = pin!(watcher(api, config));
+        loop {
+            match events.try_next().await {
+                Ok(Some(event)) => tells.lock().hear(event),
+                Ok(None) => return,
+                Err(error) => {
+                    tells.lock().errors.push(error.to_string());
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    });
+    told
+}
+
+impl Told {
+    fn hear(&mut self, event: Event<ConfigMap>) {
+        match event {
+            Event::Init => {
+                self.beginnings += 1;
+                self.coming.clear();
+            }
+            Event::InitApply(object) => self.coming.extend([entry(&object)]),
+            Event::InitDone => self.objects = std::mem::take(&mut self.coming),
+            Event::Apply(object) => self.objects.extend([entry(&object)]),
+            Event::Delete(object) => {
+                self.objects.remove(&entry(&object).0);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `crowsnest logs` and `crowsnest exec` over a fleet of three: logs merged and followed, commands with their exit codes, and
+//! the switch that keeps everybody out of a member's pods.
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until};
+use serde_json::Value;
+
+const WEB: &str = include_str!("proxies/web.yaml");
+const MEMBERS: [&str; 3] = ["member1", "member2", "member3"];
+
+#[test]
+fn logs_and_sessions_reach_the_whole_fleet() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "3"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    for member in MEMBERS {
+        kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], &WEB.replace("NAME", "web"))?;
+    }
+    running(&fleet, "app=web", MEMBERS.len())?;
+    merged(&fleet).with_context(|| fleet.log())?;
+    followed(&fleet, &kubectl).with_context(|| fleet.log())?;
+    commands(&fleet).with_context(|| fleet.log())?;
+    forbidden(&fleet, &kubectl).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Waits until so many pods with a label are found, and run.
+fn running(fleet: &Fleet, label: &str, pods: usize) -> Result<()> {
+    until(&format!("{pods} pods {label}"), || {
+        let said = fleet.crowsnest(&["search", &format!("kind:pod label:{label} status:Running"), "-o", "name"])?;
+        Ok(said.out.lines().count() == pods)
+    })
+}
+
+/// The lines of all members, in the order of their times.
+fn merged(fleet: &Fleet) -> Result<()> {
+    let mut said = None;
+    // A member that has just joined does not know yet who may ask it for others, and its refusal is told.
+    until("logs of all members", || {
+        let now = fleet.crowsnest(&["logs", "-n", "default", "-l", "app=web", "--tail", "-1", "-o", "json"])?;
+        let complete = now.code == Some(0);
+        ensure!(complete || now.code == Some(5) && now.err.contains("cannot impersonate"), "{now:?}");
+        said = Some(now);
+        Ok(complete)
+    })?;
+    let said = said.context("an answer")?;
+    let lines = said.out.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
+    let times: Vec<&str> = lines.iter().filter_map(|line| line["time"].as_str()).collect();
+    ensure!(times.len() == lines.len() && times.is_sorted(), "{times:?}");
+    for member in MEMBERS {
+        let of = lines.iter().filter(|line| line["cluster"] == member && line["pod"] == "web");
+        let texts: Vec<&str> = of.filter_map(|line| line["text"].as_str()).collect();
+        ensure!(texts.iter().any(|text| text.starts_with("nginx starting")), "{member}: {texts:?}");
+    }
+    let said = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member2", "--include", "^ready$"])?;
+    ensure!(said.out == "member2 default/web nginx | ready\n" && said.err.is_empty(), "{said:?}");
+    let said = fleet.crowsnest(&["logs", "label:app=web", "--max-log-requests", "2"])?;
+    ensure!(said.code == Some(1) && said.err.contains("3 pods with 3 logs were found, and 2 may be read"), "{said:?}");
+    let said = fleet.crowsnest(&["logs", "label:app=web", "--include", "("])?;
+    ensure!(said.code == Some(1) && said.err.contains("include: Invalid value"), "{said:?}");
+    let said = fleet.crowsnest(&["logs", "label:app=web", "--previous", "--cluster", "member1"])?;
+    ensure!(said.code == Some(5) && said.err.contains("previous terminated container"), "{said:?}");
+    let said = fleet.crowsnest(&["logs", "label:app=nosuch"])?;
+    ensure!(said.code == Some(0) && said.err == "no pods found\n", "{said:?}");
+    Ok(())
+}
+
+/// What is said comes at once, and a new pod joins.
+fn followed(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let mut logs = fleet.crowsnest_stream(&["logs", "-f", "label:app=web OR label:app=late", "--tail", "1"])?;
+    for _ in MEMBERS {
+        logs.expect(" default/web nginx | ")?;
+    }
+    let say = "echo said later > /proc/1/fd/1";
+    let said = fleet.crowsnest(&["exec", "--cluster", "member3", "web", "--", "sh", "-c", say])?;
+    ensure!(said.code == Some(0), "{said:?}");
+    logs.expect("member3 default/web nginx | said later\n")?;
+    let member2 = kubectl.on(&fleet.kubeconfig("member2"));
+    member2.ok(&["apply", "-f", "-"], &WEB.replace("NAME", "late"))?;
+    logs.expect("member2 default/late nginx | nginx starting")?;
+    Ok(())
+}
+
+fn commands(fleet: &Fleet) -> Result<()> {
+    running(fleet, "app=late", 1)?;
+    let script = "echo out; echo err >&2; exit 3";
+    let said = fleet.crowsnest(&["exec", "late", "--", "sh", "-c", script])?;
+    ensure!(said.code == Some(3) && said.out == "out\n" && said.err == "err\n", "{said:?}");
+    let said = fleet.crowsnest(&["exec", "web", "--", "ls"])?;
+    let text = "pod default/web is in several clusters: say which one with --cluster (member1, member2, member3)";
+    ensure!(said.code == Some(1) && said.err.contains(text), "{said:?}");
+    let said = fleet.crowsnest(&["exec", "nosuch", "--", "ls"])?;
+    ensure!(said.code == Some(1) && said.err.contains("no cluster has a pod default/nosuch you may see"), "{said:?}");
+    let said = fleet.crowsnest(&["exec", "--cluster", "member1", "nosuch", "--", "ls"])?;
+    ensure!(said.code == Some(1) && said.err.contains("pods \"nosuch\" not found"), "{said:?}");
+
+    let mut typing = fleet.crowsnest_stream(&["exec", "-i", "--cluster", "member1", "web", "--", "cat"])?;
+    typing.type_in("typed\n")?;
+    typing.expect("typed\n")?;
+    let (code, rest) = typing.end()?;
+    ensure!(code == Some(0) && rest.is_empty(), "{code:?} {rest:?}");
+
+    let mut terminal = fleet.crowsnest_terminal(&["exec", "-it", "--cluster", "member1", "web", "--", "sh"])?;
+    terminal.expect("/ # ")?;
+    terminal.type_in("sleep 1000\r")?;
+    terminal.expect("sleep 1000\r\n")?;
+    // A key, and no signal to the command here.
+    terminal.type_in("\x03")?;
+    terminal.expect("/ # ")?;
+    terminal.type_in("exit 5\r")?;
+    let (code, _) = terminal.end()?;
+    ensure!(code == Some(5), "{code:?}");
+    Ok(())
+}
+
+/// The annotation of a Cluster keeps everybody out of its pods, and leaves their logs.
+fn forbidden(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok(&["annotate", "cluster", "member1", "proxy.crowsnest.io/exec=disabled"], "")?;
+    let exec = |member: &str| fleet.crowsnest(&["exec", "--cluster", member, "web", "--", "true"]);
+    until("exec to be forbidden", || {
+        let said = exec("member1")?;
+        Ok(said.code == Some(1) && said.err.contains("proxy.crowsnest.io/exec: \"disabled\" forbids exec"))
+    })?;
+    ensure!(exec("member2")?.code == Some(0));
+    let said = fleet.crowsnest(&["logs", "label:app=web", "--cluster", "member1", "--tail", "1"])?;
+    ensure!(said.code == Some(0) && said.out.starts_with("member1 default/web nginx | "), "{said:?}");
+    let path = "/apis/cluster.karmada.io/v1alpha1/clusters/*/proxy/api/v1/namespaces/default/pods/late/proxy/";
+    kubectl.says(&["get", "--raw", path], "", 0, "Hello from pod default/late")?;
+    kubectl.ok(&["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=enabled"], "")?;
+    until("exec to be allowed again", || Ok(exec("member1")?.code == Some(0)))
+}
