@@ -118,6 +118,14 @@ struct Held {
     interests: BTreeMap<u64, Interest>,
 }
 
+impl Held {
+    fn add(&mut self, interest: Interest) -> u64 {
+        self.next += 1;
+        self.interests.insert(self.next, interest);
+        self.next
+    }
+}
+
 impl Default for Interests {
     fn default() -> Self {
         Self { inner: Arc::new(Inner { held: Mutex::default(), version: watch::Sender::new(0) }) }
@@ -128,14 +136,25 @@ impl Interests {
     /// Holds until the guard is dropped.
     #[must_use = "the interest ends when the guard is dropped"]
     pub fn declare(&self, interest: Interest) -> InterestGuard {
-        let id = {
+        let id = self.inner.held.lock().add(interest);
+        self.nudge();
+        self.guard(id)
+    }
+
+    /// Many at once: nobody sees some of them without the others.
+    #[must_use = "the interests end when the guards are dropped"]
+    pub fn declare_all(&self, interests: impl IntoIterator<Item = Interest>) -> Vec<InterestGuard> {
+        let ids: Vec<u64> = {
             let mut held = self.inner.held.lock();
-            held.next += 1;
-            let id = held.next;
-            held.interests.insert(id, interest);
-            id
+            interests.into_iter().map(|interest| held.add(interest)).collect()
         };
-        self.inner.version.send_modify(|version| *version += 1);
+        if !ids.is_empty() {
+            self.nudge();
+        }
+        ids.into_iter().map(|id| self.guard(id)).collect()
+    }
+
+    fn guard(&self, id: u64) -> InterestGuard {
         InterestGuard { id, inner: Arc::clone(&self.inner) }
     }
 

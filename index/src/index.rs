@@ -481,14 +481,13 @@ fn divided<T>(mut all: Vec<T>, most: usize) -> Vec<Vec<T>> {
 /// The objects that say who may see what, of every cluster.
 fn declare_rules(fleet: &Fleet) -> Vec<InterestGuard> {
     let everywhere = [Clusters::All, Clusters::one(ClusterName::control_plane())];
-    let mut guards = Vec::new();
-    for clusters in everywhere {
-        for resource in rights::rbac_resources() {
+    let rules = everywhere.into_iter().flat_map(|clusters| {
+        rights::rbac_resources().into_iter().map(move |resource| {
             let (namespaces, why) = (Namespaces::All, Why::Rights);
-            guards.push(fleet.interests().declare(Interest { clusters: clusters.clone(), resource, namespaces, why }));
-        }
-    }
-    guards
+            Interest { clusters: clusters.clone(), resource, namespaces, why }
+        })
+    });
+    fleet.interests().declare_all(rules)
 }
 
 /// Tells one control plane from another: the uid of its oldest namespace, empty where it has none.

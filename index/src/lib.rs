@@ -29,6 +29,7 @@ pub mod tail;
 pub mod text;
 pub mod writer;
 
+pub use collect::versions::is_older;
 pub use error::{Error, Gone};
 pub use index::Index;
 pub use list::{ListQuery, Page, selects};

@@ -5,7 +5,7 @@
 #[path = "support/members.rs"]
 mod members;
 
-use crowsnest_api::names::Gvr;
+use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::{Fleet, FleetOptions, JoinOptions, join};
 use crowsnest_index::{
@@ -85,8 +85,8 @@ impl World {
         let mut options = IndexOptions::new(directory.path());
         options.text_commit_interval = Duration::from_millis(50);
         let index = Index::open(fleet.clone(), options).await.unwrap();
-        for cluster in ["member1", "member2"] {
-            let key = CollectionKey::new(name(cluster), config_maps());
+        for cluster in [name("member1"), name("member2"), ClusterName::control_plane()] {
+            let key = CollectionKey::new(cluster, config_maps());
             within("the first list", index.complete(&key)).await;
         }
         let mut version = index.states_version();

@@ -76,16 +76,16 @@ fn declare(
     // A group whose backend is down is unknown, not gone.
     guards.retain(|gvr, _| served.contains(gvr) || found.stale.contains(&gvr.api_version()));
     let mut changed = guards.len() != before;
-    for resource in served {
-        guards.entry(resource).or_insert_with_key(|resource| {
-            changed = true;
-            shared.fleet.interests().declare(Interest {
-                clusters: Clusters::one(cluster.clone()),
-                resource: resource.clone(),
-                namespaces: Namespaces::All,
-                why: Why::Search,
-            })
-        });
-    }
+    let new: Vec<Gvr> = served.into_iter().filter(|resource| !guards.contains_key(resource)).collect();
+    changed |= !new.is_empty();
+    let interests = new.iter().map(|resource| Interest {
+        clusters: Clusters::one(cluster.clone()),
+        resource: resource.clone(),
+        namespaces: Namespaces::All,
+        why: Why::Search,
+    });
+    // All at once: a cluster of which some kinds are followed would look as if it had no others.
+    let declared = shared.fleet.interests().declare_all(interests);
+    guards.extend(new.iter().cloned().zip(declared));
     changed
 }

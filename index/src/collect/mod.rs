@@ -13,7 +13,7 @@ mod pages;
 mod stream;
 mod supervisor;
 mod turn;
-mod versions;
+pub mod versions;
 mod watch;
 
 pub(crate) use budget::{Budget, Share};
@@ -91,6 +91,11 @@ impl Shared {
             self.served_version.send_modify(|version| *version += 1);
         }
         found
+    }
+
+    /// Ours to collect, and what it serves is not known yet.
+    pub fn is_unexplored(&self, cluster: &ClusterName) -> bool {
+        self.claims.epoch_of(cluster).is_some() && !self.served.read().contains_key(cluster)
     }
 
     /// Kind and scope of a collection's objects, where discovery has told.

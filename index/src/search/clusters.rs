@@ -111,6 +111,15 @@ pub(super) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
                 missing: followed.missing,
                 age_seconds: followed.heard_at.map(|at| (now - at) / 1000),
             });
+        } else if index.inner.shared.is_unexplored(name) {
+            // Its rules are followed by themselves, before anybody knows what else it has.
+            skipped.push(Skipped {
+                cluster: name.clone(),
+                reason: "what it serves is being found out".to_owned(),
+                resources: 0,
+                missing: true,
+                age_seconds: None,
+            });
         }
     }
     skipped
