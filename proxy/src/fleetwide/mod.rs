@@ -11,6 +11,7 @@ mod search;
 mod view;
 mod watch;
 mod write;
+mod written;
 
 use http::{HeaderValue, Request, Response};
 

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 
-use super::View;
+use super::{View, written};
 use crate::cluster::read;
 use crate::conditions;
 use crate::native::{Native, Verb};
@@ -44,7 +44,9 @@ impl Proxy {
             Verb::Delete => conditional(request, |_, sent| conditions::of_deletion(sent, owner)).await?,
             _ => request,
         };
-        self.one_cluster(owner, caller, path, request).await
+        let tells = written::tells(verb, &native.subresource, request.uri().query());
+        let answer = self.one_cluster(owner, caller, path, request).await?;
+        if tells { written::shown(&self.inner.index, &object.key, answer).await } else { Ok(answer) }
     }
 }
 

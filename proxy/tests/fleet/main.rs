@@ -9,6 +9,7 @@ mod sessions;
 mod silent;
 mod watches;
 mod world;
+mod written;
 
 use std::collections::BTreeMap;
 

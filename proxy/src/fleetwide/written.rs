@@ -1,0 +1,157 @@
+//! Who writes through the fleet-wide proxy reads what they wrote: an answer goes out once the cache shows what it says.
+//!
+//! Without this, a `get` right after a `patch` would be answered from before it.
+
+use std::time::Duration;
+
+use crowsnest_index::{CollectionState, Index, RecordKey, Topic, is_older};
+use futures::StreamExt;
+use http::{Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use serde::Deserialize;
+
+use crate::cluster::MAX_BODY;
+use crate::native::{Query, Verb};
+use crate::{Body, BoxError, Error, full};
+
+/// A cache that takes longer has trouble, which readers are told of; the writer is not held up by it.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+
+/// What an answer says has become of an object.
+#[derive(Debug, PartialEq, Eq)]
+enum Written {
+    /// It is of this resourceVersion now, or was once.
+    Version(String),
+    Gone,
+}
+
+/// Whether the answer to such a request says what the object is now.
+pub(super) fn tells(verb: Verb, subresource: &str, query: Option<&str>) -> bool {
+    let written = match verb {
+        // Scales and statuses carry the object's version.
+        Verb::Update | Verb::Patch => subresource != "proxy",
+        Verb::Delete => subresource.is_empty(),
+        _ => false,
+    };
+    written && Query::parse(query).all("dryRun").all(str::is_empty)
+}
+
+/// The answer, once the cache shows it.
+pub(super) async fn shown(index: &Index, key: &RecordKey, answer: Response<Body>) -> Result<Response<Body>, Error> {
+    if !answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS || !is_readable(&answer) {
+        return Ok(answer);
+    }
+    let (parts, mut body) = answer.into_parts();
+    let mut said = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let broken = |error: BoxError| Error::Unreachable { cluster: key.cluster().clone(), reason: error.to_string() };
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        said.extend_from_slice(&data);
+        if said.len() > MAX_BODY {
+            // Larger than any object.
+            let begun = futures::stream::iter([Ok(Frame::data(said.into()))]);
+            let whole = StreamBody::new(begun.chain(BodyStream::new(body)));
+            return Ok(Response::from_parts(parts, whole.boxed_unsync()));
+        }
+    }
+    let followed = index.state(&key.collection).as_ref().is_some_and(CollectionState::is_fresh);
+    if let Some(written) = Written::of(&said).filter(|_| followed)
+        && tokio::time::timeout(SHOWN_WITHIN, is_shown(index, key, &written)).await.is_err()
+    {
+        tracing::debug!(?key, ?written, "the cache does not show yet what was written");
+    }
+    Ok(Response::from_parts(parts, full(said)))
+}
+
+async fn is_shown(index: &Index, key: &RecordKey, written: &Written) {
+    let namespace = Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty());
+    let topic = Topic { resource: key.resource().clone(), namespace, name: Some(key.name.clone()) };
+    let mut changes = index.follow_topic(index.seq(), topic);
+    loop {
+        match index.get(key).await {
+            Ok(found) if written.is_in(found.as_ref().map(|object| &*object.record.resource_version)) => return,
+            Ok(_) => {}
+            // Whoever reads is told.
+            Err(_) => return,
+        }
+        let Some(Ok(_)) = changes.next().await else { return };
+    }
+}
+
+fn is_readable(answer: &Response<Body>) -> bool {
+    let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let plain = !answer.headers().contains_key(header::CONTENT_ENCODING);
+    plain && kind.is_some_and(|kind| kind.starts_with("application/json"))
+}
+
+impl Written {
+    fn of(said: &[u8]) -> Option<Self> {
+        #[derive(Deserialize, Default)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata {
+            #[serde(default)]
+            resource_version: String,
+        }
+        #[derive(Deserialize)]
+        struct Answer {
+            kind: String,
+            #[serde(default)]
+            metadata: Metadata,
+        }
+        let Answer { kind, metadata } = serde_json::from_slice(said).ok()?;
+        match metadata.resource_version {
+            _ if kind == "Status" => Some(Self::Gone),
+            version if version.is_empty() => None,
+            version => Some(Self::Version(version)),
+        }
+    }
+
+    /// Whether a cache that has this version of the object, or none, has come so far. Versions that cannot be compared are
+    /// taken for newer ones, unless nothing is there yet.
+    fn is_in(&self, cached: Option<&str>) -> bool {
+        match (self, cached) {
+            (Self::Version(written), Some(cached)) => !is_older(cached, written),
+            // It was there to be written to, so it is gone since.
+            (Self::Version(_) | Self::Gone, None) => true,
+            (Self::Gone, Some(_)) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::object(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, Some("11"), Some(false))]
+    #[case::object_shown(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, Some("12"), Some(true))]
+    #[case::newer(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, Some("100"), Some(true))]
+    #[case::gone_since(r#"{"kind":"ConfigMap","metadata":{"resourceVersion":"12"}}"#, None, Some(true))]
+    #[case::deleted(r#"{"kind":"Status","status":"Success","metadata":{}}"#, Some("12"), Some(false))]
+    #[case::deleted_shown(r#"{"kind":"Status","status":"Success","metadata":{}}"#, None, Some(true))]
+    #[case::no_version(r#"{"kind":"Binding","metadata":{}}"#, Some("1"), None)]
+    #[case::no_json("ok", Some("1"), None)]
+    fn answers_wait_for_the_cache(#[case] said: &str, #[case] cached: Option<&str>, #[case] expected: Option<bool>) {
+        assert_eq!(Written::of(said.as_bytes()).map(|written| written.is_in(cached)), expected);
+    }
+
+    #[rstest]
+    #[case(Verb::Update, "", None, true)]
+    #[case(Verb::Patch, "status", Some("fieldManager=me"), true)]
+    #[case(Verb::Patch, "scale", None, true)]
+    #[case(Verb::Patch, "proxy", None, false)]
+    #[case(Verb::Delete, "", None, true)]
+    #[case(Verb::Delete, "proxy", None, false)]
+    #[case(Verb::Create, "eviction", None, false)]
+    #[case(Verb::Patch, "", Some("dryRun=All"), false)]
+    fn what_answers_tell(
+        #[case] verb: Verb,
+        #[case] subresource: &str,
+        #[case] query: Option<&str>,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(tells(verb, subresource, query), expected);
+    }
+}
