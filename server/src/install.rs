@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 const MANAGER: &str = "crowsnest";
 /// The namespace of our own objects, as in Karmada.
 pub(crate) const SYSTEM_NAMESPACE: &str = "karmada-system";
-const SERVICE: &str = "crowsnest";
+pub(crate) const SERVICE: &str = "crowsnest";
 /// The name the aggregation layer expects in our certificate.
 pub(crate) const SERVICE_HOST: &str = "crowsnest.karmada-system.svc";
 

@@ -17,6 +17,8 @@ use crate::outbound::Outbound;
 const SELF: &str = "system:kube-aggregator";
 const PREFIX: &str = "x-remote-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Bytes of a tunnel that are read at once, each way: more than one record of TLS.
+const COPIED: usize = 32 * 1024;
 /// Headers of one connection, never passed on.
 const HOP_BY_HOP: &[&str] = &[
     "connection",
@@ -129,6 +131,13 @@ pub(super) async fn serve(
         onward.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         onward.headers_mut().insert(header::UPGRADE, protocol);
     }
+    if let Some(service) = outbound.in_process(&remote.target) {
+        // It gets the client's own connection: nothing is carried from one to another.
+        if let Some(client_side) = client_side {
+            onward.extensions_mut().insert(client_side);
+        }
+        return without_hop_headers(service.serve(onward).await);
+    }
     let mut response = match outbound.send(&remote.target, onward, true).await {
         Ok(response) => response,
         Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
@@ -148,8 +157,15 @@ pub(super) async fn serve(
         }
         return response;
     }
-    for name in ["connection", "keep-alive", "transfer-encoding", "upgrade"] {
-        response.headers_mut().remove(name);
+    without_hop_headers(response)
+}
+
+/// An answer without what is said of one connection, unless that changes hands.
+fn without_hop_headers(mut response: http::Response<Body>) -> http::Response<Body> {
+    if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
+        for name in ["connection", "keep-alive", "transfer-encoding", "upgrade"] {
+            response.headers_mut().remove(name);
+        }
     }
     response
 }
@@ -160,6 +176,6 @@ async fn tunnel(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (client, server) = tokio::try_join!(client, server)?;
     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-    tokio::io::copy_bidirectional(&mut client, &mut server).await?;
+    tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, COPIED, COPIED).await?;
     Ok(())
 }

@@ -179,6 +179,15 @@ impl Outbound {
         }
     }
 
+    /// The server in this process that a target means, if it is one.
+    pub fn in_process(&self, target: &Target) -> Option<Arc<dyn InProcess>> {
+        let Place::Service(service) = &target.place else { return None };
+        match self.resolver.resolve(&service.namespace, &service.name, service.port) {
+            Ok(Endpoint::InProcess(service)) => Some(service),
+            Ok(Endpoint::Address { .. }) | Err(_) => None,
+        }
+    }
+
     fn client(
         &self,
         target: &Target,

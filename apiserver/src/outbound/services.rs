@@ -11,7 +11,8 @@ use serde_json::Value;
 use crate::registry::Registry;
 use crate::storage::{ObjectKey, ResourceKey};
 
-/// A server in this process, reachable as a Service.
+/// A server in this process, reachable as a Service. A request that wants to be upgraded carries its client's connection
+/// (`hyper::upgrade::on`), which an answer of 101 hands over.
 #[async_trait]
 pub trait InProcess: Send + Sync {
     async fn serve(&self, request: http::Request<Body>) -> http::Response<Body>;

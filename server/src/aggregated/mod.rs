@@ -14,6 +14,7 @@ mod fleetwide;
 mod forward;
 pub(crate) mod identity;
 pub(crate) mod limits;
+pub(crate) mod local;
 mod openapi;
 pub(crate) mod reply;
 mod route;

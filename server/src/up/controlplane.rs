@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use super::datadir::DataDir;
 use crate::aggregated::edge::Edge;
 use crate::aggregated::identity::Delegated;
+use crate::aggregated::local::Local;
 use crate::aggregated::server::{Aggregated, router};
 use crate::install::{self, Endpoints};
 use crate::peers::Authorities;
@@ -113,7 +114,10 @@ impl ControlPlane {
             allow_no_execute_taint_policy: conformance,
             clusters_modelled: true,
         };
-        let routes = axum::Router::new().nest("/webhooks", webhook::router(webhooks)).fallback_service(router(state));
+        let aggregated = router(state);
+        let local = Arc::new(Local(aggregated.clone()));
+        self.server.services().local.mount(install::SYSTEM_NAMESPACE, install::SERVICE, local);
+        let routes = axum::Router::new().nest("/webhooks", webhook::router(webhooks)).fallback_service(aggregated);
         servers.spawn(serving::serve(listener, Some(tls), routes, serving.clone()));
 
         let ca = self.server.authority().certificate().to_owned();
