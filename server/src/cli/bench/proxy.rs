@@ -2,10 +2,11 @@
 //! watches of the fleet.
 //!
 //! The first part starts `crowsnest up` with one simulated member: every request through it passes the control plane's API
-//! server, the aggregated one and the member's. The second reads the merged stream in this process.
+//! server, the aggregated one in the same process, and the member's. The second reads the merged stream in this process.
 
 use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use super::super::keep::KeepArgs;
@@ -65,6 +67,7 @@ pub(super) struct ProxyArgs {
 const CLUSTERS: u32 = 3;
 const POD_BYTES: usize = 9_500;
 const NAME: &str = "talker";
+const THROUGH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy";
 /// What the pod's log holds: as many lines as a member keeps.
 const LINES: usize = 10_000;
 /// Rounds of a throughput, each way in turn.
@@ -93,11 +96,13 @@ async fn carried(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyhow:
     let ways = Ways::of(&scratch).await?;
     let line = "x".repeat(1_000);
     ways.begin(&format!("for i in $(seq {LINES}); do echo $i {line}; done; sleep 100000")).await?;
+    ways.says(&format!("{LINES} ")).await?;
     gets(&ways, args.gets, figures).await?;
     let megabytes = args.megabytes;
     throughput("logs", &ways, figures, |pods| logs(pods, megabytes)).await?;
     throughput("exec", &ways, figures, |pods| exec(pods, megabytes)).await?;
     throughput("copy-to", &ways, figures, |pods| copy(pods, megabytes)).await?;
+    kubectl_cp(&scratch, megabytes, figures).await?;
     super::stop(fleet).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
 }
@@ -124,7 +129,7 @@ async fn held_open(args: &ProxyArgs, figures: &mut Figures<impl Write>) -> anyho
 impl Ways {
     async fn of(dir: &Path) -> anyhow::Result<Self> {
         let direct = pods(dir, "member1", "").await?;
-        let through = pods(dir, "cp", "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy").await?;
+        let through = pods(dir, "cp", THROUGH).await?;
         Ok(Self { direct, through })
     }
 
@@ -143,6 +148,17 @@ impl Ways {
             }
         };
         tokio::time::timeout(STARTS_WITHIN, runs).await.context("the pod is not seen to run")
+    }
+
+    /// Waits until the pod's last line begins like this.
+    async fn says(&self, last: &str) -> anyhow::Result<()> {
+        let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
+        let says = async {
+            while !self.direct.logs(NAME, &tail).await.is_ok_and(|line| line.starts_with(last)) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(STARTS_WITHIN, says).await.context("the pod has not said all it has to say")
     }
 }
 
@@ -186,9 +202,16 @@ async fn throughput<F: Future<Output = anyhow::Result<usize>>>(
         }
     }
     let [direct, through] = best;
-    figures.line(&format!("proxy/{name}/direct"), direct, "MB/s")?;
-    figures.line(&format!("proxy/{name}/through"), through, "MB/s")?;
-    figures.line(&format!("proxy/{name}/ratio"), through / direct * 100.0, "%")
+    figures.ways(name, direct, through)
+}
+
+impl<W: Write> Figures<W> {
+    /// Throughput both ways, and what one is of the other.
+    fn ways(&mut self, name: &str, direct: f64, through: f64) -> anyhow::Result<()> {
+        self.line(&format!("proxy/{name}/direct"), direct, "MB/s")?;
+        self.line(&format!("proxy/{name}/through"), through, "MB/s")?;
+        self.line(&format!("proxy/{name}/ratio"), through / direct * 100.0, "%")
+    }
 }
 
 /// The pod's log, as often as it takes.
@@ -250,6 +273,47 @@ async fn copy(pods: Api<Pod>, megabytes: usize) -> anyhow::Result<usize> {
     stdout.read_to_string(&mut said).await?;
     ensure!(said == "read\n", "the command said {said:?}");
     Ok(bytes)
+}
+
+/// Files into the pod and out of it, by the kubectl that `$KUBECTL` or the path names.
+async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let kubectl = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
+    let version = Command::new(&kubectl).args(["version", "--client"]).stdout(Stdio::null()).status().await;
+    if !version.is_ok_and(|status| status.success()) {
+        tracing::warn!("no kubectl: kubectl cp is not measured (it is looked for in $KUBECTL, then in the path)");
+        return Ok(());
+    }
+    let (file, back) = (dir.join("copied"), dir.join("copied-back"));
+    tokio::fs::write(&file, vec![b'x'; megabytes * 1_000_000]).await?;
+    let in_pod = format!("{NAME}:/tmp/copied");
+    let (to, from) = ([file.as_os_str(), in_pod.as_ref()], [in_pod.as_ref(), back.as_os_str()]);
+    for (name, paths) in [("kubectl-cp-to", to), ("kubectl-cp-from", from)] {
+        let mut best = [f64::INFINITY; 2];
+        for _ in 0..ROUNDS {
+            for (way, best) in [("member1", ""), ("cp", THROUGH)].into_iter().zip(&mut best) {
+                let (config, path) = way;
+                let config = dir.join(format!("kubeconfigs/{config}.kubeconfig"));
+                let server = server_of(&config)?;
+                let mut copying = Command::new(&kubectl);
+                copying.arg("--kubeconfig").arg(&config).arg("--server").arg(format!("{server}{path}"));
+                let began = Instant::now();
+                let done = copying.arg("cp").args(paths).stdout(Stdio::null()).output().await?;
+                ensure!(done.status.success(), "kubectl cp: {}", String::from_utf8_lossy(&done.stderr));
+                *best = best.min(began.elapsed().as_secs_f64());
+            }
+        }
+        let [direct, through] = best.map(|seconds| megabytes as f64 / seconds);
+        figures.ways(name, direct, through)?;
+    }
+    let copied = tokio::fs::metadata(&back).await?.len();
+    ensure!(copied == megabytes as u64 * 1_000_000, "{copied} bytes came back");
+    Ok(())
+}
+
+fn server_of(kubeconfig: &Path) -> anyhow::Result<String> {
+    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
+    let cluster = file.clusters.into_iter().next().and_then(|named| named.cluster);
+    cluster.and_then(|cluster| cluster.server).context("the kubeconfig names no server")
 }
 
 async fn exec_command(pods: &Api<Pod>, command: &[&str]) -> anyhow::Result<AttachedProcess> {
