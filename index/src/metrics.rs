@@ -80,6 +80,8 @@ pub struct Metrics {
     pub text_commits: Counter,
     pub text_commit_microseconds: Counter,
     pub text_documents: Counter,
+    /// Parts of the text index; fewer answer faster.
+    pub text_segments: Gauge,
     /// Changes the text index has still to take in.
     pub text_lag: Gauge,
     pub searches: Counter,
@@ -121,6 +123,7 @@ impl Metrics {
             count("crowsnest_text_commits_total", "Commits of the text index.", &self.text_commits),
             count("crowsnest_text_commit_microseconds_total", "Time they took.", &self.text_commit_microseconds),
             count("crowsnest_text_documents_total", "Documents written to the text index.", &self.text_documents),
+            gauge("crowsnest_text_segments", "Parts of the text index.", &self.text_segments),
             gauge("crowsnest_text_lag_changes", "Changes the text index has still to take in.", &self.text_lag),
             count("crowsnest_searches_total", "Searches answered.", &self.searches),
             count("crowsnest_search_microseconds_total", "Time they took.", &self.search_microseconds),

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::text::columns::Word;
 use crate::text::segments::Segment;
 use crate::text::sets::Docs;
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,7 +70,18 @@ impl Looking<'_> {
             among.push(segment);
         }
         let fail = |error| Error::text("cannot be searched", error);
-        let found = candidates(found, &partly, &among).map_err(fail)?;
+        let mut found = in_order(found);
+        if !partly.is_empty() {
+            found.truncate(MOST_OF_ALL);
+            let again = self.text.map(partly.iter(), |at| met_again(&among[*at].terms, wanted.prefix, &found));
+            let again = again.map_err(fail)?;
+            for (at, met) in partly.into_iter().zip(again) {
+                for (term, info) in met {
+                    found[term].1.is_in(at, info);
+                }
+            }
+            found.sort_unstable_by(by_frequency);
+        }
         let (counted, cut) = counted(&mut among, found, wanted.most, deadline);
         self.cut |= cut;
         counted.map_err(fail)
@@ -87,32 +98,49 @@ struct Term {
 }
 
 impl Term {
+    /// The same segment may tell of it again.
     fn is_in(&mut self, segment: usize, info: TermInfo) {
+        if self.places.iter().any(|(known, _)| *known == segment) {
+            return;
+        }
         self.frequency += u64::from(info.doc_freq);
         self.places.push((segment, info));
     }
 }
 
-/// Terms, those of most documents first. Where segments told a part of theirs, the best ones are looked up in those too.
-fn candidates(found: HashMap<String, Term>, partly: &[usize], among: &[Among]) -> tantivy::Result<Vec<(String, Term)>> {
+fn by_frequency((a, x): &(String, Term), (b, y): &(String, Term)) -> Ordering {
+    y.frequency.cmp(&x.frequency).then_with(|| a.cmp(b))
+}
+
+/// Those of most documents first.
+fn in_order(found: HashMap<String, Term>) -> Vec<(String, Term)> {
     let mut terms: Vec<(String, Term)> = found.into_iter().collect();
-    let order = |(a, x): &(String, Term), (b, y): &(String, Term)| y.frequency.cmp(&x.frequency).then_with(|| a.cmp(b));
-    terms.sort_unstable_by(order);
-    if partly.is_empty() {
-        return Ok(terms);
-    }
-    terms.truncate(MOST_OF_ALL);
-    for (text, term) in &mut terms {
-        for segment in partly {
-            if term.places.iter().all(|(known, _)| known != segment)
-                && let Some(info) = among[*segment].terms.terms().get(text.as_bytes())?
-            {
-                term.is_in(*segment, info);
-            }
+    terms.sort_unstable_by(by_frequency);
+    terms
+}
+
+/// Where a segment has terms that others have most of, though it told others of its own. All are passed once more: each by
+/// itself would be looked up in a block that has to be unpacked.
+fn met_again(
+    terms: &InvertedIndexReader,
+    prefix: &str,
+    wanted: &[(String, Term)],
+) -> tantivy::Result<Vec<(usize, TermInfo)>> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_unstable_by(|a, b| wanted[*a].0.cmp(&wanted[*b].0));
+    let (mut order, mut met) = (order.into_iter().peekable(), Vec::new());
+    let mut stream = terms.terms().range().ge(prefix).into_stream()?;
+    let mut seen = 0;
+    while seen < MOST_TERMS && stream.advance() {
+        seen += 1;
+        while order.next_if(|at| wanted[*at].0.as_bytes() < stream.key()).is_some() {}
+        match order.peek() {
+            None => break,
+            Some(at) if wanted[*at].0.as_bytes() == stream.key() => met.push((*at, stream.value().clone())),
+            Some(_) => {}
         }
     }
-    terms.sort_unstable_by(order);
-    Ok(terms)
+    Ok(met)
 }
 
 /// Counts terms, those of most documents first: once no other can be among the most frequent, the rest is left alone.
@@ -129,7 +157,8 @@ fn counted(
         if most.is_some_and(|most| best.len() >= most && best.last().is_none_or(|worst| *worst <= rank)) {
             break;
         }
-        if looked_at > MOST_POSTINGS || Instant::now() > deadline {
+        // Something is better than nothing, however late.
+        if looked_at > MOST_POSTINGS || !best.is_empty() && Instant::now() > deadline {
             cut = true;
             break;
         }

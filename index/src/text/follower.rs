@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Changes read from the store at once while catching up.
 const REPLAY: usize = 500;
+/// Without changes for so long, what was merged is looked at.
+const REST: Duration = Duration::from_secs(2);
 /// Of the threads that write: about a quarter of the time of a core that others want too.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
@@ -117,6 +119,7 @@ impl TextFollower {
                     biased;
                     () = stop.cancelled() => Next::Stop,
                     () = until => Next::Commit,
+                    () = tokio::time::sleep(REST), if deadline.is_none() => Next::Rest,
                     changes = tail.next() => match changes {
                         None => Next::Stop,
                         Some(changes) => Next::Changes(changes),
@@ -129,6 +132,7 @@ impl TextFollower {
                     return writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e));
                 }
                 Next::Commit => self.commit(&mut writer, &mut pending)?,
+                Next::Rest => self.take_merged()?,
                 Next::Changes(Ok(changes)) => {
                     for change in &changes {
                         match change.happened {
@@ -256,6 +260,15 @@ impl TextFollower {
         self.interval.saturating_sub(self.commit_took).max(self.interval / 2)
     }
 
+    /// Searches see merged segments from the next commit on: at rest there is none.
+    fn take_merged(&self) -> Result<(), Error> {
+        if self.anew.is_none() && self.text.is_merged()? {
+            self.text.reload(&*self.prepare)?;
+        }
+        self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
+        Ok(())
+    }
+
     fn commit(&mut self, writer: &mut IndexWriter, pending: &mut Pending) -> Result<(), Error> {
         let Some(seq) = pending.seq else { return Ok(()) };
         let started = Instant::now();
@@ -271,6 +284,7 @@ impl TextFollower {
             self.text.reload(&*self.prepare)?;
             self.searchable.send_replace(seq);
         }
+        self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
         self.metrics.text_commits.add(1);
         self.commit_took = started.elapsed();
         self.metrics.text_commit_microseconds.add(self.commit_took.as_micros() as u64);
@@ -315,6 +329,8 @@ impl Pending {
 enum Next {
     Stop,
     Commit,
+    /// Nothing has come for a while.
+    Rest,
     Changes(Result<Vec<Arc<crate::Change>>, crate::Gone>),
 }
 

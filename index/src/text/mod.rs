@@ -17,13 +17,16 @@ use crate::{Error, IndexOptions};
 use arc_swap::ArcSwap;
 use columns::Columns;
 use segments::{KEPT, Segment, Snapshot};
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use tantivy::directory::MmapDirectory;
 use tantivy::indexer::{IndexWriterOptions, LogMergePolicy, MergePolicy};
-use tantivy::{Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher};
+use tantivy::{
+    Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, SegmentReader,
+};
 use terms::Remembered;
 use turns::{Turn, Turns};
 
@@ -170,6 +173,15 @@ impl TextIndex {
         self.built.load().snapshot.load_full()
     }
 
+    /// Whether its segments are others than those that searches see.
+    pub fn is_merged(&self) -> Result<bool, Error> {
+        let built = self.built.load();
+        let ids = built.index.searchable_segment_ids().map_err(|e| Error::text("cannot be read again", e))?;
+        let seen: BTreeSet<_> =
+            built.snapshot.load().searcher.segment_readers().iter().map(SegmentReader::segment_id).collect();
+        Ok(seen != ids.into_iter().collect())
+    }
+
     /// Asks each segment. Where there is little to see, one thread is faster than several.
     pub fn each<T: Send>(
         &self,
@@ -180,6 +192,15 @@ impl TextIndex {
             true => snapshot.segments.iter().map(ask).collect(),
             false => self.threads.map(ask, snapshot.segments.iter()),
         }
+    }
+
+    /// The same of parts that a search has chosen.
+    pub fn map<P: Send, T: Send>(
+        &self,
+        parts: impl Iterator<Item = P>,
+        ask: impl Fn(P) -> tantivy::Result<T> + Sync,
+    ) -> tantivy::Result<Vec<T>> {
+        self.threads.map(ask, parts)
     }
 
     /// Work of a search that was asked then, in its turn.

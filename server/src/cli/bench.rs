@@ -171,6 +171,29 @@ fn resident(process: &str) -> anyhow::Result<u64> {
     Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
 }
 
+/// Waits until this process has had nothing to do for some seconds: what was filled is merged then.
+async fn at_rest() -> anyhow::Result<()> {
+    const RESTS_FOR: u32 = 8;
+    let (mut before, mut rests) = (cpu_ticks()?, 0);
+    while rests < RESTS_FOR {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = cpu_ticks()?;
+        // A tick is a hundredth of a second.
+        rests = if now - before <= 10 { rests + 1 } else { 0 };
+        before = now;
+    }
+    Ok(())
+}
+
+/// Time that this process has used, in user and kernel mode.
+fn cpu_ticks() -> anyhow::Result<u64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, after_name) = stat.rsplit_once(')').context("no name in stat")?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let mut next = || anyhow::Ok(fields.next().context("stat is short")?.parse::<u64>()?);
+    Ok(next()? + next()?)
+}
+
 fn median(values: &mut [u64]) -> u64 {
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or(0)

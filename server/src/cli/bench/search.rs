@@ -65,11 +65,19 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     register(&client, &members.address, args.clusters).await?;
     let mut figures = Figures { out: std::io::stdout().lock() };
     parsed(&mut figures)?;
+    let began = Instant::now();
     let (index, interest) = opened(&client, &scratch, &args.keep).await?;
     complete(&index, args.clusters).await?;
     let target = index.seq();
     index.searchable().wait_for(|seq| *seq >= target).await?;
+    figures.line("search/filled", began.elapsed().as_secs_f64(), "s")?;
+    let segments = index.metrics().text_segments.get();
+    super::at_rest().await?;
+    figures.line("search/merged", began.elapsed().as_secs_f64(), "s")?;
+    figures.line("search/segments-before", segments as f64, "")?;
+    figures.line("search/segments", index.metrics().text_segments.get() as f64, "")?;
     figures.line("search/objects", args.pods as f64, "")?;
+    figures.line("search/rss", super::resident_bytes()? as f64 / 1e6, "MB")?;
 
     let tenant = UserInfo::new("tenant", ["system:authenticated"]);
     asked(&index, &tenant, "search/tenant", args.asks, &mut figures).await?;
