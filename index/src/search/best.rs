@@ -3,7 +3,8 @@
 use super::gather::Gather;
 use super::order::{MOST_COLUMNS, OfCluster, Place, Rank, Ranked, Sort, SortBy};
 use crate::text::columns::Facet;
-use crate::text::segments::{NONE, Parts, Values};
+use crate::text::segments::Parts;
+use crate::text::values::{NONE, Values};
 use crate::text::sets::{Docs, all_of, without};
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Bound;

@@ -4,7 +4,8 @@
 use super::tallies::Tally;
 use crate::rights::CallerRights;
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
-use crate::text::segments::{NONE, Parts, Values};
+use crate::text::segments::Parts;
+use crate::text::values::{NONE, Values};
 use crate::text::sets::{Docs, Marks};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::Readable;

@@ -6,11 +6,13 @@
 pub mod columns;
 pub mod document;
 pub mod follower;
+pub mod names;
 pub mod segments;
 pub mod sets;
 pub mod terms;
 pub mod tokens;
 mod turns;
+pub mod values;
 
 use crate::index::joined;
 use crate::{Error, IndexOptions};
