@@ -34,6 +34,7 @@ mod prepare;
 mod propagated;
 mod rank;
 mod relations;
+pub mod saved;
 mod stream;
 mod suggest;
 mod tallies;
