@@ -154,7 +154,7 @@ impl Index {
         let identity = shared.store.identity().await?;
         let text = TextIndex::open(&shared.options, &identity)?;
         let (store, tail, metrics) = (&shared.store, &shared.tail, &shared.metrics);
-        let rules = Arc::new(Rights::default());
+        let rules = Arc::new(Rights::new(Arc::clone(metrics)));
         let (follower, searchable) = TextFollower::new(
             (Arc::clone(&text.0), text.1),
             Arc::clone(store),

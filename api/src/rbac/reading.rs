@@ -7,7 +7,7 @@ use super::{PolicyRule, Rbac};
 use crate::user::UserInfo;
 
 /// Rules a user has, everywhere or in a namespace.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Grant {
     namespace: Option<String>,
     rules: Arc<[PolicyRule]>,
