@@ -2,7 +2,7 @@
 
 use super::{Index, joined};
 use crate::list::{ListQuery, Page};
-use crate::store::Span;
+use crate::store::{Narrowing, Span};
 use crate::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
 use futures::Stream;
 use futures::stream::try_unfold;
@@ -27,7 +27,7 @@ impl Index {
 
     /// Deleted objects, the newest deletion first, before a change.
     pub async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
-        self.inner.shared.store.past(&Span { before, ..Span::DELETED }, limit).await
+        self.inner.shared.store.past(&Span { before, ..Span::DELETED }, &Narrowing::NONE, limit).await
     }
 
     /// One page of a list: up to `limit` objects in key order.

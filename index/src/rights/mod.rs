@@ -286,6 +286,17 @@ impl CallerRights {
         Readable::of(self.grants(cluster), group, resource, namespace)
     }
 
+    /// Outside of these namespaces nothing of a resource may be read; none: there is no such limit.
+    pub fn limit(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Option<BTreeSet<String>> {
+        if self.caller.is_master() {
+            return None;
+        }
+        match self.reviewed.get(cluster) {
+            Some(reviewed) => reviewed.extent(group, resource).limit(),
+            None => Extent::limit_of(self.grants(cluster), group, resource),
+        }
+    }
+
     /// What of a resource may be read in all namespaces.
     fn extent(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
         if self.caller.is_master() {

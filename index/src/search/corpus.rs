@@ -16,7 +16,7 @@ use crate::record::Version;
 use crate::rights::Rights;
 use crate::store::codec::Codec;
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Batch, Manifests, Progress, Replayed, Step, Store};
+use crate::store::{Batch, Manifests, Narrowing, Progress, Replayed, Span, Step, Store};
 use crate::text::TextIndex;
 use crate::text::columns::{Facet, Word};
 use crate::text::document::Document;
@@ -327,8 +327,8 @@ async fn every_query_finds_its_hits() {
 #[tokio::test]
 async fn the_corpus_has_a_past() {
     let corpus = Corpus::new().await;
-    let versions =
-        corpus.sources.store.past(&crate::store::Span { deleted: false, ..crate::store::Span::DELETED }, 1000);
+    let span = Span { deleted: false, ..Span::DELETED };
+    let versions = corpus.sources.store.past(&span, &Narrowing::NONE, 1000);
     let versions = versions.await.unwrap();
     assert!(versions.iter().any(|version| version.deleted) && versions.iter().any(|version| !version.deleted));
     let key: &RecordKey = &versions[0].object.record.key;

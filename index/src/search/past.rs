@@ -12,10 +12,10 @@ use super::order::{Place, Rank, Ranked, Sort, SortBy, compare};
 use super::permitted::permits;
 use super::plan::{Asked, World};
 use crate::rights::CallerRights;
-use crate::store::{Manifests, Span};
+use crate::store::{Manifests, Narrowing, Span};
 use crate::text::columns::Facet;
 use crate::text::document::Document;
-use crate::{Error, Object, Seq, Version};
+use crate::{CollectionKey, Error, Object, Seq, Version};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -86,10 +86,11 @@ pub(super) async fn found(
     Ok(Found { gathered: all, ids: seen, cut: reading.cut })
 }
 
-/// Reads old versions, newest end first.
+/// Reads old versions, newest end first: in the namespaces of each cluster in which the caller may read something.
 struct Reading<'s> {
     sources: &'s Sources,
     span: Span,
+    narrowing: Narrowing,
     read: usize,
     /// It stopped before the last one.
     cut: bool,
@@ -97,7 +98,10 @@ struct Reading<'s> {
 
 impl<'s> Reading<'s> {
     fn of(sources: &'s Sources, span: Span) -> Self {
-        Self { sources, span, read: 0, cut: false }
+        let mut rights = sources.rights.lock();
+        let mut limit = |key: &CollectionKey| rights.limit(&key.cluster, &key.resource.group, &key.resource.resource);
+        let narrowing = sources.store.narrowing(&mut limit);
+        Self { sources, span, narrowing, read: 0, cut: false }
     }
 
     async fn next(&mut self) -> Result<Option<Vec<Version>>, Error> {
@@ -105,7 +109,7 @@ impl<'s> Reading<'s> {
             self.cut = true;
             return Ok(None);
         }
-        let versions = self.sources.store.past(&self.span, EXAMINED_AT_ONCE).await?;
+        let versions = self.sources.store.past(&self.span, &self.narrowing, EXAMINED_AT_ONCE).await?;
         let Some(last) = versions.last() else { return Ok(None) };
         self.span.before = last.ended;
         self.read += versions.len();
