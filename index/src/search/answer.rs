@@ -3,6 +3,7 @@
 
 use super::Was;
 use super::evaluate::Evaluated;
+use super::frequent::Before;
 use super::gather::{Gather, Gathered};
 use super::look::Looking;
 use super::matches::{Match, Numbers};
@@ -44,8 +45,10 @@ pub(super) struct Found {
     pub gathered: Gathered,
     /// The plan with everything looked up, to say why something matched.
     pub matches: Match,
-    /// The same as the engine was asked.
-    pub askable: Match,
+    /// What the engine was asked of what is there.
+    pub now: Match,
+    /// Of what was, how many have each of the terms that were wanted; nothing where nobody asked for it.
+    pub terms: Vec<Before>,
     pub notices: Vec<String>,
 }
 
@@ -53,28 +56,28 @@ pub(super) struct Found {
 pub(super) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Result<Found, Error> {
     let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
     let matches = search.settled(plan.matches).await?;
-    let askable = search.askable(matches.clone()).await?;
-    let mut now = askable.clone();
+    let mut now = search.askable(matches.clone()).await?;
     if let Asked::At(at) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(at)));
     }
     if let Asked::During(_, until) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(until)));
     }
-    let mut parts = Vec::new();
+    let (mut parts, mut terms) = (Vec::new(), Vec::new());
     if plan.asked != Asked::Now {
-        let past::Found { gathered, ids, cut } = past::found(sources, plan.asked, &matches, &now, &gather).await?;
+        let past::Found { gathered, ids, cut, terms: before } = past::found(sources, plan.asked, &matches, &now, &gather).await?;
         search.cut(cut);
         parts.push(gathered);
+        terms = before;
         if !matches!(plan.asked, Asked::During(..)) {
             // The text index may not have heard of it yet: nothing is there and deleted.
             now = now.and(Match::Ids(Arc::new(ids)).negated());
         }
     }
-    parts.push(search.gathered(now, gather.clone()).await?);
+    parts.push(search.gathered(now.clone(), gather.clone()).await?);
     let mut gathered = gather.merged(parts);
     gathered.incomplete |= search.notices.contains(CUT);
-    Ok(Found { gathered, matches, askable, notices: search.notices.into_iter().collect() })
+    Ok(Found { gathered, matches, now, terms, notices: search.notices.into_iter().collect() })
 }
 
 /// A plan with relations and changes looked up, as one object can be asked.

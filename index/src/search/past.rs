@@ -5,6 +5,7 @@
 
 use super::answer::{EXAMINED_AT_ONCE, MOST_EXAMINED, Sources};
 use super::evaluate::Evaluated;
+use super::frequent::Before;
 use super::gather::{Gather, Gathered};
 use super::look::Looking;
 use super::matches::Match;
@@ -50,6 +51,8 @@ struct Old {
 /// Hits among old versions, one per object.
 pub(super) struct Found {
     pub gathered: Gathered,
+    /// Of each term that is wanted, how many have it.
+    pub terms: Vec<Before>,
     /// Of their objects.
     pub ids: BTreeSet<u64>,
     /// Not all versions were looked at.
@@ -67,6 +70,7 @@ pub(super) async fn found(
     let matches = Arc::new(matches.clone());
     let mut seen = BTreeSet::new();
     let mut all = Gathered { facets: vec![Vec::new(); gather.facets.len()], ..Gathered::default() };
+    let mut terms = vec![Before::new(); gather.terms.len()];
     let mut reading = Reading::of(sources, span(asked));
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
@@ -79,11 +83,15 @@ pub(super) async fn found(
             reading.cut |= cut;
             old.retain(|old| !there.contains(&old.id));
         }
+        for (counts, wanted) in terms.iter_mut().zip(&gather.terms) {
+            let met = old.iter().flat_map(|old| wanted.of(&old.document));
+            met.for_each(|term| *counts.entry(term).or_default() += 1);
+        }
         let part = Gathered { facets: counted(&old, &gather.facets), ..ranked(old, gather) };
         let before = std::mem::take(&mut all);
         all = gather.merged([before, part]);
     }
-    Ok(Found { gathered: all, ids: seen, cut: reading.cut })
+    Ok(Found { gathered: all, terms, ids: seen, cut: reading.cut })
 }
 
 /// Reads old versions, newest end first: in the namespaces of each cluster in which the caller may read something.

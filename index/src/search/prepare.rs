@@ -127,6 +127,7 @@ mod tests {
                 after: None,
                 keep: 5,
                 facets: vec![Facet::Node],
+                terms: Vec::new(),
                 world: Arc::default(),
                 deadline: Instant::now() + Duration::from_secs(60),
             };

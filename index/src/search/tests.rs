@@ -109,6 +109,7 @@ impl Corpus {
             after: None,
             keep: 100,
             facets: vec![Facet::Kind],
+            terms: Vec::new(),
             world: Arc::new(world()),
             deadline: Instant::now() + Duration::from_secs(60),
         };
@@ -312,6 +313,7 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
             after: after.map(|hit| hit.place.clone()),
             keep,
             facets: vec![Facet::Namespace, Facet::Image],
+            terms: Vec::new(),
             world: Arc::new(world()),
             deadline: Instant::now() + Duration::from_secs(60),
         };
