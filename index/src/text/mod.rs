@@ -6,6 +6,7 @@
 pub mod columns;
 pub mod document;
 pub mod follower;
+pub mod manifest;
 pub mod names;
 pub mod segments;
 pub mod sets;
