@@ -270,6 +270,13 @@ impl CallerRights {
         self.reviewed = reviewed;
     }
 
+    /// Clusters whose rules, where they are in the cache, grant something else than they did before.
+    pub fn changed_since(&self, before: &Self) -> BTreeSet<ClusterName> {
+        let mut changed = self.standing.basis.changed(&before.standing.basis);
+        changed.retain(|cluster| !before.reviewed.contains_key(cluster));
+        changed
+    }
+
     /// What is not known of the rights in a cluster, and hidden therefore.
     pub fn missing(&self, cluster: &ClusterName) -> Option<&str> {
         self.reviewed.get(cluster)?.missing()

@@ -249,7 +249,7 @@ mod tests {
             }
         }
         writer.commit().unwrap();
-        text.reload(&|_, _, _| {}).unwrap();
+        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };

@@ -193,7 +193,7 @@ mod tests {
             }
             writer.commit().unwrap();
         }
-        text.reload(&|_, _, _| {}).unwrap();
+        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
         text
     }
 

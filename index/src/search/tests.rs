@@ -7,6 +7,7 @@ use super::gather::{Gather, Gathered};
 use super::look::Looking;
 use super::matches::Match;
 use super::order::{Ranked, Sort, SortBy};
+use super::pass::Pass;
 use super::plan::{ClusterFacts, World, plan};
 use super::relations::{Objects, resolve};
 use crate::fixtures::stored;
@@ -70,7 +71,7 @@ impl Corpus {
             documents.push((format!("{}/{}", object.record.kind, object.record.key.name), document));
         }
         writer.commit().unwrap();
-        text.reload(&|_, _, _| {}).unwrap();
+        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
         Self { text, documents }
     }
 
@@ -280,7 +281,7 @@ fn segments() -> (Corpus, Vec<(u64, Value)>) {
         pods.retain(|(other, _)| *other != id);
     }
     writer.commit().unwrap();
-    corpus.text.reload(&|_, _, _| {}).unwrap();
+    corpus.text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
     (corpus, pods)
 }
 
@@ -301,10 +302,10 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
         .filter(|(_, pod)| holds(&text(&pod["status"]["message"])) && (!named || pod["metadata"]["name"] == "web-8"))
         .map(|(id, _)| *id)
         .collect();
-    let gathered = |keep: usize, sort: Sort, after: Option<&Ranked>| {
-        let matches = plan(&parse(query, &Limits::default()).unwrap(), &world()).matches;
+    let matches = plan(&parse(query, &Limits::default()).unwrap(), &world()).matches;
+    let gather = |keep: usize, sort: Sort, after: Option<&Ranked>| {
         let (rights, caller) = (Arc::new(Rights::default()), UserInfo::system());
-        let gather = Gather {
+        Gather {
             rights: Arc::new(Mutex::new(rights.of(&caller))),
             sort: match sort.by {
                 SortBy::Relevance => vec![sort],
@@ -316,8 +317,21 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
             terms: Vec::new(),
             world: Arc::new(world()),
             deadline: Instant::now() + Duration::from_secs(60),
-        };
-        gather.of(&corpus.text, &matches).unwrap().0
+        }
+    };
+    let gathered = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+        gather(keep, sort, after).of(&corpus.text, &matches).unwrap().0
+    };
+    let told = |keep: usize, sort: Sort, after: Option<&Ranked>| {
+        let mut pass = Pass::begin(&corpus.text, &matches, gather(keep, sort, after), None).unwrap();
+        let mut told = Vec::new();
+        loop {
+            let hits = pass.next(301).unwrap();
+            if hits.is_empty() {
+                return told;
+            }
+            told.extend(hits);
+        }
     };
     for (by, descending) in
         [(SortBy::Relevance, true), (SortBy::Text(Facet::Name), false), (SortBy::Text(Facet::Namespace), true)]
@@ -347,6 +361,12 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
                 pages.extend(page.hits);
             }
             assert_eq!(pages, all.hits, "{query}");
+            // And so it is told in one pass, from anywhere on and no further than is wanted.
+            assert_eq!(told(usize::MAX, sort, None), all.hits, "{query}");
+            let (middle, most) = (all.hits.len() / 3, 100.min(all.hits.len() / 2));
+            if let Some(last) = middle.checked_sub(1) {
+                assert_eq!(told(most, sort, Some(&all.hits[last])), all.hits[middle..middle + most], "{query}");
+            }
         }
     }
 }

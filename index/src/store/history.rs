@@ -55,6 +55,12 @@ pub(super) fn ended(which: &str) -> String {
     format!("SELECT {} FROM versions WHERE ended {which}", columns())
 }
 
+/// Those that were there after a change ($1), of objects given as the condition `id IN …`. They are looked for among those that
+/// ended since, which are few: no index over what began before is of use.
+pub(super) fn as_of(which: &str) -> String {
+    format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {which}", columns())
+}
+
 impl History {
     /// What may be kept in a store of this size, and by how many bytes the store is too large without any of it.
     pub(crate) fn within(self, size: &StoreSize) -> (Self, u64) {

@@ -252,6 +252,10 @@ pub trait Store: Send + Sync + 'static {
     /// Old versions by the changes that ended them, in no particular order; missing ones are left out.
     async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error>;
 
+    /// What objects were after a change, of those that have changed or gone since: by id, in no particular order; what is not
+    /// kept any more is left out.
+    async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error>;
+
     /// Deletions up to here are no longer replayed: whoever stopped before it starts over.
     async fn pruned(&self) -> Result<Seq, Error>;
 

@@ -294,6 +294,32 @@ async fn a_follower_that_was_away_is_told_what_it_missed(#[values(Kind::Sqlite, 
     assert_eq!(backend.store.pruned().await.unwrap(), Seq(11));
 }
 
+#[rstest]
+#[tokio::test]
+async fn objects_are_told_as_they_were_after_a_change(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let steps = ["a", "b", "c"].map(|name| backend.put(&pod("x", name, name, "1")));
+    backend.apply(steps.into(), "1").await;
+    let steps = vec![
+        backend.put(&pod("x", "a", "a", "2")),
+        Backend::delete("x", "b", "3"),
+        backend.put(&pod("x", "a", "a", "4")),
+        backend.put(&pod("x", "d", "d", "5")),
+    ];
+    backend.apply(steps, "5").await;
+    // a began with 1, b with 2, c with 3; the steps are 4 to 7.
+    for (seq, expected) in [(3, "a 1, b 1"), (4, "a 2, b 1"), (5, "a 2"), (6, ""), (0, "")] {
+        let mut told = backend.store.as_of(Seq(seq), &[1, 2, 3, 7, 99]).await.unwrap();
+        told.sort_by_key(|version| version.object.record.id);
+        let told = told.iter().map(|version| {
+            let record = &version.object.record;
+            format!("{} {}", record.key.name, record.resource_version)
+        });
+        assert_eq!(told.collect::<Vec<_>>().join(", "), expected, "after {seq}");
+    }
+    assert!(backend.store.as_of(Seq(3), &[2]).await.unwrap().iter().all(|version| version.object.record.id == 2));
+}
+
 /// (resourceVersion, resourceVersion in the body, seq, end, deleted), newest first.
 async fn versions(backend: &Backend, name: &str) -> Vec<(String, String, u64, u64, bool)> {
     let versions = backend.store.versions(&key("x", name), 100).await.unwrap();

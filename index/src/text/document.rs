@@ -1,7 +1,7 @@
 //! What search knows of one object: made from its record and body, written to tantivy, and evaluated directly to say
 //! why a hit matched.
 
-use super::columns::{Columns, Facet, Key, Number, SCOPE_SEPARATOR, Word};
+use super::columns::{Columns, Facet, Key, Number, Word, scope_of};
 use super::manifest::{Much, Said, read, read_tree};
 use crate::{Error, Object, Record, Version};
 use bytes::Bytes;
@@ -110,9 +110,7 @@ impl Document {
         document.shape = (gvr.group.to_string(), record.kind.to_string());
         document.numbers(record, printed);
         document.keys(record, printed)?;
-        let group_resource = format!("{}/{}", gvr.group, gvr.resource);
-        let scope = [record.key.cluster().as_str(), &group_resource, namespace].join(&SCOPE_SEPARATOR.to_string());
-        document.facets.push((Facet::Scope, scope));
+        document.facets.push((Facet::Scope, scope_of(&record.key)));
         Ok(document)
     }
 

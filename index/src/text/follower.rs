@@ -195,7 +195,7 @@ impl TextFollower {
                     self.commit(writer, pending)?;
                 }
                 if let Some(built) = self.anew.take() {
-                    self.text.replace(built)?;
+                    self.text.replace(built, Seq(self.payload.seq))?;
                     self.searchable.send_replace(Seq(self.payload.seq));
                 }
                 return Ok(reached);
@@ -268,7 +268,7 @@ impl TextFollower {
         prepared.commit().map_err(fail)?;
         self.seen.store(seq.0, Ordering::Relaxed);
         if self.anew.is_none() {
-            self.text.reload(&*self.prepare)?;
+            self.text.reload(seq, &*self.prepare)?;
             self.searchable.send_replace(seq);
         }
         self.metrics.text_commits.add(1);

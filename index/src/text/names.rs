@@ -134,7 +134,7 @@ mod tests {
                 writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             }
             writer.commit().unwrap();
-            text.reload(&|_, _, _| {}).unwrap();
+            text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
             let snapshot = text.snapshot();
             let mut found = Vec::new();
             let mut sorted = Vec::new();

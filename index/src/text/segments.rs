@@ -6,6 +6,7 @@ use super::columns::{Facet, ID};
 use super::names::Names;
 use super::sets::{Docs, Marks, without};
 use super::values::{NONE, Ordinals, Values, numbers};
+use crate::Seq;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tantivy::columnar::Column;
@@ -17,6 +18,8 @@ pub const KEPT: usize = 100_000;
 
 /// The text index at a commit.
 pub struct Snapshot {
+    /// It holds what the store's changes up to here made, and nothing else.
+    pub seq: Seq,
     pub searcher: Searcher,
     pub segments: Vec<Segment>,
     pub values: Arc<Values>,
@@ -108,10 +111,14 @@ impl Segment {
 impl Snapshot {
     /// What is in memory already of `before` is taken from there; values nobody has any more are forgotten when there are
     /// more of them than of the others, and more than `kept` in all.
-    pub fn new(searcher: Searcher, before: Option<&Snapshot>, kept: usize) -> tantivy::Result<Self> {
+    pub fn new(
+        (searcher, seq): (Searcher, Seq),
+        before: Option<&Snapshot>,
+        kept: usize,
+    ) -> tantivy::Result<Self> {
         if let Some(before) = before {
             let values = Arc::clone(&before.values);
-            let next = Self { used: before.used, ..Self::with(searcher.clone(), values, &before.segments)? };
+            let next = Self { used: before.used, ..Self::with((searcher.clone(), seq), values, &before.segments)? };
             let all = next.values.number();
             if all <= kept.max(2 * before.used) {
                 return Ok(next);
@@ -122,10 +129,10 @@ impl Snapshot {
             }
         }
         let generation = before.map_or(0, |before| before.values.generation.wrapping_add(1));
-        Self::with(searcher, Arc::new(Values::new(generation)), &[])
+        Self::with((searcher, seq), Arc::new(Values::new(generation)), &[])
     }
 
-    fn with(searcher: Searcher, values: Arc<Values>, before: &[Segment]) -> tantivy::Result<Self> {
+    fn with((searcher, seq): (Searcher, Seq), values: Arc<Values>, before: &[Segment]) -> tantivy::Result<Self> {
         let known: HashMap<SegmentId, &Segment> =
             before.iter().map(|segment| (segment.parts.reader.segment_id(), segment)).collect();
         let mut segments = Vec::with_capacity(searcher.segment_readers().len());
@@ -137,7 +144,7 @@ impl Snapshot {
             };
             segments.push(Segment::new(parts, reader, before));
         }
-        Ok(Self { searcher, segments, values, used: 0 })
+        Ok(Self { seq, searcher, segments, values, used: 0 })
     }
 
     /// Values that some document has.
@@ -217,8 +224,8 @@ mod tests {
                 }
             }
             writer.commit().unwrap();
-            text.reload(&|_, _, _| {}).unwrap();
-            let snapshot = Snapshot::new(text.searcher(), before.as_ref(), 10).unwrap();
+            text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+            let snapshot = Snapshot::new((text.searcher(), Seq(0)), before.as_ref(), 10).unwrap();
             let images =
                 |id: u64| (0..[2, 0, 1, 3][(id + round) as usize % 4]).map(move |nth| format!("image-{id}-{nth}"));
             let mut expected: Vec<Vec<String>> = ids.clone().map(|id| images(id).collect()).collect();

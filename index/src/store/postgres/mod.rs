@@ -479,6 +479,11 @@ impl Store for PostgresStore {
         self.old_versions(sqlx::query(AssertSqlSafe(history::ended("= ANY($1)"))).bind(numbers(&ended))).await
     }
 
+    async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
+        let sql = AssertSqlSafe(history::as_of("= ANY($2)"));
+        self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(numbers(ids))).await
+    }
+
     async fn pruned(&self) -> Result<Seq, Error> {
         Ok(Seq(self.number_fact("pruned").await? as u64))
     }

@@ -365,6 +365,11 @@ impl Store for SqliteStore {
         self.old_versions(sqlx::query(sql).bind(json_ids(ended.iter().map(|seq| seq.0)))).await
     }
 
+    async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
+        let sql = AssertSqlSafe(history::as_of("IN (SELECT value FROM json_each($2))"));
+        self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(json_ids(ids.iter().copied()))).await
+    }
+
     async fn pruned(&self) -> Result<Seq, Error> {
         Ok(Seq(prune::number(&self.readers, "pruned").await? as u64))
     }
