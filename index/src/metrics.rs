@@ -87,6 +87,8 @@ pub struct Metrics {
     pub searches: Counter,
     pub search_microseconds: Counter,
     pub access_reviews: Counter,
+    /// Of a cluster, resource and namespace to one caller.
+    pub verdicts: Counter,
 }
 
 impl Metrics {
@@ -131,6 +133,11 @@ impl Metrics {
                 "crowsnest_access_reviews_total",
                 "Access reviews asked of clusters whose rules are not in the cache.",
                 &self.access_reviews,
+            ),
+            count(
+                "crowsnest_access_verdicts_total",
+                "Verdicts of who may read what in a cluster, resource and namespace; those that are remembered are not made again.",
+                &self.verdicts,
             ),
         ]
     }

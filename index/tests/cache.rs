@@ -9,7 +9,8 @@ use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::{Fleet, FleetOptions, JoinOptions, join};
 use crowsnest_index::{
-    Answer, Change, CollectionKey, Follower, Happened, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Seq,
+    Answer, Change, CollectionKey, Follower, Happened, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest,
+    Seq,
 };
 use futures::TryStreamExt;
 use kube::Api;
@@ -335,4 +336,59 @@ async fn joining_registers_a_member_that_then_works() {
     fleet.stop().await;
     member.shut_down().await;
     control_plane.shut_down().await;
+}
+
+/// However long it takes to tell everything, it is what there was when it was asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_is_of_one_moment() {
+    const ROWS: usize = 700;
+    let world = World::new().await;
+    let member = &world.members[0];
+    let row = |nth: usize, text: &str| config_map("ops", &format!("row-{nth:03}"), text);
+    let rows = api(&member.server.admin(), &row(0, ""));
+    let mut follower = world.index.follow(world.index.seq());
+    for nth in 0..ROWS {
+        member.create(row(nth, "before")).await;
+    }
+    let is = |change: &Change, nth: usize| *change.object.record.key.name == *format!("row-{nth:03}");
+    until(&mut follower, "the last row", |change| is(change, ROWS - 1)).await;
+    searchable(&world.index, world.index.seq()).await;
+
+    let mut request = SearchRequest::new("kind:configmap row- sort:name", UserInfo::system());
+    request.bodies = true;
+    let told = |hits: Vec<Hit>| -> Vec<(String, String)> {
+        let row = |hit: &Hit| {
+            let object: Value = hit.object.parse().unwrap();
+            (hit.object.record.key.name.to_string(), object["data"]["text"].as_str().unwrap().to_owned())
+        };
+        hits.iter().map(row).collect()
+    };
+    let mut export = Box::pin(world.index.export(request.clone()).await.unwrap());
+    let mut all = told(within("the first rows", export.try_next()).await.unwrap().unwrap());
+    assert!(all.len() < ROWS, "not everything at once");
+    // Of what is told later some goes, some changes, and something comes.
+    for nth in (ROWS - 60)..ROWS {
+        match nth % 2 {
+            0 => drop(rows.delete(&format!("row-{nth:03}"), &DeleteParams::default()).await.unwrap()),
+            _ => {
+                let patch = kube::api::Patch::Merge(json!({"data": {"text": "after"}}));
+                rows.patch(&format!("row-{nth:03}"), &Default::default(), &patch).await.unwrap();
+            }
+        }
+    }
+    member.create(row(ROWS, "after")).await;
+    until(&mut follower, "what came last", |change| is(change, ROWS)).await;
+    searchable(&world.index, world.index.seq()).await;
+    while let Some(hits) = within("more rows", export.try_next()).await.unwrap() {
+        all.extend(told(hits));
+    }
+    let expected: Vec<_> = (0..ROWS).map(|nth| (format!("row-{nth:03}"), "before".to_owned())).collect();
+    assert_eq!(all, expected);
+
+    // Another one is of another moment, and ends where it is told to.
+    request.query.push_str(" limit:3 name:row-69*");
+    let hits: Vec<Vec<Hit>> = world.index.export(request).await.unwrap().try_collect().await.unwrap();
+    let told: Vec<_> = hits.into_iter().flat_map(told).collect();
+    assert_eq!(told, ["row-691", "row-693", "row-695"].map(|name| (name.to_owned(), "after".to_owned())));
+    world.stop().await;
 }

@@ -1,5 +1,6 @@
 //! A native Kubernetes path, taken apart as an API server does (`RequestInfo`).
 
+use crowsnest_api::list_options::boolean;
 use crowsnest_api::names::Gvr;
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -91,7 +92,12 @@ impl Query {
     }
 
     pub fn get(&self, key: &str) -> &str {
-        self.0.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value.as_str())
+        self.first(key).unwrap_or_default()
+    }
+
+    /// The first value of a parameter that is there.
+    pub fn first(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
     pub fn all(&self, key: &str) -> impl Iterator<Item = &str> {
@@ -103,7 +109,7 @@ impl Query {
     }
 
     pub fn flag(&self, key: &str) -> bool {
-        self.0.iter().any(|(k, value)| k == key && !matches!(value.as_str(), "false" | "0"))
+        self.first(key).is_some_and(boolean)
     }
 }
 

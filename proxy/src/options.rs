@@ -1,15 +1,12 @@
-//! What lists and watches may be asked, checked as kube-apiserver checks it (`ListOptions`).
+//! What lists and watches of the fleet may be asked, read and checked by [`crowsnest_api::list_options`]; which fields their
+//! selectors may name.
 
-use crowsnest_api::field::FieldError;
+use crowsnest_api::list_options;
 use crowsnest_api::names::Gvr;
 use crowsnest_api::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
 
 use crate::Error;
 use crate::native::Query;
-
-const MATCH: &str = "resourceVersionMatch";
-const INITIAL: &str = "sendInitialEvents";
-const NOT_OLDER_THAN: &str = "NotOlderThan";
 
 /// Options that were read and make sense together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,78 +18,24 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// `watch_list`: whether a watch may begin with what is there.
+    /// `watch`: whatever the query says of it; `watch_list`: whether a watch may begin with what is there.
     pub fn parse(query: &Query, watch: bool, watch_list: bool) -> Result<Self, Error> {
+        let asked = list_options::ListOptions::read(|name| query.first(name));
+        let asked = asked.map_err(|error| Error::BadRequest(error.to_string()))?;
         let bad = |error: SelectorError| Error::BadRequest(error.to_string());
-        let labels = Selector::parse(query.get("labelSelector")).map_err(bad)?;
-        let fields = FieldSelector::parse(query.get("fieldSelector")).map_err(bad)?;
-        let limit = integer(query, "limit")?;
-        integer(query, "timeoutSeconds")?;
-        let errors = if watch { check_watch(query, watch_list) } else { check_list(query) };
+        let labels = Selector::parse(&asked.label_selector).map_err(bad)?;
+        let fields = FieldSelector::parse(&asked.field_selector).map_err(bad)?;
+        let limit = asked.page();
+        let errors = list_options::ListOptions { watch, ..asked }.check(watch_list);
         if !errors.is_empty() {
             return Err(Error::InvalidOptions(errors));
         }
         Ok(Self {
             labels: Some(labels).filter(|labels| !labels.is_empty()),
             fields: Some(fields).filter(|fields| !fields.is_empty()),
-            limit: usize::try_from(limit).ok().filter(|limit| *limit > 0),
+            limit,
         })
     }
-}
-
-/// 0 where nothing is said.
-fn integer(query: &Query, key: &str) -> Result<i64, Error> {
-    if !query.has(key) {
-        return Ok(0);
-    }
-    let text = query.get(key);
-    text.parse().map_err(|_| Error::BadRequest(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
-}
-
-fn check_list(query: &Query) -> Vec<FieldError> {
-    let (matching, version) = (query.get(MATCH), query.get("resourceVersion"));
-    let mut errors = Vec::new();
-    let mut forbid = |field: &str, detail: &str| errors.push(FieldError::forbidden(field, detail));
-    if !matching.is_empty() {
-        if version.is_empty() {
-            forbid(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided");
-        }
-        if !query.get("continue").is_empty() {
-            forbid(MATCH, "resourceVersionMatch is forbidden when continue is provided");
-        }
-        if matching == "Exact" && version == "0" {
-            forbid(MATCH, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
-        }
-    }
-    if query.has(INITIAL) {
-        forbid(INITIAL, "sendInitialEvents is forbidden for list");
-    }
-    if !matches!(matching, "" | "Exact" | NOT_OLDER_THAN) {
-        errors.push(FieldError::not_supported(MATCH, matching, &["Exact", NOT_OLDER_THAN, ""]));
-    }
-    errors
-}
-
-fn check_watch(query: &Query, watch_list: bool) -> Vec<FieldError> {
-    let (matching, initial) = (query.get(MATCH), query.has(INITIAL));
-    let mut errors = Vec::new();
-    let mut forbid = |field: &str, detail: &str| errors.push(FieldError::forbidden(field, detail));
-    if initial && matching != NOT_OLDER_THAN {
-        forbid(MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
-    }
-    if initial && !watch_list {
-        forbid(INITIAL, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled");
-    }
-    if !matching.is_empty() && !initial {
-        forbid(MATCH, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
-    }
-    if !matching.is_empty() && !query.get("continue").is_empty() {
-        forbid(MATCH, "resourceVersionMatch is forbidden when continue is provided");
-    }
-    if !matches!(matching, "" | NOT_OLDER_THAN) {
-        errors.push(FieldError::not_supported(MATCH, matching, &[NOT_OLDER_THAN]));
-    }
-    errors
 }
 
 /// Fields that selectors of the core group's kinds may name. Anything else has its name and namespace alone.
@@ -175,58 +118,23 @@ mod tests {
         }
     }
 
-    const INTEGER: &str = "strconv.ParseInt: parsing \"x\": invalid syntax";
+    const VERSION: &str =
+        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+    const WATCHED: &str = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless \
+         sendInitialEvents is provided";
+    const GATE: &str = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature \
+         gate is enabled";
 
     #[rstest::rstest]
-    #[case("labelSelector=a%3Db&fieldSelector=c%3Dd&limit=5&continue=x", "")]
-    #[case("resourceVersion=7&resourceVersionMatch=Exact", "")]
-    #[case("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=-1", "")]
-    #[case("limit=x", INTEGER)]
-    #[case("timeoutSeconds=x", INTEGER)]
-    #[case("fieldSelector=a", "invalid selector: 'a'; can't understand 'a'")]
-    #[case(
-        "resourceVersionMatch=Exact",
-        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-    )]
-    #[case(
-        "resourceVersionMatch=Exact&resourceVersion=0",
-        "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""
-    )]
-    #[case(
-        "resourceVersionMatch=NotOlderThan&resourceVersion=7&continue=x",
-        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
-    )]
-    #[case(
-        "resourceVersionMatch=Newest&resourceVersion=7",
-        "resourceVersionMatch: Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\""
-    )]
-    #[case("sendInitialEvents=false", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list")]
-    fn lists(#[case] query: &str, #[case] expected: &str) {
-        assert_eq!(said(query, false, false), expected);
-    }
-
-    const BEGIN: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-
-    #[rstest::rstest]
-    #[case("timeoutSeconds=5", false, "")]
-    #[case(BEGIN, true, "")]
-    #[case(
-        BEGIN,
-        false,
-        "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
-    )]
-    #[case(
-        "sendInitialEvents=true",
-        true,
-        "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-    )]
-    #[case(
-        "resourceVersionMatch=NotOlderThan",
-        true,
-        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-    )]
-    fn watches(#[case] query: &str, #[case] watch_list: bool, #[case] expected: &str) {
-        assert_eq!(said(query, true, watch_list), expected);
+    #[case("labelSelector=a%3Db&fieldSelector=c%3Dd&limit=5&continue=x", false, false, "")]
+    #[case("limit=x", false, false, "strconv.ParseInt: parsing \"x\": invalid syntax")]
+    #[case("fieldSelector=a", false, false, "invalid selector: 'a'; can't understand 'a'")]
+    #[case("resourceVersionMatch=Exact", false, false, VERSION)]
+    #[case::the_path_says_what_is_watched("resourceVersionMatch=NotOlderThan", true, true, WATCHED)]
+    #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, true, "")]
+    #[case("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, false, GATE)]
+    fn options(#[case] query: &str, #[case] watch: bool, #[case] watch_list: bool, #[case] expected: &str) {
+        assert_eq!(said(query, watch, watch_list), expected);
     }
 
     #[rstest::rstest]

@@ -1,54 +1,127 @@
 //! Everything an object says in sentences: its conditions, its containers, the clusters it was applied to; what an Event
 //! tells.
+//!
+//! Told place by place, so that whoever reads an object's JSON for something else hears them on the way.
 
-use super::Source;
-use super::view::{Condition, Str, null_as_default, views};
-use serde::Deserialize;
-
-type Text<'a> = Option<Str<'a>>;
-
-views! {
-    Object { message: Text<'a>, note: Text<'a>, status: Status<'a> }
-    Status {
-        message: Text<'a>,
-        conditions: Vec<Condition<'a>>,
-        init_container_statuses: Vec<Container<'a>>,
-        container_statuses: Vec<Container<'a>>,
-        ephemeral_container_statuses: Vec<Container<'a>>,
-        aggregated_status: Vec<Item<'a>>,
-    }
-    Container { state: State<'a>, last_state: State<'a> }
-    State { waiting: Said<'a>, terminated: Said<'a> }
-    Said { message: Text<'a> }
-    Item { applied_message: Text<'a> }
+/// A place in an object's JSON, as far as it is on the way to a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    step: Step,
+    rank: Rank,
 }
 
-/// The messages of an object, each once.
-pub fn messages<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Vec<String> {
-    let Object { message, note, status, .. } = source.read::<Object<'a>>().unwrap_or_default();
-    let containers =
-        [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
-    let states = containers.into_iter().flatten().flat_map(|of| [&of.state, &of.last_state]);
-    let of_states = states.flat_map(|state| [&state.waiting.message, &state.terminated.message]);
-    let of_conditions = status.conditions.iter().map(|condition| &condition.message);
-    let of_clusters = status.aggregated_status.iter().map(|item| &item.applied_message);
-    let event = matches!((group, kind), ("" | "events.k8s.io", "Event"));
-    let own = event.then_some([&message, &note]).into_iter().flatten();
-    let all = own.chain([&status.message]).chain(of_states).chain(of_conditions).chain(of_clusters);
-    let mut messages: Vec<String> = Vec::new();
-    for message in all.filter_map(|text| text.as_deref()).map(str::trim).filter(|text| !text.is_empty()) {
-        if !messages.iter().any(|other| other == message) {
-            messages.push(message.to_owned());
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Object,
+    Event,
+    Status,
+    Conditions,
+    Condition,
+    Containers,
+    Container,
+    State,
+    Ended,
+    Clusters,
+    Cluster,
+    Message,
+    Elsewhere,
+}
+
+/// Whose message it is, of which of them, and of which of its states: the order they are told in.
+type Rank = (u8, u32, u8);
+
+impl Place {
+    /// Where an object of a kind begins.
+    pub fn of(group: &str, kind: &str) -> Self {
+        let event = matches!((group, kind), ("" | "events.k8s.io", "Event"));
+        Self { step: if event { Step::Event } else { Step::Object }, rank: (0, 0, 0) }
+    }
+
+    /// A field of the object here.
+    pub fn field(self, name: &str) -> Self {
+        let (of, nth, state) = self.rank;
+        let (step, rank) = match (self.step, name) {
+            (Step::Elsewhere, _) => return self,
+            (Step::Event, "message") => (Step::Message, (0, 0, 0)),
+            (Step::Event, "note") => (Step::Message, (1, 0, 0)),
+            (Step::Object | Step::Event, "status") => (Step::Status, self.rank),
+            (Step::Status, "message") => (Step::Message, (2, 0, 0)),
+            (Step::Status, "initContainerStatuses") => (Step::Containers, (3, 0, 0)),
+            (Step::Status, "containerStatuses") => (Step::Containers, (4, 0, 0)),
+            (Step::Status, "ephemeralContainerStatuses") => (Step::Containers, (5, 0, 0)),
+            (Step::Status, "conditions") => (Step::Conditions, (6, 0, 0)),
+            (Step::Status, "aggregatedStatus") => (Step::Clusters, (7, 0, 0)),
+            (Step::Container, "state") => (Step::State, (of, nth, 0)),
+            (Step::Container, "lastState") => (Step::State, (of, nth, 2)),
+            (Step::State, "waiting") => (Step::Ended, (of, nth, state)),
+            (Step::State, "terminated") => (Step::Ended, (of, nth, state + 1)),
+            (Step::Ended | Step::Condition, "message") => (Step::Message, self.rank),
+            (Step::Cluster, "appliedMessage") => (Step::Message, self.rank),
+            _ => (Step::Elsewhere, self.rank),
+        };
+        Self { step, rank }
+    }
+
+    /// An item of the list here.
+    pub fn item(self, nth: usize) -> Self {
+        let step = match self.step {
+            Step::Conditions => Step::Condition,
+            Step::Containers => Step::Container,
+            Step::Clusters => Step::Cluster,
+            _ => Step::Elsewhere,
+        };
+        Self { step, rank: (self.rank.0, u32::try_from(nth).unwrap_or(u32::MAX), self.rank.2) }
+    }
+
+    /// Whether nothing here or below is a message.
+    pub fn is_elsewhere(self) -> bool {
+        self.step == Step::Elsewhere
+    }
+}
+
+/// Messages as they are met, in any order.
+#[derive(Debug, Default)]
+pub struct Messages(Vec<(Rank, String)>);
+
+impl Messages {
+    /// A text stands at a place.
+    pub fn hear(&mut self, place: Place, text: &str) {
+        let text = text.trim();
+        if place.step == Step::Message && !text.is_empty() {
+            self.0.push((place.rank, text.to_owned()));
         }
     }
-    messages
+
+    /// Each once, in the order of their places.
+    pub fn told(self) -> Vec<String> {
+        let Self(mut all) = self;
+        all.sort_by_key(|(rank, _)| *rank);
+        let mut messages: Vec<String> = Vec::with_capacity(all.len());
+        for (_, message) in all {
+            if !messages.contains(&message) {
+                messages.push(message);
+            }
+        }
+        messages
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::messages;
+    use super::*;
     use rstest::rstest;
     use serde_json::{Value, json};
+
+    fn walk(value: &Value, place: Place, messages: &mut Messages) {
+        match value {
+            Value::String(text) => messages.hear(place, text),
+            Value::Array(items) => {
+                items.iter().enumerate().for_each(|(nth, item)| walk(item, place.item(nth), messages));
+            }
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| walk(value, place.field(name), messages)),
+            _ => {}
+        }
+    }
 
     #[rstest]
     #[case::event("Event", json!({"message": " it failed\n", "status": {}}), &["it failed"])]
@@ -57,10 +130,18 @@ mod tests {
         {"message": "b"}, {"message": "a"}], "containerStatuses": [{"state": {"waiting": {"message": "c"}},
         "lastState": {"terminated": {"message": "d"}}}], "initContainerStatuses": [{"state": {"terminated": {"message": "e"}}}]}}),
         &["evicted", "e", "c", "d", "a", "b"])]
+    #[case::states_of_each_container("Pod", json!({"status": {"containerStatuses": [
+        {"lastState": {"terminated": {"message": "b"}}, "state": {"waiting": {"message": "a"}}},
+        {"state": {"terminated": {"message": "d"}, "waiting": {"message": "c"}, "running": {"message": "no"}}}]}}),
+        &["a", "b", "c", "d"])]
     #[case::binding("ResourceBinding", json!({"status": {"aggregatedStatus": [{"appliedMessage": "f"}]}}), &["f"])]
+    #[case::blank("Pod", json!({"status": {"message": " "}}), &[])]
     #[case::of_another_shape("Pod", json!({"status": "none"}), &[])]
+    #[case::in_part_of_another_shape("Pod", json!({"status": {"message": "a", "conditions": {"message": "no"}}}), &["a"])]
+    #[case::of_the_spec("Pod", json!({"spec": {"message": "no", "status": {"message": "no"}}}), &[])]
     fn every_message_is_told(#[case] kind: &str, #[case] object: Value, #[case] expected: &[&str]) {
-        assert_eq!(messages("", kind, &object), expected);
-        assert_eq!(messages("", kind, object.to_string().as_bytes()), expected);
+        let mut messages = Messages::default();
+        walk(&object, Place::of("", kind), &mut messages);
+        assert_eq!(messages.told(), expected);
     }
 }

@@ -14,7 +14,7 @@ mod workloads;
 
 pub use cells::human_duration;
 pub use cells::{Cell, ColumnDefinition, table_columns};
-pub use messages::messages;
+pub use messages::{Messages, Place};
 pub use propagation::{Copied, Propagation, propagation};
 
 use serde::{Deserialize, Serialize};

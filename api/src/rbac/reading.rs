@@ -6,8 +6,11 @@ use std::sync::Arc;
 use super::{PolicyRule, Rbac};
 use crate::user::UserInfo;
 
+/// Verbs that show objects.
+const READS: &[&str] = &["get", "list"];
+
 /// Rules a user has, everywhere or in a namespace.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Grant {
     namespace: Option<String>,
     rules: Arc<[PolicyRule]>,
@@ -45,6 +48,22 @@ impl Extent {
         let own: BTreeSet<&str> = grants.iter().filter_map(|grant| grant.namespace.as_deref()).collect();
         let of = |namespace: &str| (namespace.to_owned(), Readable::of(grants, group, resource, namespace));
         Self { everywhere, namespaces: own.into_iter().map(of).collect() }
+    }
+
+    /// The limit of what a user with these grants may read, found without the rest: for those who ask about many resources.
+    pub fn limit_of(grants: &[Grant], group: &str, resource: &str) -> Option<BTreeSet<String>> {
+        let mut limit = BTreeSet::new();
+        for grant in grants.iter().filter(|grant| grant.rules.iter().any(|rule| rule.reads(READS, group, resource))) {
+            match &grant.namespace {
+                // To get a Namespace is a request in it, but it is in none.
+                Some(_) if (group, resource) == ("", "namespaces") => return None,
+                Some(namespace) => {
+                    limit.insert(namespace.clone());
+                }
+                None => return None,
+            }
+        }
+        Some(limit)
     }
 
     /// All of some namespaces.
@@ -106,7 +125,7 @@ impl Readable {
                     }
                 }
                 _ => {
-                    for rule in rules.filter(|rule| rule.reads(&["get", "list"], group, resource)) {
+                    for rule in rules.filter(|rule| rule.reads(READS, group, resource)) {
                         // A list of everything is a request without a name, which a rule may name.
                         if rule.resource_names.is_empty() || rule.reads(&["list"], group, resource) && rule.names("") {
                             return Self::All;
@@ -200,6 +219,9 @@ mod tests {
                 [("", "pods"), ("apps", "deployments"), ("", "configmaps"), ("", "services"), ("", "namespaces")]
             {
                 let extent = Extent::of(&grants, group, resource);
+                if resource != "namespaces" {
+                    assert_eq!(Extent::limit_of(&grants, group, resource), extent.limit(), "{user} {group}/{resource}");
+                }
                 for namespace in ["", "shop", "ops", "open", "else"] {
                     for name in ["app", "a", "shop", "other"] {
                         let expected = match Readable::of(&grants, group, resource, namespace) {

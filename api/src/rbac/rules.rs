@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// `rbac.authorization.k8s.io/v1` PolicyRule.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyRule {
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crowsnest_api::field::FieldError;
+use crowsnest_api::list_options;
 use serde_json::{Value, json};
 
 use crate::registry::selector::{FieldSelector, LabelSelector};
@@ -22,11 +23,16 @@ impl Query {
 
     /// First value of a parameter; empty counts as absent.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str()).filter(|v| !v.is_empty())
+        self.first(name).filter(|v| !v.is_empty())
+    }
+
+    /// First value of a parameter that is there.
+    fn first(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|(k, _)| k == name)
+        self.first(name).is_some()
     }
 
     pub fn all(&self, name: &str) -> Vec<String> {
@@ -35,15 +41,12 @@ impl Query {
 
     /// As Go's conversion of query values: everything but `false` and `0` is true.
     pub fn flag(&self, name: &str) -> bool {
-        self.0.iter().find(|(k, _)| k == name).is_some_and(|(_, v)| !matches!(v.to_lowercase().as_str(), "false" | "0"))
+        self.first(name).is_some_and(list_options::boolean)
     }
 
     pub fn integer(&self, name: &str) -> ApiResult<Option<i64>> {
         let Some(text) = self.get(name) else { return Ok(None) };
-        let parsed = text.parse::<i64>();
-        parsed
-            .map(Some)
-            .map_err(|_| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+        list_options::integer(text).map(Some).map_err(|error| ApiError::bad_request(error.to_string()))
     }
 }
 
@@ -146,68 +149,22 @@ pub struct ListOptions {
 
 impl ListOptions {
     pub fn parse(query: &Query) -> ApiResult<Self> {
-        let limit = query.integer("limit")?.unwrap_or(0);
-        let timeout = query.integer("timeoutSeconds")?;
+        let asked = list_options::ListOptions::read(|name| query.first(name));
+        let asked = asked.map_err(|error| ApiError::bad_request(error.to_string()))?;
         let options = Self {
-            labels: LabelSelector::parse(query.get("labelSelector").unwrap_or_default())?,
-            fields: FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())?,
-            limit: usize::try_from(limit).unwrap_or(0),
-            continue_token: query.get("continue").map(str::to_owned),
-            resource_version: query.get("resourceVersion").unwrap_or_default().to_owned(),
-            version_match: query.get("resourceVersionMatch").unwrap_or_default().to_owned(),
-            watch: query.flag("watch"),
-            bookmarks: query.flag("allowWatchBookmarks"),
-            send_initial_events: query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents")),
-            timeout: timeout.and_then(|t| u64::try_from(t).ok()).filter(|t| *t > 0).map(Duration::from_secs),
+            labels: LabelSelector::parse(&asked.label_selector)?,
+            fields: FieldSelector::parse(&asked.field_selector)?,
+            limit: asked.page().unwrap_or_default(),
+            continue_token: Some(asked.continue_token.clone()).filter(|token| !token.is_empty()),
+            resource_version: asked.resource_version.clone(),
+            version_match: asked.resource_version_match.clone(),
+            watch: asked.watch,
+            bookmarks: asked.allow_watch_bookmarks,
+            send_initial_events: asked.send_initial_events,
+            timeout: u64::try_from(asked.timeout_seconds).ok().filter(|t| *t > 0).map(Duration::from_secs),
         };
-        let errors = options.check();
+        let errors = asked.check(true);
         if errors.is_empty() { Ok(options) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)) }
-    }
-
-    /// `ValidateListOptions`.
-    fn check(&self) -> Vec<FieldError> {
-        const MATCH: &str = "resourceVersionMatch";
-        let matching = self.version_match.as_str();
-        let mut errors = Vec::new();
-        if self.watch {
-            if self.send_initial_events.is_some() {
-                if matching != "NotOlderThan" {
-                    let text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-                    errors.push(FieldError::forbidden(MATCH, text));
-                }
-                if !matching.is_empty() && matching != "NotOlderThan" {
-                    errors.push(FieldError::not_supported_sorted(MATCH, &json!(matching), &["NotOlderThan"]));
-                }
-            } else if !matching.is_empty() {
-                let text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                errors.push(FieldError::forbidden(MATCH, text));
-            }
-            return errors;
-        }
-        if self.send_initial_events.is_some() {
-            let text = "sendInitialEvents is forbidden for list";
-            errors.push(FieldError::forbidden("sendInitialEvents", text));
-        }
-        if !matching.is_empty() {
-            if self.resource_version.is_empty() {
-                let text = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-                errors.push(FieldError::forbidden(MATCH, text));
-            }
-            if self.continue_token.is_some() {
-                errors
-                    .push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
-            }
-            if !["Exact", "NotOlderThan"].contains(&matching) {
-                let mut error = FieldError::not_supported_sorted(MATCH, &json!(matching), &[]);
-                error.detail = "supported values: \"Exact\", \"NotOlderThan\", \"\"".into();
-                errors.push(error);
-            }
-            if matching == "Exact" && self.resource_version == "0" {
-                let text = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                errors.push(FieldError::forbidden(MATCH, text));
-            }
-        }
-        errors
     }
 }
 

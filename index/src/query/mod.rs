@@ -9,6 +9,7 @@ mod lex;
 mod literal;
 mod parse;
 mod print;
+mod selector;
 #[cfg(test)]
 mod tests;
 

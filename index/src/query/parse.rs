@@ -2,12 +2,13 @@
 
 use super::Limits;
 use super::ast::{
-    Compare, Expr, Field, FieldKind, LabelMatch, LabelOp, Moment, Notice, Output, Pattern, Query, SortKey, Term,
-    TermKind, Value, Values,
+    Compare, Expr, Field, FieldKind, LabelMatch, Moment, Notice, Output, Pattern, Query, SortKey, Term, TermKind,
+    Value, Values,
 };
 use super::fields::{self, STATES};
 use super::lex::{Cursor, pattern};
 use super::literal::{duration, literal, moment};
+use super::selector::{requirement, set_requirement, split_selector};
 
 /// A query that costs more than it may. The message says which bound and how to get below it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -473,55 +474,4 @@ fn expected(kind: FieldKind) -> &'static str {
         FieldKind::Time => "time such as 2026-08-01 or now-2h",
         FieldKind::Word | FieldKind::Label | FieldKind::Condition | FieldKind::Reference | FieldKind::Output => "value",
     }
-}
-
-/// One equality requirement.
-fn requirement(text: &str) -> Option<LabelMatch> {
-    let text = text.trim();
-    if let Some(key) = text.strip_prefix('!') {
-        return (!key.is_empty() && !key.contains('=')).then(|| LabelMatch { key: pattern(key), op: LabelOp::Absent });
-    }
-    let (key, op) = match text.split_once('=') {
-        None => (text, LabelOp::Exists),
-        Some((key, value)) => match key.strip_suffix('!') {
-            Some(key) => (key, LabelOp::NotIn(vec![pattern(value.trim())])),
-            None => (key, LabelOp::In(vec![pattern(value.trim_start_matches('=').trim())])),
-        },
-    };
-    let key = key.trim();
-    (!key.is_empty()).then(|| LabelMatch { key: pattern(key), op })
-}
-
-/// `tier in (a,b)`, `tier notin (a,b)`
-fn set_requirement(text: &str) -> Option<LabelMatch> {
-    let (head, tail) = text.trim().split_once('(')?;
-    let values: Vec<Pattern> = tail.strip_suffix(')')?.split(',').map(|v| pattern(v.trim())).collect();
-    let mut words = head.split_whitespace();
-    let (key, op) = (words.next()?, words.next()?);
-    let op = match op {
-        "in" => LabelOp::In(values),
-        "notin" => LabelOp::NotIn(values),
-        _ => return None,
-    };
-    words.next().is_none().then(|| LabelMatch { key: pattern(key), op })
-}
-
-/// Splits at commas outside parentheses.
-fn split_selector(text: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut depth = 0_i32;
-    for c in text.chars() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            _ => {}
-        }
-        if c == ',' && depth <= 0 {
-            parts.push(String::new());
-        } else if let Some(last) = parts.last_mut() {
-            last.push(c);
-        }
-    }
-    parts.retain(|p| !p.trim().is_empty());
-    parts
 }

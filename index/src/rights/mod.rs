@@ -6,8 +6,10 @@
 
 mod reader;
 mod reviews;
+mod standing;
 
 use crate::collect::Shared;
+use crate::metrics::Metrics;
 use crate::record::Happened;
 use crate::search::{Decided, Permitted};
 use crate::store::OUTAGE_RETRY;
@@ -16,7 +18,7 @@ use crate::text::segments::PartsId;
 use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::rbac::{Extent, Grant, Rbac, Readable};
+use crowsnest_api::rbac::{Extent, Grant, Readable};
 use crowsnest_api::user::UserInfo;
 use moka::policy::EvictionPolicy;
 use parking_lot::RwLock;
@@ -24,8 +26,8 @@ pub use reader::Reader;
 use reviews::Reviewed;
 pub(crate) use reviews::Reviews;
 use serde::de::DeserializeOwned;
+use standing::{Basis, Ruled, Stamp, Standing, Standings};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -45,36 +47,50 @@ const REMEMBERED_BYTES: u64 = 32 << 20;
 /// Nobody asks again under rules that nobody asked under for so long.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 
-/// By caller and rules.
-type Of = (Arc<UserInfo>, u64, PartsId);
+/// By caller.
+type Of = (Arc<UserInfo>, PartsId);
 
-/// What of segments may be read.
-type Remembered = moka::sync::Cache<Of, Arc<Permitted>>;
+/// What of a segment may be read, and what that was decided by.
+#[derive(Clone)]
+struct Verdicts {
+    basis: Arc<Basis>,
+    permitted: Arc<Permitted>,
+}
+
+type Remembered = moka::sync::Cache<Of, Verdicts>;
 
 fn remembered() -> Remembered {
-    let size = |_: &Of, permitted: &Arc<Permitted>| u32::try_from(256 + permitted.bytes()).unwrap_or(u32::MAX);
+    let size = |_: &Of, of: &Verdicts| u32::try_from(256 + of.permitted.bytes()).unwrap_or(u32::MAX);
     let cache = Remembered::builder().max_capacity(REMEMBERED_BYTES).weigher(size);
     cache.eviction_policy(EvictionPolicy::lru()).time_to_idle(REMEMBERED_FOR).build()
 }
 
-/// The rules of all clusters.
-pub struct Rights {
-    clusters: RwLock<BTreeMap<ClusterName, Rbac>>,
-    /// Another one whenever a rule changes.
-    number: watch::Sender<u64>,
-    remembered: Remembered,
-    /// The newest change that was taken in.
-    obeyed: watch::Sender<Seq>,
+/// What a caller may read of a segment, as it was decided last.
+#[derive(Debug)]
+pub struct Known {
+    pub permitted: Arc<Permitted>,
+    /// Clusters whose rules may say something else to the caller since.
+    pub changed: BTreeSet<ClusterName>,
 }
 
-impl Default for Rights {
+/// The rules of all clusters.
+#[derive(Default)]
+pub struct Rights {
+    clusters: RwLock<BTreeMap<ClusterName, Ruled>>,
+    /// Another one whenever a rule changes.
+    number: watch::Sender<u64>,
+    standings: Standings,
+    remembered: Memory,
+    /// The newest change that was taken in.
+    obeyed: watch::Sender<Seq>,
+    metrics: Arc<Metrics>,
+}
+
+struct Memory(Remembered);
+
+impl Default for Memory {
     fn default() -> Self {
-        Self {
-            clusters: RwLock::default(),
-            number: watch::Sender::default(),
-            remembered: remembered(),
-            obeyed: watch::Sender::default(),
-        }
+        Self(remembered())
     }
 }
 
@@ -85,31 +101,55 @@ impl std::fmt::Debug for Rights {
 }
 
 impl Rights {
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
     /// What one caller may read, evaluated cluster by cluster on demand. Members add the groups of everybody themselves.
     pub fn of(self: &Arc<Self>, caller: &UserInfo) -> CallerRights {
-        let (caller, reviewed) = (Arc::new(caller.clone().completed()), HashMap::new());
-        // Read first: what is decided while a rule changes is remembered under the number from before.
-        let number = *self.number.borrow();
+        let caller = Arc::new(caller.clone().completed());
+        let standing = self.standing(&caller);
         CallerRights {
             rights: Arc::clone(self),
-            number,
+            basis: Arc::clone(&standing.basis),
+            standing,
             caller,
             grants: HashMap::new(),
-            reviewed,
+            outdated: false,
+            reviewed: HashMap::new(),
             decided: HashMap::new(),
         }
     }
 
+    /// What the rules of now are to a caller.
+    fn standing(&self, caller: &Arc<UserInfo>) -> Arc<Standing> {
+        if caller.is_master() {
+            return Arc::default();
+        }
+        let known = self.standings.get(caller);
+        if let Some(known) = known.filter(|known| known.number == *self.number.borrow()) {
+            return known;
+        }
+        let clusters = self.clusters.read();
+        // A rule changes while the clusters are written only.
+        let number = *self.number.borrow();
+        self.standings.renewed(caller, number, &clusters)
+    }
+
     /// Forgets segments that are gone; those who may read the same still, each with what was counted for them.
     pub fn forget(self: &Arc<Self>, gone: &HashSet<PartsId>) -> Vec<(CallerRights, Vec<Facet>)> {
-        let mut callers: HashMap<(Arc<UserInfo>, u64), BTreeSet<Facet>> = HashMap::new();
-        for (of, permitted) in self.remembered.iter().filter(|(of, _)| gone.contains(&of.2)) {
-            callers.entry((Arc::clone(&of.0), of.1)).or_default().extend(permitted.facets());
-            self.remembered.invalidate(&*of);
+        let mut callers: HashMap<Arc<UserInfo>, (Vec<Arc<Basis>>, BTreeSet<Facet>)> = HashMap::new();
+        let remembered = &self.remembered.0;
+        for (of, Verdicts { basis, permitted }) in remembered.iter().filter(|(of, _)| gone.contains(&of.1)) {
+            let (bases, facets) = callers.entry(Arc::clone(&of.0)).or_default();
+            bases.push(basis);
+            facets.extend(permitted.facets());
+            remembered.invalidate(&*of);
         }
-        let rights = |((caller, rules), facets): ((Arc<UserInfo>, u64), BTreeSet<Facet>)| {
+        let rights = |(caller, (bases, facets)): (Arc<UserInfo>, (Vec<Arc<Basis>>, BTreeSet<Facet>))| {
             let rights = self.of(&caller);
-            (rights.rules() == rules).then(|| (rights, facets.into_iter().collect()))
+            let still = bases.iter().any(|basis| rights.basis.changed(basis).is_empty());
+            still.then(|| (rights, facets.into_iter().collect()))
         };
         callers.into_iter().filter_map(rights).collect()
     }
@@ -120,7 +160,7 @@ impl Rights {
         let namespace = &*record.key.namespace;
         let name = &*record.key.name;
         let mut clusters = self.clusters.write();
-        let rbac = clusters.entry(record.key.cluster().clone()).or_default();
+        let Ruled { rbac, number: own } = clusters.entry(record.key.cluster().clone()).or_default();
         let unread =
             |error| tracing::warn!(namespace, name, %error, "a {resource} object cannot be read and grants nothing");
         match resource {
@@ -134,7 +174,10 @@ impl Rights {
             },
             _ => {}
         }
-        self.number.send_modify(|number| *number += 1);
+        self.number.send_modify(|number| {
+            *number += 1;
+            *own = *number;
+        });
     }
 
     /// Another number whenever a rule changes.
@@ -147,14 +190,21 @@ impl Rights {
         self.obeyed.subscribe()
     }
 
-    fn grants(&self, cluster: &ClusterName, caller: &UserInfo) -> Vec<Grant> {
-        self.clusters.read().get(cluster).map(|rbac| rbac.grants(caller)).unwrap_or_default()
+    /// And the number of the rules they are of.
+    fn grants(&self, cluster: &ClusterName, caller: &UserInfo) -> (Vec<Grant>, Option<u64>) {
+        let clusters = self.clusters.read();
+        let ruled = clusters.get(cluster);
+        (ruled.map(|ruled| ruled.rbac.grants(caller)).unwrap_or_default(), ruled.map(|ruled| ruled.number))
     }
 
     fn replace(&self, fresh: Self) {
         let mut clusters = self.clusters.write();
         *clusters = fresh.clusters.into_inner();
-        self.number.send_modify(|number| *number += 1);
+        self.number.send_modify(|number| {
+            *number += 1;
+            // Theirs were given by another count.
+            clusters.values_mut().for_each(|ruled| ruled.number = *number);
+        });
     }
 }
 
@@ -162,10 +212,14 @@ impl Rights {
 #[derive(Debug)]
 pub struct CallerRights {
     rights: Arc<Rights>,
-    /// Of the rules, when this was made.
-    number: u64,
+    /// What the rules were to the caller when this was made.
+    standing: Arc<Standing>,
+    /// The same with what clusters that decide themselves said.
+    basis: Arc<Basis>,
     caller: Arc<UserInfo>,
     grants: HashMap<ClusterName, Vec<Grant>>,
+    /// Some of the grants are of newer rules.
+    outdated: bool,
     /// Of clusters that decide themselves.
     reviewed: HashMap<ClusterName, Reviewed>,
     /// By scope.
@@ -178,17 +232,22 @@ impl CallerRights {
         self.caller.is_master()
     }
 
-    /// What may be read of a segment under the same rules, and while clusters that decide themselves said the same.
-    pub fn remembered(&self, parts: PartsId) -> Option<Arc<Permitted>> {
-        self.rights.remembered.get(&self.of(parts))
+    /// What of a segment may be read, as far as it was decided before.
+    pub fn remembered(&self, parts: PartsId) -> Option<Known> {
+        let Verdicts { basis, permitted } = self.rights.remembered.0.get(&self.of(parts))?;
+        Some(Known { permitted, changed: self.basis.changed(&basis) })
     }
 
+    /// Decided by these rights. What newer rules have a part in is nobody's to rely on.
     pub fn remember(&self, parts: PartsId, permitted: &Arc<Permitted>) {
-        self.rights.remembered.insert(self.of(parts), Arc::clone(permitted));
+        if !self.outdated {
+            let verdicts = Verdicts { basis: Arc::clone(&self.basis), permitted: Arc::clone(permitted) };
+            self.rights.remembered.0.insert(self.of(parts), verdicts);
+        }
     }
 
     fn of(&self, parts: PartsId) -> Of {
-        (Arc::clone(&self.caller), self.rules(), parts)
+        (Arc::clone(&self.caller), parts)
     }
 
     /// What was decided of a scope before, or is now.
@@ -196,18 +255,26 @@ impl CallerRights {
         if let Some(decided) = self.decided.get(scope) {
             return decided.clone();
         }
+        self.rights.metrics.verdicts.add(1);
         let decided = decide(self, scope);
         self.decided.insert(Arc::clone(scope), decided.clone());
         decided
     }
 
-    fn rules(&self) -> u64 {
-        let mut reviewed: Vec<(&ClusterName, u64)> =
-            self.reviewed.iter().map(|(cluster, reviewed)| (cluster, reviewed.number())).collect();
-        reviewed.sort_unstable();
-        let mut hasher = DefaultHasher::new();
-        (self.number, reviewed).hash(&mut hasher);
-        hasher.finish()
+    /// These clusters decide themselves.
+    fn review(&mut self, reviewed: HashMap<ClusterName, Reviewed>) {
+        if !reviewed.is_empty() {
+            let stamps = reviewed.iter().map(|(cluster, said)| (cluster.clone(), Stamp::Reviewed(said.number())));
+            self.basis = Arc::new(self.standing.basis.with(stamps));
+        }
+        self.reviewed = reviewed;
+    }
+
+    /// Clusters whose rules, where they are in the cache, grant something else than they did before.
+    pub fn changed_since(&self, before: &Self) -> BTreeSet<ClusterName> {
+        let mut changed = self.standing.basis.changed(&before.standing.basis);
+        changed.retain(|cluster| !before.reviewed.contains_key(cluster));
+        changed
     }
 
     /// What is not known of the rights in a cluster, and hidden therefore.
@@ -226,6 +293,17 @@ impl CallerRights {
         Readable::of(self.grants(cluster), group, resource, namespace)
     }
 
+    /// Outside of these namespaces nothing of a resource may be read; none: there is no such limit.
+    pub fn limit(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Option<BTreeSet<String>> {
+        if self.caller.is_master() {
+            return None;
+        }
+        match self.reviewed.get(cluster) {
+            Some(reviewed) => reviewed.extent(group, resource).limit(),
+            None => Extent::limit_of(self.grants(cluster), group, resource),
+        }
+    }
+
     /// What of a resource may be read in all namespaces.
     fn extent(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
         if self.caller.is_master() {
@@ -238,11 +316,12 @@ impl CallerRights {
     }
 
     fn grants(&mut self, cluster: &ClusterName) -> &[Grant] {
-        let Self { rights, caller, grants, .. } = self;
-        if !grants.contains_key(cluster) {
-            grants.insert(cluster.clone(), rights.grants(cluster, caller));
+        if !self.grants.contains_key(cluster) {
+            let (grants, number) = self.rights.grants(cluster, &self.caller);
+            self.outdated |= number != self.standing.number_of(cluster);
+            self.grants.insert(cluster.clone(), grants);
         }
-        grants.get(cluster).map(Vec::as_slice).unwrap_or_default()
+        self.grants.get(cluster).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -340,6 +419,26 @@ mod tests {
     use super::*;
     use crate::fixtures::stored;
     use serde_json::json;
+
+    /// A rule that changes while somebody asks is nothing to remember anything by.
+    #[test]
+    fn verdicts_of_newer_rules_are_not_remembered() {
+        let rights = Arc::new(Rights::default());
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": [],
+            "metadata": {"namespace": "shop", "name": "reader"}});
+        let role = stored("member1", 1, &role);
+        let parts: PartsId = (tantivy::index::SegmentId::generate_random(), 0);
+        let of = |change: bool| {
+            let mut ann = rights.of(&UserInfo::new("ann", ["staff"]));
+            if change {
+                rights.apply(&role.record, &role.body, Happened::Modified);
+            }
+            ann.verdict(role.record.key.cluster(), "", "pods", "shop");
+            ann.remember(parts, &Permitted::nothing());
+            ann.remembered(parts).is_some()
+        };
+        assert!(!of(true) && of(false));
+    }
 
     #[test]
     fn what_cannot_be_read_grants_nothing() {

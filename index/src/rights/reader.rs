@@ -61,11 +61,12 @@ impl Reader {
         Some(extent)
     }
 
-    /// The same caller's rights of now; none while no rule changed.
+    /// The same caller's rights of now; none while no rule changed that is about them.
     pub async fn renewed(&self, index: &Index) -> Option<Self> {
         let caller = {
             let known = self.rights.as_ref()?.lock();
-            let same = known.rights.number == *index.inner.rights.number.borrow();
+            let CallerRights { standing, caller, outdated, .. } = &known.rights;
+            let same = !outdated && Arc::ptr_eq(&standing.basis, &index.inner.rights.standing(caller).basis);
             if same && (known.rights.reviewed.is_empty() || self.made.elapsed() < KEPT) {
                 return None;
             }

@@ -103,7 +103,7 @@ impl Index {
             let asked = self.inner.reviews.asked(self, caller, &place);
             async move { (place.cluster, asked.answered(until).await) }
         });
-        rights.reviewed = join_all(asked).await.into_iter().collect();
+        rights.review(join_all(asked).await.into_iter().collect());
         rights
     }
 }

@@ -3,9 +3,11 @@
 
 use super::Was;
 use super::evaluate::Evaluated;
+use super::frequent::Before;
 use super::gather::{Gather, Gathered};
 use super::look::Looking;
 use super::matches::{Match, Numbers};
+use super::pass::Pass;
 use super::past;
 use super::plan::{Asked, Plan};
 use super::relations::{Reach, resolve};
@@ -44,37 +46,66 @@ pub(super) struct Found {
     pub gathered: Gathered,
     /// The plan with everything looked up, to say why something matched.
     pub matches: Match,
-    /// The same as the engine was asked.
-    pub askable: Match,
+    /// What the engine was asked of what is there.
+    pub now: Match,
+    /// Of what was, how many have each of the terms that were wanted; nothing where nobody asked for it.
+    pub terms: Vec<Before>,
     pub notices: Vec<String>,
 }
 
 /// Answers a plan.
 pub(super) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Result<Found, Error> {
+    let Looked { mut search, matches, now, before } = looked_into(sources, plan, &gather).await?;
+    let (mut parts, mut terms) = (Vec::new(), Vec::new());
+    if let Some(before) = before {
+        parts.push(before.gathered);
+        terms = before.terms;
+    }
+    parts.push(search.gathered(now.clone(), gather.clone()).await?);
+    let mut gathered = gather.merged(parts);
+    gathered.incomplete |= search.notices.contains(CUT);
+    Ok(Found { gathered, matches, now, terms, notices: search.notices.into_iter().collect() })
+}
+
+/// Begins to tell everything a plan finds, in its order. Nobody is told a part of it: where a bound is met, it fails.
+pub(super) async fn begin(sources: &Sources, plan: Plan, gather: Gather) -> Result<Pass, Error> {
+    let Looked { search, now, before, .. } = looked_into(sources, plan, &gather).await?;
+    let text = Arc::clone(&sources.text);
+    let (looked_at, was) = (Arc::clone(&text), before.map(|before| before.gathered));
+    let pass = text.in_turn(sources.asked, move || Pass::begin(&looked_at, &now, gather, was)).await?;
+    if search.notices.contains(CUT) { Err(Error::Incomplete) } else { Ok(pass) }
+}
+
+/// A plan with everything looked up, and what it finds of what was.
+struct Looked {
+    search: Search,
+    matches: Match,
+    /// What the engine is to be asked of what is there.
+    now: Match,
+    before: Option<past::Found>,
+}
+
+async fn looked_into(sources: &Sources, plan: Plan, gather: &Gather) -> Result<Looked, Error> {
     let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
     let matches = search.settled(plan.matches).await?;
-    let askable = search.askable(matches.clone()).await?;
-    let mut now = askable.clone();
+    let mut now = search.askable(matches.clone()).await?;
     if let Asked::At(at) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(at)));
     }
     if let Asked::During(_, until) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(until)));
     }
-    let mut parts = Vec::new();
+    let mut before = None;
     if plan.asked != Asked::Now {
-        let past::Found { gathered, ids, cut } = past::found(sources, plan.asked, &matches, &now, &gather).await?;
-        search.cut(cut);
-        parts.push(gathered);
+        let found = past::found(sources, plan.asked, &matches, &now, gather).await?;
+        search.cut(found.cut);
         if !matches!(plan.asked, Asked::During(..)) {
             // The text index may not have heard of it yet: nothing is there and deleted.
-            now = now.and(Match::Ids(Arc::new(ids)).negated());
+            now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
         }
+        before = Some(found);
     }
-    parts.push(search.gathered(now, gather.clone()).await?);
-    let mut gathered = gather.merged(parts);
-    gathered.incomplete |= search.notices.contains(CUT);
-    Ok(Found { gathered, matches, askable, notices: search.notices.into_iter().collect() })
+    Ok(Looked { search, matches, now, before })
 }
 
 /// A plan with relations and changes looked up, as one object can be asked.

@@ -3,8 +3,9 @@
 use super::gather::Gather;
 use super::order::{MOST_COLUMNS, OfCluster, Place, Rank, Ranked, Sort, SortBy};
 use crate::text::columns::Facet;
-use crate::text::segments::{NONE, Parts, Values};
+use crate::text::segments::Parts;
 use crate::text::sets::{Docs, all_of, without};
+use crate::text::values::{NONE, Values};
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Bound;
 use std::time::Instant;
@@ -317,29 +318,68 @@ impl<'s> Best<'s> {
 
     /// The kept hits with their places in the whole order.
     pub fn ranked(self) -> tantivy::Result<Vec<Ranked>> {
-        let docs = || self.best.iter().map(|candidate| candidate.doc);
+        let kept = self.best.iter().map(|kept| (kept.doc, kept.id, unordered(kept.score)));
+        self.places(&kept.collect::<Vec<_>>())
+    }
+
+    /// Documents, by their ids and what they are worth, with their places in the whole order.
+    fn places(&self, docs: &[(DocId, u64, Score)]) -> tantivy::Result<Vec<Ranked>> {
         let texts = self.sort.iter().map(|(column, _)| match column {
-            SortColumn::Text(column) => first_texts(column.as_ref(), docs()),
+            SortColumn::Text(column) => first_texts(column.as_ref(), docs.iter().map(|(doc, ..)| *doc)),
             _ => Ok(HashMap::new()),
         });
         let texts = texts.collect::<std::io::Result<Vec<_>>>()?;
-        let hit = |candidate: &Candidate| {
+        let hit = |(doc, id, score): &(DocId, u64, Score)| {
             let ranks = self.sort.iter().zip(&texts).map(|((column, _), texts)| match column {
-                SortColumn::Score => Rank::Score(unordered(candidate.score)),
-                SortColumn::Number(column) => Rank::Number(column.first(candidate.doc)),
-                SortColumn::Text(_) => Rank::Text(texts.get(&candidate.doc).cloned()),
+                SortColumn::Score => Rank::Score(*score),
+                SortColumn::Number(column) => Rank::Number(column.first(*doc)),
+                SortColumn::Text(_) => Rank::Text(texts.get(doc).cloned()),
                 SortColumn::Cluster(of) => {
-                    let place = of.place(self.cluster(candidate.doc));
+                    let place = of.place(self.cluster(*doc));
                     Rank::Text(place.and_then(|place| of.texts.get(place as usize).cloned()))
                 }
             });
-            let name = self.parts.names.get(self.parts.column(Facet::Name).first(candidate.doc));
-            let name = name.unwrap_or_default().to_owned();
-            let place = Place { ranks: ranks.collect(), name, id: candidate.id };
-            Ranked { place, score: unordered(candidate.score), past: None }
+            let name = self.parts.names.get(self.parts.column(Facet::Name).first(*doc));
+            let place = Place { ranks: ranks.collect(), name: name.unwrap_or_default().to_owned(), id: *id };
+            Ranked { place, score: *score, past: None }
         };
-        Ok(self.best.iter().map(hit).collect())
+        Ok(docs.iter().map(hit).collect())
     }
+
+    /// Of these documents those behind what was shown before, in their order, as many as are to be kept.
+    pub fn sorted(&self, docs: &[(DocId, Score)]) -> Vec<(DocId, Score)> {
+        let candidate = |(doc, score): &(DocId, Score)| {
+            let (rank, name, id) = (self.rank(*doc, *score), self.name(*doc), self.parts.ids.first(*doc)?);
+            Some(Candidate { rank, name, id, doc: *doc, score: ordered(*score) })
+        };
+        let behind = |candidate: &Candidate| self.after.is_none_or(|after| *candidate > after);
+        let mut all: Vec<Candidate> = docs.iter().filter_map(candidate).filter(behind).collect();
+        if (1..all.len()).contains(&self.most) {
+            all.select_nth_unstable(self.most - 1);
+        }
+        all.truncate(self.most);
+        all.sort_unstable();
+        all.into_iter().map(|candidate| (candidate.doc, unordered(candidate.score))).collect()
+    }
+
+    /// Documents in the order in which they come, with their places in the whole one.
+    pub fn in_place(&self, docs: &[(DocId, Score)]) -> tantivy::Result<Vec<Ranked>> {
+        let with_id = docs.iter().filter_map(|(doc, score)| Some((*doc, self.parts.ids.first(*doc)?, *score)));
+        self.places(&with_id.collect::<Vec<_>>())
+    }
+}
+
+/// Each of the documents with what the sets it is in are worth.
+pub fn scores(docs: &Docs, scored: &[(Docs, Score)], max_doc: DocId) -> Vec<(DocId, Score)> {
+    let classes = Classes::of(docs, scored, max_doc);
+    let mut all = Vec::with_capacity(docs.len(max_doc) as usize);
+    for (class, score) in &classes.all {
+        class.in_blocks(max_doc, |block| {
+            all.extend(block.iter().map(|doc| (*doc, score + classes.more(*doc))));
+            true
+        });
+    }
+    all
 }
 
 /// The strings of ordinals in ascending order. One by one, each would unpack the block it lies in.

@@ -1,28 +1,30 @@
 //! The golden corpus (`tests/fixtures/corpus`): objects with what they were before, and queries with the hits they must
 //! find, asked of a store and a text index.
 
-use super::answer::{Found, Sources, find};
+use super::answer::{Found, Sources, begin, find};
 use super::evaluate::Evaluated;
 use super::facets::{Counted, Counting};
 use super::gather::Gather;
 use super::order::Ranked;
 use super::plan::{Asked, ClusterFacts, World, plan};
 use super::relations::resolve;
+use super::suggest::Values;
 use super::tests::Readable;
 use super::{grouped, sorted};
-use crate::fixtures::{cluster, draft, resource_of};
-use crate::query::{Limits, parse};
-use crate::record::Version;
+use crate::fixtures::{cluster, draft, resource_of, stored};
+use crate::query::{Field, Limits, lookup, parse};
+use crate::record::{Happened, Version};
 use crate::rights::Rights;
 use crate::store::codec::Codec;
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Batch, Manifests, Progress, Replayed, Step, Store};
+use crate::store::{Batch, Manifests, Narrowing, Progress, Replayed, Span, Step, Store};
 use crate::text::TextIndex;
 use crate::text::columns::{Facet, Word};
 use crate::text::document::Document;
 use crate::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
 use crowsnest_api::user::UserInfo;
 use parking_lot::Mutex;
+use rstest::rstest;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,7 +171,7 @@ impl Corpus {
             documents.push((name_of(&object), document));
         }
         writer.commit().unwrap();
-        text.reload(&|_, _, _| {}).unwrap();
+        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(600);
         Self {
@@ -181,24 +183,35 @@ impl Corpus {
 
     /// What is answered.
     async fn asked(&self, query: &str) -> Answered {
+        self.answered(&self.sources, query).await
+    }
+
+    /// What somebody may read of it.
+    fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
+        let rights = Arc::new(Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
+        Sources { rights, ..self.sources.clone() }
+    }
+
+    async fn answered(&self, sources: &Sources, query: &str) -> Answered {
         let query = parse(query, &Limits::default()).unwrap();
         let plan = plan(&query, &world());
         let mut remarks: Vec<String> =
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
         let facets = vec![Counted::Column(Facet::Kind)];
         let counting = Counting { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
-        let asked = plan.asked;
         let gather = Gather {
-            rights: Arc::clone(&self.sources.rights),
+            rights: Arc::clone(&sources.rights),
             sort: sorted(&query, &mut |_, message| remarks.push(message)),
             after: None,
             keep: query.output.limit.unwrap_or(1000),
             facets: counting.columns(),
+            terms: counting.terms(),
             world: Arc::new(world()),
-            deadline: self.sources.deadline,
+            deadline: sources.deadline,
         };
-        let Found { gathered, askable, notices, .. } = find(&self.sources, plan, gather).await.unwrap();
-        let counts = counting.counts(&self.sources, &world(), &gathered, (&askable, asked)).await.unwrap();
+        let found = find(sources, plan, gather).await.unwrap();
+        let counts = counting.counts(sources, &world(), &found).await.unwrap();
+        let Found { gathered, notices, .. } = found;
         remarks.extend(notices.into_iter().chain(counts.notice));
         assert_eq!(
             counts.facets[0].values.iter().map(|(_, count)| count).sum::<u64>(),
@@ -212,6 +225,28 @@ impl Corpus {
         }
         let groups = counts.groups.map(|groups| groups.values.into_iter().collect());
         Answered { hits, total: gathered.total, groups, remarks }
+    }
+
+    /// All of it, as it is told to those who want it from beginning to end.
+    async fn told(&self, query: &str) -> Vec<String> {
+        let query = parse(query, &Limits::default()).unwrap();
+        let gather = Gather {
+            sort: sorted(&query, &mut |_, _| {}),
+            keep: query.output.limit.unwrap_or(1000),
+            world: Arc::new(world()),
+            ..Gather::counting(&self.sources)
+        };
+        let mut pass = begin(&self.sources, plan(&query, &world()), gather).await.unwrap();
+        let mut told = Vec::new();
+        loop {
+            let hits = pass.next(7).unwrap();
+            if hits.is_empty() {
+                return told;
+            }
+            for hit in hits {
+                told.push(self.name(&hit).await);
+            }
+        }
     }
 
     async fn name(&self, hit: &Ranked) -> String {
@@ -285,7 +320,11 @@ async fn every_query_finds_its_hits() {
     let mut wrong = Vec::new();
     for Question { query, hits, first, ordered, notice, groups: expected_groups, .. } in &questions {
         let Answered { hits: found, total, groups, remarks } = corpus.asked(query).await;
+        let told = corpus.told(query).await;
         let mut say = |what: String| wrong.push(format!("{query}\n    {what}"));
+        if told != found {
+            say(format!("in one pass {told:?} are told"));
+        }
         match hits {
             Hits::Number(number) if *number != total => say(format!("{total} hits, not {number}")),
             Hits::Number(_) => {}
@@ -323,12 +362,83 @@ async fn every_query_finds_its_hits() {
     assert!(wrong.is_empty(), "{} of {} are wrong:\n{}", wrong.len(), questions.len(), wrong.join("\n"));
 }
 
+/// What was is counted and suggested as what is, and within what the caller may read.
+#[rstest]
+#[case::deleted("is:deleted", "label", "app=", "app=relay 2, app=checkout 1, app=web 1", "app=relay 1")]
+#[case::deleted_names("is:deleted kind:pod", "name", "r", "relay-77-xyz12 1", "relay-77-xyz12 1")]
+#[case::of_both_times("kind:deploy (is:deleted OR name:cache)", "label", "app=", "app=cache 1, app=relay 1", "")]
+#[case::then("at:2026-09-21T08:30:00Z kind:pod cluster:member3", "label", "app=re", "app=relay 1", "app=relay 1")]
+#[case::since("during:now-3h.. label:canary", "label", "tier=", "tier=front 1", "")]
+#[case::now("kind:deploy ns:edge", "label", "app=", "app=cache 1", "")]
+#[tokio::test]
+async fn values_are_suggested_of_what_was(
+    #[case] rest: &str,
+    #[case] field: &str,
+    #[case] written: &str,
+    #[case] expected: &str,
+    #[case] to_ann: &str,
+) {
+    let corpus = Corpus::new().await;
+    let rights = reader("member3", "edge");
+    for (sources, expected) in [(corpus.sources.clone(), expected), (corpus.as_reader(&rights, "ann"), to_ann)] {
+        let rest = parse(rest, &Limits::default()).unwrap();
+        let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is no field") };
+        let values = Values { sources, world: world(), rest, limit: 10 };
+        let told: Vec<String> = values
+            .of(known, written)
+            .await
+            .unwrap()
+            .0
+            .iter()
+            .map(|s| format!("{} {}", s.text, s.count.unwrap()))
+            .collect();
+        assert_eq!(told.join(", "), expected);
+    }
+}
+
+/// Ann may list the pods of one namespace.
+fn reader(cluster: &str, namespace: &str) -> Arc<Rights> {
+    let rights = Arc::new(Rights::default());
+    let subjects = serde_json::json!([{"kind": "User", "name": "ann"}]);
+    let rules = serde_json::json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]);
+    let role = serde_json::json!({"kind": "Role", "name": "reader"});
+    for (kind, field, value) in [("Role", "rules", rules), ("RoleBinding", "roleRef", role)] {
+        let object = serde_json::json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, field: value,
+            "metadata": {"namespace": namespace, "name": "reader"}, "subjects": subjects});
+        let object = stored(cluster, 1, &object);
+        rights.apply(&object.record, &object.body, Happened::Added);
+    }
+    rights
+}
+
+/// A reader of one namespace finds of what was what everybody's rights would leave of all of it.
+#[tokio::test]
+async fn what_was_is_found_within_rights() {
+    let corpus = Corpus::new().await;
+    for (cluster, namespace) in [("member1", "shop"), ("member2", "team-a"), ("member3", "edge"), ("member3", "none")] {
+        let sources = corpus.as_reader(&reader(cluster, namespace), "ann");
+        for query in
+            ["is:deleted", "at:2026-09-21T08:30:00Z", "at:now-1h", "during:now-3h..now", "changed.field:status"]
+        {
+            let prefix = format!("{cluster}/Pod/{namespace}/");
+            let expected: BTreeSet<String> =
+                corpus.asked(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
+            let found = corpus.answered(&sources, query).await;
+            assert_eq!(
+                (found.hits.into_iter().collect(), found.total),
+                (expected.clone(), expected.len() as u64),
+                "{query}"
+            );
+        }
+    }
+}
+
 /// Reads back what was kept of an object under its key.
 #[tokio::test]
 async fn the_corpus_has_a_past() {
     let corpus = Corpus::new().await;
-    let versions =
-        corpus.sources.store.past(&crate::store::Span { deleted: false, ..crate::store::Span::DELETED }, 1000);
+    let span = Span { deleted: false, ..Span::DELETED };
+    let versions = corpus.sources.store.past(&span, &Narrowing::NONE, 1000);
     let versions = versions.await.unwrap();
     assert!(versions.iter().any(|version| version.deleted) && versions.iter().any(|version| !version.deleted));
     let key: &RecordKey = &versions[0].object.record.key;

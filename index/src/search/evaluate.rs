@@ -7,7 +7,6 @@ use crate::text::columns::{Key, Word};
 use crate::text::document::Document;
 use crate::text::tokens::{begins_terms, chunk_around, chunks, lowered, says, terms};
 use serde::Serialize;
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// A field and the value in it that matched.
@@ -29,22 +28,33 @@ pub struct Evaluated<'d> {
     /// The manifest's text in lower case, and its terms.
     lower: Option<String>,
     content: Option<BTreeSet<String>>,
-    manifest: Option<Value>,
 }
 
 impl<'d> Evaluated<'d> {
     pub fn new(document: &'d Document) -> Self {
-        Self { document, lower: None, content: None, manifest: None }
+        Self { document, lower: None, content: None }
     }
 
     /// Whether the plan holds.
     pub fn holds(&mut self, matches: &Match) -> bool {
+        self.read_for(matches);
+        self.is_so(matches)
+    }
+
+    /// A manifest is parsed once: where paths are asked for as a tree, from which the rest is read, too.
+    fn read_for(&self, matches: &Match) {
+        if matches.needs_bodies() {
+            self.document.tree();
+        }
+    }
+
+    fn is_so(&mut self, matches: &Match) -> bool {
         match matches {
             Match::All => true,
             Match::None => false,
-            Match::And(parts) => parts.iter().all(|part| self.holds(part)),
-            Match::Or(parts) => parts.iter().any(|part| self.holds(part)),
-            Match::Not(inner) => !self.holds(inner),
+            Match::And(parts) => parts.iter().all(|part| self.is_so(part)),
+            Match::Or(parts) => parts.iter().any(|part| self.is_so(part)),
+            Match::Not(inner) => !self.is_so(inner),
             leaf => !self.leaf(leaf).is_empty(),
         }
     }
@@ -52,7 +62,7 @@ impl<'d> Evaluated<'d> {
     /// What an engine would rank it by: see [`super::docs`].
     pub fn score(&mut self, matches: &Match) -> f32 {
         match matches {
-            Match::And(_) if !self.holds(matches) => 0.0,
+            Match::And(_) if !self.is_so(matches) => 0.0,
             Match::And(parts) | Match::Or(parts) => parts.iter().fold(0.0, |sum, part| sum + self.score(part)),
             Match::Because(_, _, inner) => self.score(inner),
             Match::Bare(word) => self.bare(word),
@@ -77,7 +87,9 @@ impl<'d> Evaluated<'d> {
     fn bare(&mut self, word: &str) -> f32 {
         let document = self.document;
         let names = || document.words.iter().filter(|(column, _)| *column == Word::Name).map(|(_, n)| n.to_lowercase());
-        let wanted: Vec<String> = chunks(word).map(str::to_owned).collect();
+        let wanted = words(word);
+        // Before the messages: both are read together.
+        let text = !self.text(&wanted).is_empty();
         let parts = [
             (names().any(|name| name == word), rank::NAME_EXACT),
             (names().any(|name| name.starts_with(word)), rank::NAME_PREFIX),
@@ -86,26 +98,44 @@ impl<'d> Evaluated<'d> {
                 rank::ANYTHING,
             ),
             (!self.said(&wanted).is_empty(), rank::MESSAGE),
-            (!self.text(&wanted).is_empty(), rank::CONTENT),
+            (text, rank::CONTENT),
         ];
         parts.into_iter().filter(|(holds, _)| *holds).fold(0.0, |sum, (_, score)| sum + score)
     }
 
     /// Why it holds: what the positive parts of the plan found.
     pub fn reasons(&mut self, matches: &Match) -> Vec<Reason> {
-        let mut found = Vec::new();
-        self.gather(matches, &mut found);
+        self.read_for(matches);
+        let (mut found, mut said) = (Vec::new(), Vec::new());
+        self.gather(matches, &mut found, &mut said);
+        // Last: where the whole manifest was read for others, its messages are there already, and alone they cost less.
+        found.extend(said.iter().flat_map(|wanted| self.said(wanted)));
         found.sort();
         found.dedup();
         found
     }
 
-    fn gather(&mut self, matches: &Match, found: &mut Vec<Reason>) {
+    /// What may be said in messages is only noted.
+    fn gather(&mut self, matches: &Match, found: &mut Vec<Reason>, said: &mut Vec<Vec<String>>) {
         match matches {
             Match::All | Match::None | Match::Not(_) => {}
-            Match::And(parts) | Match::Or(parts) => parts.iter().for_each(|part| self.gather(part, found)),
+            Match::And(parts) | Match::Or(parts) => parts.iter().for_each(|part| self.gather(part, found, said)),
+            Match::Message(wanted) => said.push(wanted.clone()),
+            Match::Bare(word) => match self.whole(word) {
+                columns if columns.is_empty() => found.extend(self.leaf(matches)),
+                columns => {
+                    found.extend(columns);
+                    said.push(words(word));
+                }
+            },
             leaf => found.extend(self.leaf(leaf)),
         }
+    }
+
+    /// Where a bare word is in whole strings.
+    fn whole(&self, word: &str) -> Vec<Reason> {
+        let whole = self.document.anything(word.contains('/')).filter(|(_, value)| value.to_lowercase().contains(word));
+        whole.map(|(column, value)| reason(column.name(), value).mark([word])).collect()
     }
 
     /// What a single test found; empty when it fails.
@@ -138,12 +168,11 @@ impl<'d> Evaluated<'d> {
             Match::Content(wanted) => self.text(wanted),
             Match::Message(wanted) => self.said(wanted),
             Match::Bare(word) => {
-                let whole = document
-                    .anything(word.contains('/'))
-                    .filter(|(_, value)| value.to_lowercase().contains(word.as_str()));
-                let mut found: Vec<_> =
-                    whole.map(|(column, value)| reason(column.name(), value).mark([word.as_str()])).collect();
-                let wanted: Vec<String> = chunks(word).map(str::to_owned).collect();
+                let (mut found, wanted) = (self.whole(word), words(word));
+                if found.is_empty() {
+                    // It may be in the text alone, which is read with the messages.
+                    document.content();
+                }
                 found.extend(self.said(&wanted));
                 if found.is_empty() {
                     found.extend(self.text(&wanted));
@@ -171,9 +200,7 @@ impl<'d> Evaluated<'d> {
                 values.map(|(column, value)| reason(column.name(), value)).collect()
             }
             Match::Path(path) => {
-                let manifest =
-                    self.manifest.get_or_insert_with(|| serde_json::from_slice(&document.body).unwrap_or_default());
-                let found = path.finds(manifest);
+                let found = path.finds(document.tree());
                 found.map(|value| reason(&format!(".{}", path.path()), &value)).into_iter().collect()
             }
             Match::Keys(columns, keys) => {
@@ -181,7 +208,7 @@ impl<'d> Evaluated<'d> {
                 document.keys.iter().find(held).map(|(column, _)| reason(column.name(), "")).into_iter().collect()
             }
             Match::Ids(ids) if ids.contains(&document.id) => vec![reason("uid", "")],
-            Match::Because(field, value, inner) if self.holds(inner) => vec![reason(field, value)],
+            Match::Because(field, value, inner) if self.is_so(inner) => vec![reason(field, value)],
             Match::Ids(_) | Match::Because(..) | Match::Reach(_) | Match::Changed(_) => Vec::new(),
             Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => Vec::new(),
         }
@@ -211,6 +238,11 @@ impl<'d> Evaluated<'d> {
         }
         found
     }
+}
+
+/// A bare word as messages and texts are asked for it.
+fn words(word: &str) -> Vec<String> {
+    chunks(word).map(str::to_owned).collect()
 }
 
 fn lower(text: &str) -> String {

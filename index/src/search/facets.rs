@@ -1,19 +1,18 @@
 //! What is counted over the hits: columns of the text index, what is known of the hits' clusters, and values of one label.
 //!
 //! A cluster's region, zones and provider are no object's own: counts by cluster are summed when an answer is given, so a
-//! cluster that moved counts at once. Values of a label are read from the terms that labels are searched by.
+//! cluster that moved counts at once. Values of a label are read from the terms that labels are searched by, and from what
+//! objects were where a query asks for that.
 
 use super::FacetCounts;
-use super::answer::Sources;
-use super::frequent::Wanted;
-use super::gather::Gathered;
-use super::look::Looking;
+use super::answer::{Found, Sources};
+use super::frequent::{Before, Wanted, terms};
 use super::matches::Match;
-use super::plan::{Asked, World};
+use super::plan::World;
 use crate::Error;
 use crate::text::columns::{Facet, Word};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 /// Values shown of one facet.
@@ -70,6 +69,13 @@ impl Counted {
         }
     }
 
+    /// The terms that are its values, as [`super::frequent`] counts them.
+    fn term(&self) -> Option<Wanted> {
+        let Self::Label(key) = self else { return None };
+        let prefix = format!("{}={key}=", Word::Label.name());
+        Some(Wanted { word: Word::Exact, prefix, part: String::new(), most: None })
+    }
+
     /// What the engine counts for it.
     fn column(&self) -> Option<Facet> {
         match self {
@@ -109,36 +115,32 @@ impl Counting {
         columns
     }
 
-    /// The counts of an answer that the engine gave, with these columns, to what it was asked of these objects.
-    pub async fn counts(
-        &self,
-        sources: &Sources,
-        world: &World,
-        gathered: &Gathered,
-        (matches, asked): (&Match, Asked),
-    ) -> Result<Counts, Error> {
+    /// What has to be counted of what was.
+    pub fn terms(&self) -> Vec<Wanted> {
+        self.all().filter_map(Counted::term).collect()
+    }
+
+    /// The counts of an answer for which these columns and terms were gathered.
+    pub async fn counts(&self, sources: &Sources, world: &World, found: &Found) -> Result<Counts, Error> {
         let columns = self.columns();
         let mut counts = Counts::default();
+        let mut before = found.terms.iter();
         for (nth, counted) in self.all().enumerate() {
             let column = columns.iter().position(|column| Some(*column) == counted.column());
-            let column = column.and_then(|column| gathered.facets.get(column)).map(Vec::as_slice).unwrap_or_default();
+            let column = column.and_then(|column| found.gathered.facets.get(column)).map(Vec::as_slice);
+            let column = column.unwrap_or_default();
             let summed;
-            let values = match counted {
-                Counted::Label(_) if asked != Asked::Now => {
-                    let of = "values of a label are counted of what is there now, not of what was";
-                    counts.notice = Some(format!("{of}: {} was left out", counted.field()));
-                    continue;
-                }
-                Counted::Label(key) => {
+            let values = match counted.term() {
+                Some(wanted) => {
                     let cut;
-                    (summed, cut) = labels(sources, matches, key).await?;
+                    (summed, cut) = labels(sources, &found.now, before.next(), &wanted).await?;
                     if cut {
                         counts.notice = Some(format!("not every value of {} was counted", counted.field()));
                     }
                     &summed
                 }
-                Counted::Column(_) => column,
-                Counted::Region | Counted::Zone | Counted::Provider => {
+                None if matches!(counted, Counted::Column(_)) => column,
+                None => {
                     summed = self::summed(counted, world, column);
                     &summed
                 }
@@ -173,19 +175,15 @@ fn summed(counted: &Counted, world: &World, column: &[(Arc<str>, u64)]) -> Vec<(
 }
 
 /// Values of a label, with their case; whether some are left out.
-async fn labels(sources: &Sources, matches: &Match, key: &str) -> Result<(Vec<(Arc<str>, u64)>, bool), Error> {
-    let (sources, matches) = (sources.clone(), matches.clone());
-    let prefix = format!("{}={key}=", Word::Label.name());
-    let text = Arc::clone(&sources.text);
-    text.in_turn(sources.asked, move || {
-        let Sources { text, rights, deadline, .. } = sources;
-        let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-        let wanted = Wanted { word: Word::Exact, prefix: &prefix, part: "", most: None };
-        let terms = looking.terms(&matches, &wanted)?;
-        let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&prefix)?), count));
-        Ok((terms.into_iter().filter_map(value).collect(), looking.cut))
-    })
-    .await
+async fn labels(
+    sources: &Sources,
+    now: &Match,
+    before: Option<&Before>,
+    wanted: &Wanted,
+) -> Result<(Vec<(Arc<str>, u64)>, bool), Error> {
+    let (terms, cut) = terms(sources, now, before, wanted).await?;
+    let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&wanted.prefix)?), count));
+    Ok((terms.into_iter().filter_map(value).collect(), cut))
 }
 
 fn most_frequent(field: String, counts: &[(Arc<str>, u64)], most: usize) -> FacetCounts {

@@ -3,50 +3,98 @@
 //! Where a segment has very many of them, its most frequent ones stand for it: a term that is among the most frequent of all
 //! is among those of some segment, but for very even spreads, of which any are as good.
 
+mod segment;
+
+use super::answer::Sources;
 use super::look::Looking;
 use super::matches::Match;
 use crate::Error;
 use crate::text::columns::Word;
-use crate::text::segments::Segment;
-use crate::text::sets::Docs;
+use crate::text::document::Document;
+use segment::{Among, Terms, met_again};
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
-use tantivy::index::InvertedIndexReader;
 use tantivy::postings::TermInfo;
-use tantivy::schema::IndexRecordOption;
-use tantivy::{BitSet, DocId};
 
-/// Terms of one segment that are looked at, at most.
-const MOST_TERMS: usize = 20_000;
-/// Terms of one segment that may be among the most frequent of all, and of all segments together.
-const MOST_OF_A_SEGMENT: usize = 128;
+/// Terms that may be among the most frequent of all, where segments told a part of theirs.
 const MOST_OF_ALL: usize = 256;
 /// Documents of terms that are looked at, at most.
 const MOST_POSTINGS: u64 = 4_000_000;
-/// Terms between two looks at the time.
-const LOOK_UP: usize = 64;
-/// Looking a document up in bits is so many times faster than in a set, and making the bits costs about a step for each.
-const FASTER: u64 = 16;
 
 /// Terms, each with how many of the documents have it.
 pub(super) type Counted = Vec<(String, u64)>;
 
+/// How many of what was there before have each term.
+pub(super) type Before = HashMap<String, u64>;
+
 /// Which terms are wanted.
-pub(super) struct Wanted<'w> {
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
     pub word: Word,
     /// They begin so,
-    pub prefix: &'w str,
+    pub prefix: String,
     /// and this is somewhere in them.
-    pub part: &'w str,
-    /// The most frequent ones, so many; else all, in their order.
+    pub part: String,
+    /// The most frequent ones, so many; else all.
     pub most: Option<usize>,
+}
+
+impl Wanted {
+    /// Those of one document, as the text index has them.
+    pub fn of(&self, document: &Document) -> BTreeSet<String> {
+        let of = |(word, value): &(Word, String)| match self.word {
+            // See [`Document::to_tantivy`].
+            Word::Exact => {
+                let (name, prefix) = (word.name(), self.prefix.as_str());
+                let may_be = name.starts_with(prefix) || prefix.starts_with(name);
+                (may_be && *word != Word::Qualified).then(|| format!("{name}={value}"))
+            }
+            own => (*word == own).then(|| value.to_lowercase()),
+        };
+        let terms = document.words.iter().filter_map(of);
+        terms.filter(|term| term.starts_with(&self.prefix) && term.contains(&self.part)).collect()
+    }
+}
+
+/// The terms that are wanted of what there is by these matches, together with what there was; whether some are left out.
+pub(super) async fn terms(
+    sources: &Sources,
+    now: &Match,
+    before: Option<&Before>,
+    wanted: &Wanted,
+) -> Result<(Counted, bool), Error> {
+    let before = before.filter(|before| !before.is_empty());
+    let (matches, asked) = (
+        now.clone(),
+        match before {
+            // A term may be frequent by both together only.
+            Some(_) => Wanted { most: None, ..wanted.clone() },
+            None => wanted.clone(),
+        },
+    );
+    let Sources { text, rights, deadline, .. } = sources.clone();
+    let looked_at = Arc::clone(&text);
+    let (now, cut) = text
+        .in_turn(sources.asked, move || {
+            let mut looking = Looking { text: &looked_at, rights, deadline, cut: false, notices: BTreeSet::new() };
+            let terms = looking.terms(&matches, &asked)?;
+            Ok((terms, looking.cut))
+        })
+        .await?;
+    let Some(before) = before else { return Ok((now, cut)) };
+    let mut counts = before.clone();
+    now.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
+    let mut terms: Counted = counts.into_iter().collect();
+    terms.sort_unstable_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
+    terms.truncate(wanted.most.unwrap_or(usize::MAX));
+    Ok((terms, cut))
 }
 
 impl Looking<'_> {
     /// Terms that readable objects which match have. Some may be left out, which is noted as cut.
-    pub(super) fn terms(&mut self, matches: &Match, wanted: &Wanted<'_>) -> Result<Counted, Error> {
+    pub(super) fn terms(&mut self, matches: &Match, wanted: &Wanted) -> Result<Counted, Error> {
         let deadline = self.deadline;
         let field = self.text.columns.word(wanted.word);
         let met = self.each(matches, |segment, docs| {
@@ -73,7 +121,7 @@ impl Looking<'_> {
         let mut found = in_order(found);
         if !partly.is_empty() {
             found.truncate(MOST_OF_ALL);
-            let again = self.text.map(partly.iter(), |at| met_again(&among[*at].terms, wanted.prefix, &found));
+            let again = self.text.map(partly.iter(), |at| met_again(&among[*at].terms, &wanted.prefix, &found));
             let again = again.map_err(fail)?;
             for (at, met) in partly.into_iter().zip(again) {
                 for (term, info) in met {
@@ -119,30 +167,6 @@ fn in_order(found: HashMap<String, Term>) -> Vec<(String, Term)> {
     terms
 }
 
-/// Where a segment has terms that others have most of, though it told others of its own. All are passed once more: each by
-/// itself would be looked up in a block that has to be unpacked.
-fn met_again(
-    terms: &InvertedIndexReader,
-    prefix: &str,
-    wanted: &[(String, Term)],
-) -> tantivy::Result<Vec<(usize, TermInfo)>> {
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
-    order.sort_unstable_by(|a, b| wanted[*a].0.cmp(&wanted[*b].0));
-    let (mut order, mut met) = (order.into_iter().peekable(), Vec::new());
-    let mut stream = terms.terms().range().ge(prefix).into_stream()?;
-    let mut seen = 0;
-    while seen < MOST_TERMS && stream.advance() {
-        seen += 1;
-        while order.next_if(|at| wanted[*at].0.as_bytes() < stream.key()).is_some() {}
-        match order.peek() {
-            None => break,
-            Some(at) if wanted[*at].0.as_bytes() == stream.key() => met.push((*at, stream.value().clone())),
-            Some(_) => {}
-        }
-    }
-    Ok(met)
-}
-
 /// Counts terms, those of most documents first: once no other can be among the most frequent, the rest is left alone.
 /// Whether some were left out though they might have been.
 fn counted(
@@ -185,91 +209,6 @@ fn counted(
     (Ok(best.into_iter().map(|(Reverse(count), text)| (text, count)).collect()), cut)
 }
 
-/// Terms of a segment.
-struct Terms {
-    all: Vec<(String, TermInfo)>,
-    /// There are more, which are less frequent.
-    left_out: bool,
-    /// There are more, of which nothing is known.
-    cut: bool,
-}
-
-impl Terms {
-    fn of(terms: &InvertedIndexReader, wanted: &Wanted<'_>, deadline: Instant) -> tantivy::Result<Self> {
-        let (from, to) = (wanted.prefix, format!("{}\u{10ffff}", wanted.prefix));
-        let mut stream = terms.terms().range().ge(from).lt(to).into_stream()?;
-        let keep = wanted.most.map_or(usize::MAX, |_| MOST_OF_A_SEGMENT);
-        let mut found = Self { all: Vec::new(), left_out: false, cut: false };
-        // The least frequent of those that are kept; of the same frequency the last one.
-        let (mut worst, mut seen) = (BinaryHeap::<(Reverse<u32>, usize)>::new(), 0);
-        while stream.advance() {
-            seen += 1;
-            if seen > MOST_TERMS || seen % LOOK_UP == 0 && Instant::now() > deadline {
-                found.cut = true;
-                break;
-            }
-            let frequency = stream.value().doc_freq;
-            let full = found.all.len() >= keep;
-            if full && worst.peek().is_some_and(|(Reverse(least), _)| frequency <= *least) {
-                found.left_out |= std::str::from_utf8(stream.key()).is_ok_and(|text| text.contains(wanted.part));
-                continue;
-            }
-            let text = String::from_utf8_lossy(stream.key());
-            if !text.contains(wanted.part) {
-                continue;
-            }
-            let term = (text.into_owned(), stream.value().clone());
-            if full && let Some(mut least) = worst.peek_mut() {
-                found.left_out = true;
-                let at = least.1;
-                found.all[at] = term;
-                *least = (Reverse(frequency), at);
-                continue;
-            }
-            if wanted.most.is_some() {
-                worst.push((Reverse(frequency), found.all.len()));
-            }
-            found.all.push(term);
-        }
-        Ok(found)
-    }
-}
-
-/// Documents of a segment, among which those of terms are counted.
-struct Among {
-    terms: Arc<InvertedIndexReader>,
-    docs: Docs,
-    max_doc: DocId,
-    bits: Option<BitSet>,
-    looked_up: u64,
-}
-
-impl Among {
-    fn new(segment: &Segment, docs: &Docs, terms: Arc<InvertedIndexReader>) -> Self {
-        Self { terms, docs: docs.clone(), max_doc: segment.parts.max_doc(), bits: None, looked_up: 0 }
-    }
-
-    fn count(&mut self, term: &TermInfo) -> tantivy::Result<u64> {
-        let Docs::Some(docs) = &self.docs else { return Ok(term.doc_freq.into()) };
-        self.looked_up += u64::from(term.doc_freq);
-        if self.bits.is_none() && self.looked_up > docs.len() / FASTER {
-            let mut bits = BitSet::with_max_value(self.max_doc);
-            for doc in docs.iter() {
-                bits.insert(doc);
-            }
-            self.bits = Some(bits);
-        }
-        let has = |doc: &&DocId| self.bits.as_ref().map_or_else(|| docs.contains(**doc), |bits| bits.contains(**doc));
-        let mut postings = self.terms.read_block_postings_from_terminfo(term, IndexRecordOption::Basic)?;
-        let mut count = 0;
-        while !postings.docs().is_empty() {
-            count += postings.docs().iter().filter(has).count() as u64;
-            postings.advance();
-        }
-        Ok(count)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,7 +220,7 @@ mod tests {
     use parking_lot::Mutex;
     use rstest::rstest;
     use serde_json::json;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     /// Values of a label: the smaller the number, the more pods have it, and each part of the index holds more of them than
@@ -318,11 +257,12 @@ mod tests {
             }
         }
         writer.commit().unwrap();
-        text.reload(&|_, _, _| {}).unwrap();
+        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-        let found = looking.terms(&Match::All, &Wanted { word: Word::Label, prefix, part, most }).unwrap();
+        let wanted = Wanted { word: Word::Label, prefix: prefix.to_owned(), part: part.to_owned(), most };
+        let found = looking.terms(&Match::All, &wanted).unwrap();
         assert!(!looking.cut);
 
         let mut counts = BTreeMap::<String, u64>::new();

@@ -5,6 +5,7 @@
 use super::answer::Sources;
 use super::best::Best;
 use super::docs::{Matching, Question};
+use super::frequent::Wanted;
 use super::matches::Match;
 use super::order::{Place, Ranked, Sort, compare};
 use super::plan::World;
@@ -13,8 +14,9 @@ use crate::Error;
 use crate::rights::CallerRights;
 use crate::text::TextIndex;
 use crate::text::columns::Facet;
-use crate::text::segments::{Segment, Values};
+use crate::text::segments::Segment;
 use crate::text::terms::Unfound;
+use crate::text::values::Values;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -31,6 +33,8 @@ pub struct Gather {
     /// Hits to keep.
     pub keep: usize,
     pub facets: Vec<Facet>,
+    /// Terms that are counted of what was; those of what is are counted by whoever wants them ([`super::frequent`]).
+    pub terms: Vec<Wanted>,
     /// For orders by what clusters have.
     pub world: Arc<World>,
     pub deadline: Instant,
@@ -58,6 +62,7 @@ impl Gather {
             after: None,
             keep: 0,
             facets: Vec::new(),
+            terms: Vec::new(),
             world: Arc::default(),
             deadline: sources.deadline,
         }

@@ -3,7 +3,7 @@
 //! Follows the tail, so a change is told without waiting for the text index. What is looked up for a plan (relations, ages,
 //! rights) is looked up anew every [`ANEW`], and the counts with it.
 
-use super::answer::{Found, find, looked_up};
+use super::answer::{find, looked_up};
 use super::evaluate::Evaluated;
 use super::facets::Counts;
 use super::gather::Gather;
@@ -147,12 +147,10 @@ impl Following {
         self.changed = false;
         let sources = self.index.sources(&self.request.caller, self.request.deadline).await;
         let Planned { plan, counting, world, .. } = self.index.planned(&self.request);
-        let gather = Gather { facets: counting.columns(), ..Gather::counting(&sources) };
-        let asked = plan.asked;
-        let Found { gathered, askable, .. } = find(&sources, plan, gather).await?;
-        let counts = counting.counts(&sources, &world, &gathered, (&askable, asked)).await?;
-        let Counts { facets, groups, .. } = counts;
-        Ok(vec![LiveEvent::Counts { total: gathered.total, facets, groups }])
+        let gather = Gather { facets: counting.columns(), terms: counting.terms(), ..Gather::counting(&sources) };
+        let found = find(&sources, plan, gather).await?;
+        let Counts { facets, groups, .. } = counting.counts(&sources, &world, &found).await?;
+        Ok(vec![LiveEvent::Counts { total: found.gathered.total, facets, groups }])
     }
 
     /// What these changes mean to the answer; rights are those of now.

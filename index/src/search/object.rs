@@ -6,7 +6,7 @@ use super::look::Looking;
 use super::matches::Match;
 use super::permitted::permits;
 use crate::store::Manifests;
-use crate::text::columns::{Key, SCOPE_SEPARATOR};
+use crate::text::columns::{Key, scope_of};
 use crate::text::document::Document;
 use crate::{Error, Index, Object, RecordKey, Version};
 use crowsnest_api::user::UserInfo;
@@ -60,10 +60,7 @@ impl Index {
     /// Whether a caller may read an object, or would if it were there.
     async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
         let sources = self.sources(caller, WITHIN).await;
-        let gvr = key.resource();
-        let group_resource = format!("{}/{}", gvr.group, gvr.resource);
-        let scope = [key.cluster().as_str(), &group_resource, &key.namespace].join(&SCOPE_SEPARATOR.to_string());
-        permits(&mut sources.rights.lock(), &scope, &key.name)
+        permits(&mut sources.rights.lock(), &scope_of(key), &key.name)
     }
 
     /// What an object is and was; None when the caller may not read it, or nothing is known of it.

@@ -5,6 +5,7 @@
 
 use super::answer::{EXAMINED_AT_ONCE, MOST_EXAMINED, Sources};
 use super::evaluate::Evaluated;
+use super::frequent::Before;
 use super::gather::{Gather, Gathered};
 use super::look::Looking;
 use super::matches::Match;
@@ -12,10 +13,10 @@ use super::order::{Place, Rank, Ranked, Sort, SortBy, compare};
 use super::permitted::permits;
 use super::plan::{Asked, World};
 use crate::rights::CallerRights;
-use crate::store::{Manifests, Span};
+use crate::store::{Manifests, Narrowing, Span};
 use crate::text::columns::Facet;
 use crate::text::document::Document;
-use crate::{Error, Object, Seq, Version};
+use crate::{CollectionKey, Error, Object, Seq, Version};
 use parking_lot::Mutex;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -50,6 +51,8 @@ struct Old {
 /// Hits among old versions, one per object.
 pub(super) struct Found {
     pub gathered: Gathered,
+    /// Of each term that is wanted, how many have it.
+    pub terms: Vec<Before>,
     /// Of their objects.
     pub ids: BTreeSet<u64>,
     /// Not all versions were looked at.
@@ -67,6 +70,7 @@ pub(super) async fn found(
     let matches = Arc::new(matches.clone());
     let mut seen = BTreeSet::new();
     let mut all = Gathered { facets: vec![Vec::new(); gather.facets.len()], ..Gathered::default() };
+    let mut terms = vec![Before::new(); gather.terms.len()];
     let mut reading = Reading::of(sources, span(asked));
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
@@ -79,17 +83,22 @@ pub(super) async fn found(
             reading.cut |= cut;
             old.retain(|old| !there.contains(&old.id));
         }
+        for (counts, wanted) in terms.iter_mut().zip(&gather.terms) {
+            let met = old.iter().flat_map(|old| wanted.of(&old.document));
+            met.for_each(|term| *counts.entry(term).or_default() += 1);
+        }
         let part = Gathered { facets: counted(&old, &gather.facets), ..ranked(old, gather) };
         let before = std::mem::take(&mut all);
         all = gather.merged([before, part]);
     }
-    Ok(Found { gathered: all, ids: seen, cut: reading.cut })
+    Ok(Found { gathered: all, terms, ids: seen, cut: reading.cut })
 }
 
-/// Reads old versions, newest end first.
+/// Reads old versions, newest end first: in the namespaces of each cluster in which the caller may read something.
 struct Reading<'s> {
     sources: &'s Sources,
     span: Span,
+    narrowing: Narrowing,
     read: usize,
     /// It stopped before the last one.
     cut: bool,
@@ -97,7 +106,10 @@ struct Reading<'s> {
 
 impl<'s> Reading<'s> {
     fn of(sources: &'s Sources, span: Span) -> Self {
-        Self { sources, span, read: 0, cut: false }
+        let mut rights = sources.rights.lock();
+        let mut limit = |key: &CollectionKey| rights.limit(&key.cluster, &key.resource.group, &key.resource.resource);
+        let narrowing = sources.store.narrowing(&mut limit);
+        Self { sources, span, narrowing, read: 0, cut: false }
     }
 
     async fn next(&mut self) -> Result<Option<Vec<Version>>, Error> {
@@ -105,7 +117,7 @@ impl<'s> Reading<'s> {
             self.cut = true;
             return Ok(None);
         }
-        let versions = self.sources.store.past(&self.span, EXAMINED_AT_ONCE).await?;
+        let versions = self.sources.store.past(&self.span, &self.narrowing, EXAMINED_AT_ONCE).await?;
         let Some(last) = versions.last() else { return Ok(None) };
         self.span.before = last.ended;
         self.read += versions.len();

@@ -117,7 +117,7 @@ mod tests {
                 writer.commit().unwrap();
             }
         }
-        text.reload(&*prepare).unwrap();
+        text.reload(crate::Seq(0), &*prepare).unwrap();
         let ann = || Arc::new(Mutex::new(rights.of(&UserInfo::new("ann", ["staff"]))));
         let matches = Match::Or(vec![Match::Bare("node-3".to_owned()), Match::BareRegex("pod-[12]".to_owned())]);
         let gathered = || {
@@ -127,6 +127,7 @@ mod tests {
                 after: None,
                 keep: 5,
                 facets: vec![Facet::Node],
+                terms: Vec::new(),
                 world: Arc::default(),
                 deadline: Instant::now() + Duration::from_secs(60),
             };
@@ -138,7 +139,7 @@ mod tests {
         let parts =
             text.snapshot().segments.iter().map(|segment| segment.parts.reader.segment_id()).collect::<Vec<_>>();
         writer.merge(&parts).wait().unwrap();
-        text.reload(&*prepare).unwrap();
+        text.reload(crate::Seq(0), &*prepare).unwrap();
 
         let snapshot = text.snapshot();
         assert_eq!(snapshot.segments.len(), 1);

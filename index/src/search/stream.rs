@@ -75,12 +75,13 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         after: request.after.clone(),
         keep: planned.keep,
         facets: planned.counting.columns(),
+        terms: planned.counting.terms(),
         world: Arc::clone(&planned.world),
         deadline: sources.deadline,
     };
-    let asked = planned.plan.asked;
-    let Found { gathered, matches, askable, notices } = find(&sources, planned.plan, gather).await?;
-    let counts = planned.counting.counts(&sources, &planned.world, &gathered, (&askable, asked)).await?;
+    let found = find(&sources, planned.plan, gather).await?;
+    let counts = planned.counting.counts(&sources, &planned.world, &found).await?;
+    let Found { gathered, matches, notices, .. } = found;
     let nothing = gathered.total == 0 && !gathered.incomplete;
     let (did_you_mean, wider) = match nothing {
         true => (

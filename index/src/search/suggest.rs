@@ -1,14 +1,13 @@
 //! What may be written next: fields, and values with how many objects have them, within the rest of the query and the
 //! caller's rights.
 
-use super::answer::{Sources, find};
+use super::answer::{Found, Sources, find, settled};
 use super::facets::first;
-use super::frequent::Wanted;
+use super::frequent::{Wanted, terms};
 use super::gather::Gather;
-use super::look::Looking;
 use super::numbers::number_named;
 use super::order::{Rank, Sort, SortBy};
-use super::plan::{Plan, World, column, plan};
+use super::plan::{Asked, Plan, World, column, plan};
 use crate::query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, lookup, parse};
 use crate::text::columns::{Facet, Number, Word};
 use crate::{Error, Index};
@@ -16,7 +15,7 @@ use crowsnest_api::user::UserInfo;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,17 +154,18 @@ impl Index {
     }
 }
 
-struct Values {
-    sources: Sources,
-    world: World,
-    rest: Query,
-    limit: usize,
+/// Values of a field, of what the rest of a query finds.
+pub(super) struct Values {
+    pub sources: Sources,
+    pub world: World,
+    pub rest: Query,
+    pub limit: usize,
 }
 
-type Told = (Vec<Suggestion>, Option<(i64, i64)>);
+pub(super) type Told = (Vec<Suggestion>, Option<(i64, i64)>);
 
 impl Values {
-    async fn of(&self, field: &'static KnownField, written: &str) -> Result<Told, Error> {
+    pub async fn of(&self, field: &'static KnownField, written: &str) -> Result<Told, Error> {
         let fits = |value: &str| value.to_lowercase().contains(written);
         let plain =
             |all: &[&str]| all.iter().filter(|value| fits(value)).map(|value| Suggestion::word(*value)).collect();
@@ -223,16 +223,18 @@ impl Values {
 
     /// Terms of a column that begin with `prefix` and hold what is written, the most frequent first.
     async fn terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
-        let (sources, prefix) = (self.sources.clone(), prefix.to_owned());
-        let matches = super::answer::settled(&sources, self.planned().matches).await?;
-        let text = Arc::clone(&sources.text);
-        let (part, most) = (written.to_owned(), Some(self.limit));
-        let counts = text.in_turn(sources.asked, move || {
-            let Sources { text, rights, deadline, .. } = sources;
-            let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-            looking.terms(&matches, &Wanted { word, prefix: &prefix, part: &part, most })
-        });
-        Ok(counts.await?.into_iter().map(|(text, count)| Suggestion::counted(text, count)).collect())
+        let wanted = Wanted { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(self.limit) };
+        let plan = self.planned();
+        let (now, before) = match plan.asked {
+            Asked::Now => (settled(&self.sources, plan.matches).await?, None),
+            _ => {
+                let gather = Gather { terms: vec![wanted.clone()], ..Gather::counting(&self.sources) };
+                let Found { now, mut terms, .. } = find(&self.sources, plan, gather).await?;
+                (now, terms.pop())
+            }
+        };
+        let (counts, _) = terms(&self.sources, &now, before.as_ref(), &wanted).await?;
+        Ok(counts.into_iter().map(|(text, count)| Suggestion::counted(text, count)).collect())
     }
 
     fn clusters(&self, field: &str, written: &str) -> Vec<Suggestion> {

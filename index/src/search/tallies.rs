@@ -6,8 +6,9 @@
 use super::permitted::Permitted;
 use crate::rights::CallerRights;
 use crate::text::columns::Facet;
-use crate::text::segments::{NONE, Ordinals, Segment, Texts, Values};
+use crate::text::segments::Segment;
 use crate::text::sets::{Docs, without};
+use crate::text::values::{NONE, Ordinals, Texts, Values};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;

@@ -2,16 +2,19 @@
 //!
 //! Filled by the backend as it meets collections and dictionaries; read by every query.
 
-use super::Batch;
 use super::codec::Codec;
 use super::decide::Target;
 use super::rows::{Columns, record_in};
+use super::{Batch, Narrowing, Wanted};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record};
 use bytes::Bytes;
 use parking_lot::RwLock;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+
+/// Namespaces that one query is narrowed to.
+const MOST_NAMESPACES: usize = 1_000;
 
 /// Collections by name and number, and the codec.
 pub(super) struct Catalog {
@@ -44,6 +47,28 @@ impl Catalog {
         names.by_id.insert(id, (key.clone(), kind));
     }
 
+    /// See [`super::Store::narrowing`].
+    pub fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing {
+        let known: Vec<(i64, CollectionKey)> =
+            self.names.read().by_id.iter().map(|(id, (key, _))| (*id, key.clone())).collect();
+        let (mut narrowing, mut namespaces) = (Narrowing::NONE, BTreeSet::new());
+        for (id, key) in known {
+            match wanted(&key) {
+                None => {}
+                Some(some) if some.is_empty() => narrowing.nothing.push(id),
+                Some(some) => {
+                    narrowing.limited.push(id);
+                    namespaces.extend(some);
+                }
+            }
+        }
+        if namespaces.len() > MOST_NAMESPACES {
+            return Narrowing { nothing: narrowing.nothing, ..Narrowing::NONE };
+        }
+        narrowing.namespaces = namespaces.into_iter().collect();
+        narrowing
+    }
+
     /// Where a batch goes, with the kind it tells, or the batches before it in the same transaction, or the catalog.
     pub fn target(&self, id: i64, batch: &Batch, before: &[Target]) -> Target {
         let told = batch.progress.kind.as_ref().map(|(kind, _)| Arc::from(kind.as_str()));
@@ -69,5 +94,35 @@ impl Catalog {
             false => self.codec.unpack(packed, from.number(13).map_err(fail)? as u32)?,
         };
         Ok(Object { record: Arc::new(record), body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_api::names::{ClusterName, Gvr};
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::some(2, 1, 2)]
+    #[case::as_many_as_a_query_takes(MOST_NAMESPACES, 1, MOST_NAMESPACES)]
+    #[case::too_many(MOST_NAMESPACES + 1, 0, 0)]
+    fn queries_are_narrowed_to_so_many_namespaces(
+        #[case] namespaces: usize,
+        #[case] limited: usize,
+        #[case] expected: usize,
+    ) {
+        let catalog = Catalog::new(Arc::default());
+        for (id, resource) in [(1, "pods"), (2, "secrets"), (3, "nodes")] {
+            let key = CollectionKey::new(ClusterName::parse("member1").unwrap(), Gvr::new("", "v1", resource));
+            catalog.insert(id, &key, "Kind".into());
+        }
+        let narrowing = catalog.narrowing(&mut |key| match &*key.resource.resource {
+            "pods" => Some((0..namespaces).map(|nth| format!("team-{nth}")).collect()),
+            "secrets" => Some(BTreeSet::new()),
+            _ => None,
+        });
+        assert_eq!((narrowing.nothing.as_slice(), narrowing.limited.len()), ([2].as_slice(), limited));
+        assert_eq!(narrowing.namespaces.len(), expected);
     }
 }

@@ -41,11 +41,11 @@ pub(super) fn of_key() -> String {
     )
 }
 
-/// Those of a span ($1: ended before, $2 and $3: Unix ms), newest end first, at most $4.
-pub(super) fn of_span(span: &Span) -> String {
+/// Those of a span ($1: ended before, $2 and $3: Unix ms), newest end first, at most $4; with one more condition.
+pub(super) fn of_span(span: &Span, narrowed: &str) -> String {
     let (columns, deleted) = (columns(), if span.deleted { "deleted AND" } else { "" });
     format!(
-        "SELECT {columns} FROM versions WHERE {deleted} ended < $1 AND ended_at >= $2 AND changed_at < $3 \
+        "SELECT {columns} FROM versions WHERE {deleted} ended < $1 AND ended_at >= $2 AND changed_at < $3 {narrowed} \
          ORDER BY ended DESC LIMIT $4"
     )
 }
@@ -53,6 +53,12 @@ pub(super) fn of_span(span: &Span) -> String {
 /// By what ended them, given as the condition `ended IN …`.
 pub(super) fn ended(which: &str) -> String {
     format!("SELECT {} FROM versions WHERE ended {which}", columns())
+}
+
+/// Those that were there after a change ($1), of objects given as the condition `id IN …`. They are looked for among those that
+/// ended since, which are few: no index over what began before is of use.
+pub(super) fn as_of(which: &str) -> String {
+    format!("SELECT {} FROM versions WHERE ended > $1 AND +seq <= $1 AND id {which}", columns())
 }
 
 impl History {

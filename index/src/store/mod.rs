@@ -129,6 +129,27 @@ impl Span {
     pub const DELETED: Self = Self { before: Seq(u64::MAX), from: i64::MIN, until: i64::MAX, deleted: true };
 }
 
+/// Old versions that need not be read: of collections of which nothing is wanted, and of others what is not in certain
+/// namespaces. Made by [`Store::narrowing`]; a collection it does not know is not left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Narrowing {
+    nothing: Vec<i64>,
+    limited: Vec<i64>,
+    namespaces: Vec<String>,
+}
+
+impl Narrowing {
+    /// Everything is to be read.
+    pub const NONE: Self = Self { nothing: Vec::new(), limited: Vec::new(), namespaces: Vec::new() };
+
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+}
+
+/// The namespaces of a collection that are wanted; None: all.
+pub type Wanted<'w> = dyn FnMut(&CollectionKey) -> Option<BTreeSet<String>> + 'w;
+
 /// How much is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -221,11 +242,19 @@ pub trait Store: Send + Sync + 'static {
     /// What the objects of a key were before, newest first; those deleted under that name are among them.
     async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error>;
 
+    /// What need not be read of old versions where so much of each collection is wanted. No more namespaces than a query can
+    /// take well; with more of them it is only left out what nothing is wanted of.
+    fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing;
+
     /// Old versions that were there in a span of time, the newest end first.
-    async fn past(&self, span: &Span, limit: usize) -> Result<Vec<Version>, Error>;
+    async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error>;
 
     /// Old versions by the changes that ended them, in no particular order; missing ones are left out.
     async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error>;
+
+    /// What objects were after a change, of those that have changed or gone since: by id, in no particular order; what is not
+    /// kept any more is left out.
+    async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error>;
 
     /// Deletions up to here are no longer replayed: whoever stopped before it starts over.
     async fn pruned(&self) -> Result<Seq, Error>;

@@ -3,6 +3,7 @@
 use tantivy::schema::{FAST, Field, INDEXED, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
 
 use super::tokens::{SAID, TEXT, WHOLE};
+use crate::RecordKey;
 
 macro_rules! word_columns {
     ($( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)?) => {
@@ -216,6 +217,13 @@ fn key(parts: &[&str]) -> u64 {
 
 /// Separates the parts of [`Facet::Scope`]; in no name.
 pub const SCOPE_SEPARATOR: char = '\u{1f}';
+
+/// What an object has in [`Facet::Scope`].
+pub fn scope_of(key: &RecordKey) -> String {
+    let gvr = key.resource();
+    let group_resource = format!("{}/{}", gvr.group, gvr.resource);
+    [key.cluster().as_str(), &group_resource, &key.namespace].join(&SCOPE_SEPARATOR.to_string())
+}
 
 /// The schema's fields by column.
 #[derive(Debug, Clone)]

@@ -1,20 +1,18 @@
 //! What search knows of one object: made from its record and body, written to tantivy, and evaluated directly to say
 //! why a hit matched.
 
-use super::columns::{Columns, Facet, Key, Number, SCOPE_SEPARATOR, Word};
+use super::columns::{Columns, Facet, Key, Number, Word, scope_of};
+use super::manifest::{Much, Said, read, read_tree};
 use crate::{Error, Object, Record, Version};
 use bytes::Bytes;
-use crowsnest_api::print::{Copied, Printed, Propagation, messages, propagation};
+use crowsnest_api::print::{Copied, Place, Printed, Propagation, propagation};
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::OnceLock;
 use tantivy::TantivyDocument;
 
-/// Manifest text beyond this is not indexed.
-const MAX_CONTENT: usize = 256 << 10;
 /// Annotation values beyond this are no words.
 const MAX_ANNOTATION: usize = 256;
 /// What an object whose manifest is longer than that has.
@@ -48,12 +46,12 @@ pub struct Document {
     message: Option<String>,
     /// Its group and kind.
     shape: (String, String),
-    /// That one first: read when they are asked for.
+    /// Its JSON.
+    body: Bytes,
+    /// What of that is asked for is read once: all of it as a tree, all it says, or its messages alone.
+    tree: OnceLock<Value>,
+    said: OnceLock<Said>,
     messages: OnceLock<Vec<String>>,
-    /// Its JSON, for paths.
-    pub body: Bytes,
-    /// What the manifest says, and whether there is more: read when it is asked for.
-    content: OnceLock<(String, bool)>,
 }
 
 impl Document {
@@ -112,9 +110,7 @@ impl Document {
         document.shape = (gvr.group.to_string(), record.kind.to_string());
         document.numbers(record, printed);
         document.keys(record, printed)?;
-        let group_resource = format!("{}/{}", gvr.group, gvr.resource);
-        let scope = [record.key.cluster().as_str(), &group_resource, namespace].join(&SCOPE_SEPARATOR.to_string());
-        document.facets.push((Facet::Scope, scope));
+        document.facets.push((Facet::Scope, scope_of(&record.key)));
         Ok(document)
     }
 
@@ -284,32 +280,52 @@ impl Document {
         words.map(move |(word, value)| (shown(*word), value.as_str()))
     }
 
-    /// Everything it says, the message that explains its status first.
+    /// Everything it says in sentences, the message that explains the status first. Whoever wants the manifest's text as well
+    /// asks for that before.
     pub fn messages(&self) -> &[String] {
-        self.messages.get_or_init(|| {
-            let (group, kind) = &self.shape;
-            let others = messages(group, kind, &*self.body).into_iter();
-            let others = others.filter(|message| self.message.as_ref() != Some(message));
-            self.message.iter().cloned().chain(others).collect()
-        })
+        match self.said.get() {
+            Some(said) => &said.messages,
+            None => self.messages.get_or_init(|| self.read(Much::Messages).messages),
+        }
     }
 
     /// Keys and values of the manifest, one a line.
     pub fn content(&self) -> &str {
-        &self.content.get_or_init(|| content(&self.body)).0
+        &self.said().content
+    }
+
+    /// The manifest as a tree, for paths. Whatever else is asked for after that is read from it.
+    pub fn tree(&self) -> &Value {
+        self.tree.get_or_init(|| serde_json::from_slice(&self.body).unwrap_or_default())
+    }
+
+    fn said(&self) -> &Said {
+        self.said.get_or_init(|| self.read(Much::All))
+    }
+
+    fn read(&self, much: Much) -> Said {
+        let (group, kind) = &self.shape;
+        let place = Place::of(group, kind);
+        let said = match self.tree.get() {
+            Some(tree) if !tree.is_null() => read_tree(tree, place, much),
+            _ => read(&self.body, place, much),
+        };
+        let Some(first) = &self.message else { return said };
+        let others = said.messages.into_iter().filter(|message| message != first);
+        Said { messages: [first.clone()].into_iter().chain(others).collect(), ..said }
     }
 
     /// Columns `field:*` finds the object by.
     pub fn has(&self) -> impl Iterator<Item = &'static str> {
         let mut has: Vec<&'static str> = self.words.iter().map(|(word, _)| word.name()).collect();
         has.extend(self.numbers.iter().map(|(number, _)| number.name()));
-        has.extend(self.content.get_or_init(|| content(&self.body)).1.then_some(CUT));
+        has.extend(self.said().cut.then_some(CUT));
         has.sort_unstable();
         has.dedup();
         has.into_iter()
     }
 
-    /// The document tantivy stores.
+    /// The document tantivy stores. The manifest is read once: its text is asked for before its messages.
     pub fn to_tantivy(&self, columns: &Columns) -> TantivyDocument {
         let mut document = TantivyDocument::new();
         document.add_u64(columns.id, self.id);
@@ -358,88 +374,4 @@ fn states(record: &Record, printed: &Printed) -> Vec<&'static str> {
         states.push("unhealthy");
     }
     states
-}
-
-/// Keys and values of the manifest, one a line, and whether there are more.
-fn content(body: &[u8]) -> (String, bool) {
-    let mut text = String::with_capacity((body.len() / 2).min(MAX_CONTENT));
-    let mut cut = false;
-    let mut reader = serde_json::Deserializer::from_slice(body);
-    // What was read before a fault is still worth finding.
-    if let Err(error) = (Walk { text: &mut text, cut: &mut cut }).deserialize(&mut reader) {
-        tracing::debug!(%error, "a stored body is not JSON");
-    }
-    (text, cut)
-}
-
-/// Walks JSON and keeps its words, without building a tree.
-struct Walk<'t> {
-    text: &'t mut String,
-    cut: &'t mut bool,
-}
-
-impl Walk<'_> {
-    fn push(&mut self, word: &str) {
-        *self.cut |= self.text.len() + word.len() >= MAX_CONTENT;
-        if !*self.cut {
-            self.text.push_str(word);
-            self.text.push('\n');
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Walk<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_str<E>(mut self, word: &str) -> Result<(), E> {
-        self.push(word);
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(mut self, number: i64) -> Result<(), E> {
-        self.push(&number.to_string());
-        Ok(())
-    }
-
-    fn visit_u64<E>(mut self, number: u64) -> Result<(), E> {
-        self.push(&number.to_string());
-        Ok(())
-    }
-
-    fn visit_f64<E>(mut self, number: f64) -> Result<(), E> {
-        self.push(&number.to_string());
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Walk { text: self.text, cut: self.cut })?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while map.next_key_seed(Walk { text: self.text, cut: self.cut })?.is_some() {
-            map.next_value_seed(Walk { text: self.text, cut: self.cut })?;
-        }
-        Ok(())
-    }
 }

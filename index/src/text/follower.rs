@@ -199,7 +199,7 @@ impl TextFollower {
                     self.commit(writer, pending)?;
                 }
                 if let Some(built) = self.anew.take() {
-                    self.text.replace(built)?;
+                    self.text.replace(built, Seq(self.payload.seq))?;
                     self.searchable.send_replace(Seq(self.payload.seq));
                 }
                 return Ok(reached);
@@ -263,7 +263,7 @@ impl TextFollower {
     /// Searches see merged segments from the next commit on: at rest there is none.
     fn take_merged(&self) -> Result<(), Error> {
         if self.anew.is_none() && self.text.is_merged()? {
-            self.text.reload(&*self.prepare)?;
+            self.text.reload(Seq(self.payload.seq), &*self.prepare)?;
         }
         self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);
         Ok(())
@@ -281,7 +281,7 @@ impl TextFollower {
         prepared.commit().map_err(fail)?;
         self.seen.store(seq.0, Ordering::Relaxed);
         if self.anew.is_none() {
-            self.text.reload(&*self.prepare)?;
+            self.text.reload(seq, &*self.prepare)?;
             self.searchable.send_replace(seq);
         }
         self.metrics.text_segments.set(self.text.snapshot().segments.len() as u64);

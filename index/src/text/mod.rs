@@ -6,14 +6,17 @@
 pub mod columns;
 pub mod document;
 pub mod follower;
+pub mod manifest;
+pub mod names;
 pub mod segments;
 pub mod sets;
 pub mod terms;
 pub mod tokens;
 mod turns;
+pub mod values;
 
 use crate::index::joined;
-use crate::{Error, IndexOptions};
+use crate::{Error, IndexOptions, Seq};
 use arc_swap::ArcSwap;
 use columns::Columns;
 use segments::{KEPT, Segment, Snapshot};
@@ -108,7 +111,7 @@ impl TextIndex {
         }
         let threads = searching()?;
         let (built, payload) = match found {
-            Some((folder, index, payload)) => (Built::with(folder, index)?, payload),
+            Some((folder, index, payload)) => (Built::with(folder, index, Seq(payload.seq))?, payload),
             None => {
                 let payload = Payload { version: VERSION, identity: identity.to_owned(), seq: 0 };
                 (Built::empty(data_dir, FOLDERS[0])?, payload)
@@ -157,7 +160,7 @@ impl TextIndex {
     #[cfg(test)]
     pub fn in_memory() -> Result<Arc<Self>, Error> {
         let threads = searching()?;
-        let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()))?;
+        let built = Built::with(FOLDERS[0], TantivyIndex::create_in_ram(Columns::schema()), Seq(0))?;
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = Remembered::new(1 << 20);
         let built = ArcSwap::from_pointee(built);
@@ -217,9 +220,9 @@ impl TextIndex {
         self.turns.take(asked).await
     }
 
-    /// Shows searches what was committed, once that is prepared.
-    pub fn reload(&self, prepare: &Prepare) -> Result<(), Error> {
-        self.built.load().reload(|before, next| prepare(self, before, next))
+    /// Shows searches what was committed, which is all changes up to `seq`, once that is prepared.
+    pub fn reload(&self, seq: Seq, prepare: &Prepare) -> Result<(), Error> {
+        self.built.load().reload(seq, |before, next| prepare(self, before, next))
     }
 
     /// The one writer of what searches read.
@@ -234,9 +237,9 @@ impl TextIndex {
         Built::empty(&self.data_dir, folder)
     }
 
-    /// Searches read `built` from now on; what they read before goes.
-    pub fn replace(&self, built: Built) -> Result<(), Error> {
-        built.reload(|_, _| {})?;
+    /// Searches read `built` from now on, which has all changes up to `seq`; what they read before goes.
+    pub fn replace(&self, built: Built, seq: Seq) -> Result<(), Error> {
+        built.reload(seq, |_, _| {})?;
         let old = self.built.swap(Arc::new(built));
         // Searches that are still reading it have its files open.
         remove(&self.data_dir.join(old.folder))
@@ -257,23 +260,23 @@ impl Built {
         let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e.into()))?;
         let settings = IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
         let index = TantivyIndex::create(directory, Columns::schema(), settings);
-        Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?)
+        Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?, Seq(0))
     }
 
-    fn with(folder: &'static str, index: TantivyIndex) -> Result<Self, Error> {
+    fn with(folder: &'static str, index: TantivyIndex, seq: Seq) -> Result<Self, Error> {
         tokens::register(index.tokenizers());
         let fail = |error| Error::text("cannot be read", error);
         let reader: IndexReader =
             index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(fail)?;
-        let snapshot = ArcSwap::from_pointee(Snapshot::new(reader.searcher(), None, KEPT).map_err(fail)?);
+        let snapshot = ArcSwap::from_pointee(Snapshot::new((reader.searcher(), seq), None, KEPT).map_err(fail)?);
         Ok(Self { folder, index, reader, snapshot })
     }
 
-    fn reload(&self, prepare: impl FnOnce(&Snapshot, &Snapshot)) -> Result<(), Error> {
+    fn reload(&self, seq: Seq, prepare: impl FnOnce(&Snapshot, &Snapshot)) -> Result<(), Error> {
         let fail = |error| Error::text("cannot be read again", error);
         self.reader.reload().map_err(fail)?;
         let before = self.snapshot.load();
-        let next = Snapshot::new(self.reader.searcher(), Some(&before), KEPT).map_err(fail)?;
+        let next = Snapshot::new((self.reader.searcher(), seq), Some(&before), KEPT).map_err(fail)?;
         prepare(&before, &next);
         self.snapshot.store(Arc::new(next));
         Ok(())
@@ -378,7 +381,7 @@ mod tests {
         let (text, payload) = TextIndex::open(&options, "x").unwrap();
         assert_eq!((payload.seq, text.searcher().num_docs()), (1, 20));
         delete(&text);
-        text.reload(&|_, _, _| {}).unwrap();
+        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
         assert_eq!(text.searcher().num_docs(), 19);
     }
 }

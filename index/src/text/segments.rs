@@ -3,13 +3,13 @@
 //! [`crate::search`].
 
 use super::columns::{Facet, ID};
+use super::names::Names;
 use super::sets::{Docs, Marks, without};
-use memchr::memmem;
-use parking_lot::{RwLock, RwLockReadGuard};
-use std::cmp::Ordering;
+use super::values::{NONE, Ordinals, Values, numbers};
+use crate::Seq;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tantivy::columnar::{Column, StrColumn};
+use tantivy::columnar::Column;
 use tantivy::index::SegmentId;
 use tantivy::{DocId, Searcher, SegmentReader};
 
@@ -18,6 +18,8 @@ pub const KEPT: usize = 100_000;
 
 /// The text index at a commit.
 pub struct Snapshot {
+    /// It holds what the store's changes up to here made, and nothing else.
+    pub seq: Seq,
     pub searcher: Searcher,
     pub segments: Vec<Segment>,
     pub values: Arc<Values>,
@@ -45,227 +47,6 @@ pub struct Parts {
 
 /// A segment while its values have the same numbers.
 pub type PartsId = (SegmentId, u32);
-
-/// The names of a segment's documents, in their order: each hit is ranked by its name at last.
-#[derive(Default)]
-pub struct Names {
-    ends: Vec<u32>,
-    text: String,
-    /// Those that are not in lower case, as they would be.
-    lowered: Vec<(u32, String)>,
-    /// Where the documents of each begin, among all by name.
-    starts: Vec<u32>,
-    by_name: Vec<DocId>,
-}
-
-/// A column's values by document. Those of [`Facet::Name`] are in the order of the names and hold in the segment alone;
-/// all others are numbers of [`Values`].
-#[derive(Debug, PartialEq, Eq)]
-pub enum Ordinals {
-    Nowhere,
-    /// [`NONE`] where there is none.
-    One(Vec<u32>),
-    /// From where to where each document's are.
-    Many(Vec<u32>, Vec<u32>),
-}
-
-/// No value.
-pub const NONE: u32 = u32::MAX;
-
-/// Every value of the countable columns, each under one number in all segments.
-#[derive(Default)]
-pub struct Values {
-    facets: Vec<RwLock<Texts>>,
-    /// Another one when all are numbered anew.
-    generation: u32,
-}
-
-/// The values of one column.
-#[derive(Default)]
-pub struct Texts {
-    numbers: HashMap<Arc<str>, u32>,
-    texts: Vec<Arc<str>>,
-}
-
-impl Texts {
-    fn number(&mut self, text: &str) -> u32 {
-        if let Some(number) = self.numbers.get(text) {
-            return *number;
-        }
-        let (text, number) = (Arc::<str>::from(text), u32::try_from(self.texts.len()).unwrap_or(NONE));
-        self.texts.push(Arc::clone(&text));
-        self.numbers.insert(text, number);
-        number
-    }
-
-    pub fn text(&self, number: u32) -> Option<&Arc<str>> {
-        self.texts.get(number as usize)
-    }
-
-    /// Numbers are below this.
-    pub fn end(&self) -> usize {
-        self.texts.len()
-    }
-}
-
-impl Values {
-    fn new(generation: u32) -> Self {
-        Self { facets: Facet::ALL.iter().map(|_| RwLock::default()).collect(), generation }
-    }
-
-    pub fn of(&self, facet: Facet) -> RwLockReadGuard<'_, Texts> {
-        self.facets[facet as usize].read()
-    }
-
-    fn number(&self) -> usize {
-        self.facets.iter().map(|texts| texts.read().end()).sum()
-    }
-}
-
-fn until(values: &[u32]) -> u32 {
-    u32::try_from(values.len()).unwrap_or(NONE)
-}
-
-impl Ordinals {
-    fn of(column: &StrColumn, docs: DocId, mut number: impl FnMut(u64) -> u32) -> Self {
-        let (ords, mut starts, mut values) = (column.ords(), Vec::new(), Vec::with_capacity(docs as usize));
-        for doc in 0..docs {
-            let mut all = ords.values_for_doc(doc).map(&mut number);
-            if !starts.is_empty() {
-                values.extend(all);
-                starts.push(until(&values));
-                continue;
-            }
-            let (first, second) = (all.next(), all.next());
-            if second.is_none() {
-                values.push(first.unwrap_or(NONE));
-                continue;
-            }
-            // The first document with several values: those before it have one or none.
-            starts.reserve_exact(docs as usize + 1);
-            starts.push(0);
-            starts.extend(values.iter().scan(0, |until, value| {
-                *until += u32::from(*value != NONE);
-                Some(*until)
-            }));
-            values.retain(|value| *value != NONE);
-            values.extend(first.into_iter().chain(second).chain(all));
-            starts.push(until(&values));
-        }
-        if starts.is_empty() { Self::One(values) } else { Self::Many(starts, values) }
-    }
-
-    /// The first one of a document.
-    pub fn first(&self, doc: DocId) -> u32 {
-        self.of_doc(doc).first().copied().unwrap_or(NONE)
-    }
-
-    /// May hold [`NONE`].
-    pub fn of_doc(&self, doc: DocId) -> &[u32] {
-        let doc = doc as usize;
-        match self {
-            Self::Nowhere => &[],
-            Self::One(values) => values.get(doc..=doc).unwrap_or_default(),
-            Self::Many(starts, values) => match starts.get(doc..doc + 2) {
-                Some([from, to]) => values.get(*from as usize..*to as usize).unwrap_or_default(),
-                _ => &[],
-            },
-        }
-    }
-}
-
-impl Names {
-    fn of(column: &StrColumn) -> tantivy::Result<Self> {
-        let mut names = Self::default();
-        let mut terms = column.dictionary().stream()?;
-        while terms.advance() {
-            let name = String::from_utf8_lossy(terms.key());
-            let lower = name.to_lowercase();
-            if lower != name {
-                names.lowered.push((until(&names.ends), lower));
-            }
-            names.text.push_str(&name);
-            names.ends.push(u32::try_from(names.text.len()).unwrap_or(u32::MAX));
-        }
-        names.text.shrink_to_fit();
-        Ok(names)
-    }
-
-    /// Sorts the documents, by counting.
-    fn sort(&mut self, column: &Ordinals, docs: DocId) {
-        let place = |doc: DocId| self.ends.len().min(column.first(doc) as usize);
-        let mut starts = vec![0_u32; self.ends.len() + 2];
-        (0..docs).for_each(|doc| starts[place(doc) + 1] += 1);
-        for at in 1..starts.len() {
-            starts[at] += starts[at - 1];
-        }
-        let (mut next, mut by_name) = (starts.clone(), vec![0; docs as usize]);
-        for doc in 0..docs {
-            let at = &mut next[place(doc)];
-            by_name[*at as usize] = doc;
-            *at += 1;
-        }
-        (self.starts, self.by_name) = (starts, by_name);
-    }
-
-    /// Every document, in the order of their names; those without one last.
-    pub fn sorted(&self) -> &[DocId] {
-        &self.by_name
-    }
-
-    fn docs(&self, ordinal: u32) -> &[DocId] {
-        match self.starts.get(ordinal as usize..ordinal as usize + 2) {
-            Some([from, to]) => self.by_name.get(*from as usize..*to as usize).unwrap_or_default(),
-            _ => &[],
-        }
-    }
-
-    /// Documents whose names, in lower case, hold this.
-    pub fn containing(&self, part: &str) -> Docs {
-        if part.is_empty() {
-            return Docs::All;
-        }
-        let mut ordinals = Vec::new();
-        let (finder, text) = (memmem::Finder::new(part), self.text.as_bytes());
-        let (mut from, mut ordinal) = (0, 0);
-        while let Some(at) = finder.find(&text[from..]).map(|at| from + at) {
-            // Matches come in order, and most names have one.
-            ordinal += self.ends[ordinal..].partition_point(|end| *end as usize <= at);
-            let end = self.ends[ordinal] as usize;
-            if at + part.len() <= end {
-                ordinals.push(ordinal as u32);
-                from = end;
-            } else {
-                from = at + 1;
-            }
-        }
-        ordinals.extend(self.lowered.iter().filter(|(_, name)| name.contains(part)).map(|(ordinal, _)| *ordinal));
-        let docs = |ordinals: &[u32]| ordinals.iter().map(|ordinal| self.docs(*ordinal).len() as u64).sum();
-        let mut marks = Marks::new(until(&self.by_name), docs(&ordinals));
-        ordinals.iter().for_each(|ordinal| marks.add(self.docs(*ordinal)));
-        marks.done()
-    }
-
-    pub fn get(&self, ordinal: u32) -> Option<&str> {
-        let end = *self.ends.get(ordinal as usize)?;
-        let start = ordinal.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
-        self.text.get(start as usize..end as usize)
-    }
-
-    /// Where a name is, or would be.
-    pub fn search(&self, name: &str) -> Result<u32, u32> {
-        let (mut from, mut to) = (0, u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
-        while from < to {
-            let middle = from + (to - from) / 2;
-            match self.get(middle).unwrap_or_default().cmp(name) {
-                Ordering::Less => from = middle + 1,
-                Ordering::Greater => to = middle,
-                Ordering::Equal => return Ok(middle),
-            }
-        }
-        Err(from)
-    }
-}
 
 impl Parts {
     fn new(reader: &SegmentReader, values: &Values) -> tantivy::Result<Arc<Self>> {
@@ -305,16 +86,6 @@ impl Parts {
     }
 }
 
-/// By the column's own ordinals.
-fn numbers(column: &StrColumn, texts: &mut Texts) -> tantivy::Result<Vec<u32>> {
-    let mut numbers = Vec::with_capacity(column.num_terms());
-    let mut terms = column.dictionary().stream()?;
-    while terms.advance() {
-        numbers.push(texts.number(&String::from_utf8_lossy(terms.key())));
-    }
-    Ok(numbers)
-}
-
 impl Segment {
     fn new(parts: Arc<Parts>, reader: &SegmentReader, before: Option<&Segment>) -> Self {
         let known =
@@ -340,10 +111,10 @@ impl Segment {
 impl Snapshot {
     /// What is in memory already of `before` is taken from there; values nobody has any more are forgotten when there are
     /// more of them than of the others, and more than `kept` in all.
-    pub fn new(searcher: Searcher, before: Option<&Snapshot>, kept: usize) -> tantivy::Result<Self> {
+    pub fn new((searcher, seq): (Searcher, Seq), before: Option<&Snapshot>, kept: usize) -> tantivy::Result<Self> {
         if let Some(before) = before {
             let values = Arc::clone(&before.values);
-            let next = Self { used: before.used, ..Self::with(searcher.clone(), values, &before.segments)? };
+            let next = Self { used: before.used, ..Self::with((searcher.clone(), seq), values, &before.segments)? };
             let all = next.values.number();
             if all <= kept.max(2 * before.used) {
                 return Ok(next);
@@ -354,10 +125,10 @@ impl Snapshot {
             }
         }
         let generation = before.map_or(0, |before| before.values.generation.wrapping_add(1));
-        Self::with(searcher, Arc::new(Values::new(generation)), &[])
+        Self::with((searcher, seq), Arc::new(Values::new(generation)), &[])
     }
 
-    fn with(searcher: Searcher, values: Arc<Values>, before: &[Segment]) -> tantivy::Result<Self> {
+    fn with((searcher, seq): (Searcher, Seq), values: Arc<Values>, before: &[Segment]) -> tantivy::Result<Self> {
         let known: HashMap<SegmentId, &Segment> =
             before.iter().map(|segment| (segment.parts.reader.segment_id(), segment)).collect();
         let mut segments = Vec::with_capacity(searcher.segment_readers().len());
@@ -369,7 +140,7 @@ impl Snapshot {
             };
             segments.push(Segment::new(parts, reader, before));
         }
-        Ok(Self { searcher, segments, values, used: 0 })
+        Ok(Self { seq, searcher, segments, values, used: 0 })
     }
 
     /// Values that some document has.
@@ -403,8 +174,6 @@ mod tests {
     use crate::fixtures::stored;
     use crate::text::TextIndex;
     use crate::text::document::Document;
-    use proptest::collection::vec;
-    use proptest::prelude::*;
     use serde_json::{Value, json};
     use tantivy::{IndexWriter, Term};
 
@@ -451,8 +220,8 @@ mod tests {
                 }
             }
             writer.commit().unwrap();
-            text.reload(&|_, _, _| {}).unwrap();
-            let snapshot = Snapshot::new(text.searcher(), before.as_ref(), 10).unwrap();
+            text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+            let snapshot = Snapshot::new((text.searcher(), Seq(0)), before.as_ref(), 10).unwrap();
             let images =
                 |id: u64| (0..[2, 0, 1, 3][(id + round) as usize % 4]).map(move |nth| format!("image-{id}-{nth}"));
             let mut expected: Vec<Vec<String>> = ids.clone().map(|id| images(id).collect()).collect();
@@ -465,38 +234,5 @@ mod tests {
             before = Some(snapshot);
         }
         assert!(forgot > 0, "nothing was forgotten");
-    }
-
-    proptest! {
-        #[test]
-        fn names_are_found_by_any_part(names in vec("[abA-]{1,6}", 1..40), part in "[ab-]{1,3}") {
-            let text = TextIndex::in_memory().unwrap();
-            let mut writer: IndexWriter = text.writer(15_000_000).unwrap();
-            for (id, name) in (0..).zip(&names) {
-                let pod = json!({"kind": "Pod", "metadata": {"name": name, "namespace": "a"}});
-                let document = Document::of(&stored("member1", id, &pod)).unwrap();
-                writer.add_document(document.to_tantivy(&text.columns)).unwrap();
-            }
-            writer.commit().unwrap();
-            text.reload(&|_, _, _| {}).unwrap();
-            let snapshot = text.snapshot();
-            let mut found = Vec::new();
-            let mut sorted = Vec::new();
-            for segment in &snapshot.segments {
-                let name = |doc: &DocId| names[segment.parts.ids.first(*doc).unwrap() as usize].clone();
-                let docs = segment.parts.names.containing(&part);
-                docs.in_blocks(segment.parts.max_doc(), |block| {
-                    found.extend(block.iter().map(name));
-                    true
-                });
-                sorted.push(segment.parts.names.sorted().iter().map(name).collect::<Vec<_>>());
-            }
-            let mut expected: Vec<String> = names.iter().filter(|n| n.to_lowercase().contains(&part)).cloned().collect();
-            expected.sort();
-            found.sort();
-            prop_assert_eq!(found, expected);
-            prop_assert!(sorted.iter().all(|names| names.is_sorted()));
-            prop_assert_eq!(sorted.iter().flatten().count(), names.len());
-        }
     }
 }

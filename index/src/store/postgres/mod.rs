@@ -29,7 +29,7 @@ use super::history;
 use super::labels::ChosenLabels;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{Columns, OBJECT_COLUMNS, without_body};
-use super::{Batch, Keep, Manifests, Replayed, Scan, Span, Store, StoreSize, StoredCollection};
+use super::{Batch, Keep, Manifests, Narrowing, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
 use crate::{Error, History, PostgresOptions};
@@ -49,6 +49,8 @@ use tokio::sync::Mutex;
 const SCHEMA: &str = "crowsnest_cache";
 /// Each writing transaction sends its newest seq here.
 const CHANNEL: &str = "crowsnest_cache";
+/// A [`Narrowing`]: collections $5 and $6, namespaces $7.
+const NARROWED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
 /// Longest wait for an answer to a read, and for a connection.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -458,15 +460,28 @@ impl Store for PostgresStore {
         self.old_versions(query.bind(limit as i64)).await
     }
 
-    async fn past(&self, span: &Span, limit: usize) -> Result<Vec<Version>, Error> {
+    fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing {
+        self.catalog.narrowing(wanted)
+    }
+
+    async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error> {
         let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
-        let query = sqlx::query(AssertSqlSafe(history::of_span(span))).bind(before).bind(span.from).bind(span.until);
-        self.old_versions(query.bind(limit as i64)).await
+        let sql = history::of_span(span, if narrowing.is_none() { "" } else { NARROWED });
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);
+        if narrowing.is_none() {
+            return self.old_versions(query).await;
+        }
+        self.old_versions(query.bind(&narrowing.nothing).bind(&narrowing.limited).bind(&narrowing.namespaces)).await
     }
 
     async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error> {
         let ended: Vec<u64> = ended.iter().map(|seq| seq.0).collect();
         self.old_versions(sqlx::query(AssertSqlSafe(history::ended("= ANY($1)"))).bind(numbers(&ended))).await
+    }
+
+    async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
+        let sql = AssertSqlSafe(history::as_of("= ANY($2)"));
+        self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(numbers(ids))).await
     }
 
     async fn pruned(&self) -> Result<Seq, Error> {

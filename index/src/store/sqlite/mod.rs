@@ -13,7 +13,7 @@ use super::history;
 use super::labels::ChosenLabels;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
-use super::{Batch, Keep, Manifests, Replayed, Scan, Span, Store, StoreSize, StoredCollection};
+use super::{Batch, Keep, Manifests, Narrowing, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
 use crate::{Error, History, IndexOptions};
@@ -34,6 +34,9 @@ use write::{save_latest, save_progress};
 const WRITE: &str = "BEGIN IMMEDIATE";
 /// The database's file in the data directory.
 pub const FILE: &str = "cache.sqlite";
+/// A [`Narrowing`]: collections $5 and $6, namespaces $7.
+const NARROWED: &str = "AND collection NOT IN (SELECT value FROM json_each($5)) AND \
+    (collection NOT IN (SELECT value FROM json_each($6)) OR namespace IN (SELECT value FROM json_each($7)))";
 /// What the write-ahead log may keep of the disk once a large transaction is over.
 const JOURNAL_BYTES: &str = "67108864";
 
@@ -340,15 +343,31 @@ impl Store for SqliteStore {
         self.old_versions(query.bind(limit as i64)).await
     }
 
-    async fn past(&self, span: &Span, limit: usize) -> Result<Vec<Version>, Error> {
+    fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing {
+        self.catalog.narrowing(wanted)
+    }
+
+    async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error> {
         let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
-        let query = sqlx::query(AssertSqlSafe(history::of_span(span))).bind(before).bind(span.from).bind(span.until);
-        self.old_versions(query.bind(limit as i64)).await
+        let sql = history::of_span(span, if narrowing.is_none() { "" } else { NARROWED });
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);
+        if narrowing.is_none() {
+            return self.old_versions(query).await;
+        }
+        let json = |numbers: &[i64]| json_ids(numbers.iter().map(|number| *number as u64));
+        let namespaces = serde_json::Value::from(narrowing.namespaces.clone()).to_string();
+        let query = query.bind(json(&narrowing.nothing)).bind(json(&narrowing.limited)).bind(namespaces);
+        self.old_versions(query).await
     }
 
     async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error> {
         let sql = AssertSqlSafe(history::ended("IN (SELECT value FROM json_each(?))"));
         self.old_versions(sqlx::query(sql).bind(json_ids(ended.iter().map(|seq| seq.0)))).await
+    }
+
+    async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
+        let sql = AssertSqlSafe(history::as_of("IN (SELECT value FROM json_each($2))"));
+        self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(json_ids(ids.iter().copied()))).await
     }
 
     async fn pruned(&self) -> Result<Seq, Error> {

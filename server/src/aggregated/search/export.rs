@@ -1,11 +1,13 @@
-//! Everything a query finds, as JSON lines (whole objects) or CSV (columns), page by page.
+//! Everything a query finds at one moment, as JSON lines (whole objects) or CSV (columns).
 
 use axum::response::Response;
 use bytes::Bytes;
 use crowsnest_api::user::UserInfo;
-use crowsnest_index::search::{Cursor, Hit, SearchRequest};
-use crowsnest_index::{Error, Index, query};
-use futures::stream::try_unfold;
+use crowsnest_index::search::Hit;
+use crowsnest_index::{Error, Index};
+use futures::StreamExt;
+use futures::future::ready;
+use futures::stream::once;
 use http::{HeaderValue, header};
 use serde_json::{Value, json};
 
@@ -13,33 +15,25 @@ use super::hits::{hit, time};
 use super::parameters::Parameters;
 use crate::aggregated::reply::{Body, Failure};
 
-/// Hits read at once.
-const PAGE: usize = 500;
 /// Where an object of a member says so, as Karmada does.
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
 const COLUMNS: &str = "cluster,namespace,kind,name,status,ready,restarts,node,created";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How hits are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Format {
     JsonLines,
-    Csv,
+    /// With these columns.
+    Csv(Vec<String>),
 }
 
-struct Export {
-    index: Index,
-    request: SearchRequest,
-    format: Format,
-    columns: Vec<String>,
-    /// Hits still wanted.
-    left: usize,
-    begun: bool,
-}
-
-/// `format=jsonl|csv`, `columns=` of the latter; `limit` bounds the hits, else all are told.
-pub(super) fn export(index: &Index, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
+/// `format=jsonl|csv`, `columns=` of the latter; `limit` bounds the hits, else all are told. What is told is found before the
+/// answer begins, so that what cannot be answered is a `Status`.
+pub(super) async fn export(index: &Index, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
+    let columns = || parameters.get("columns").unwrap_or(COLUMNS).split(',').map(str::to_owned).collect();
     let (format, kind) = match parameters.get("format").unwrap_or("jsonl") {
         "jsonl" => (Format::JsonLines, "application/jsonl"),
-        "csv" => (Format::Csv, "text/csv; charset=utf-8"),
+        "csv" => (Format::Csv(columns()), "text/csv; charset=utf-8"),
         other => return Err(Failure::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
     };
     let mut request = parameters.question(caller)?;
@@ -47,68 +41,55 @@ pub(super) fn export(index: &Index, caller: &UserInfo, parameters: &Parameters) 
     if let Some(why) = request.unanswerable() {
         return Err(Failure::bad_request(why));
     }
-    let own = query::parse(&request.query, &query::Limits::default()).ok().and_then(|query| query.output.limit);
-    let left = parameters.number("limit")?.unwrap_or(usize::MAX).min(own.unwrap_or(usize::MAX));
-    request.facets.clear();
-    request.bodies = true;
-    let columns = parameters.get("columns").unwrap_or(COLUMNS).split(',').map(str::to_owned).collect();
-    let export = Export { index: index.clone(), request, format, columns, left, begun: false };
-    let pages = try_unfold(Some(export), |export| async {
-        match export {
-            Some(export) => export.page().await.map(Some),
-            None => Ok(None),
-        }
-    });
-    let mut response = Response::new(Body::from_stream(pages));
+    request.limit = parameters.number("limit")?;
+    request.bodies = format == Format::JsonLines;
+    let hits = index.export(request).await.map_err(|error| match error {
+        Error::Incomplete => Failure::bad_request(error.to_string()),
+        other => Failure::internal(other),
+    })?;
+    let head = once(ready(Ok(Bytes::from(format.head()))));
+    let pieces = head.chain(hits.map(move |hits| format.written(&hits?)));
+    let some = |piece: &Result<Bytes, Error>| ready(!piece.as_ref().is_ok_and(Bytes::is_empty));
+    let mut response = Response::new(Body::from_stream(pieces.filter(some)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     Ok(response)
 }
 
-impl Export {
-    /// The next part of the body, and what comes behind it.
-    async fn page(mut self) -> Result<(Bytes, Option<Self>), Error> {
-        self.request.limit = Some(PAGE.min(self.left));
-        let answer = self.index.search_all(self.request.clone()).await?;
+impl Format {
+    fn head(&self) -> Vec<u8> {
         let mut text = Vec::new();
-        if self.format == Format::Csv && !std::mem::replace(&mut self.begun, true) {
-            row(&mut text, self.columns.iter().map(String::as_str));
+        if let Self::Csv(columns) = self {
+            row(&mut text, columns.iter().map(String::as_str));
         }
-        for hit in &answer.hits {
-            match self.format {
-                Format::JsonLines => line(&mut text, hit)?,
-                Format::Csv => self.cells(&mut text, hit)?,
-            }
-        }
-        if answer.summary.as_ref().is_some_and(|summary| summary.incomplete) {
-            // A part of the file must not look like the whole.
-            return Err(Error::Incomplete);
-        }
-        self.left = self.left.saturating_sub(answer.hits.len());
-        let next = answer.summary.and_then(|summary| summary.next).filter(|_| self.left > 0 && !answer.hits.is_empty());
-        Ok(match next {
-            Some(Cursor(place)) => {
-                self.request.after = Some(place);
-                (text.into(), Some(self))
-            }
-            None => (text.into(), None),
-        })
+        text
     }
 
-    fn cells(&self, text: &mut Vec<u8>, found: &Hit) -> Result<(), Error> {
-        let shown = hit(found)?;
-        let cell = |column: &String| match column.strip_prefix("label:") {
-            Some(label) => found.object.record.labels.get(label).cloned().unwrap_or_default(),
-            None => match &shown[column.as_str()] {
-                Value::Null => String::new(),
-                Value::String(text) => text.clone(),
-                Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
-                other => other.to_string(),
-            },
-        };
-        let cells: Vec<String> = self.columns.iter().map(cell).collect();
-        row(text, cells.iter().map(String::as_str));
-        Ok(())
+    fn written(&self, hits: &[Hit]) -> Result<Bytes, Error> {
+        let mut text = Vec::new();
+        for hit in hits {
+            match self {
+                Self::JsonLines => line(&mut text, hit)?,
+                Self::Csv(columns) => cells(&mut text, hit, columns)?,
+            }
+        }
+        Ok(text.into())
     }
+}
+
+fn cells(text: &mut Vec<u8>, found: &Hit, columns: &[String]) -> Result<(), Error> {
+    let shown = hit(found)?;
+    let cell = |column: &String| match column.strip_prefix("label:") {
+        Some(label) => found.object.record.labels.get(label).cloned().unwrap_or_default(),
+        None => match &shown[column.as_str()] {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+            other => other.to_string(),
+        },
+    };
+    let cells: Vec<String> = columns.iter().map(cell).collect();
+    row(text, cells.iter().map(String::as_str));
+    Ok(())
 }
 
 /// The object with its cluster; of a deleted one, when that was.

@@ -56,7 +56,7 @@ pub(super) async fn serve(
         "count" => count(running, caller, &parameters).await,
         "explain" => explain(running, caller, &parameters).await,
         "suggest" => suggest(running, caller, &parameters).await,
-        "export" => export::export(&running.index, caller, &parameters),
+        "export" => export::export(&running.index, caller, &parameters).await,
         "logs" => logs::logs(running, caller, request.uri().query(), &parameters, streamed).await,
         "history" => objects::history(&running.index, caller, &parameters).await,
         "diff" => objects::diff(&running.index, caller, &parameters).await,

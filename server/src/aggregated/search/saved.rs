@@ -1,13 +1,12 @@
 //! Saved searches: queries people keep, for themselves or for everyone. Kept as objects of the internal group in the control
-//! plane; who may see and change one is decided here, by its owner.
+//! plane; who may see and change one is decided by [`crowsnest_index::search::saved`].
 
 use axum::extract::Request;
 use axum::response::Response;
-use crowsnest_api::field::FieldError;
 use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::status::ApiError;
-use crowsnest_index::query;
+use crowsnest_index::search::saved::{self, Access, Draft, access};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Api;
@@ -22,11 +21,6 @@ use crate::aggregated::stored::STORAGE_GROUP;
 
 const GROUP: &str = "search.crowsnest.io";
 const PLURAL: &str = "savedsearches";
-/// Of the query language that is written now.
-const SYNTAX: &str = "v1";
-const MOST_OF_ONE: usize = 200;
-const MOST_TITLE: usize = 128;
-const MOST_DESCRIPTION: usize = 1024;
 const MOST_BODY: usize = 64 << 10;
 
 /// What a client sends.
@@ -34,7 +28,7 @@ const MOST_BODY: usize = 64 << 10;
 struct Sent {
     #[serde(default)]
     metadata: SentMetadata,
-    spec: SentSpec,
+    spec: Draft,
 }
 
 #[derive(Deserialize, Default)]
@@ -42,15 +36,6 @@ struct Sent {
 struct SentMetadata {
     name: String,
     resource_version: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct SentSpec {
-    title: String,
-    query: String,
-    description: String,
-    shared: bool,
 }
 
 pub(in crate::aggregated) async fn serve(
@@ -77,15 +62,8 @@ pub(super) async fn scopes(
     caller: &UserInfo,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let saved = Saved { api: Api::all(control_plane.clone()), caller };
-    let mut scopes = BTreeMap::new();
-    let mut all = saved.all_visible().await?;
-    // What others share does not stand in for one's own, nor a title for a name.
-    all.sort_by_key(|one| one.spec.owner == caller.name);
-    for one in &all {
-        scopes.insert(one.spec.title.to_lowercase(), one.spec.query.clone());
-    }
-    scopes.extend(all.into_iter().map(|one| (one.metadata.name.unwrap_or_default(), one.spec.query)));
-    Ok(scopes)
+    let all = saved.all_visible().await?.into_iter();
+    Ok(saved::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
 }
 
 async fn sent(request: Request) -> Result<Sent, Failure> {
@@ -119,46 +97,13 @@ fn shown(saved: &SavedSearch) -> Value {
     json!({"kind": "SavedSearch", "apiVersion": API_VERSION, "metadata": metadata, "spec": saved.spec})
 }
 
-/// A name of letters, digits and hyphens that says what it is, and is another for another user.
-fn name_of(title: &str, owner: &str) -> String {
-    let mut slug: String =
-        title.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    slug.truncate(40);
-    let hash = xxhash_rust::xxh3::xxh3_64(format!("{owner}\n{title}").as_bytes());
-    format!("{}-{hash:016x}", slug.trim_matches('-')).trim_start_matches('-').to_owned()
-}
-
-fn checked(sent: SentSpec, name: &str, owner: &str) -> Result<SavedSearchSpec, Failure> {
-    let mut errors = Vec::new();
-    if sent.title.trim().is_empty() {
-        errors.push(FieldError::required("spec.title", "what the search is called"));
-    }
-    for (field, text, most) in
-        [("spec.title", &sent.title, MOST_TITLE), ("spec.description", &sent.description, MOST_DESCRIPTION)]
-    {
-        if text.chars().count() > most {
-            errors.push(FieldError::too_long(field, most));
-        }
-    }
-    if let Err(error) = query::parse(&sent.query, &query::Limits::default()) {
-        errors.push(FieldError::invalid("spec.query", &sent.query, error.to_string()));
-    }
-    if !errors.is_empty() {
-        return Err(ApiError::invalid(GROUP, "SavedSearch", name, errors).into());
-    }
-    Ok(SavedSearchSpec {
-        title: sent.title,
-        query: sent.query,
-        description: sent.description,
-        shared: sent.shared,
-        owner: owner.to_owned(),
-        syntax: SYNTAX.to_owned(),
-    })
+fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, Failure> {
+    saved::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors).into())
 }
 
 impl Saved<'_> {
     fn may_see(&self, saved: &SavedSearch) -> bool {
-        saved.spec.shared || saved.spec.owner == self.caller.name
+        access(&saved.spec, self.caller) >= Access::Seen
     }
 
     async fn all_visible(&self) -> Result<Vec<SavedSearch>, Failure> {
@@ -185,7 +130,7 @@ impl Saved<'_> {
     /// One the caller may change.
     async fn own(&self, name: &str) -> Result<SavedSearch, Failure> {
         let saved = self.visible(name).await?;
-        if saved.spec.owner == self.caller.name || self.caller.is_master() {
+        if access(&saved.spec, self.caller) == Access::Changed {
             return Ok(saved);
         }
         let message = format!("{PLURAL}.{GROUP} {name:?} is forbidden: it belongs to {:?}", saved.spec.owner);
@@ -195,12 +140,12 @@ impl Saved<'_> {
     async fn create(&self, sent: Sent) -> Result<Response, Failure> {
         let owner = &self.caller.name;
         let name = match sent.metadata.name.as_str() {
-            "" => name_of(&sent.spec.title, owner),
+            "" => saved::name_of(&sent.spec.title, owner),
             name => name.to_owned(),
         };
         let spec = checked(sent.spec, &name, owner)?;
         let kept = self.all_visible().await?.iter().filter(|saved| saved.spec.owner == *owner).count();
-        if kept >= MOST_OF_ONE {
+        if !saved::has_room(kept) {
             let message = format!("{owner:?} keeps {kept} searches, which is the most; delete one first");
             return Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(GROUP, PLURAL, &name));
         }
@@ -226,24 +171,5 @@ impl Saved<'_> {
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": name, "group": GROUP, "kind": PLURAL}});
         Ok(reply(StatusCode::OK, &status))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_names_and_differ_by_owner() {
-        let (ann, bob) = (name_of("Broken pods / prod!", "ann"), name_of("Broken pods / prod!", "bob"));
-        assert!(ann.starts_with("broken-pods---prod-") && ann != bob);
-        assert!(name_of("é", "ann").chars().all(|c| c.is_ascii_alphanumeric()));
-    }
-
-    #[test]
-    fn what_cannot_be_kept_is_refused_by_field() {
-        let spec = SentSpec { title: " ".into(), query: "a".repeat(5000), ..SentSpec::default() };
-        let refused = checked(spec, "x", "ann").unwrap_err().into_response();
-        assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
     }
 }

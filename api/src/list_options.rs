@@ -1,0 +1,237 @@
+//! The options of lists and watches as requests carry them (`metav1.ListOptions`), read and checked as kube-apiserver reads
+//! and checks them, in its words. Selectors stay text: whoever answers has its own.
+
+use std::num::IntErrorKind;
+
+use crate::field::FieldError;
+
+const MATCH: &str = "resourceVersionMatch";
+const INITIAL: &str = "sendInitialEvents";
+const EXACT: &str = "Exact";
+const NOT_OLDER_THAN: &str = "NotOlderThan";
+
+/// What was asked. Texts are empty and numbers 0 where nothing is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    pub label_selector: String,
+    pub field_selector: String,
+    pub watch: bool,
+    pub allow_watch_bookmarks: bool,
+    pub resource_version: String,
+    pub resource_version_match: String,
+    pub timeout_seconds: i64,
+    /// Objects of a page; no more than 0 is all of them.
+    pub limit: i64,
+    pub continue_token: String,
+    pub send_initial_events: Option<bool>,
+}
+
+/// A parameter that has to be an integer and is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("strconv.ParseInt: parsing {text:?}: {why}")]
+pub struct NoInteger {
+    text: String,
+    why: &'static str,
+}
+
+/// An integer as query parameters write it.
+pub fn integer(text: &str) -> Result<i64, NoInteger> {
+    text.parse().map_err(|error: std::num::ParseIntError| NoInteger {
+        text: text.to_owned(),
+        why: match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        },
+    })
+}
+
+/// A boolean as query parameters write it: being there is enough to be true.
+pub fn boolean(text: &str) -> bool {
+    !matches!(text.to_ascii_lowercase().as_str(), "false" | "0")
+}
+
+impl ListOptions {
+    /// `first` gives the first value of a parameter that is there.
+    pub fn read<'q>(first: impl Fn(&str) -> Option<&'q str>) -> Result<Self, NoInteger> {
+        let text = |name: &str| first(name).unwrap_or_default().to_owned();
+        let number = |name: &str| first(name).map_or(Ok(0), integer);
+        let flag = |name: &str| first(name).map(boolean);
+        Ok(Self {
+            label_selector: text("labelSelector"),
+            field_selector: text("fieldSelector"),
+            watch: flag("watch").unwrap_or_default(),
+            allow_watch_bookmarks: flag("allowWatchBookmarks").unwrap_or_default(),
+            resource_version: text("resourceVersion"),
+            resource_version_match: text(MATCH),
+            timeout_seconds: number("timeoutSeconds")?,
+            limit: number("limit")?,
+            continue_token: text("continue"),
+            send_initial_events: flag(INITIAL),
+        })
+    }
+
+    /// Objects of a page, where they are limited.
+    pub fn page(&self) -> Option<usize> {
+        usize::try_from(self.limit).ok().filter(|limit| *limit > 0)
+    }
+
+    /// What does not go together. `watch_list`: whether a watch may begin with what is there.
+    pub fn check(&self, watch_list: bool) -> Vec<FieldError> {
+        if self.watch { self.check_watch(watch_list) } else { self.check_list() }
+    }
+
+    fn check_list(&self) -> Vec<FieldError> {
+        let matching = self.resource_version_match.as_str();
+        let mut errors = Vec::new();
+        if !matching.is_empty() {
+            if self.resource_version.is_empty() {
+                errors.push(forbidden(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+            }
+            if !self.continue_token.is_empty() {
+                errors.push(forbidden(MATCH, WITH_CONTINUE));
+            }
+            if ![EXACT, NOT_OLDER_THAN].contains(&matching) {
+                errors.push(FieldError::not_supported(MATCH, matching, &[EXACT, NOT_OLDER_THAN, ""]));
+            }
+            if matching == EXACT && self.resource_version == "0" {
+                let text = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                errors.push(forbidden(MATCH, text));
+            }
+        }
+        if self.send_initial_events.is_some() {
+            errors.push(forbidden(INITIAL, "sendInitialEvents is forbidden for list"));
+        }
+        errors
+    }
+
+    fn check_watch(&self, watch_list: bool) -> Vec<FieldError> {
+        let (matching, initial) = (self.resource_version_match.as_str(), self.send_initial_events.is_some());
+        let mut errors = Vec::new();
+        if initial && matching != NOT_OLDER_THAN {
+            let text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            errors.push(forbidden(MATCH, text));
+        }
+        if initial && !watch_list {
+            let text = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+            errors.push(forbidden(INITIAL, text));
+        }
+        if matching.is_empty() {
+            return errors;
+        }
+        if !initial {
+            let text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            errors.push(forbidden(MATCH, text));
+        }
+        if matching != NOT_OLDER_THAN {
+            errors.push(FieldError::not_supported(MATCH, matching, &[NOT_OLDER_THAN]));
+        }
+        if !self.continue_token.is_empty() {
+            errors.push(forbidden(MATCH, WITH_CONTINUE));
+        }
+        errors
+    }
+}
+
+const WITH_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
+
+fn forbidden(field: &str, detail: &str) -> FieldError {
+    FieldError::forbidden(field, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// What is wrong with a query string whose values need no decoding.
+    fn said(query: &str, watch_list: bool) -> String {
+        let pairs: Vec<(&str, &str)> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
+        let first = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+        match ListOptions::read(first) {
+            Ok(options) => {
+                let errors: Vec<String> = options.check(watch_list).iter().map(ToString::to_string).collect();
+                errors.join("\n")
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[rstest]
+    #[case::nothing("", "")]
+    #[case::all_that_goes_together("labelSelector=a&fieldSelector=c&limit=5&continue=x&timeoutSeconds=7", "")]
+    #[case::exactly("resourceVersion=7&resourceVersionMatch=Exact", "")]
+    #[case::not_older("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=-1", "")]
+    #[case::no_number("limit=x", "strconv.ParseInt: parsing \"x\": invalid syntax")]
+    #[case::empty_number("timeoutSeconds=", "strconv.ParseInt: parsing \"\": invalid syntax")]
+    #[case::too_large(
+        "limit=9223372036854775808",
+        "strconv.ParseInt: parsing \"9223372036854775808\": value out of range"
+    )]
+    #[case::no_version(
+        "resourceVersionMatch=Exact",
+        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+    )]
+    #[case::exactly_any(
+        "resourceVersionMatch=Exact&resourceVersion=0",
+        "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""
+    )]
+    #[case::going_on(
+        "resourceVersionMatch=NotOlderThan&resourceVersion=7&continue=x",
+        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
+    )]
+    #[case::another_word(
+        "resourceVersionMatch=Newest&resourceVersion=7",
+        "resourceVersionMatch: Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\""
+    )]
+    #[case::initial("sendInitialEvents=false", "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list")]
+    #[case::not_watched("watch=False&limit=5", "")]
+    #[case::in_order(
+        "resourceVersionMatch=Newest&sendInitialEvents=true",
+        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided\n\
+         resourceVersionMatch: Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\"\n\
+         sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
+    )]
+    fn lists(#[case] query: &str, #[case] expected: &str) {
+        assert_eq!(said(query, true), expected);
+    }
+
+    const BEGIN: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+
+    #[rstest]
+    #[case::plain("watch=true&timeoutSeconds=5", false, "")]
+    #[case::initial(BEGIN, true, "")]
+    #[case::initial_not_served(
+        BEGIN,
+        false,
+        "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+    )]
+    #[case::initial_of_what(
+        "watch=&sendInitialEvents=true",
+        true,
+        "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+    )]
+    #[case::nothing_initial(
+        "watch=true&resourceVersionMatch=NotOlderThan",
+        true,
+        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+    )]
+    #[case::in_order(
+        "watch=true&resourceVersionMatch=Exact&continue=x",
+        true,
+        "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided\n\
+         resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"\n\
+         resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided"
+    )]
+    fn watches(#[case] query: &str, #[case] watch_list: bool, #[case] expected: &str) {
+        assert_eq!(said(query, watch_list), expected);
+    }
+
+    #[rstest]
+    #[case("limit=5", Some(5))]
+    #[case("limit=0", None)]
+    #[case("limit=-5", None)]
+    fn pages(#[case] query: &str, #[case] expected: Option<usize>) {
+        let limit = query.strip_prefix("limit=");
+        assert_eq!(ListOptions::read(|name| limit.filter(|_| name == "limit")).unwrap().page(), expected);
+    }
+}

@@ -1,0 +1,132 @@
+//! What lists and lookups read of the cache: objects, records, keys and old versions, from the store.
+
+use super::{Index, joined};
+use crate::list::{ListQuery, Page};
+use crate::store::{Narrowing, Span};
+use crate::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
+use futures::Stream;
+use futures::stream::try_unfold;
+use std::sync::Arc;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Objects read from the store at once while a list streams.
+const LIST_CHUNK: usize = 250;
+/// Bodies unpacked by one task.
+const BODIES: usize = 64;
+
+impl Index {
+    /// One object.
+    pub async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
+        self.inner.shared.store.get(key).await
+    }
+
+    /// What the objects under a key were before, newest first; deleted ones are among them.
+    pub async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
+        self.inner.shared.store.versions(key, limit).await
+    }
+
+    /// Deleted objects, the newest deletion first, before a change.
+    pub async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
+        self.inner.shared.store.past(&Span { before, ..Span::DELETED }, &Narrowing::NONE, limit).await
+    }
+
+    /// One page of a list: up to `limit` objects in key order.
+    pub async fn page(&self, query: &ListQuery, limit: usize) -> Result<Page, Error> {
+        let store = &self.inner.shared.store;
+        let mut scan = query.scan();
+        let mut found: Vec<Record> = Vec::new();
+        let next = loop {
+            let (records, next) = store.records(&scan, &|record| query.matches(record), limit - found.len()).await?;
+            found.extend(records);
+            if next.is_none() || found.len() >= limit {
+                break next;
+            }
+            scan.after = next;
+        };
+        Ok(Page { objects: self.bodies(found).await?, next })
+    }
+
+    /// A whole list in key order, streamed in constant memory. A slow reader holds nothing up.
+    pub fn list(&self, query: ListQuery) -> impl Stream<Item = Result<Object, Error>> + Send + 'static {
+        let index = self.clone();
+        let start = (Some(query), Vec::new().into_iter());
+        try_unfold(start, move |(query, mut ready): (Option<ListQuery>, std::vec::IntoIter<Object>)| {
+            let index = index.clone();
+            async move {
+                let mut query = query;
+                loop {
+                    if let Some(object) = ready.next() {
+                        return Ok(Some((object, (query, ready))));
+                    }
+                    let Some(mut current) = query.take() else { return Ok(None) };
+                    let page = index.page(&current, LIST_CHUNK).await?;
+                    ready = page.objects.into_iter();
+                    query = page.next.map(|next| {
+                        current.after = Some(next);
+                        current
+                    });
+                }
+            }
+        })
+    }
+
+    /// Records of a collection that a reader wants, without bodies: for counting and deciding.
+    pub async fn records(&self, query: &ListQuery) -> Result<Vec<Record>, Error> {
+        let mut scan = query.scan();
+        let mut found = Vec::new();
+        loop {
+            let keep = |record: &Record| query.matches(record);
+            let (records, next) = self.inner.shared.store.records(&scan, &keep, LIST_CHUNK * 4).await?;
+            found.extend(records);
+            match next {
+                None => return Ok(found),
+                next => scan.after = next,
+            }
+        }
+    }
+
+    /// Records of a collection that have one of the chosen labels, in key order; None: whatever its value.
+    pub async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
+        self.inner.shared.store.labelled(key, label, value).await
+    }
+
+    /// One page of records without their bodies: up to `limit`, and where the next page starts.
+    pub async fn records_page(
+        &self,
+        query: &ListQuery,
+        limit: usize,
+    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
+        self.inner.shared.store.records(&query.scan(), &|record| query.matches(record), limit).await
+    }
+
+    /// The records' objects; those deleted meanwhile are left out, those changed meanwhile come as they are now.
+    pub async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
+        let parts: Vec<Vec<Record>> = divided(records, BODIES);
+        // Unpacking is work: it is spread over the cores.
+        let unpacked = parts.into_iter().map(|part| {
+            let store = Arc::clone(&self.inner.shared.store);
+            AbortOnDropHandle::new(tokio::spawn(async move { store.bodies(part).await }))
+        });
+        let mut objects = Vec::new();
+        for part in unpacked.collect::<Vec<_>>() {
+            objects.extend(joined(part.await)?);
+        }
+        Ok(objects)
+    }
+
+    /// (namespace, name) of everything in a collection, in order.
+    pub async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
+        self.inner.shared.store.keys(key).await
+    }
+}
+
+/// Pieces of up to so many, in order.
+fn divided<T>(mut all: Vec<T>, most: usize) -> Vec<Vec<T>> {
+    let mut parts = Vec::with_capacity(all.len().div_ceil(most));
+    while all.len() > most {
+        let rest = all.split_off(most);
+        parts.push(std::mem::replace(&mut all, rest));
+    }
+    parts.push(all);
+    parts
+}

@@ -1,0 +1,55 @@
+//! Label requirements: `key=value` and its kin, and whole selectors as Kubernetes writes them. Read by [`super::parse`].
+
+use super::ast::{LabelMatch, LabelOp, Pattern};
+use super::lex::pattern;
+
+/// One equality requirement.
+pub(super) fn requirement(text: &str) -> Option<LabelMatch> {
+    let text = text.trim();
+    if let Some(key) = text.strip_prefix('!') {
+        return (!key.is_empty() && !key.contains('=')).then(|| LabelMatch { key: pattern(key), op: LabelOp::Absent });
+    }
+    let (key, op) = match text.split_once('=') {
+        None => (text, LabelOp::Exists),
+        Some((key, value)) => match key.strip_suffix('!') {
+            Some(key) => (key, LabelOp::NotIn(vec![pattern(value.trim())])),
+            None => (key, LabelOp::In(vec![pattern(value.trim_start_matches('=').trim())])),
+        },
+    };
+    let key = key.trim();
+    (!key.is_empty()).then(|| LabelMatch { key: pattern(key), op })
+}
+
+/// `tier in (a,b)`, `tier notin (a,b)`
+pub(super) fn set_requirement(text: &str) -> Option<LabelMatch> {
+    let (head, tail) = text.trim().split_once('(')?;
+    let values: Vec<Pattern> = tail.strip_suffix(')')?.split(',').map(|v| pattern(v.trim())).collect();
+    let mut words = head.split_whitespace();
+    let (key, op) = (words.next()?, words.next()?);
+    let op = match op {
+        "in" => LabelOp::In(values),
+        "notin" => LabelOp::NotIn(values),
+        _ => return None,
+    };
+    words.next().is_none().then(|| LabelMatch { key: pattern(key), op })
+}
+
+/// Splits at commas outside parentheses.
+pub(super) fn split_selector(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut depth = 0_i32;
+    for c in text.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if c == ',' && depth <= 0 {
+            parts.push(String::new());
+        } else if let Some(last) = parts.last_mut() {
+            last.push(c);
+        }
+    }
+    parts.retain(|p| !p.trim().is_empty());
+    parts
+}

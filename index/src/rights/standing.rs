@@ -1,0 +1,254 @@
+//! What the rules of all clusters are to one caller, in so few bytes that everybody's is kept: a stamp for each cluster, which is
+//! another one once the caller is granted something else there.
+//!
+//! Renewed by whoever asks after a rule has changed: of the clusters whose rules are still the same nothing is looked at, and
+//! a rule that is about others leaves the stamp, and with it every verdict that was made under it, as it was.
+
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::rbac::{Grant, Rbac};
+use crowsnest_api::user::UserInfo;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is kept of a caller and cluster, about.
+const BYTES_OF_ONE: usize = 160;
+const MOST_BYTES: u64 = 16 << 20;
+const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// The rules of a cluster.
+#[derive(Debug, Default)]
+pub(super) struct Ruled {
+    pub rbac: Rbac,
+    /// Of the newest change to any rule that was one to these.
+    pub number: u64,
+}
+
+/// Whose verdicts hold as long as it is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stamp {
+    /// What the caller is granted by the rules as they were with this number.
+    Granted(u64),
+    /// What the cluster said itself.
+    Reviewed(u64),
+}
+
+/// What verdicts are made by: a stamp of each cluster that grants anything to anybody.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Basis(BTreeMap<ClusterName, Stamp>);
+
+/// A caller's.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// Of the newest change to any rule that it knows.
+    pub number: u64,
+    pub basis: Arc<Basis>,
+    clusters: BTreeMap<ClusterName, OfCluster>,
+}
+
+/// What a caller is granted in a cluster.
+#[derive(Debug, Clone, Copy)]
+struct OfCluster {
+    /// Of the rules it was looked up in.
+    number: u64,
+    stamp: u64,
+    digest: Digest,
+}
+
+/// Tells grants from others, twice and by keys that nobody else knows: no rule can be made to look like another.
+type Digest = (u64, u64);
+
+/// Everybody's.
+pub(super) struct Standings {
+    kept: moka::sync::Cache<Arc<UserInfo>, Arc<Standing>>,
+    keys: (RandomState, RandomState),
+}
+
+impl Default for Standings {
+    fn default() -> Self {
+        let size = |_: &Arc<UserInfo>, standing: &Arc<Standing>| {
+            u32::try_from(BYTES_OF_ONE * (1 + standing.clusters.len())).unwrap_or(u32::MAX)
+        };
+        let kept = moka::sync::Cache::builder().max_capacity(MOST_BYTES).weigher(size).time_to_idle(KEPT_FOR).build();
+        Self { kept, keys: (RandomState::new(), RandomState::new()) }
+    }
+}
+
+impl Standings {
+    pub fn get(&self, caller: &Arc<UserInfo>) -> Option<Arc<Standing>> {
+        self.kept.get(caller)
+    }
+
+    /// The one by these rules, whose newest change has this number. Whoever asks for the same caller meanwhile waits.
+    pub fn renewed(
+        &self,
+        caller: &Arc<UserInfo>,
+        number: u64,
+        clusters: &BTreeMap<ClusterName, Ruled>,
+    ) -> Arc<Standing> {
+        let renewed = self.kept.entry(Arc::clone(caller)).and_upsert_with(|known| {
+            let known = known.map(|known| known.into_value());
+            match known {
+                Some(known) if known.number >= number => known,
+                known => {
+                    let digest = |grants: &[Grant]| (self.keys.0.hash_one(grants), self.keys.1.hash_one(grants));
+                    let grants = |ruled: &Ruled| digest(&ruled.rbac.grants(caller));
+                    Arc::new(Standing::new(known.as_deref(), number, clusters, grants))
+                }
+            }
+        });
+        renewed.into_value()
+    }
+}
+
+impl Standing {
+    /// From the one before.
+    fn new(
+        before: Option<&Self>,
+        number: u64,
+        clusters: &BTreeMap<ClusterName, Ruled>,
+        digest: impl Fn(&Ruled) -> Digest,
+    ) -> Self {
+        let of = |(cluster, ruled): (&ClusterName, &Ruled)| {
+            let known = before.and_then(|before| before.clusters.get(cluster)).copied();
+            let now = match known {
+                Some(known) if known.number == ruled.number => known,
+                known => {
+                    let digest = digest(ruled);
+                    let same = known.filter(|known| known.digest == digest);
+                    OfCluster { number: ruled.number, stamp: same.map_or(ruled.number, |known| known.stamp), digest }
+                }
+            };
+            (cluster.clone(), now)
+        };
+        let clusters: BTreeMap<ClusterName, OfCluster> = clusters.iter().map(of).collect();
+        let stamps = clusters.iter().map(|(cluster, of)| (cluster.clone(), Stamp::Granted(of.stamp)));
+        let basis = Arc::new(Basis(stamps.collect()));
+        // The one that is compared most often.
+        let basis = match before {
+            Some(before) if before.basis == basis => Arc::clone(&before.basis),
+            _ => basis,
+        };
+        Self { number, basis, clusters }
+    }
+
+    /// Of the cluster's rules that it knows; none where there are none.
+    pub fn number_of(&self, cluster: &ClusterName) -> Option<u64> {
+        self.clusters.get(cluster).map(|of| of.number)
+    }
+}
+
+impl Basis {
+    /// The clusters of which another one says, or may say, something else.
+    pub fn changed(self: &Arc<Self>, other: &Arc<Self>) -> BTreeSet<ClusterName> {
+        if Arc::ptr_eq(self, other) {
+            return BTreeSet::new();
+        }
+        let differs = |one: &Self, other: &Self| -> Vec<ClusterName> {
+            one.0
+                .iter()
+                .filter(|(name, stamp)| other.0.get(*name) != Some(stamp))
+                .map(|(name, _)| name.clone())
+                .collect()
+        };
+        differs(self, other).into_iter().chain(differs(other, self)).collect()
+    }
+
+    /// With other stamps of some clusters.
+    pub fn with(&self, stamps: impl Iterator<Item = (ClusterName, Stamp)>) -> Self {
+        let mut all = self.0.clone();
+        all.extend(stamps);
+        Self(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn name(cluster: &str) -> ClusterName {
+        ClusterName::parse(cluster).unwrap()
+    }
+
+    struct Fleet {
+        standings: Standings,
+        clusters: BTreeMap<ClusterName, Ruled>,
+        number: u64,
+    }
+
+    impl Fleet {
+        fn change(&mut self, cluster: &str, change: impl FnOnce(&mut Rbac)) {
+            self.number += 1;
+            let ruled = self.clusters.entry(name(cluster)).or_default();
+            change(&mut ruled.rbac);
+            ruled.number = self.number;
+        }
+
+        fn of(&self, caller: &str) -> Arc<Standing> {
+            self.standings.renewed(&Arc::new(UserInfo::new(caller, ["staff"])), self.number, &self.clusters)
+        }
+
+        fn bind(&mut self, cluster: &str, binding: &str, user: &str) {
+            let binding_of = json!({"roleRef": {"kind": "ClusterRole", "name": "view"},
+                "subjects": [{"kind": "User", "name": user}]});
+            self.change(cluster, |rbac| rbac.put_binding("shop", binding, read(binding_of)));
+        }
+
+        fn view(&mut self, cluster: &str, resource: &str) {
+            let role = json!({"rules": [{"verbs": ["list"], "apiGroups": [""], "resources": [resource]}]});
+            self.change(cluster, |rbac| rbac.put_role("", "view", read(role)));
+        }
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_stamp_is_another_one_when_the_caller_is_granted_something_else() {
+        let mut fleet = Fleet { standings: Standings::default(), clusters: BTreeMap::new(), number: 0 };
+        for cluster in ["member1", "member2"] {
+            fleet.view(cluster, "pods");
+            fleet.bind(cluster, "ann", "ann");
+        }
+        let mut before = fleet.of("ann");
+        let mut changed = |fleet: &Fleet| {
+            let now = fleet.of("ann");
+            let changed: Vec<String> = now.basis.changed(&before.basis).iter().map(ToString::to_string).collect();
+            assert_eq!(Arc::ptr_eq(&now.basis, &before.basis), changed.is_empty());
+            assert_eq!(now.number_of(&name("member1")), fleet.clusters.get(&name("member1")).map(|ruled| ruled.number));
+            before = now;
+            changed.join(" ")
+        };
+        assert_eq!(changed(&fleet), "");
+        fleet.bind("member1", "bob", "bob");
+        assert_eq!(changed(&fleet), "", "that is somebody else");
+        fleet.view("member2", "services");
+        assert_eq!(changed(&fleet), "member2");
+        // There and back again before anybody asked.
+        fleet.change("member1", |rbac| rbac.remove_binding("shop", "ann"));
+        fleet.bind("member1", "ann", "ann");
+        assert_eq!(changed(&fleet), "");
+        fleet.change("member1", |rbac| rbac.remove_binding("shop", "ann"));
+        assert_eq!(changed(&fleet), "member1");
+        fleet.bind("member1", "ann", "ann");
+        assert_eq!(changed(&fleet), "member1");
+        fleet.clusters.remove(&name("member2"));
+        fleet.number += 1;
+        assert_eq!(changed(&fleet), "member2");
+        fleet.bind("member3", "bob", "bob");
+        assert_eq!(changed(&fleet), "member3", "what it grants was not known");
+    }
+
+    #[test]
+    fn older_rules_do_not_replace_newer_ones() {
+        let mut fleet = Fleet { standings: Standings::default(), clusters: BTreeMap::new(), number: 0 };
+        fleet.view("member1", "pods");
+        fleet.bind("member1", "ann", "ann");
+        let newer = fleet.of("ann");
+        let late = fleet.standings.renewed(&Arc::new(UserInfo::new("ann", ["staff"])), 1, &BTreeMap::new());
+        assert!(Arc::ptr_eq(&newer, &late));
+    }
+}

@@ -1,0 +1,182 @@
+//! Saved searches: who may see and change one, what it may hold, and which query a name stands for.
+//!
+//! Pure. Whoever serves them keeps them, as objects of the control plane, and obeys.
+
+use crate::query::{Limits, parse};
+use crowsnest_api::field::FieldError;
+use crowsnest_api::storage::SavedSearchSpec;
+use crowsnest_api::user::UserInfo;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Of the query language that is written now.
+const SYNTAX: &str = "v1";
+const MOST_OF_ONE: usize = 200;
+const MOST_TITLE: usize = 128;
+const MOST_DESCRIPTION: usize = 1024;
+
+/// What somebody wants to keep.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Draft {
+    pub title: String,
+    pub query: String,
+    pub description: String,
+    pub shared: bool,
+}
+
+/// What a caller may do with a saved search; each may what the one before may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// To the caller it is not there.
+    Hidden,
+    Seen,
+    Changed,
+}
+
+/// Own ones may be changed, shared ones seen by everyone, and changed by who may do everything.
+pub fn access(saved: &SavedSearchSpec, caller: &UserInfo) -> Access {
+    match (saved.owner == caller.name, saved.shared) {
+        (true, _) => Access::Changed,
+        (false, true) if caller.is_master() => Access::Changed,
+        (false, true) => Access::Seen,
+        (false, false) => Access::Hidden,
+    }
+}
+
+/// Whether an owner who keeps so many may keep another one.
+pub fn has_room(kept: usize) -> bool {
+    kept < MOST_OF_ONE
+}
+
+/// What is kept of a draft, or what is wrong with it.
+pub fn checked(draft: Draft, owner: &str) -> Result<SavedSearchSpec, Vec<FieldError>> {
+    let mut errors = Vec::new();
+    if draft.title.trim().is_empty() {
+        errors.push(FieldError::required("spec.title", "what the search is called"));
+    }
+    for (field, text, most) in
+        [("spec.title", &draft.title, MOST_TITLE), ("spec.description", &draft.description, MOST_DESCRIPTION)]
+    {
+        if text.chars().count() > most {
+            errors.push(FieldError::too_long(field, most));
+        }
+    }
+    if let Err(error) = parse(&draft.query, &Limits::default()) {
+        errors.push(FieldError::invalid("spec.query", &draft.query, error.to_string()));
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let Draft { title, query, description, shared } = draft;
+    Ok(SavedSearchSpec { title, query, description, shared, owner: owner.to_owned(), syntax: SYNTAX.to_owned() })
+}
+
+/// A name of letters, digits and hyphens that says what it is, and is another for another user.
+pub fn name_of(title: &str, owner: &str) -> String {
+    let mut slug: String =
+        title.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    slug.truncate(40);
+    let hash = xxh3_64(format!("{owner}\n{title}").as_bytes());
+    format!("{}-{hash:016x}", slug.trim_matches('-')).trim_start_matches('-').to_owned()
+}
+
+/// Queries a caller may name with `scope:`, by name and lower-case title, of all that are kept.
+pub fn scopes(all: impl IntoIterator<Item = (String, SavedSearchSpec)>, caller: &UserInfo) -> BTreeMap<String, String> {
+    let seen = all.into_iter().filter(|(_, saved)| access(saved, caller) >= Access::Seen);
+    let mut seen: Vec<(String, SavedSearchSpec)> = seen.collect();
+    // What others share does not stand in for one's own, nor a title for a name.
+    seen.sort_by_key(|(_, saved)| saved.owner == caller.name);
+    let mut scopes: BTreeMap<String, String> =
+        seen.iter().map(|(_, saved)| (saved.title.to_lowercase(), saved.query.clone())).collect();
+    scopes.extend(seen.into_iter().map(|(name, saved)| (name, saved.query)));
+    scopes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_api::user::MASTERS;
+    use rstest::rstest;
+
+    fn saved(owner: &str, shared: bool) -> SavedSearchSpec {
+        let draft = Draft { title: "Broken".into(), query: "is:unhealthy".into(), shared, ..Draft::default() };
+        checked(draft, owner).unwrap()
+    }
+
+    #[rstest]
+    #[case::own("ann", "staff", false, Access::Changed)]
+    #[case::own_and_shared("ann", "staff", true, Access::Changed)]
+    #[case::anothers("bob", "staff", false, Access::Hidden)]
+    #[case::anothers_and_shared("bob", "staff", true, Access::Seen)]
+    #[case::anothers_by_a_master("root", MASTERS, false, Access::Hidden)]
+    #[case::shared_and_by_a_master("root", MASTERS, true, Access::Changed)]
+    #[case::a_group_of_the_owners_name("bob", "ann", false, Access::Hidden)]
+    #[case::nobody("", "staff", false, Access::Hidden)]
+    fn an_owner_decides_who_sees_it(
+        #[case] caller: &str,
+        #[case] group: &str,
+        #[case] shared: bool,
+        #[case] expected: Access,
+    ) {
+        assert_eq!(access(&saved("ann", shared), &UserInfo::new(caller, [group])), expected);
+    }
+
+    #[rstest]
+    #[case::all_of_it("Broken", "is:unhealthy", "x", &[])]
+    #[case::no_title(" ", "x", "", &["spec.title: Required value: what the search is called"])]
+    #[case::long_texts(&"é".repeat(129), "x", &"é".repeat(1025), &["spec.title: Too long", "spec.description: Too long"])]
+    #[case::a_query_nobody_reads("x", &"a".repeat(5000), "", &["spec.query: Invalid value"])]
+    fn what_cannot_be_kept_is_refused_by_field(
+        #[case] title: &str,
+        #[case] query: &str,
+        #[case] description: &str,
+        #[case] expected: &[&str],
+    ) {
+        let draft = Draft {
+            title: title.to_owned(),
+            query: query.to_owned(),
+            description: description.to_owned(),
+            shared: false,
+        };
+        let errors = checked(draft, "ann").err().unwrap_or_default();
+        assert_eq!(errors.len(), expected.len(), "{errors:?}");
+        for (error, begins) in errors.iter().zip(expected) {
+            assert!(error.to_string().starts_with(begins), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_are_names_and_differ_by_owner() {
+        let (ann, bob) = (name_of("Broken pods / prod!", "ann"), name_of("Broken pods / prod!", "bob"));
+        assert!(ann.starts_with("broken-pods---prod-") && ann != bob);
+        assert!(name_of("é", "ann").chars().all(|c| c.is_ascii_alphanumeric()));
+    }
+
+    #[test]
+    fn a_name_stands_for_the_closest_query() {
+        let named = |name: &str, owner: &str, shared: bool, query: &str| {
+            (name.to_owned(), SavedSearchSpec { query: query.to_owned(), ..saved(owner, shared) })
+        };
+        let all = [
+            named("one", "ann", false, "own"),
+            named("two", "bob", true, "shared"),
+            named("three", "bob", false, "hidden"),
+            named("broken", "cat", true, "by name"),
+        ];
+        let of = |caller: &str| {
+            let scopes = scopes(all.clone(), &UserInfo::new(caller, ["staff"]));
+            ["one", "two", "three", "broken"].map(|name| scopes.get(name).cloned().unwrap_or_default())
+        };
+        assert_eq!(of("ann"), ["own", "shared", "", "by name"]);
+        assert_eq!(of("bob"), ["", "shared", "hidden", "by name"]);
+        let without = scopes(all[..3].to_vec(), &UserInfo::new("ann", ["staff"]));
+        assert_eq!(without.get("broken").map(String::as_str), Some("own"), "a title of one's own comes first");
+    }
+
+    #[test]
+    fn an_owner_keeps_so_many() {
+        assert!(has_room(0) && has_room(MOST_OF_ONE - 1) && !has_room(MOST_OF_ONE));
+    }
+}

@@ -1,0 +1,242 @@
+//! What a manifest says, read in one pass over its JSON: its words, and the sentences among them.
+
+use crowsnest_api::print::{Messages, Place};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use std::fmt;
+
+/// Manifest text beyond this is not indexed.
+const MAX_CONTENT: usize = 256 << 10;
+
+/// What was read of a manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Keys and values, one a line.
+    pub content: String,
+    /// There are more of them.
+    pub cut: bool,
+    pub messages: Vec<String>,
+}
+
+/// How much is read of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Much {
+    /// The rest is passed over, which is quicker.
+    Messages,
+    All,
+}
+
+/// Of bytes.
+pub fn read(body: &[u8], place: Place, much: Much) -> Said {
+    let capacity = if much == Much::All { (body.len() / 2).min(MAX_CONTENT) } else { 0 };
+    walked(&mut serde_json::Deserializer::from_slice(body), place, much, capacity)
+}
+
+/// Of a tree.
+pub fn read_tree(tree: &Value, place: Place, much: Much) -> Said {
+    walked(tree, place, much, 0)
+}
+
+fn walked<'de>(from: impl Deserializer<'de>, place: Place, much: Much, capacity: usize) -> Said {
+    let mut heard = Heard { content: String::with_capacity(capacity), cut: false, messages: Messages::default(), much };
+    // What was read before a fault is still worth finding.
+    if let Err(error) = (Walk { heard: &mut heard, place }).deserialize(from) {
+        tracing::debug!(%error, "a stored body is not JSON");
+    }
+    Said { content: heard.content, cut: heard.cut, messages: heard.messages.told() }
+}
+
+struct Heard {
+    content: String,
+    cut: bool,
+    messages: Messages,
+    much: Much,
+}
+
+impl Heard {
+    fn push(&mut self, word: &str) {
+        if self.much == Much::Messages {
+            return;
+        }
+        self.cut |= self.content.len() + word.len() >= MAX_CONTENT;
+        if !self.cut {
+            self.content.push_str(word);
+            self.content.push('\n');
+        }
+    }
+}
+
+/// Walks JSON without building a tree.
+struct Walk<'h> {
+    heard: &'h mut Heard,
+    place: Place,
+}
+
+impl Walk<'_> {
+    fn at(&mut self, place: Place) -> Walk<'_> {
+        Walk { heard: self.heard, place }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.heard.much == Much::Messages && self.place.is_elsewhere() {
+            true => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
+            false => deserializer.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E>(self, word: &str) -> Result<(), E> {
+        self.heard.push(word);
+        self.heard.messages.hear(self.place, word);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.heard.push(&number.to_string());
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.heard.push(&number.to_string());
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.heard.push(&number.to_string());
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
+        let mut nth = 0;
+        loop {
+            let place = self.place.item(nth);
+            if seq.next_element_seed(self.at(place))?.is_none() {
+                return Ok(());
+            }
+            nth += 1;
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(place) = map.next_key_seed(Key { heard: self.heard, of: self.place })? {
+            map.next_value_seed(self.at(place))?;
+        }
+        Ok(())
+    }
+}
+
+/// A field's name, which says where its value is.
+struct Key<'h> {
+    heard: &'h mut Heard,
+    of: Place,
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = Place;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Place, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key<'_> {
+    type Value = Place;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field's name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Place, E> {
+        self.heard.push(name);
+        Ok(self.of.field(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+    use serde_json::json;
+    use std::collections::BTreeSet;
+
+    fn pod() -> Place {
+        Place::of("", "Pod")
+    }
+
+    #[rstest]
+    #[case::whole(r#"{"status":{"message":"it failed","reason":"Bad","n":[1,-2,0.5,true,null]}}"#,
+        "status message it_failed reason Bad n 1 -2 0.5", &["it failed"])]
+    #[case::broken_off(r#"{"status":{"message":"it failed"},"metadata":{"name":"a","#, "status message it_failed metadata name a", &["it failed"])]
+    #[case::none("", "", &[])]
+    fn words_and_sentences_are_read_together(#[case] body: &str, #[case] words: &str, #[case] messages: &[&str]) {
+        let said = read(body.as_bytes(), pod(), Much::All);
+        let lines: Vec<String> = said.content.lines().map(|line| line.replace(' ', "_")).collect();
+        assert_eq!((lines.join(" "), said.cut), (words.to_owned(), false));
+        assert_eq!(said.messages, messages);
+        let less = read(body.as_bytes(), pod(), Much::Messages);
+        assert_eq!((less.content.as_str(), less.messages), ("", said.messages));
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_its_sentences_are_read_on() {
+        let long = json!({"data": "x".repeat(MAX_CONTENT), "status": {"message": "it failed"}}).to_string();
+        let said = read(long.as_bytes(), pod(), Much::All);
+        assert_eq!(
+            (said.content.as_str(), said.cut, said.messages.as_slice()),
+            ("data\n", true, ["it failed".to_owned()].as_slice())
+        );
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let names = ["status", "message", "conditions", "containerStatuses", "state", "waiting", "lastState", "x"];
+        let leaf = prop_oneof![
+            "[ ab\n\"]{0,3}".prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            any::<bool>().prop_map(Value::from),
+            Just(Value::Null),
+        ];
+        leaf.prop_recursive(6, 40, 4, move |inner| {
+            let fields = prop::collection::btree_map(prop::sample::select(names.to_vec()), inner.clone(), 0..4);
+            prop_oneof![
+                prop::collection::vec(inner, 0..4).prop_map(Value::from),
+                fields.prop_map(|fields| fields
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect::<Value>()),
+            ]
+        })
+    }
+
+    proptest! {
+        /// However much is read of it, and in which form, a manifest says the same.
+        #[test]
+        fn a_manifest_says_the_same_in_every_form(value in json_value()) {
+            let text = value.to_string();
+            let (bytes, tree) = (read(text.as_bytes(), pod(), Much::All), read_tree(&value, pod(), Much::All));
+            let words = |said: &Said| said.content.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+            prop_assert_eq!((words(&bytes), &bytes.messages), (words(&tree), &tree.messages));
+            prop_assert_eq!(&read(text.as_bytes(), pod(), Much::Messages).messages, &bytes.messages);
+            prop_assert_eq!(&read_tree(&value, pod(), Much::Messages).messages, &bytes.messages);
+        }
+    }
+}
