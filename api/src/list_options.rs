@@ -163,7 +163,10 @@ mod tests {
     #[case::not_older("resourceVersion=0&resourceVersionMatch=NotOlderThan&limit=-1", "")]
     #[case::no_number("limit=x", "strconv.ParseInt: parsing \"x\": invalid syntax")]
     #[case::empty_number("timeoutSeconds=", "strconv.ParseInt: parsing \"\": invalid syntax")]
-    #[case::too_large("limit=9223372036854775808", "strconv.ParseInt: parsing \"9223372036854775808\": value out of range")]
+    #[case::too_large(
+        "limit=9223372036854775808",
+        "strconv.ParseInt: parsing \"9223372036854775808\": value out of range"
+    )]
     #[case::no_version(
         "resourceVersionMatch=Exact",
         "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"

@@ -9,7 +9,8 @@ use crowsnest_api::names::Gvr;
 use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::{Fleet, FleetOptions, JoinOptions, join};
 use crowsnest_index::{
-    Answer, Change, CollectionKey, Follower, Happened, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Seq,
+    Answer, Change, CollectionKey, Follower, Happened, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest,
+    Seq,
 };
 use futures::TryStreamExt;
 use kube::Api;

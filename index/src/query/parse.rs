@@ -2,8 +2,8 @@
 
 use super::Limits;
 use super::ast::{
-    Compare, Expr, Field, FieldKind, LabelMatch, Moment, Notice, Output, Pattern, Query, SortKey, Term, TermKind, Value,
-    Values,
+    Compare, Expr, Field, FieldKind, LabelMatch, Moment, Notice, Output, Pattern, Query, SortKey, Term, TermKind,
+    Value, Values,
 };
 use super::fields::{self, STATES};
 use super::lex::{Cursor, pattern};

@@ -18,7 +18,7 @@ use crate::text::segments::PartsId;
 use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::rbac::{Extent, Grant, Rbac, Readable};
+use crowsnest_api::rbac::{Extent, Grant, Readable};
 use crowsnest_api::user::UserInfo;
 use moka::policy::EvictionPolicy;
 use parking_lot::RwLock;

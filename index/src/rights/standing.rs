@@ -146,7 +146,11 @@ impl Basis {
             return BTreeSet::new();
         }
         let differs = |one: &Self, other: &Self| -> Vec<ClusterName> {
-            one.0.iter().filter(|(name, stamp)| other.0.get(*name) != Some(stamp)).map(|(name, _)| name.clone()).collect()
+            one.0
+                .iter()
+                .filter(|(name, stamp)| other.0.get(*name) != Some(stamp))
+                .map(|(name, _)| name.clone())
+                .collect()
         };
         differs(self, other).into_iter().chain(differs(other, self)).collect()
     }

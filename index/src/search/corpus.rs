@@ -384,8 +384,14 @@ async fn values_are_suggested_of_what_was(
         let rest = parse(rest, &Limits::default()).unwrap();
         let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is no field") };
         let values = Values { sources, world: world(), rest, limit: 10 };
-        let told: Vec<String> =
-            values.of(known, written).await.unwrap().0.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
+        let told: Vec<String> = values
+            .of(known, written)
+            .await
+            .unwrap()
+            .0
+            .iter()
+            .map(|s| format!("{} {}", s.text, s.count.unwrap()))
+            .collect();
         assert_eq!(told.join(", "), expected);
     }
 }
@@ -411,12 +417,18 @@ async fn what_was_is_found_within_rights() {
     let corpus = Corpus::new().await;
     for (cluster, namespace) in [("member1", "shop"), ("member2", "team-a"), ("member3", "edge"), ("member3", "none")] {
         let sources = corpus.as_reader(&reader(cluster, namespace), "ann");
-        for query in ["is:deleted", "at:2026-09-21T08:30:00Z", "at:now-1h", "during:now-3h..now", "changed.field:status"] {
+        for query in
+            ["is:deleted", "at:2026-09-21T08:30:00Z", "at:now-1h", "during:now-3h..now", "changed.field:status"]
+        {
             let prefix = format!("{cluster}/Pod/{namespace}/");
             let expected: BTreeSet<String> =
                 corpus.asked(query).await.hits.into_iter().filter(|hit| hit.starts_with(&prefix)).collect();
             let found = corpus.answered(&sources, query).await;
-            assert_eq!((found.hits.into_iter().collect(), found.total), (expected.clone(), expected.len() as u64), "{query}");
+            assert_eq!(
+                (found.hits.into_iter().collect(), found.total),
+                (expected.clone(), expected.len() as u64),
+                "{query}"
+            );
         }
     }
 }
@@ -426,8 +438,7 @@ async fn what_was_is_found_within_rights() {
 async fn the_corpus_has_a_past() {
     let corpus = Corpus::new().await;
     let span = Span { deleted: false, ..Span::DELETED };
-    let versions = corpus.sources.store.past(&span, &Narrowing::NONE, 1000);
-    let versions = versions.await.unwrap();
+    let versions = corpus.sources.store.past(&span, &Narrowing::NONE, 1000).await.unwrap();
     assert!(versions.iter().any(|version| version.deleted) && versions.iter().any(|version| !version.deleted));
     let key: &RecordKey = &versions[0].object.record.key;
     assert!(!corpus.sources.store.versions(key, 10).await.unwrap().is_empty());

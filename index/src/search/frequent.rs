@@ -66,11 +66,14 @@ pub(super) async fn terms(
     wanted: &Wanted,
 ) -> Result<(Counted, bool), Error> {
     let before = before.filter(|before| !before.is_empty());
-    let (matches, asked) = (now.clone(), match before {
-        // A term may be frequent by both together only.
-        Some(_) => Wanted { most: None, ..wanted.clone() },
-        None => wanted.clone(),
-    });
+    let (matches, asked) = (
+        now.clone(),
+        match before {
+            // A term may be frequent by both together only.
+            Some(_) => Wanted { most: None, ..wanted.clone() },
+            None => wanted.clone(),
+        },
+    );
     let Sources { text, rights, deadline, .. } = sources.clone();
     let looked_at = Arc::clone(&text);
     let (now, cut) = text

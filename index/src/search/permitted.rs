@@ -6,8 +6,8 @@ use super::tallies::Tally;
 use crate::rights::{CallerRights, Known};
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
 use crate::text::segments::Parts;
-use crate::text::values::{NONE, Values};
 use crate::text::sets::{Docs, Marks};
+use crate::text::values::{NONE, Values};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::Readable;
 use parking_lot::{Mutex, RwLock};
@@ -187,7 +187,8 @@ mod tests {
         for name in ["a", "b"] {
             for (cluster, namespace, kind) in everywhere() {
                 id += 1;
-                let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"namespace": namespace, "name": name}});
+                let object =
+                    json!({"apiVersion": "v1", "kind": kind, "metadata": {"namespace": namespace, "name": name}});
                 let document = Document::of(&stored(cluster, id, &object)).unwrap();
                 writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             }

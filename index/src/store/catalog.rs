@@ -2,10 +2,10 @@
 //!
 //! Filled by the backend as it meets collections and dictionaries; read by every query.
 
-use super::{Batch, Narrowing, Wanted};
 use super::codec::Codec;
 use super::decide::Target;
 use super::rows::{Columns, record_in};
+use super::{Batch, Narrowing, Wanted};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record};
 use bytes::Bytes;

@@ -201,7 +201,10 @@ mod tests {
     fn what_is_too_long_is_cut_and_its_sentences_are_read_on() {
         let long = json!({"data": "x".repeat(MAX_CONTENT), "status": {"message": "it failed"}}).to_string();
         let said = read(long.as_bytes(), pod(), Much::All);
-        assert_eq!((said.content.as_str(), said.cut, said.messages.as_slice()), ("data\n", true, ["it failed".to_owned()].as_slice()));
+        assert_eq!(
+            (said.content.as_str(), said.cut, said.messages.as_slice()),
+            ("data\n", true, ["it failed".to_owned()].as_slice())
+        );
     }
 
     fn json_value() -> impl Strategy<Value = Value> {
@@ -216,7 +219,10 @@ mod tests {
             let fields = prop::collection::btree_map(prop::sample::select(names.to_vec()), inner.clone(), 0..4);
             prop_oneof![
                 prop::collection::vec(inner, 0..4).prop_map(Value::from),
-                fields.prop_map(|fields| fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Value>()),
+                fields.prop_map(|fields| fields
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect::<Value>()),
             ]
         })
     }

@@ -111,11 +111,7 @@ impl Segment {
 impl Snapshot {
     /// What is in memory already of `before` is taken from there; values nobody has any more are forgotten when there are
     /// more of them than of the others, and more than `kept` in all.
-    pub fn new(
-        (searcher, seq): (Searcher, Seq),
-        before: Option<&Snapshot>,
-        kept: usize,
-    ) -> tantivy::Result<Self> {
+    pub fn new((searcher, seq): (Searcher, Seq), before: Option<&Snapshot>, kept: usize) -> tantivy::Result<Self> {
         if let Some(before) = before {
             let values = Arc::clone(&before.values);
             let next = Self { used: before.used, ..Self::with((searcher.clone(), seq), values, &before.segments)? };
