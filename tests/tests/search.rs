@@ -5,6 +5,9 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, until};
 use serde_json::{Value, json};
 
+#[path = "search/shapes.rs"]
+mod shapes;
+
 const SHOP: &str = include_str!("search/shop.yaml");
 const ANN: &str = include_str!("search/ann.yaml");
 const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
@@ -49,6 +52,7 @@ fn the_search_api_answers() -> Result<()> {
     explanations(&kubectl)?;
     exports(&kubectl)?;
     relations(&kubectl)?;
+    shapes::agree(&fleet)?;
     saved(&kubectl)?;
     changes(&fleet, &kubectl)?;
     rights(&fleet, &kubectl)?;

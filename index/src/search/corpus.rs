@@ -438,8 +438,7 @@ async fn what_was_is_found_within_rights() {
 async fn the_corpus_has_a_past() {
     let corpus = Corpus::new().await;
     let span = Span { deleted: false, ..Span::DELETED };
-    let versions = corpus.sources.store.past(&span, &Narrowing::NONE, 1000);
-    let versions = versions.await.unwrap();
+    let versions = corpus.sources.store.past(&span, &Narrowing::NONE, 1000).await.unwrap();
     assert!(versions.iter().any(|version| version.deleted) && versions.iter().any(|version| !version.deleted));
     let key: &RecordKey = &versions[0].object.record.key;
     assert!(!corpus.sources.store.versions(key, 10).await.unwrap().is_empty());

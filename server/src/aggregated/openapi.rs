@@ -45,7 +45,12 @@ async fn v3(control_plane: &kube::Client, group: &str) -> Result<Value, Failure>
         let more = [("/paths", search::openapi::paths()), ("/components/schemas", search::openapi::schemas())];
         for (at, entries) in more {
             if let Some(known) = document.pointer_mut(at).and_then(Value::as_object_mut) {
-                known.extend(entries);
+                for (name, entry) in entries {
+                    // Kubernetes' own schemas may be there already, in its words.
+                    if !name.starts_with("io.k8s.") || !known.contains_key(&name) {
+                        known.insert(name, entry);
+                    }
+                }
             }
         }
     }

@@ -274,8 +274,10 @@ async fn nothing_reads_whole_tables() {
     let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None, labels: None };
     let narrow = Scan { namespaces: Some(BTreeSet::from(["x".to_owned()])), ..everywhere.clone() };
     let scans = [&everywhere, &narrow].map(|scan| Reach::of(scan, 10).unwrap().sql());
-    let (of_key, deletions) = (history::of_key(), history::of_span(&Span::DELETED));
-    let past = history::of_span(&Span { deleted: false, ..Span::DELETED });
+    let (of_key, deletions) = (history::of_key(), history::of_span(&Span::DELETED, ""));
+    let [past, narrowed] =
+        ["", super::NARROWED].map(|narrowed| history::of_span(&Span { deleted: false, ..Span::DELETED }, narrowed));
+    let as_of = history::as_of("= ANY($2)");
     let queries = [
         (scans[0].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
         (scans[1].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
@@ -286,6 +288,12 @@ async fn nothing_reads_whole_tables() {
         (of_key.as_str(), "(1, 'x', 'p1', 10)", "versions_by_key"),
         (deletions.as_str(), "(9223372036854775807, 0, 9223372036854775807, 10)", "versions_deleted"),
         (past.as_str(), "(9223372036854775807, 0, 9223372036854775807, 10)", "using versions_"),
+        (
+            narrowed.as_str(),
+            "(9223372036854775807, 0, 9223372036854775807, 10, ARRAY[2]::bigint[], ARRAY[1]::bigint[], ARRAY['x'])",
+            "using versions_",
+        ),
+        (as_of.as_str(), "(7, ARRAY[1, 2]::bigint[])", "using versions_"),
         ("SELECT id FROM versions WHERE seq > $1 AND seq <= $2", "(7, 10)", "versions_by_seq"),
     ];
     // Whether an index can give it in order; of the few rows here it would rather sort some.

@@ -30,7 +30,8 @@ struct Path {
     parameters: &'static [Parameter],
     /// Of an object, and further ones.
     object: bool,
-    answers: &'static [(&'static str, &'static str)],
+    /// Media types, with the schemas of which an answer has one.
+    answers: &'static [(&'static str, &'static [&'static str])],
 }
 
 const JSON: &str = "application/json";
@@ -64,21 +65,21 @@ const PATHS: &[Path] = &[
         summary: "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) when asked for by Accept. With watch=true the events go on: changed, left, counts, behind.",
         parameters: &[Q, LIMIT, CURSOR, FACETS, ("watch", "boolean", "Go on with what changes.", false)],
         object: false,
-        answers: &[(JSON, "SearchResult"), (EVENTS, "SearchEvents")],
+        answers: &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])],
     },
     Path {
         name: "count",
         summary: "How many objects match.",
         parameters: &[Q],
         object: false,
-        answers: &[(JSON, "SearchCount")],
+        answers: &[(JSON, &["SearchCount"])],
     },
     Path {
         name: "explain",
         summary: "What a query was taken for, and what each part of it finds and costs.",
         parameters: &[Q],
         object: false,
-        answers: &[(JSON, "SearchExplanation")],
+        answers: &[(JSON, &["SearchExplanation"])],
     },
     Path {
         name: "suggest",
@@ -89,11 +90,11 @@ const PATHS: &[Path] = &[
             LIMIT,
         ],
         object: false,
-        answers: &[(JSON, "SearchSuggestions")],
+        answers: &[(JSON, &["SearchSuggestions"])],
     },
     Path {
         name: "export",
-        summary: "All hits: whole objects as JSON lines, or columns as CSV.",
+        summary: "All hits of one moment: whole objects as JSON lines, or columns as CSV.",
         parameters: &[
             Q,
             LIMIT,
@@ -101,21 +102,21 @@ const PATHS: &[Path] = &[
             ("columns", "string", "Of CSV, separated by commas: fields of a hit, or label:KEY.", false),
         ],
         object: false,
-        answers: &[("application/jsonl", "Object"), ("text/csv", "Text")],
+        answers: &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])],
     },
     Path {
         name: "logs",
         summary: "The logs of the pods that match, in the order of their times; as server-sent events (notices, skipped, joined, line, refused, left, done, error) when asked for by Accept.",
         parameters: LOGS,
         object: false,
-        answers: &[(TEXT, "Text"), (EVENTS, "LogEvents")],
+        answers: &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])],
     },
     Path {
         name: "history",
         summary: "The versions of an object that are kept, newest first; with seq the manifest of one.",
         parameters: &[("seq", "integer", "A version, by the change that began it.", false)],
         object: true,
-        answers: &[(JSON, "ObjectHistory")],
+        answers: &[(JSON, &["ObjectHistory", "Object"])],
     },
     Path {
         name: "diff",
@@ -126,21 +127,21 @@ const PATHS: &[Path] = &[
             ("with", "string", "Another cluster.", false),
         ],
         object: true,
-        answers: &[(JSON, "ObjectDiff")],
+        answers: &[(JSON, &["ObjectDiff"])],
     },
     Path {
         name: "graph",
         summary: "What an object is related to: owners, what is used, events.",
         parameters: &[("depth", "integer", "Steps, five at most.", false)],
         object: true,
-        answers: &[(JSON, "ObjectGraph")],
+        answers: &[(JSON, &["ObjectGraph"])],
     },
     Path {
         name: "status",
         summary: "The fleet at a glance; followed with watch=true.",
         parameters: &[("watch", "boolean", "Go on with what changes, as server-sent events.", false)],
         object: false,
-        answers: &[(JSON, "FleetStatus"), (EVENTS, "FleetStatusEvents")],
+        answers: &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])],
     },
 ];
 
@@ -148,25 +149,41 @@ fn parameter((name, kind, description, required): &Parameter) -> Value {
     json!({"name": name, "in": "query", "required": required, "description": description, "schema": {"type": kind}})
 }
 
+/// What each path may answer instead, always a Status.
+const FAILURES: [(&str, &str); 5] = [
+    ("400", "A parameter cannot be read, or the question cannot be answered."),
+    ("401", "Nobody is known to ask."),
+    ("403", "The caller may not ask."),
+    ("404", "There is no such object, or the caller may not read it."),
+    ("422", "What is sent or asked does not go together; the causes name the fields."),
+];
+
+/// Answers with what they hold, and what may come instead.
+fn responses(code: &str, content: Value) -> Value {
+    let mut responses = json!({code: {"description": "OK", "content": content}});
+    for (code, description) in FAILURES {
+        responses[code] = json!({"description": description, "content": {JSON: {"schema": status()}}});
+    }
+    responses
+}
+
+fn status() -> Value {
+    json!({"$ref": format!("#/components/schemas/{STATUS}")})
+}
+
 /// Paths of the search API.
 pub(crate) fn paths() -> Map<String, Value> {
     let path = |path: &Path| {
         let object = if path.object { OBJECT.as_slice() } else { &[] };
         let parameters: Vec<Value> = object.iter().chain(path.parameters).map(parameter).collect();
-        let content: Map<String, Value> = path
-            .answers
-            .iter()
-            .map(|(kind, schema)| ((*kind).to_owned(), json!({"schema": {"$ref": reference(schema)}})))
-            .collect();
-        let answers = json!({
-            "200": {"description": "OK", "content": content},
-            "400": {"description": "A parameter cannot be read: a Status."},
-            "401": {"description": "Unauthorized"},
-            "403": {"description": "The caller may not ask: a Status."},
-            "404": {"description": "Nothing is known of the object, or the caller may not read it: a Status."},
-        });
+        let schema = |schemas: &[&str]| match schemas {
+            [one] => json!({"$ref": reference(one)}),
+            several => json!({"anyOf": several.iter().map(|one| json!({"$ref": reference(one)})).collect::<Vec<_>>()}),
+        };
+        let content = path.answers.iter().map(|(kind, of)| ((*kind).to_owned(), json!({"schema": schema(of)})));
+        let content = Value::Object(content.collect());
         let get = json!({"operationId": format!("search-{}", path.name), "summary": path.summary, "tags": ["search"],
-            "parameters": parameters, "responses": answers});
+            "parameters": parameters, "responses": responses("200", content)});
         (format!("{ROOT}/{}", path.name), json!({"get": get}))
     };
     PATHS.iter().map(path).chain(saved()).collect()
@@ -174,24 +191,31 @@ pub(crate) fn paths() -> Map<String, Value> {
 
 /// Of saved searches: the list, and one.
 fn saved() -> [(String, Value); 2] {
-    let body = |schema: &str| json!({JSON: {"schema": {"$ref": reference(schema)}}});
-    let operation = |verb: &str, summary: &str, sends: bool, answer: &str| {
+    let body = |schema: Value| json!({JSON: {"schema": schema}});
+    let of = |schema: &str| json!({"$ref": reference(schema)});
+    let operation = |verb: &str, summary: &str, sends: bool, (code, answer): (&str, Value)| {
         let mut operation = json!({"operationId": format!("savedsearches-{verb}"), "summary": summary, "tags": ["search"],
-            "responses": {"200": {"description": "OK", "content": body(answer)}}});
+            "responses": responses(code, body(answer))});
+        if verb == "create" || verb == "update" {
+            let taken = json!({"description": "There is one of that name, or it has changed since it was read.",
+                "content": body(status())});
+            operation["responses"]["409"] = taken;
+        }
         if sends {
-            operation["requestBody"] = json!({"required": true, "content": body("SavedSearch")});
+            operation["requestBody"] = json!({"required": true, "content": body(of("SavedSearch"))});
         }
         operation
     };
+    let (one, list) = (("200", of("SavedSearch")), ("200", of("SavedSearchList")));
     let all = json!({
-        "get": operation("list", "Saved searches the caller may see: own and shared ones.", false, "SavedSearchList"),
-        "post": operation("create", "Saves a search; the caller is its owner.", true, "SavedSearch"),
+        "get": operation("list", "Saved searches the caller may see: own and shared ones.", false, list),
+        "post": operation("create", "Saves a search; the caller is its owner.", true, ("201", of("SavedSearch"))),
     });
     let one = json!({
         "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
-        "get": operation("get", "One saved search.", false, "SavedSearch"),
-        "put": operation("update", "Changes it; only its owner may.", true, "SavedSearch"),
-        "delete": operation("delete", "Deletes it; only its owner may.", false, "Object"),
+        "get": operation("get", "One saved search.", false, one.clone()),
+        "put": operation("update", "Changes it; only its owner may.", true, one),
+        "delete": operation("delete", "Deletes it; only its owner may.", false, ("200", status())),
     });
     [(format!("{ROOT}/savedsearches"), all), (format!("{ROOT}/savedsearches/{{name}}"), one)]
 }
@@ -204,110 +228,222 @@ fn name_of(schema: &str) -> String {
     format!("io.crowsnest.search.v1alpha1.{schema}")
 }
 
+/// Kubernetes' own.
+const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn number() -> Value {
+    json!({"type": "integer", "format": "int64"})
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+fn time() -> Value {
+    json!({"type": "string", "format": "date-time"})
+}
+
+fn list(of: Value) -> Value {
+    json!({"type": "array", "items": of})
+}
+
+fn of(schema: &str) -> Value {
+    json!({"$ref": reference(schema)})
+}
+
+/// With all of these fields, but for some that may be left out.
+fn object(fields: Value, optional: &[&str]) -> Value {
+    let names = fields.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    let required: Vec<&str> = names.filter(|name| !optional.contains(name)).collect();
+    json!({"type": "object", "properties": fields, "required": required})
+}
+
+/// A body of ours, which names its kind.
+fn body(kind: &str, mut fields: Value, optional: &[&str]) -> Value {
+    fields["kind"] = json!({"type": "string", "enum": [kind]});
+    fields["apiVersion"] = text();
+    object(fields, optional)
+}
+
 /// Schemas of what its paths answer.
 pub(crate) fn schemas() -> Map<String, Value> {
-    let text = || json!({"type": "string"});
-    let number = || json!({"type": "integer", "format": "int64"});
-    let list = |of: Value| json!({"type": "array", "items": of});
-    let object = |fields: Value| json!({"type": "object", "properties": fields});
-    let time = || json!({"type": "string", "format": "date-time"});
-    let of = |schema: &str| json!({"$ref": reference(schema)});
-    let all = [
+    let named = answers().into_iter().chain(hits()).chain(objects()).chain(kept());
+    let own = named.map(|(name, schema)| (name_of(name), schema));
+    own.chain([(STATUS.to_owned(), status_schema())]).collect()
+}
+
+type Schemas = Vec<(&'static str, Value)>;
+
+/// Of questions.
+fn answers() -> Schemas {
+    let relation = || json!({"type": "string", "enum": ["eq", "gte"]});
+    let facets = || json!({"type": "object", "additionalProperties": list(of("FacetValue"))});
+    let summary = json!({"total": number(), "totalRelation": relation(), "tookMs": {"type": "number"}, "seq": number(),
+        "behind": number(), "cursor": text(), "didYouMean": list(text()),
+        "wider": list(object(json!({"query": text(), "total": number()}), &[]))});
+    let mut result = summary.clone();
+    let parts = json!({"hits": list(of("Hit")), "facets": facets(), "groups": of("Groups"), "skipped": list(of("Skipped")),
+        "notices": list(of("Notice"))});
+    if let (Some(result), Value::Object(parts)) = (result.as_object_mut(), parts) {
+        result.extend(parts);
+    }
+    let counts = object(json!({"total": number(), "facets": facets(), "groups": of("Groups")}), &["groups"]);
+    let events = json!({"notices": list(of("Notice")), "skipped": list(of("Skipped")), "facets": facets(),
+        "groups": of("Groups"), "matches": list(of("Hit")), "done": of("Summary"), "changed": of("Hit"), "left": of("Hit"),
+        "counts": counts, "behind": {"type": "object"}, "error": object(json!({"message": text()}), &[])});
+    let step = object(
+        json!({"what": text(), "hits": number(), "tookMs": {"type": "number"}, "parts": list(of("Step"))}),
+        &["hits", "parts"],
+    );
+    let suggestion = object(json!({"text": text(), "about": text(), "count": number()}), &["about", "count"]);
+    vec![
+        ("SearchResult", body("SearchResult", result, &["cursor", "groups"])),
+        ("Summary", object(summary, &["cursor"])),
+        (
+            "SearchEvents",
+            json!({"type": "string", "description": "Server-sent events with JSON data; x-events has its schemas.",
+                "x-events": events}),
+        ),
+        (
+            "SearchCount",
+            body(
+                "SearchCount",
+                json!({"total": number(), "totalRelation": relation(), "skipped": list(of("Skipped")),
+                    "notices": list(of("Notice"))}),
+                &[],
+            ),
+        ),
+        ("Step", step),
+        (
+            "SearchExplanation",
+            body(
+                "SearchExplanation",
+                json!({"query": text(), "ast": of("Object"), "asked": text(), "plan": of("Step"),
+                    "notices": list(of("Notice")), "tookMs": {"type": "number"}}),
+                &[],
+            ),
+        ),
+        (
+            "SearchSuggestions",
+            body(
+                "SearchSuggestions",
+                json!({"start": number(), "end": number(), "field": text(), "items": list(suggestion),
+                    "range": list(number())}),
+                &["field", "range"],
+            ),
+        ),
+        ("LogEvents", json!({"type": "string", "description": "Server-sent events with JSON data."})),
+    ]
+}
+
+/// Who an object is.
+fn identity() -> Value {
+    json!({"cluster": text(), "apiVersion": text(), "kind": text(), "resource": text(), "namespace": text(), "name": text(),
+        "uid": text()})
+}
+
+/// Of which answers are made.
+fn hits() -> Schemas {
+    let mut hit = identity();
+    let more = json!({"status": text(), "ready": text(), "restarts": number(), "node": text(), "images": list(text()),
+        "created": time(), "deleting": time(), "deleted": time(), "until": time(), "score": {"type": "number"},
+        "matched": list(of("Matched"))});
+    let mut optional = vec!["namespace"];
+    if let (Some(hit), Value::Object(more)) = (hit.as_object_mut(), &more) {
+        hit.extend(more.clone());
+        optional.extend(more.keys().map(String::as_str));
+    }
+    let marks = list(list(number()));
+    vec![
+        ("Text", text()),
+        ("Hit", object(hit, &optional)),
+        ("Matched", object(json!({"field": text(), "text": text(), "marks": marks}), &["marks"])),
+        ("FacetValue", object(json!({"value": text(), "count": number()}), &[])),
+        (
+            "Groups",
+            object(
+                json!({"field": text(), "values": list(of("FacetValue")),
+                    "more": {"type": "integer", "format": "int64", "description": "Groups that are not told."}}),
+                &[],
+            ),
+        ),
+        (
+            "Skipped",
+            object(
+                json!({"cluster": text(), "reason": text(), "resources": number(), "missing": flag(),
+                    "ageSeconds": number()}),
+                &["ageSeconds"],
+            ),
+        ),
+        ("Notice", object(json!({"message": text(), "start": number(), "end": number()}), &[])),
+    ]
+}
+
+/// Of single objects, and of the fleet.
+fn objects() -> Schemas {
+    let version = object(
+        json!({"seq": number(), "resourceVersion": text(), "generation": number(), "from": time(), "until": time(),
+            "deleted": flag()}),
+        &["until", "deleted"],
+    );
+    let mut side = identity();
+    side["seq"] = number();
+    side["resourceVersion"] = text();
+    let difference = object(json!({"path": text(), "before": {}, "after": {}}), &["before", "after"]);
+    let edge = object(json!({"from": number(), "to": number(), "relation": text()}), &[]);
+    vec![
         (
             "Object",
             json!({"type": "object", "description": "A whole Kubernetes object.", "additionalProperties": true}),
         ),
-        ("Text", text()),
-        ("SearchEvents", json!({"type": "string", "description": "Server-sent events with JSON data."})),
-        ("LogEvents", json!({"type": "string", "description": "Server-sent events with JSON data."})),
-        ("FleetStatusEvents", json!({"type": "string", "description": "Server-sent events with a FleetStatus each."})),
+        ("ObjectHistory", body("ObjectHistory", json!({"keptForSeconds": number(), "versions": list(version)}), &[])),
+        ("Side", object(side, &["namespace"])),
         (
-            "Hit",
-            object(
-                json!({"cluster": text(), "apiVersion": text(), "kind": text(), "resource": text(), "namespace": text(),
-                "name": text(), "uid": text(), "status": text(), "ready": text(), "restarts": number(), "node": text(),
-                "images": list(text()), "created": time(), "deleting": time(), "deleted": time(), "until": time(),
-                "score": {"type": "number"}, "matched": list(of("Matched"))}),
+            "ObjectDiff",
+            body(
+                "ObjectDiff",
+                json!({"from": of("Side"), "to": of("Side"), "more": flag(), "differences": list(difference)}),
+                &[],
             ),
         ),
         (
-            "Matched",
-            object(json!({"field": text(), "text": text(),
-                "marks": {"type": "array", "description": "From and to, in bytes of the text.", "items": list(number())}})),
-        ),
-        ("FacetValue", object(json!({"value": text(), "count": number()}))),
-        (
-            "Groups",
-            object(json!({"field": text(), "values": list(of("FacetValue")),
-                "more": {"type": "integer", "format": "int64", "description": "Groups that are not told."}})),
-        ),
-        (
-            "Skipped",
-            object(json!({"cluster": text(), "reason": text(), "resources": number(), "missing": {"type": "boolean"},
-                "ageSeconds": number()})),
-        ),
-        ("Notice", object(json!({"message": text(), "start": number(), "end": number()}))),
-        (
-            "SearchResult",
-            object(json!({"kind": text(), "apiVersion": text(), "hits": list(of("Hit")),
-                "facets": {"type": "object", "additionalProperties": list(of("FacetValue"))}, "groups": of("Groups"),
-                "skipped": list(of("Skipped")), "notices": list(of("Notice")), "total": number(),
-                "totalRelation": {"type": "string", "enum": ["eq", "gte"]}, "tookMs": {"type": "number"}, "seq": number(),
-                "behind": number(), "cursor": text(), "didYouMean": list(text()),
-                "wider": list(object(json!({"query": text(), "total": number()})))})),
-        ),
-        (
-            "SearchCount",
-            object(json!({"kind": text(), "apiVersion": text(), "total": number(),
-                "totalRelation": {"type": "string", "enum": ["eq", "gte"]}, "skipped": list(of("Skipped")),
-                "notices": list(of("Notice"))})),
-        ),
-        (
-            "Step",
-            object(json!({"what": text(), "hits": number(), "tookMs": {"type": "number"}, "parts": list(of("Step"))})),
-        ),
-        (
-            "SearchExplanation",
-            object(json!({"kind": text(), "apiVersion": text(), "query": text(), "ast": of("Object"), "asked": text(),
-                "plan": of("Step"), "notices": list(of("Notice")), "tookMs": {"type": "number"}})),
-        ),
-        (
-            "SearchSuggestions",
-            object(json!({"kind": text(), "apiVersion": text(), "start": number(), "end": number(), "field": text(),
-                "items": list(object(json!({"text": text(), "about": text(), "count": number()}))),
-                "range": list(number())})),
-        ),
-        (
-            "ObjectHistory",
-            object(json!({"kind": text(), "apiVersion": text(), "keptForSeconds": number(),
-                "versions": list(object(json!({"seq": number(), "resourceVersion": text(), "generation": number(),
-                    "from": time(), "until": time(), "deleted": {"type": "boolean"}})))})),
-        ),
-        (
-            "ObjectDiff",
-            object(json!({"kind": text(), "apiVersion": text(), "from": of("Hit"), "to": of("Hit"),
-                "more": {"type": "boolean"},
-                "differences": list(object(json!({"path": text(), "before": {}, "after": {}})))})),
-        ),
-        (
             "ObjectGraph",
-            object(json!({"kind": text(), "apiVersion": text(), "nodes": list(of("Hit")), "more": {"type": "boolean"},
-                "edges": list(object(json!({"from": number(), "to": number(), "relation": text()})))})),
+            body("ObjectGraph", json!({"nodes": list(of("Hit")), "more": flag(), "edges": list(edge)}), &[]),
         ),
         ("FleetStatus", of("Object")),
-        (
-            "SavedSearch",
-            object(json!({"kind": text(), "apiVersion": text(), "metadata": of("Object"),
-                "spec": object(json!({"title": text(), "query": text(), "description": text(),
-                    "shared": {"type": "boolean"}, "owner": text(), "syntax": text()}))})),
-        ),
+        ("FleetStatusEvents", json!({"type": "string", "description": "Server-sent events with a FleetStatus each."})),
+    ]
+}
+
+/// Of saved searches.
+fn kept() -> Schemas {
+    let spec = object(
+        json!({"title": text(), "query": text(), "description": text(), "shared": flag(), "owner": text(),
+            "syntax": text()}),
+        &["description", "shared", "owner", "syntax"],
+    );
+    let optional = &["kind", "apiVersion", "metadata"];
+    vec![
+        ("SavedSearch", body("SavedSearch", json!({"metadata": of("Object"), "spec": spec}), optional)),
         (
             "SavedSearchList",
-            object(json!({"kind": text(), "apiVersion": text(), "metadata": of("Object"),
-                "items": list(of("SavedSearch"))})),
+            body("SavedSearchList", json!({"metadata": of("Object"), "items": list(of("SavedSearch"))}), &[]),
         ),
-    ];
-    all.into_iter().map(|(name, schema)| (name_of(name), schema)).collect()
+    ]
+}
+
+fn status_schema() -> Value {
+    let cause = object(json!({"reason": text(), "message": text(), "field": text()}), &["reason", "message", "field"]);
+    let details = json!({"name": text(), "group": text(), "kind": text(), "uid": text(), "causes": list(cause),
+        "retryAfterSeconds": {"type": "integer", "format": "int32"}});
+    let details = object(details, &["name", "group", "kind", "uid", "causes", "retryAfterSeconds"]);
+    let fields = json!({"metadata": {"type": "object"}, "status": text(), "message": text(), "reason": text(),
+        "details": details, "code": {"type": "integer", "format": "int32"}});
+    body("Status", fields, &["message", "reason", "details", "code"])
 }
 
 #[cfg(test)]

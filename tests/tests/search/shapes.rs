@@ -1,0 +1,243 @@
+//! What the search API really answers, held against the OpenAPI document that is served of it: every path that is documented is
+//! asked, every answer has the shape its code and media type promise, and no field is told that is not described.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use anyhow::{Context, Result, bail, ensure};
+use crowsnest_tests::Fleet;
+use serde_json::{Value, json};
+
+use super::{ROOT, path};
+
+static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+    LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
+
+const OWN: &str = "io.crowsnest.search.v1alpha1.";
+const DEPLOYMENT: &str = "cluster=member1&apiVersion=apps/v1&resource=deployments&namespace=shop&name=checkout";
+const EVENTS: &str = "text/event-stream";
+
+/// The document, and who asks.
+struct Served {
+    client: kube::Client,
+    document: Value,
+    asked: BTreeSet<(String, String)>,
+}
+
+pub fn agree(fleet: &Fleet) -> Result<()> {
+    let config = std::fs::read_to_string(fleet.kubeconfig("cp"))?;
+    RUNTIME.block_on(async {
+        let mut served = Served::by(&config).await?;
+        served.questions().await?;
+        served.objects().await?;
+        served.saved_searches().await?;
+        served.all_was_asked()
+    })
+}
+
+impl Served {
+    async fn by(kubeconfig: &str) -> Result<Self> {
+        let file = kube::config::Kubeconfig::from_yaml(kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await?;
+        let client = kube::Client::try_from(config)?;
+        let request = http::Request::get(format!("/openapi/v3{ROOT}")).body(Vec::new())?;
+        let mut document: Value = client.request(request).await?;
+        let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut).context("schemas")?;
+        for (_, schema) in schemas.iter_mut().filter(|(name, _)| name.starts_with(OWN)) {
+            close(schema);
+        }
+        Ok(Self { client, document, asked: BTreeSet::new() })
+    }
+
+    async fn questions(&mut self) -> Result<()> {
+        let all = "ns:shop label:app=checkout";
+        for (resource, query, more) in [
+            ("query", format!("{all} group:kind"), "&facets=kind,label:app,region&limit=2"),
+            ("query", "checkout".to_owned(), ""),
+            ("query", "chekout kind:deployment ns:shop".to_owned(), ""),
+            ("query", "at:now-1h during:x kind:".to_owned(), ""),
+            ("count", all.to_owned(), ""),
+            ("explain", format!("{all} (kind:pod OR -status:Running) restarts:>1 at:now-1m"), ""),
+            ("suggest", "kind:dep".to_owned(), ""),
+            ("suggest", "kind:pod restarts:".to_owned(), ""),
+            ("suggest", "k".to_owned(), ""),
+            ("suggest", "region:".to_owned(), ""),
+            ("export", all.to_owned(), ""),
+            ("export", all.to_owned(), "&format=csv"),
+            ("logs", format!("{all} kind:pod"), "&tail=1"),
+            ("status", String::new(), ""),
+        ] {
+            self.get(&path(resource, &query, more), "", 200).await?;
+        }
+        self.get(&path("query", all, ""), EVENTS, 200).await?;
+        self.get(&path("query", &format!("{all} group:kind"), ""), EVENTS, 200).await?;
+        for (resource, more, code) in [
+            ("query", "&facets=colour", 400),
+            ("query", "&cursor=x", 400),
+            ("suggest", "&limit=x", 400),
+            ("export", "&format=xml", 400),
+            ("export", "+scope:nothing", 400),
+            ("logs", "&tail=x", 422),
+        ] {
+            self.get(&path(resource, "kind:pod", more), "", code).await?;
+        }
+        // Nobody in particular.
+        let request = http::Request::get(path("count", "", "")).header("Impersonate-User", "system:anonymous");
+        let request = request.header("Impersonate-Group", "system:unauthenticated").body(Vec::new())?;
+        self.sent("count", request, 403).await.map(drop)
+    }
+
+    async fn objects(&mut self) -> Result<()> {
+        let history = self.get(&format!("{ROOT}/history?{DEPLOYMENT}"), "", 200).await?;
+        let versions = history["versions"].as_array().context("versions")?;
+        ensure!(versions.len() > 1, "{history}");
+        self.get(&format!("{ROOT}/history?{DEPLOYMENT}&seq={}", versions[1]["seq"]), "", 200).await?;
+        for (resource, more, code) in [
+            ("diff", "", 200),
+            ("diff", "&with=member2", 200),
+            ("graph", "&depth=3", 200),
+            ("history", "x", 404),
+            ("history", "&seq=1", 404),
+            ("diff", "&from=x", 400),
+            ("graph", "&depth=x", 400),
+        ] {
+            self.get(&format!("{ROOT}/{resource}?{DEPLOYMENT}{more}"), "", code).await?;
+        }
+        self.get(&format!("{ROOT}/graph?cluster=member1"), "", 400).await.map(drop)
+    }
+
+    async fn saved_searches(&mut self) -> Result<()> {
+        let all = "savedsearches";
+        let search =
+            json!({"spec": {"title": "Shapes", "query": "kind:pod", "description": "all of them", "shared": true}});
+        let made = self.write("POST", all, &search, 201).await?;
+        let one = format!("{all}/{}", made["metadata"]["name"].as_str().context("a name")?);
+        self.write("POST", all, &search, 409).await?;
+        self.write("POST", all, &json!({"spec": {"title": " ", "query": "x"}}), 422).await?;
+        self.write("POST", all, &json!({"spec": 1}), 400).await?;
+        self.get(&format!("{ROOT}/{all}"), "", 200).await?;
+        self.get(&format!("{ROOT}/{one}"), "", 200).await?;
+        self.write("PUT", &one, &search, 200).await?;
+        self.write("PUT", &one, &json!({"metadata": {"resourceVersion": "1"}, "spec": search["spec"]}), 409).await?;
+        self.write("DELETE", &one, &Value::Null, 200).await?;
+        self.get(&format!("{ROOT}/{one}"), "", 404).await.map(drop)
+    }
+
+    fn all_was_asked(&self) -> Result<()> {
+        let paths = self.document["paths"].as_object().context("paths")?;
+        let documented = paths.iter().flat_map(|(path, item)| {
+            let methods = item.as_object().into_iter().flatten().filter(|(_, operation)| operation.is_object());
+            methods.map(|(method, _)| (path.clone(), method.clone()))
+        });
+        let left: Vec<_> = documented.filter(|one| !self.asked.contains(one)).collect();
+        ensure!(left.is_empty(), "documented and not asked: {left:?}");
+        Ok(())
+    }
+
+    async fn get(&mut self, path: &str, accept: &str, code: u16) -> Result<Value> {
+        let accept = if accept.is_empty() { "application/json, */*" } else { accept };
+        let request = http::Request::get(path).header("Accept", accept).body(Vec::new())?;
+        let below = path.strip_prefix(ROOT).context("a path of the group")?.trim_start_matches('/');
+        let resource = below.split('?').next().unwrap_or_default().to_owned();
+        self.sent(&resource, request, code).await
+    }
+
+    async fn write(&mut self, method: &str, resource: &str, body: &Value, code: u16) -> Result<Value> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = http::Request::builder().method(method).uri(format!("{ROOT}/{resource}"));
+        let request = request.header("Content-Type", "application/json").body(body)?;
+        self.sent(resource, request, code).await
+    }
+
+    /// The answer, once it is what the document says of it.
+    async fn sent(&mut self, resource: &str, request: http::Request<Vec<u8>>, code: u16) -> Result<Value> {
+        let template = match resource.split_once('/') {
+            Some((resource, _)) => format!("{ROOT}/{resource}/{{name}}"),
+            None => format!("{ROOT}/{resource}"),
+        };
+        let (method, what) = (request.method().as_str().to_lowercase(), request.uri().to_string());
+        let (parts, body) = self.client.send(request.map(kube::client::Body::from)).await?.into_parts();
+        let body = http_body_util::BodyExt::collect(body).await?.to_bytes();
+        let text = std::str::from_utf8(&body)?;
+        ensure!(parts.status.as_u16() == code, "{method} {what} ends with {} instead of {code}: {text}", parts.status);
+        let media = parts.headers.get("content-type").context("a content type")?.to_str()?;
+        let media = media.split(';').next().unwrap_or_default();
+        let described = &self.document["paths"][&template][&method]["responses"][code.to_string()]["content"][media];
+        let schema = &described["schema"];
+        ensure!(schema.is_object(), "{method} {what}: {code} with {media} is not described");
+        let told = self.told(schema, media, text);
+        let told = told.with_context(|| format!("{method} {what} answers {code} with {media}: {text}"))?;
+        self.asked.insert((template, method));
+        Ok(told)
+    }
+
+    fn told(&self, schema: &Value, media: &str, text: &str) -> Result<Value> {
+        match media {
+            "application/json" => {
+                let value: Value = serde_json::from_str(text)?;
+                self.fits(schema, &value)?;
+                Ok(value)
+            }
+            "application/jsonl" => {
+                ensure!(text.lines().count() > 1, "too few objects to mean something");
+                text.lines().try_for_each(|line| self.fits(schema, &serde_json::from_str(line)?))?;
+                Ok(Value::Null)
+            }
+            EVENTS => {
+                let events = &self.resolved(schema)["x-events"];
+                let mut names = Vec::new();
+                for event in text.split("\n\n").filter(|event| event.starts_with("event: ")) {
+                    let (name, data) = event["event: ".len()..].split_once("\ndata: ").context("an event with data")?;
+                    let schema = events.get(name).with_context(|| format!("the event {name} is not described"))?;
+                    self.fits(schema, &serde_json::from_str(data)?).with_context(|| name.to_owned())?;
+                    names.push(name);
+                }
+                ensure!(names.contains(&"matches") && names.last() == Some(&"done"), "{names:?}");
+                Ok(Value::Null)
+            }
+            _ => self.fits(schema, &text.into()).map(|()| Value::Null),
+        }
+    }
+
+    fn resolved<'d>(&'d self, schema: &'d Value) -> &'d Value {
+        let target = schema["$ref"].as_str().and_then(|target| self.document.pointer(target.strip_prefix('#')?));
+        target.unwrap_or(schema)
+    }
+
+    /// Of several schemas the one of the value's kind, where one is.
+    fn fits(&self, schema: &Value, value: &Value) -> Result<()> {
+        let of_kind = |schema: &&Value| self.resolved(schema)["properties"]["kind"]["enum"][0] == value["kind"];
+        let schema = schema["anyOf"].as_array().and_then(|several| several.iter().find(of_kind)).unwrap_or(schema);
+        let root = json!({"allOf": [schema], "components": self.document["components"]});
+        let validator = jsonschema::options().should_validate_formats(true).build(&root)?;
+        let errors: Vec<String> =
+            validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        if !errors.is_empty() {
+            bail!("{}", errors.join("\n"));
+        }
+        Ok(())
+    }
+}
+
+/// Fields that are not described are mistakes.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(close);
+            let described = fields.get("properties").is_some_and(Value::is_object) && fields.contains_key("type");
+            if described && !fields.contains_key("additionalProperties") {
+                fields.insert("additionalProperties".to_owned(), false.into());
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+#[test]
+fn closed_schemas_refuse_what_is_not_described() {
+    let mut schema = json!({"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {}}}}});
+    close(&mut schema);
+    let fits = |value: Value| jsonschema::is_valid(&schema, &value);
+    assert!(fits(json!({"a": {"b": 1}})) && !fits(json!({"a": {"c": 1}})) && !fits(json!({"d": 1})));
+}
