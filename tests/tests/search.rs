@@ -52,7 +52,7 @@ fn the_search_api_answers() -> Result<()> {
     explanations(&kubectl)?;
     exports(&kubectl)?;
     relations(&kubectl)?;
-    shapes::agree(&fleet)?;
+    shapes::agree(&fleet, &kubectl)?;
     saved(&kubectl)?;
     changes(&fleet, &kubectl)?;
     rights(&fleet, &kubectl)?;

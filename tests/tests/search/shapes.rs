@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::Fleet;
+use crowsnest_tests::{Fleet, Kubectl, until};
 use serde_json::{Value, json};
 
-use super::{ROOT, path};
+use super::{ROOT, path, raw};
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
@@ -24,7 +24,14 @@ struct Served {
     asked: BTreeSet<(String, String)>,
 }
 
-pub fn agree(fleet: &Fleet) -> Result<()> {
+pub fn agree(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    // So that it was something else before.
+    let member = kubectl.on(&fleet.kubeconfig("member1"));
+    member.ok(&["annotate", "deployment", "checkout", "-n", "shop", "seen=yes"], "")?;
+    until("a version to be kept", || {
+        let history = raw(kubectl, &format!("{ROOT}/history?{DEPLOYMENT}"))?;
+        Ok(history["versions"].as_array().is_some_and(|versions| versions.len() > 1))
+    })?;
     let config = std::fs::read_to_string(fleet.kubeconfig("cp"))?;
     RUNTIME.block_on(async {
         let mut served = Served::by(&config).await?;
