@@ -184,3 +184,61 @@ async fn a_deployment_is_divided_and_its_status_comes_back() {
     home.when(&control_plane, &binding(), "default", "web-deployment", healthy).await;
     home.stop().await;
 }
+
+fn deployment() -> Resource {
+    builtin("apps", "deployments", "Deployment")
+}
+
+fn web(replicas: i32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "web", "image": "nginx:1.25"}]},
+        }},
+    })
+}
+
+/// A customization of Deployments.
+async fn customize(control_plane: &Objects, rules: Value) {
+    let resource = custom(
+        "config.karmada.io",
+        "v1alpha1",
+        "resourceinterpretercustomizations",
+        "ResourceInterpreterCustomization",
+        false,
+    );
+    let customization = json!({
+        "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
+        "metadata": {"name": "of-deployments"},
+        "spec": {"target": {"apiVersion": "apps/v1", "kind": "Deployment"}, "customizations": rules},
+    });
+    control_plane.create(&resource, "", &customization).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_whose_share_cannot_be_made_keeps_no_other_waiting() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    let script = "function ReviseReplica(obj, replicas)
+        if replicas == 1 then error('not alone', 0) end
+        obj.spec.replicas = replicas
+        obj.metadata.annotations = {revised = 'by-script'}
+        return obj
+    end";
+    customize(&control_plane, json!({"replicaRevision": {"luaScript": script}})).await;
+    let weighted = json!({"replicaScheduling": {
+        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"staticWeightList": [
+            {"targetCluster": {"clusterNames": ["m1"]}, "weight": 1},
+            {"targetCluster": {"clusterNames": ["m2"]}, "weight": 4},
+        ]},
+    }});
+    let wanted = policy("p", "Deployment", "apps/v1", weighted);
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(5)).await.unwrap();
+    let revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-script";
+    let live = home.when(&home.member("m2"), &deployment(), "default", "web", revised).await;
+    assert_eq!(live["spec"]["replicas"], 4);
+    home.stop().await;
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crowsnest_api::constants::{event, finalizer, label};
 use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, binding_name};
 use crowsnest_api::policy::OverrideSpec;
-use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::Value;
@@ -225,13 +225,7 @@ impl Bindings {
         };
         let mut failed = None;
         for target in &targets {
-            let mut manifest = template.clone();
-            if spec.is_workload() {
-                self.context.interpreter.revise_replicas(&mut manifest, target.replicas)?;
-            }
-            if let Some(completions) = completions.get(&target.name) {
-                object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
-            }
+            let manifest = self.share_of(target, spec, template, completions.get(&target.name).copied());
             let done = self
                 .sync_one(&target.name, manifest, &cluster_wide, namespaced.as_ref(), |manifest, overrides| {
                     construct::for_binding(
@@ -257,10 +251,28 @@ impl Bindings {
         failed.map_or(Ok(()), Err)
     }
 
+    /// The template with what one cluster runs of it.
+    fn share_of(
+        &self,
+        target: &TargetCluster,
+        spec: &ResourceBindingSpec,
+        template: &Value,
+        completions: Option<i32>,
+    ) -> Result<Value, Error> {
+        let mut manifest = template.clone();
+        if spec.is_workload() {
+            self.context.interpreter.revise_replicas(&mut manifest, target.replicas)?;
+        }
+        if let Some(completions) = completions {
+            object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
+        }
+        Ok(manifest)
+    }
+
     async fn sync_one(
         &self,
         cluster: &str,
-        mut manifest: Value,
+        manifest: Result<Value, Error>,
         cluster_wide: &Overrides,
         namespaced: Option<&Overrides>,
         construct: impl FnOnce(Value, &overriding::Report) -> DesiredWork,
@@ -269,6 +281,7 @@ impl Bindings {
             return Err(Error::Waiting(format!("cluster {cluster} does not exist")));
         };
         let own = namespaced.map(Overrides::as_plan).unwrap_or_default();
+        let mut manifest = manifest?;
         let overrides = overriding::apply(&mut manifest, &member, &cluster_wide.as_plan(), &own)?;
         write_work(&self.context, &construct(manifest, &overrides)).await
     }
