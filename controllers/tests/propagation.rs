@@ -4,7 +4,7 @@
 
 mod home;
 
-use home::{Home, builtin, custom};
+use home::{Home, builtin, custom, definition};
 use serde_json::{Value, json};
 
 use crowsnest_api::names::ClusterName;
@@ -240,5 +240,48 @@ async fn a_cluster_whose_share_cannot_be_made_keeps_no_other_waiting() {
     let revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-script";
     let live = home.when(&home.member("m2"), &deployment(), "default", "web", revised).await;
     assert_eq!(live["spec"]["replicas"], 4);
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_a_member_lacks_is_said_and_goes_out_once_it_is_served() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let gadget = custom("example.io", "v1", "gadgets", "Gadget", true);
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let gadgets = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.example.io"},
+        "spec": {"group": "example.io", "scope": "Namespaced",
+            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": open}}]},
+    });
+    control_plane.create(&definition(), "", &gadgets).await.unwrap();
+    home.gone(&control_plane, &gadget, "default", "none").await;
+    let wanted = policy("p", "Gadget", "example.io/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let template = json!({"apiVersion": "example.io/v1", "kind": "Gadget",
+        "metadata": {"name": "g", "namespace": "default"}, "spec": {"size": 3}});
+    control_plane.create(&gadget, "default", &template).await.unwrap();
+    // The scheduler does not send a kind where it isn't served; somebody who places it by hand learns what is wrong.
+    home.when(&control_plane, &binding(), "default", "g-gadget", |object| condition_is(object, "Scheduled", "False"))
+        .await;
+    merge(
+        &control_plane,
+        &binding(),
+        "g-gadget",
+        json!({"spec": {"schedulerName": "by-hand", "clusters": [{"name": "m1"}]}}),
+    )
+    .await;
+    let words = "Failed to apply all manifests (0/1): the server could not find the requested resource";
+    let told = |object: &Value| object["status"]["aggregatedStatus"][0]["appliedMessage"] == words;
+    home.when(&control_plane, &binding(), "default", "g-gadget", told).await;
+
+    home.serve_definitions("m1").await;
+    let m1 = home.member("m1");
+    m1.create(&definition(), "", &gadgets).await.unwrap();
+    home.when(&m1, &gadget, "default", "g", |object| object["spec"]["size"] == 3).await;
+    let applied = |object: &Value| condition_is(object, "FullyApplied", "True");
+    home.when(&control_plane, &binding(), "default", "g-gadget", applied).await;
     home.stop().await;
 }
