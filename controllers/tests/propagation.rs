@@ -285,3 +285,45 @@ async fn a_kind_a_member_lacks_is_said_and_goes_out_once_it_is_served() {
     home.when(&control_plane, &binding(), "default", "g-gadget", applied).await;
     home.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dependency_is_for_follows_its_parents_and_its_labels() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let script = "function GetDependencies(obj)
+        return {{apiVersion = 'v1', kind = 'ConfigMap', namespace = obj.metadata.namespace,
+            labelSelector = {matchLabels = {app = 'web'}}}}
+    end";
+    customize(&control_plane, json!({"dependencyInterpretation": {"luaScript": script}})).await;
+    let config_map = builtin("", "configmaps", "ConfigMap");
+    let conf = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "conf", "namespace": "default", "labels": {"app": "web"}}, "data": {"a": "1"}});
+    control_plane.create(&config_map, "default", &conf).await.unwrap();
+    let mut wanted = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    wanted["spec"]["propagateDeps"] = json!(true);
+    wanted["spec"]["conflictResolution"] = json!("Overwrite");
+    wanted["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(1)).await.unwrap();
+    let m1 = home.member("m1");
+    let shown = |resolution: &'static str, preserve: bool| {
+        move |binding: &Value| {
+            binding["spec"]["conflictResolution"] == resolution
+                && binding["spec"]["preserveResourcesOnDeletion"] == preserve
+        }
+    };
+    home.when(&control_plane, &binding(), "default", "conf-configmap", shown("Overwrite", true)).await;
+    home.when(&m1, &config_map, "default", "conf", |object| object["data"]["a"] == "1").await;
+
+    // What the parent does not want any more is not done any more.
+    let taken_back = json!({"spec": {"conflictResolution": "Abort", "preserveResourcesOnDeletion": false}});
+    merge(&control_plane, &propagation_policy(), "p", taken_back).await;
+    home.when(&control_plane, &binding(), "default", "conf-configmap", shown("Abort", false)).await;
+
+    // Nor is an object kept that the parent does not mean any more.
+    merge(&control_plane, &config_map, "conf", json!({"metadata": {"labels": {"app": "other"}}})).await;
+    let let_go = |binding: &Value| binding["spec"].get("requiredBy").is_none();
+    home.when(&control_plane, &binding(), "default", "conf-configmap", let_go).await;
+    home.gone(&m1, &config_map, "default", "conf").await;
+    home.stop().await;
+}
