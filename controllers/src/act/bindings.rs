@@ -187,8 +187,21 @@ impl Bindings {
         if object::is_terminating(&template) {
             return Ok(Outcome::Done);
         }
+        self.await_agreement(&binding, &typed.spec, &template)?;
         self.sync(&binding, &typed.spec, &template).await?;
         Ok(Outcome::Done)
+    }
+
+    /// Where quotas are enforced, they are on bindings: a template that needs more than its binding says is not carried
+    /// on before the binding says so too, which a quota may deny. A binding no policy holds any more never will.
+    fn await_agreement(&self, binding: &Value, spec: &ResourceBindingSpec, template: &Value) -> Result<(), Error> {
+        if !self.context.config.gates.federated_quota_enforcement || !is_claimed(binding) {
+            return Ok(());
+        }
+        match construct::is_agreed(spec, &self.context.interpreter.replicas(template)?) {
+            true => Ok(()),
+            false => Err(Error::Waiting("the binding does not allow what the template needs".to_owned())),
+        }
     }
 
     async fn works_of(&self, binding: &Value) -> Result<Vec<Header>, Error> {
@@ -299,6 +312,12 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<(), 
             Err(Error::Waiting(format!("work {}/{} is being deleted", desired.namespace, desired.name)))
         }
     }
+}
+
+/// Whether a policy holds the binding.
+fn is_claimed(binding: &Value) -> bool {
+    let ids = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
+    ids.iter().any(|id| object::label(binding, id).is_some_and(|id| !id.is_empty()))
 }
 
 fn id_label(namespace: &str) -> &'static str {
