@@ -15,33 +15,26 @@ pub enum TaintDecision {
     EvictAt(Timestamp),
 }
 
-/// Not tolerated: now. Tolerated for a time: at the earliest end, counted from when each taint was put.
+/// Not tolerated: now. Tolerated for a time: at the earliest end, counted from when each taint was put. Of several
+/// tolerations that cover a taint the first is used, and for all the taints it covers.
 pub fn by_taints(cluster: &Cluster, tolerations: &[Toleration], now: Timestamp) -> TaintDecision {
-    let mut earliest: Option<Timestamp> = None;
-    for taint in cluster.spec.taints.iter().filter(|taint| taint.effect == taints::NO_EXECUTE) {
-        let end = match tolerated_until(taint, tolerations, now) {
-            None => return TaintDecision::EvictAt(now),
-            Some(None) => continue,
-            Some(Some(end)) => end,
-        };
-        earliest = Some(earliest.map_or(end, |earliest| earliest.min(end)));
-    }
-    earliest.map_or(TaintDecision::Stay, TaintDecision::EvictAt)
+    let taints: Vec<&Taint> = cluster.spec.taints.iter().filter(|taint| taint.effect == taints::NO_EXECUTE).collect();
+    let covering = |taint: &&Taint| tolerations.iter().find(|toleration| taints::tolerates(toleration, taint));
+    let Some(used) = taints.iter().map(covering).collect::<Option<Vec<&Toleration>>>() else {
+        return TaintDecision::EvictAt(now);
+    };
+    let ends = used.iter().filter_map(|toleration| Some((toleration, toleration.toleration_seconds?)));
+    let ends = ends.flat_map(|(toleration, seconds)| {
+        let covered = taints.iter().filter(|taint| taints::tolerates(toleration, taint));
+        covered.filter_map(move |taint| end_of(taint, seconds))
+    });
+    ends.min().map_or(TaintDecision::Stay, TaintDecision::EvictAt)
 }
 
-/// `None`: not at all; `Some(None)`: for ever.
-fn tolerated_until(taint: &Taint, tolerations: &[Toleration], now: Timestamp) -> Option<Option<Timestamp>> {
-    let matching: Vec<&Toleration> =
-        tolerations.iter().filter(|toleration| taints::tolerates(toleration, taint)).collect();
-    if matching.is_empty() {
-        return None;
-    }
-    let seconds = matching.iter().filter_map(|toleration| toleration.toleration_seconds).min();
-    let added = taint.time_added.as_ref().map_or(now, |time| time.0);
-    Some(
-        seconds
-            .map(|seconds| added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX)),
-    )
+/// When a taint has been tolerated for so long; never, when it isn't known since when it is there.
+fn end_of(taint: &Taint, seconds: i64) -> Option<Timestamp> {
+    let added = taint.time_added.as_ref()?.0;
+    Some(added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX))
 }
 
 /// The tolerations of the placement the current result was made with.
@@ -118,4 +111,61 @@ pub fn tasks(
         }
     }
     plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).expect("readable")
+    }
+
+    fn no_execute(key: &str, added: Option<i64>) -> Value {
+        json!({"key": key, "effect": "NoExecute", "timeAdded": added.map(|second| at(second).to_string())})
+    }
+
+    const NOW: i64 = 1000;
+
+    #[rstest]
+    #[case::no_taint(json!([]), json!([]), TaintDecision::Stay)]
+    #[case::another_effect(json!([{"key": "a", "effect": "NoSchedule"}]), json!([]), TaintDecision::Stay)]
+    #[case::not_tolerated(json!([no_execute("a", Some(990))]), json!([]), TaintDecision::EvictAt(at(NOW)))]
+    #[case::one_of_two_not_tolerated(
+        json!([no_execute("a", Some(990)), no_execute("b", Some(990))]), json!([{"key": "a", "operator": "Exists"}]),
+        TaintDecision::EvictAt(at(NOW))
+    )]
+    #[case::for_ever(json!([no_execute("a", Some(1))]), json!([{"operator": "Exists"}]), TaintDecision::Stay)]
+    #[case::for_a_time(
+        json!([no_execute("a", Some(990))]), json!([{"operator": "Exists", "tolerationSeconds": 30}]),
+        TaintDecision::EvictAt(at(1020))
+    )]
+    #[case::the_first_counts_not_the_shortest(
+        json!([no_execute("a", Some(990))]),
+        json!([{"operator": "Exists"}, {"operator": "Exists", "tolerationSeconds": 6}]),
+        TaintDecision::Stay
+    )]
+    #[case::the_first_counts_though_it_is_shorter(
+        json!([no_execute("a", Some(990))]),
+        json!([{"operator": "Exists", "tolerationSeconds": 6}, {"operator": "Exists"}]),
+        TaintDecision::EvictAt(at(996))
+    )]
+    #[case::the_earliest_end_of_all_it_covers(
+        json!([no_execute("a", Some(990)), no_execute("b", Some(980))]),
+        json!([{"key": "a", "operator": "Exists"}, {"operator": "Exists", "tolerationSeconds": 50}]),
+        TaintDecision::EvictAt(at(1030))
+    )]
+    #[case::since_when_is_unknown(
+        json!([no_execute("a", None)]), json!([{"operator": "Exists", "tolerationSeconds": 30}]), TaintDecision::Stay
+    )]
+    fn taints_evict(#[case] taints: Value, #[case] tolerations: Value, #[case] expected: TaintDecision) {
+        let cluster: Cluster = read(json!({"metadata": {"name": "c"}, "spec": {"syncMode": "Push", "taints": taints}}));
+        assert_eq!(by_taints(&cluster, &read::<Vec<Toleration>>(tolerations), at(NOW)), expected);
+    }
 }
