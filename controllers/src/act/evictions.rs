@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{annotation, event, eviction};
+use crowsnest_api::taints;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -78,7 +79,12 @@ impl Evictions {
         let typed: ResourceBinding = decode(&binding)?;
         let now = now();
         let mut spec = typed.spec.clone();
-        let mut look_again = self.evict(&binding, &mut spec, now).await?;
+        // What can't be decided by taints doesn't hold up the evictions that have begun.
+        let (mut look_again, undecided) = match self.evict(&binding, &mut spec, now).await {
+            Ok(next) => (next, None),
+            Err(error @ Error::Placement(_)) => (None, Some(error)),
+            Err(error) => return Err(error),
+        };
         let evicted = spec != typed.spec;
         if self.context.config.gates.graceful_eviction {
             let timeout = self.context.config.periods.graceful_eviction_timeout;
@@ -101,7 +107,10 @@ impl Evictions {
                 self.context.events.note(&binding, Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, message);
             }
         }
-        Ok(look_again.map_or(Outcome::Done, |at| Outcome::Again(until(at, now))))
+        match undecided {
+            Some(error) => Err(error),
+            None => Ok(look_again.map_or(Outcome::Done, |at| Outcome::Again(until(at, now)))),
+        }
     }
 
     /// Evicts from every cluster that has to be left now; when the next one has to be.
@@ -114,12 +123,16 @@ impl Evictions {
         if !self.evicts_by_taint() {
             return Ok(None);
         }
-        let tolerations = plan::applied_tolerations(object::annotation(binding, annotation::APPLIED_PLACEMENT));
         let fleet = self.context.config.no_execute_purge_mode.clone();
         let mode = plan::purge_mode(spec.failover.as_ref(), fleet);
         let mut next = None;
         for target in spec.clusters.clone() {
             let Some(cluster) = self.context.cluster(&target.name).await? else { continue };
+            if !cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE) {
+                continue;
+            }
+            let applied = object::annotation(binding, annotation::APPLIED_PLACEMENT);
+            let tolerations = plan::applied_tolerations(applied)?;
             match plan::by_taints(&cluster, &tolerations, now) {
                 TaintDecision::Stay => {}
                 TaintDecision::EvictAt(at) if at > now => {

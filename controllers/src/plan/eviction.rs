@@ -37,12 +37,19 @@ fn end_of(taint: &Taint, seconds: i64) -> Option<Timestamp> {
     Some(added.saturating_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX))
 }
 
+/// Why the taint manager can't tell what a binding tolerates.
+#[derive(Debug, thiserror::Error)]
+pub enum PlacementError {
+    #[error("the applied placement for ResourceBining can not be empty")]
+    Missing,
+    #[error("the applied placement cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+}
+
 /// The tolerations of the placement the current result was made with.
-pub fn applied_tolerations(applied_placement: Option<&str>) -> Vec<Toleration> {
-    applied_placement
-        .and_then(|text| serde_json::from_str::<Placement>(text).ok())
-        .map(|placement| placement.cluster_tolerations)
-        .unwrap_or_default()
+pub fn applied_tolerations(applied_placement: Option<&str>) -> Result<Vec<Toleration>, PlacementError> {
+    let text = applied_placement.filter(|text| !text.is_empty()).ok_or(PlacementError::Missing)?;
+    Ok(serde_json::from_str::<Placement>(text)?.cluster_tolerations)
 }
 
 /// How the taint manager evicts: the policy's cluster failover mode, else the fleet's.
@@ -167,5 +174,13 @@ mod tests {
     fn taints_evict(#[case] taints: Value, #[case] tolerations: Value, #[case] expected: TaintDecision) {
         let cluster: Cluster = read(json!({"metadata": {"name": "c"}, "spec": {"syncMode": "Push", "taints": taints}}));
         assert_eq!(by_taints(&cluster, &read::<Vec<Toleration>>(tolerations), at(NOW)), expected);
+    }
+
+    #[rstest]
+    #[case::missing(None, "the applied placement for ResourceBining can not be empty")]
+    #[case::empty(Some(""), "the applied placement for ResourceBining can not be empty")]
+    #[case::garbled(Some("{"), "the applied placement cannot be read: EOF while parsing an object at line 1 column 1")]
+    fn without_an_applied_placement_nothing_is_known(#[case] annotation: Option<&str>, #[case] expected: &str) {
+        assert_eq!(applied_tolerations(annotation).expect_err("no tolerations").to_string(), expected);
     }
 }
