@@ -39,7 +39,9 @@ impl Evictions {
         if *gvr == kinds.cluster.gvr {
             let taints = |cluster: Option<&Value>| cluster.and_then(|c| object::at(c, &["spec", "taints"]).cloned());
             let changed = change.is_old_forgotten() || taints(change.old()) != taints(change.current());
-            if changed && self.evicts_by_taint() {
+            let stayed = change.old.as_ref().is_some_and(|old| !old.header.terminating);
+            let leaves = stayed && (change.deleted || object::is_terminating(change.object()));
+            if leaves || (changed && self.evicts_by_taint()) {
                 self.ask_for(object::name(change.object())).await?;
             }
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
@@ -62,7 +64,7 @@ impl Evictions {
             let mut bindings = pin!(self.context.stream(resource, None));
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
-                if targets(binding, cluster) {
+                if targets(binding, cluster) || leaves_from(binding, cluster) {
                     self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
                 }
             }
@@ -91,7 +93,10 @@ impl Evictions {
             let timeout = SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX);
             // A result that was just changed here has not been seen by the scheduler, so nothing counts as replaced.
             let generation = if evicted { i64::MAX } else { object::generation(&binding) };
-            let tasks = plan::tasks(generation, &spec, &typed.status, timeout, now);
+            let leaving = self.leaving(&spec).await?;
+            let evicting =
+                plan::Evicting { generation, spec: &spec, status: &typed.status, timeout, leaving: &leaving };
+            let tasks = plan::tasks(&evicting, now);
             spec.graceful_eviction_tasks = tasks.tasks;
             look_again = [look_again, tasks.look_again].into_iter().flatten().min();
         }
@@ -111,6 +116,18 @@ impl Evictions {
             Some(error) => Err(error),
             None => Ok(look_again.map_or(Outcome::Done, |at| Outcome::Again(until(at, now)))),
         }
+    }
+
+    /// Those clusters the binding is being evicted from that are gone or going.
+    async fn leaving(&self, spec: &ResourceBindingSpec) -> Result<Vec<String>, Error> {
+        let mut leaving = Vec::new();
+        for task in &spec.graceful_eviction_tasks {
+            let cluster = self.context.glance(&self.context.kinds.cluster, "", &task.from_cluster).await?;
+            if cluster.is_none_or(|cluster| object::is_terminating(cluster.view())) {
+                leaving.push(task.from_cluster.clone());
+            }
+        }
+        Ok(leaving)
     }
 
     /// Evicts from every cluster that has to be left now; when the next one has to be.
@@ -154,6 +171,12 @@ impl Evictions {
         }
         Ok(next)
     }
+}
+
+/// Whether a binding is being evicted from a cluster.
+fn leaves_from(binding: &Value, cluster: &str) -> bool {
+    let tasks = object::at(binding, &["spec", "gracefulEvictionTasks"]).and_then(Value::as_array);
+    tasks.into_iter().flatten().any(|task| object::text(task, &["fromCluster"]) == cluster)
 }
 
 fn until(at: Timestamp, now: Timestamp) -> Duration {
