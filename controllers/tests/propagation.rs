@@ -327,3 +327,30 @@ async fn what_a_dependency_is_for_follows_its_parents_and_its_labels() {
     home.gone(&m1, &config_map, "default", "conf").await;
     home.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_taint_evicts_only_what_is_known_not_to_tolerate_it() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let placed = "policy.karmada.io/applied-placement";
+    for (name, annotations) in [("unknown", json!({})), ("known", json!({placed: "{}"}))] {
+        let by_hand = json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+            "spec": {"schedulerName": "by-hand", "clusters": [{"name": "m1"}],
+                "resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": name}},
+        });
+        control_plane.create(&binding(), "default", &by_hand).await.unwrap();
+    }
+    let cluster = custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false);
+    let tainted = json!({"spec": {"taints": [{"key": "drain", "effect": "NoExecute"}]}});
+    control_plane.merge(Target::new(&cluster, "", "m1"), &tainted).await.unwrap();
+    let evicted = |binding: &Value| binding["spec"]["gracefulEvictionTasks"][0]["fromCluster"] == "m1";
+    home.when(&control_plane, &binding(), "default", "known", evicted).await;
+
+    let stays = |binding: &Value| binding["spec"]["clusters"] == json!([{"name": "m1"}]);
+    home.when(&control_plane, &binding(), "default", "unknown", stays).await;
+    merge(&control_plane, &binding(), "unknown", json!({"metadata": {"annotations": {placed: "{}"}}})).await;
+    home.when(&control_plane, &binding(), "default", "unknown", evicted).await;
+    home.stop().await;
+}
