@@ -3,6 +3,7 @@
 use crowsnest_api::names::ClusterName;
 
 use crate::interpreter::ScriptError;
+use crate::plan::eviction::PlacementError;
 use crate::plan::overriding;
 
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,8 @@ pub enum Error {
         #[source]
         source: ScriptError,
     },
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
     #[error("waiting: {0}")]
     Waiting(String),
     #[error("{0}")]

@@ -4,7 +4,7 @@
 
 mod home;
 
-use home::{Home, builtin, custom};
+use home::{Home, builtin, custom, definition};
 use serde_json::{Value, json};
 
 use crowsnest_api::names::ClusterName;
@@ -182,5 +182,175 @@ async fn a_deployment_is_divided_and_its_status_comes_back() {
         items.len() == 2 && items.iter().all(|item| item["health"] == "Healthy")
     };
     home.when(&control_plane, &binding(), "default", "web-deployment", healthy).await;
+    home.stop().await;
+}
+
+fn deployment() -> Resource {
+    builtin("apps", "deployments", "Deployment")
+}
+
+fn web(replicas: i32) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "web", "image": "nginx:1.25"}]},
+        }},
+    })
+}
+
+/// A customization of Deployments.
+async fn customize(control_plane: &Objects, rules: Value) {
+    let resource = custom(
+        "config.karmada.io",
+        "v1alpha1",
+        "resourceinterpretercustomizations",
+        "ResourceInterpreterCustomization",
+        false,
+    );
+    let customization = json!({
+        "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
+        "metadata": {"name": "of-deployments"},
+        "spec": {"target": {"apiVersion": "apps/v1", "kind": "Deployment"}, "customizations": rules},
+    });
+    control_plane.create(&resource, "", &customization).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_whose_share_cannot_be_made_keeps_no_other_waiting() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    let script = "function ReviseReplica(obj, replicas)
+        if replicas == 1 then error('not alone', 0) end
+        obj.spec.replicas = replicas
+        obj.metadata.annotations = {revised = 'by-script'}
+        return obj
+    end";
+    customize(&control_plane, json!({"replicaRevision": {"luaScript": script}})).await;
+    let weighted = json!({"replicaScheduling": {
+        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"staticWeightList": [
+            {"targetCluster": {"clusterNames": ["m1"]}, "weight": 1},
+            {"targetCluster": {"clusterNames": ["m2"]}, "weight": 4},
+        ]},
+    }});
+    let wanted = policy("p", "Deployment", "apps/v1", weighted);
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(5)).await.unwrap();
+    let revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-script";
+    let live = home.when(&home.member("m2"), &deployment(), "default", "web", revised).await;
+    assert_eq!(live["spec"]["replicas"], 4);
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_a_member_lacks_is_said_and_goes_out_once_it_is_served() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let gadget = custom("example.io", "v1", "gadgets", "Gadget", true);
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let gadgets = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.example.io"},
+        "spec": {"group": "example.io", "scope": "Namespaced",
+            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": open}}]},
+    });
+    control_plane.create(&definition(), "", &gadgets).await.unwrap();
+    home.gone(&control_plane, &gadget, "default", "none").await;
+    let wanted = policy("p", "Gadget", "example.io/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let template = json!({"apiVersion": "example.io/v1", "kind": "Gadget",
+        "metadata": {"name": "g", "namespace": "default"}, "spec": {"size": 3}});
+    control_plane.create(&gadget, "default", &template).await.unwrap();
+    // The scheduler does not send a kind where it isn't served; somebody who places it by hand learns what is wrong.
+    home.when(&control_plane, &binding(), "default", "g-gadget", |object| condition_is(object, "Scheduled", "False"))
+        .await;
+    merge(
+        &control_plane,
+        &binding(),
+        "g-gadget",
+        json!({"spec": {"schedulerName": "by-hand", "clusters": [{"name": "m1"}]}}),
+    )
+    .await;
+    let words = "Failed to apply all manifests (0/1): the server could not find the requested resource";
+    let told = |object: &Value| object["status"]["aggregatedStatus"][0]["appliedMessage"] == words;
+    home.when(&control_plane, &binding(), "default", "g-gadget", told).await;
+
+    home.serve_definitions("m1").await;
+    let m1 = home.member("m1");
+    m1.create(&definition(), "", &gadgets).await.unwrap();
+    home.when(&m1, &gadget, "default", "g", |object| object["spec"]["size"] == 3).await;
+    let applied = |object: &Value| condition_is(object, "FullyApplied", "True");
+    home.when(&control_plane, &binding(), "default", "g-gadget", applied).await;
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dependency_is_for_follows_its_parents_and_its_labels() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let script = "function GetDependencies(obj)
+        return {{apiVersion = 'v1', kind = 'ConfigMap', namespace = obj.metadata.namespace,
+            labelSelector = {matchLabels = {app = 'web'}}}}
+    end";
+    customize(&control_plane, json!({"dependencyInterpretation": {"luaScript": script}})).await;
+    let config_map = builtin("", "configmaps", "ConfigMap");
+    let conf = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "conf", "namespace": "default", "labels": {"app": "web"}}, "data": {"a": "1"}});
+    control_plane.create(&config_map, "default", &conf).await.unwrap();
+    let mut wanted = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    wanted["spec"]["propagateDeps"] = json!(true);
+    wanted["spec"]["conflictResolution"] = json!("Overwrite");
+    wanted["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(1)).await.unwrap();
+    let m1 = home.member("m1");
+    let shown = |resolution: &'static str, preserve: bool| {
+        move |binding: &Value| {
+            binding["spec"]["conflictResolution"] == resolution
+                && binding["spec"]["preserveResourcesOnDeletion"] == preserve
+        }
+    };
+    home.when(&control_plane, &binding(), "default", "conf-configmap", shown("Overwrite", true)).await;
+    home.when(&m1, &config_map, "default", "conf", |object| object["data"]["a"] == "1").await;
+
+    // What the parent does not want any more is not done any more.
+    let taken_back = json!({"spec": {"conflictResolution": "Abort", "preserveResourcesOnDeletion": false}});
+    merge(&control_plane, &propagation_policy(), "p", taken_back).await;
+    home.when(&control_plane, &binding(), "default", "conf-configmap", shown("Abort", false)).await;
+
+    // Nor is an object kept that the parent does not mean any more.
+    merge(&control_plane, &config_map, "conf", json!({"metadata": {"labels": {"app": "other"}}})).await;
+    let let_go = |binding: &Value| binding["spec"].get("requiredBy").is_none();
+    home.when(&control_plane, &binding(), "default", "conf-configmap", let_go).await;
+    home.gone(&m1, &config_map, "default", "conf").await;
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_taint_evicts_only_what_is_known_not_to_tolerate_it() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let placed = "policy.karmada.io/applied-placement";
+    for (name, annotations) in [("unknown", json!({})), ("known", json!({placed: "{}"}))] {
+        let by_hand = json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+            "spec": {"schedulerName": "by-hand", "clusters": [{"name": "m1"}],
+                "resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": name}},
+        });
+        control_plane.create(&binding(), "default", &by_hand).await.unwrap();
+    }
+    let cluster = custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false);
+    let tainted = json!({"spec": {"taints": [{"key": "drain", "effect": "NoExecute"}]}});
+    control_plane.merge(Target::new(&cluster, "", "m1"), &tainted).await.unwrap();
+    let evicted = |binding: &Value| binding["spec"]["gracefulEvictionTasks"][0]["fromCluster"] == "m1";
+    home.when(&control_plane, &binding(), "default", "known", evicted).await;
+
+    let stays = |binding: &Value| binding["spec"]["clusters"] == json!([{"name": "m1"}]);
+    home.when(&control_plane, &binding(), "default", "unknown", stays).await;
+    merge(&control_plane, &binding(), "unknown", json!({"metadata": {"annotations": {placed: "{}"}}})).await;
+    home.when(&control_plane, &binding(), "default", "unknown", evicted).await;
     home.stop().await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crowsnest_api::constants::{event, finalizer, label};
 use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, binding_name};
 use crowsnest_api::policy::OverrideSpec;
-use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::Value;
@@ -187,8 +187,21 @@ impl Bindings {
         if object::is_terminating(&template) {
             return Ok(Outcome::Done);
         }
+        self.await_agreement(&binding, &typed.spec, &template)?;
         self.sync(&binding, &typed.spec, &template).await?;
         Ok(Outcome::Done)
+    }
+
+    /// Where quotas are enforced, they are on bindings: a template that needs more than its binding says is not carried
+    /// on before the binding says so too, which a quota may deny. A binding no policy holds any more never will.
+    fn await_agreement(&self, binding: &Value, spec: &ResourceBindingSpec, template: &Value) -> Result<(), Error> {
+        if !self.context.config.gates.federated_quota_enforcement || !is_claimed(binding) {
+            return Ok(());
+        }
+        match construct::is_agreed(spec, &self.context.interpreter.replicas(template)?) {
+            true => Ok(()),
+            false => Err(Error::Waiting("the binding does not allow what the template needs".to_owned())),
+        }
     }
 
     async fn works_of(&self, binding: &Value) -> Result<Vec<Header>, Error> {
@@ -225,13 +238,7 @@ impl Bindings {
         };
         let mut failed = None;
         for target in &targets {
-            let mut manifest = template.clone();
-            if spec.is_workload() {
-                self.context.interpreter.revise_replicas(&mut manifest, target.replicas)?;
-            }
-            if let Some(completions) = completions.get(&target.name) {
-                object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
-            }
+            let manifest = self.share_of(target, spec, template, completions.get(&target.name).copied());
             let done = self
                 .sync_one(&target.name, manifest, &cluster_wide, namespaced.as_ref(), |manifest, overrides| {
                     construct::for_binding(
@@ -257,10 +264,28 @@ impl Bindings {
         failed.map_or(Ok(()), Err)
     }
 
+    /// The template with what one cluster runs of it.
+    fn share_of(
+        &self,
+        target: &TargetCluster,
+        spec: &ResourceBindingSpec,
+        template: &Value,
+        completions: Option<i32>,
+    ) -> Result<Value, Error> {
+        let mut manifest = template.clone();
+        if spec.is_workload() {
+            self.context.interpreter.revise_replicas(&mut manifest, target.replicas)?;
+        }
+        if let Some(completions) = completions {
+            object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
+        }
+        Ok(manifest)
+    }
+
     async fn sync_one(
         &self,
         cluster: &str,
-        mut manifest: Value,
+        manifest: Result<Value, Error>,
         cluster_wide: &Overrides,
         namespaced: Option<&Overrides>,
         construct: impl FnOnce(Value, &overriding::Report) -> DesiredWork,
@@ -269,6 +294,7 @@ impl Bindings {
             return Err(Error::Waiting(format!("cluster {cluster} does not exist")));
         };
         let own = namespaced.map(Overrides::as_plan).unwrap_or_default();
+        let mut manifest = manifest?;
         let overrides = overriding::apply(&mut manifest, &member, &cluster_wide.as_plan(), &own)?;
         write_work(&self.context, &construct(manifest, &overrides)).await
     }
@@ -286,6 +312,12 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<(), 
             Err(Error::Waiting(format!("work {}/{} is being deleted", desired.namespace, desired.name)))
         }
     }
+}
+
+/// Whether a policy holds the binding.
+fn is_claimed(binding: &Value) -> bool {
+    let ids = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
+    ids.iter().any(|id| object::label(binding, id).is_some_and(|id| !id.is_empty()))
 }
 
 fn id_label(namespace: &str) -> &'static str {

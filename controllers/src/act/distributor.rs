@@ -21,7 +21,7 @@ use super::scheduling::BindingKey;
 use super::templates::template_of;
 use super::world::{Cached, Change};
 use crate::Error;
-use crate::plan::dependencies::{self, AttachedPlan, Parent};
+use crate::plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crate::plan::interpreter::dependencies::Dependency;
 use crate::plan::object;
 use crate::plan::propagation::change::Change as TemplateChange;
@@ -52,8 +52,14 @@ impl Distributor {
             return;
         }
         if !key.0.is_empty() && change.of_template() != TemplateChange::None {
+            let labels = object::labels(object);
+            // An object that a selector meant before is let go.
+            let before = change.old.as_ref().map(|old| &old.header.labels).filter(|before| **before != labels);
+            let meant = |wanted: &Dependency| {
+                means(wanted, object, &labels) || before.is_some_and(|before| means(wanted, object, before))
+            };
             let wanted = self.wanted.lock();
-            let depending = wanted.iter().filter(|(_, wanted)| wanted.iter().any(|wanted| means(wanted, object)));
+            let depending = wanted.iter().filter(|(_, wanted)| wanted.iter().any(meant));
             depending.for_each(|(parent, _)| self.parents.add(parent.clone()));
         }
     }
@@ -94,33 +100,73 @@ impl Distributor {
             Ok(None) => return Ok(Outcome::Done),
             Err(error) => {
                 let message = error.message();
-                context.events.note(&binding, Severity::Warning, event::GET_DEPENDENCIES_FAILED, message);
+                context.events.note(&template, Severity::Warning, event::GET_DEPENDENCIES_FAILED, message);
                 return Err(error);
             }
         };
         self.wanted.lock().insert(key.clone(), dependencies.clone());
-        let binding = self.record(resource, &binding, &dependencies).await?;
+        let synced = self.sync(&key, &binding, &typed, &dependencies).await;
+        match &synced {
+            Ok(false) => {}
+            Ok(true) => {
+                let message = "Sync schedule results to dependencies succeed.";
+                context.events.note(&binding, Severity::Normal, event::SYNC_SCHEDULE_RESULT_SUCCEED, message);
+            }
+            Err(error) if error.is_conflict() || error.is_waiting() => {}
+            Err(error) => {
+                let message = error.message();
+                context.events.note(&binding, Severity::Warning, event::SYNC_SCHEDULE_RESULT_FAILED, message);
+            }
+        }
+        synced.map(|_| Outcome::Done)
+    }
+
+    /// Attaches what the parent depends on and lets go what it doesn't any more; whether anything was written. One
+    /// dependency's failure doesn't keep the others waiting.
+    async fn sync(
+        &self,
+        key: &BindingKey,
+        binding: &Arc<Value>,
+        typed: &ResourceBinding,
+        dependencies: &[Dependency],
+    ) -> Result<bool, Error> {
+        let binding = self.record(&self.context.kinds.resource_binding, binding, dependencies).await?;
         if typed.spec.clusters.is_empty() && !self.is_scheduled(&binding) {
-            return Ok(Outcome::Done);
+            return Ok(false);
         }
         let parent = Parent {
             namespace: &key.0,
             name: &key.1,
             permanent_id: object::label(&binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or_default(),
             clusters: &typed.spec.clusters,
-            conflict_resolution: typed.spec.conflict_resolution.as_ref(),
-            preserve_resources_on_deletion: typed.spec.preserve_resources_on_deletion,
+            wishes: Wishes::of(&typed.spec),
         };
         let mut attached = BTreeSet::new();
-        for dependency in &dependencies {
-            for template in self.templates(dependency, &key.0).await? {
+        let mut written = false;
+        let mut failed = None;
+        let mut all_found = true;
+        for dependency in dependencies {
+            let templates = match self.templates(dependency, &key.0).await {
+                Ok(templates) => templates,
+                Err(error) => {
+                    all_found = false;
+                    failed = Some(error);
+                    continue;
+                }
+            };
+            for template in &templates {
                 let template = template.view();
                 attached.insert(binding_name(object::kind(template), object::name(template)));
-                self.attach(&parent, template).await?;
+                match self.attach(&parent, template).await {
+                    Ok(wrote) => written |= wrote,
+                    Err(error) => failed = Some(error),
+                }
             }
         }
-        self.detach_all(&key, &attached).await?;
-        Ok(Outcome::Done)
+        if all_found {
+            self.detach_all(key, &attached).await?;
+        }
+        failed.map_or(Ok(written), Err)
     }
 
     fn is_scheduled(&self, binding: &Value) -> bool {
@@ -161,21 +207,46 @@ impl Distributor {
             return Ok(self.context.glance(&resource, namespace, &dependency.name).await?.into_iter().collect());
         }
         let all = self.context.stream(&resource, Some(namespace));
-        all.try_filter(|template| std::future::ready(means(dependency, template.view()))).try_collect().await
+        let meant = |template: &Cached| {
+            let template = template.view();
+            std::future::ready(means(dependency, template, &object::labels(template)))
+        };
+        all.try_filter(meant).try_collect().await
     }
 
-    async fn attach(&self, parent: &Parent<'_>, template: &Value) -> Result<(), Error> {
+    /// Whether anything had to be written.
+    async fn attach(&self, parent: &Parent<'_>, template: &Value) -> Result<bool, Error> {
         let resource = &self.context.kinds.resource_binding;
         let name = binding_name(object::kind(template), object::name(template));
         let existing = self.context.get(resource, parent.namespace, &name).await?;
-        match dependencies::attach(parent, template, existing.as_deref(), &new_id()) {
-            AttachedPlan::Keep => Ok(()),
-            AttachedPlan::Create(binding) => self.context.create(resource, &binding).await.map(|_| ()),
-            AttachedPlan::Update(binding) => self.context.replace(resource, &binding).await.map(|_| ()),
+        let parents = match &existing {
+            None => BTreeMap::new(),
+            Some(existing) => self.parents_of(existing).await?,
+        };
+        let attached = dependencies::attach(parent, template, existing.as_deref(), found_in(&parents), &new_id());
+        let binding = match attached.plan {
+            AttachedPlan::Keep => None,
+            AttachedPlan::Create(binding) => Some(self.context.create(resource, &binding).await?),
+            AttachedPlan::Update(binding) => Some(self.context.replace(resource, &binding).await?),
             AttachedPlan::WaitForGarbageCollection => {
-                Err(Error::Waiting("an earlier dependency of that name is being collected".to_owned()))
+                return Err(Error::Waiting("an earlier dependency of that name is being collected".to_owned()));
+            }
+        };
+        if let (Some(message), Some(binding)) = (attached.conflict, binding.as_ref().or(existing.as_deref())) {
+            self.context.events.note(binding, Severity::Warning, event::DEPENDENCY_POLICY_CONFLICT, message);
+        }
+        Ok(binding.is_some())
+    }
+
+    /// The bindings that require an attached one, as far as they are there.
+    async fn parents_of(&self, attached: &Value) -> Result<BTreeMap<BindingKey, Cached>, Error> {
+        let mut parents = BTreeMap::new();
+        for (namespace, name) in dependencies::parents(attached) {
+            if let Some(found) = self.context.glance(&self.context.kinds.resource_binding, &namespace, &name).await? {
+                parents.insert((namespace, name), found);
             }
         }
+        Ok(parents)
     }
 
     /// Takes the parent out of every attached binding that isn't in `keep`.
@@ -189,15 +260,8 @@ impl Distributor {
             .map(Cached::view)
             .filter(|binding| object::namespace(binding) == parent.0 && !keep.contains(object::name(binding)));
         for binding in leaving {
-            let mut parents: BTreeMap<BindingKey, Cached> = BTreeMap::new();
-            for (namespace, name) in dependencies::parents(binding) {
-                if let Some(found) = self.context.glance(resource, &namespace, &name).await? {
-                    parents.insert((namespace, name), found);
-                }
-            }
-            let parent_of =
-                |namespace: &str, name: &str| parents.get(&(namespace.to_owned(), name.to_owned())).map(Cached::view);
-            if let Some(updated) = dependencies::detach(&parent.0, &parent.1, binding, parent_of) {
+            let parents = self.parents_of(binding).await?;
+            if let Some(updated) = dependencies::detach(&parent.0, &parent.1, binding, found_in(&parents)) {
                 self.context.replace(resource, &updated).await?;
             }
         }
@@ -217,8 +281,13 @@ impl Distributor {
     }
 }
 
-/// Whether a dependency means this object.
-fn means(dependency: &Dependency, object: &Value) -> bool {
+/// Finds parents by namespace and name.
+fn found_in<'a>(parents: &'a BTreeMap<BindingKey, Cached>) -> impl Fn(&str, &str) -> Option<&'a Value> {
+    move |namespace, name| parents.get(&(namespace.to_owned(), name.to_owned())).map(Cached::view)
+}
+
+/// Whether a dependency means this object when it has these labels.
+fn means(dependency: &Dependency, object: &Value, labels: &BTreeMap<String, String>) -> bool {
     if dependency.api_version != object::api_version(object)
         || dependency.kind != object::kind(object)
         || dependency.namespace != object::namespace(object)
@@ -229,5 +298,5 @@ fn means(dependency: &Dependency, object: &Value) -> bool {
         return dependency.name == object::name(object);
     }
     let selector = dependency.label_selector.clone().and_then(|selector| serde_json::from_value(selector).ok());
-    selector.is_some_and(|selector: LabelSelector| labels_match(&selector, &object::labels(object)))
+    selector.is_some_and(|selector: LabelSelector| labels_match(&selector, labels))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{annotation, event, eviction};
+use crowsnest_api::taints;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -38,7 +39,9 @@ impl Evictions {
         if *gvr == kinds.cluster.gvr {
             let taints = |cluster: Option<&Value>| cluster.and_then(|c| object::at(c, &["spec", "taints"]).cloned());
             let changed = change.is_old_forgotten() || taints(change.old()) != taints(change.current());
-            if changed && self.evicts_by_taint() {
+            let stayed = change.old.as_ref().is_some_and(|old| !old.header.terminating);
+            let leaves = stayed && (change.deleted || object::is_terminating(change.object()));
+            if leaves || (changed && self.evicts_by_taint()) {
                 self.ask_for(object::name(change.object())).await?;
             }
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
@@ -61,7 +64,7 @@ impl Evictions {
             let mut bindings = pin!(self.context.stream(resource, None));
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
-                if targets(binding, cluster) {
+                if targets(binding, cluster) || leaves_from(binding, cluster) {
                     self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
                 }
             }
@@ -78,14 +81,22 @@ impl Evictions {
         let typed: ResourceBinding = decode(&binding)?;
         let now = now();
         let mut spec = typed.spec.clone();
-        let mut look_again = self.evict(&binding, &mut spec, now).await?;
+        // What can't be decided by taints doesn't hold up the evictions that have begun.
+        let (mut look_again, undecided) = match self.evict(&binding, &mut spec, now).await {
+            Ok(next) => (next, None),
+            Err(error @ Error::Placement(_)) => (None, Some(error)),
+            Err(error) => return Err(error),
+        };
         let evicted = spec != typed.spec;
         if self.context.config.gates.graceful_eviction {
             let timeout = self.context.config.periods.graceful_eviction_timeout;
             let timeout = SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX);
             // A result that was just changed here has not been seen by the scheduler, so nothing counts as replaced.
             let generation = if evicted { i64::MAX } else { object::generation(&binding) };
-            let tasks = plan::tasks(generation, &spec, &typed.status, timeout, now);
+            let leaving = self.leaving(&spec).await?;
+            let evicting =
+                plan::Evicting { generation, spec: &spec, status: &typed.status, timeout, leaving: &leaving };
+            let tasks = plan::tasks(&evicting, now);
             spec.graceful_eviction_tasks = tasks.tasks;
             look_again = [look_again, tasks.look_again].into_iter().flatten().min();
         }
@@ -101,7 +112,22 @@ impl Evictions {
                 self.context.events.note(&binding, Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, message);
             }
         }
-        Ok(look_again.map_or(Outcome::Done, |at| Outcome::Again(until(at, now))))
+        match undecided {
+            Some(error) => Err(error),
+            None => Ok(look_again.map_or(Outcome::Done, |at| Outcome::Again(until(at, now)))),
+        }
+    }
+
+    /// Those clusters the binding is being evicted from that are gone or going.
+    async fn leaving(&self, spec: &ResourceBindingSpec) -> Result<Vec<String>, Error> {
+        let mut leaving = Vec::new();
+        for task in &spec.graceful_eviction_tasks {
+            let cluster = self.context.glance(&self.context.kinds.cluster, "", &task.from_cluster).await?;
+            if cluster.is_none_or(|cluster| object::is_terminating(cluster.view())) {
+                leaving.push(task.from_cluster.clone());
+            }
+        }
+        Ok(leaving)
     }
 
     /// Evicts from every cluster that has to be left now; when the next one has to be.
@@ -114,12 +140,16 @@ impl Evictions {
         if !self.evicts_by_taint() {
             return Ok(None);
         }
-        let tolerations = plan::applied_tolerations(object::annotation(binding, annotation::APPLIED_PLACEMENT));
         let fleet = self.context.config.no_execute_purge_mode.clone();
         let mode = plan::purge_mode(spec.failover.as_ref(), fleet);
         let mut next = None;
         for target in spec.clusters.clone() {
             let Some(cluster) = self.context.cluster(&target.name).await? else { continue };
+            if !cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE) {
+                continue;
+            }
+            let applied = object::annotation(binding, annotation::APPLIED_PLACEMENT);
+            let tolerations = plan::applied_tolerations(applied)?;
             match plan::by_taints(&cluster, &tolerations, now) {
                 TaintDecision::Stay => {}
                 TaintDecision::EvictAt(at) if at > now => {
@@ -141,6 +171,12 @@ impl Evictions {
         }
         Ok(next)
     }
+}
+
+/// Whether a binding is being evicted from a cluster.
+fn leaves_from(binding: &Value, cluster: &str) -> bool {
+    let tasks = object::at(binding, &["spec", "gracefulEvictionTasks"]).and_then(Value::as_array);
+    tasks.into_iter().flatten().any(|task| object::text(task, &["fromCluster"]) == cluster)
 }
 
 fn until(at: Timestamp, now: Timestamp) -> Duration {

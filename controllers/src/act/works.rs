@@ -4,7 +4,7 @@
 //! behind, and writes conditions and manifest statuses in one patch. A member object that changes asks for its Work
 //! again; what drifted is put back, what reports is reflected.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crowsnest_api::work::{ManifestStatus, Work};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::bindings::member_of;
+use super::bindings::{cluster_of, member_of};
 use super::context::{Context, decode, now};
 use super::events::Severity;
 use super::objects::{Objects, Target};
@@ -48,7 +48,12 @@ pub struct Works {
     context: Arc<Context>,
     pub works: Queue<WorkKey>,
     written: Mutex<HashMap<MemberObject, Written>>,
+    /// Works with an object of a kind that their member does not serve.
+    unserved: Mutex<HashSet<WorkKey>>,
 }
+
+/// What an API server answers to a request for a resource it does not have.
+const NOT_SERVED: &str = "the server could not find the requested resource";
 
 fn fingerprint(manifest: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -58,7 +63,7 @@ fn fingerprint(manifest: &Value) -> u64 {
 
 impl Works {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Works { context, works: Queue::new("works"), written: Mutex::default() })
+        Arc::new(Works { context, works: Queue::new("works"), written: Mutex::default(), unserved: Mutex::default() })
     }
 
     pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
@@ -93,7 +98,7 @@ impl Works {
         }
     }
 
-    /// When a member becomes ready, or starts to leave, its Works go on.
+    /// When a member becomes ready, or starts to leave, its Works go on; when it serves other kinds, those that lacked one.
     async fn on_cluster(&self, change: &Change) -> Result<(), Error> {
         let state = |cluster: &Value| {
             let typed = decode::<Cluster>(cluster).ok();
@@ -105,6 +110,11 @@ impl Works {
             for work in self.context.headers(&self.context.kinds.work, &namespace).await? {
                 self.works.add((work.namespace, work.name));
             }
+        } else if served(change.old()) != served(Some(new)) {
+            let waiting = self.unserved.lock();
+            waiting.iter().filter(|key| cluster_of(&key.0) == Some(object::name(new))).for_each(|key| {
+                self.works.add(key.clone());
+            });
         }
         Ok(())
     }
@@ -116,11 +126,13 @@ impl Works {
 
     pub fn forget(&self, cluster: &ClusterName) {
         self.written.lock().retain(|key, _| key.cluster != *cluster);
+        self.unserved.lock().retain(|key| cluster_of(&key.0) != Some(cluster.as_str()));
     }
 
     pub async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
         let Some(cluster) = member_of(&key.0) else { return Ok(Outcome::Done) };
         let Some(work) = self.context.get(&self.context.kinds.work, &key.0, &key.1).await? else {
+            self.unserved.lock().remove(&key);
             return Ok(Outcome::Done);
         };
         let typed: Work = decode(&work)?;
@@ -144,10 +156,10 @@ impl Works {
         if !suspended {
             if is_ready(&member) {
                 let outcome = self.apply_all(&cluster, &key, &typed).await;
-                let unserved = outcome.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
+                let unknown = outcome.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
                 let (condition, error) = applied(&typed, outcome);
-                // A member that doesn't serve the kind has not been asked, so nothing is said about applying.
-                if !unserved {
+                // Of a kind that the control plane doesn't know either, nothing is said about applying.
+                if !unknown {
                     conditions::set(&mut status.conditions, condition);
                 }
                 result = error.map_or(Ok(()), Err);
@@ -194,12 +206,29 @@ impl Works {
     /// Applies every manifest; the errors of those that failed.
     async fn apply_all(&self, cluster: &ClusterName, key: &WorkKey, work: &Work) -> Vec<Error> {
         let mut failed = Vec::new();
+        let mut unserved = false;
         for manifest in &work.spec.workload.manifests {
-            if let Err(error) = self.apply(cluster, key, &manifest.0).await {
-                failed.push(error);
-            }
+            let Err(error) = self.apply(cluster, key, &manifest.0).await else { continue };
+            let lacks_kind = matches!(error, Error::UnknownKind { .. });
+            unserved |= lacks_kind;
+            failed.push(match lacks_kind && self.is_known_here(&manifest.0) {
+                true => Error::Apply(NOT_SERVED.to_owned()),
+                false => error,
+            });
+        }
+        let mut waiting = self.unserved.lock();
+        if unserved {
+            waiting.insert(key.clone());
+        } else {
+            waiting.remove(key);
         }
         failed
+    }
+
+    /// Whether the control plane serves the manifest's kind.
+    fn is_known_here(&self, manifest: &Value) -> bool {
+        let Context { catalog, control_plane, .. } = self.context.as_ref();
+        catalog.known(control_plane, object::api_version(manifest), object::kind(manifest)).is_some()
     }
 
     /// Brings one manifest into the member. Somebody else's write in between is looked at and tried again.
@@ -333,6 +362,7 @@ impl Works {
         }
         let key = (object::namespace(work).to_owned(), object::name(work).to_owned());
         self.written.lock().retain(|_, written| written.work != key);
+        self.unserved.lock().remove(&key);
         self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::EXECUTION_CONTROLLER).await
     }
 
@@ -368,6 +398,11 @@ impl Works {
         }
         Ok(())
     }
+}
+
+/// The kinds a cluster reports to serve.
+fn served(cluster: Option<&Value>) -> Option<&Value> {
+    object::at(cluster?, &["status", "apiEnablements"])
 }
 
 /// Whether a member takes writes.

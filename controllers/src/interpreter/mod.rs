@@ -21,7 +21,7 @@ pub use lua::ScriptError;
 
 use crate::Error;
 use crate::plan::gates::Gates;
-use crate::plan::interpreter::dependencies::Dependency;
+use crate::plan::interpreter::dependencies::{self, Dependency};
 use crate::plan::interpreter::native::{self, NativeKind};
 use crate::plan::interpreter::replicas;
 use crate::plan::interpreter::status::{MemberStatus, reflect_whole};
@@ -196,6 +196,6 @@ impl Interpreter {
         for script in &scripts {
             needed.extend(script.ask(|text| lua::dependencies(text, template))?);
         }
-        Ok(Some(needed))
+        Ok(Some(dependencies::in_order(needed)))
     }
 }

@@ -39,13 +39,13 @@ fn scripts_come_before_the_built_in_rules() {
 }
 
 #[test]
-fn dependencies_of_all_customizations_are_joined() {
+fn dependencies_of_all_customizations_are_joined_once_each_and_in_order() {
     let needs = |name: &str| {
         let script =
             format!("function GetDependencies() return {{{{apiVersion='v1', kind='Secret', name='{name}'}}}} end");
         json!({"dependencyInterpretation": {"luaScript": script}})
     };
-    let interpreter = interpreter(&[("a", needs("one")), ("b", needs("two"))]);
+    let interpreter = interpreter(&[("a", needs("two")), ("b", needs("one")), ("c", needs("two"))]);
     let needed = interpreter.dependencies(&deployment()).expect("a list").expect("some");
     assert_eq!(needed.iter().map(|needed| needed.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
 }

@@ -3,7 +3,7 @@
 use crowsnest_api::constants::{annotation as annotations, finalizer as finalizers, label as labels};
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::policy::ConflictResolution;
-use crowsnest_api::work::{BindingSnapshot, TargetCluster};
+use crowsnest_api::work::{BindingSnapshot, ResourceBindingSpec, TargetCluster};
 use serde_json::{Value, json};
 
 use super::interpreter::dependencies::Dependency;
@@ -16,8 +16,54 @@ pub struct Parent<'a> {
     pub name: &'a str,
     pub permanent_id: &'a str,
     pub clusters: &'a [TargetCluster],
-    pub conflict_resolution: Option<&'a ConflictResolution>,
-    pub preserve_resources_on_deletion: Option<bool>,
+    pub wishes: Wishes,
+}
+
+/// What a parent wants done with the objects it requires. What it does not say is `Abort`, and not preserved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wishes {
+    pub overwrite: bool,
+    pub preserve: bool,
+}
+
+impl Wishes {
+    /// Those of a parent's spec.
+    pub fn of(spec: &ResourceBindingSpec) -> Self {
+        Wishes {
+            overwrite: spec.conflict_resolution == Some(ConflictResolution::Overwrite),
+            preserve: spec.preserve_resources_on_deletion.unwrap_or_default(),
+        }
+    }
+
+    fn of_binding(binding: &Value) -> Self {
+        Wishes {
+            overwrite: object::text(binding, &["spec", "conflictResolution"]) == "Overwrite",
+            preserve: object::at(binding, &["spec", "preserveResourcesOnDeletion"]) == Some(&json!(true)),
+        }
+    }
+
+    /// Of several parents the stronger wish wins: overwrite, and preserve.
+    fn strongest(all: &[Wishes]) -> Self {
+        Wishes {
+            overwrite: all.iter().any(|wishes| wishes.overwrite),
+            preserve: all.iter().any(|wishes| wishes.preserve),
+        }
+    }
+
+    fn write(self, binding: &mut Value) {
+        let resolution = if self.overwrite { ConflictResolution::Overwrite } else { ConflictResolution::Abort };
+        object::set(binding, &["spec", "conflictResolution"], json!(resolution));
+        object::set(binding, &["spec", "preserveResourcesOnDeletion"], json!(self.preserve));
+    }
+}
+
+/// In which wishes several parents differ, in Karmada's words.
+fn conflict(all: &[Wishes]) -> Option<String> {
+    let differ = |wish: fn(&Wishes) -> bool| all.iter().any(wish) && !all.iter().all(wish);
+    let resolution = differ(|wishes| wishes.overwrite).then_some("ConflictResolution conflicted (Overwrite vs Abort)");
+    let preserve = differ(|wishes| wishes.preserve).then_some("PreserveResourcesOnDeletion conflicted (true vs false)");
+    let reasons: Vec<&str> = resolution.into_iter().chain(preserve).collect();
+    (!reasons.is_empty()).then(|| format!("Dependency policy conflict detected: {}.", reasons.join("; ")))
 }
 
 impl Parent<'_> {
@@ -37,6 +83,13 @@ pub fn annotation(dependencies: &[Dependency]) -> Value {
     json!({ annotations::DEPENDENCIES: text })
 }
 
+/// What to do about an attached binding, and in what its parents disagree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attached {
+    pub plan: AttachedPlan,
+    pub conflict: Option<String>,
+}
+
 /// What to do about an attached binding.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttachedPlan {
@@ -46,22 +99,38 @@ pub enum AttachedPlan {
     WaitForGarbageCollection,
 }
 
-/// The attached binding of one dependency with this parent in it.
-pub fn attach(parent: &Parent<'_>, template: &Value, existing: Option<&Value>, new_permanent_id: &str) -> AttachedPlan {
+/// The attached binding of one dependency with this parent in it. `parent_of` finds the other bindings that require it,
+/// by namespace and name, so that what is done with the object follows from all of them as they are now.
+pub fn attach<'a>(
+    parent: &Parent<'_>,
+    template: &Value,
+    existing: Option<&Value>,
+    parent_of: impl Fn(&str, &str) -> Option<&'a Value>,
+    new_permanent_id: &str,
+) -> Attached {
+    let plan = |plan| Attached { plan, conflict: None };
     let snapshot = BindingSnapshot {
         namespace: parent.namespace.to_owned(),
         name: parent.name.to_owned(),
         clusters: parent.clusters.to_vec(),
     };
     let Some(existing) = existing else {
-        return AttachedPlan::Create(create(parent, template, &snapshot, new_permanent_id));
+        return plan(AttachedPlan::Create(create(parent, template, &snapshot, new_permanent_id)));
     };
     if owner_uid(existing).is_some_and(|uid| uid != object::uid(template)) {
-        return AttachedPlan::WaitForGarbageCollection;
+        return plan(AttachedPlan::WaitForGarbageCollection);
     }
     let mut updated = existing.clone();
     object::set_label(&mut updated, &parent.label(), parent.permanent_id);
     let mut required: Vec<BindingSnapshot> = required_by(existing);
+    let mut wishes = vec![parent.wishes];
+    wishes.extend(
+        required
+            .iter()
+            .filter(|known| known.namespace != snapshot.namespace || known.name != snapshot.name)
+            .filter_map(|known| parent_of(&known.namespace, &known.name))
+            .map(Wishes::of_binding),
+    );
     match required.iter_mut().find(|known| known.namespace == snapshot.namespace && known.name == snapshot.name) {
         Some(known) => *known = snapshot,
         None => required.push(snapshot),
@@ -73,10 +142,18 @@ pub fn attach(parent: &Parent<'_>, template: &Value, existing: Option<&Value>, n
         resource["resourceVersion"] = recorded.unwrap_or(Value::Null);
     }
     object::set(&mut updated, &["spec", "resource"], resource);
-    if existing.get("spec").and_then(|spec| spec.get("placement")).is_none() {
-        merge_behaviour(&mut updated, parent);
+    let mut disagreement = None;
+    if has_no_policy(existing) {
+        Wishes::strongest(&wishes).write(&mut updated);
+        disagreement = conflict(&wishes);
     }
-    if object::semantically_equal(existing, &updated) { AttachedPlan::Keep } else { AttachedPlan::Update(updated) }
+    let same = object::semantically_equal(existing, &updated);
+    Attached { plan: if same { AttachedPlan::Keep } else { AttachedPlan::Update(updated) }, conflict: disagreement }
+}
+
+/// Whether a binding is there only because others require it.
+fn has_no_policy(binding: &Value) -> bool {
+    object::at(binding, &["spec", "placement"]).is_none()
 }
 
 /// Namespaces and names of the bindings that require an attached one.
@@ -88,16 +165,6 @@ fn required_by(binding: &Value) -> Vec<BindingSnapshot> {
     object::at(binding, &["spec", "requiredBy"])
         .and_then(|list| serde_json::from_value(list.clone()).ok())
         .unwrap_or_default()
-}
-
-/// Of several parents the stronger wish wins: overwrite, and preserve.
-fn merge_behaviour(binding: &mut Value, parent: &Parent<'_>) {
-    if parent.conflict_resolution == Some(&ConflictResolution::Overwrite) {
-        object::set(binding, &["spec", "conflictResolution"], json!("Overwrite"));
-    }
-    if parent.preserve_resources_on_deletion == Some(true) {
-        object::set(binding, &["spec", "preserveResourcesOnDeletion"], json!(true));
-    }
 }
 
 fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, permanent_id: &str) -> Value {
@@ -119,12 +186,7 @@ fn create(parent: &Parent<'_>, template: &Value, snapshot: &BindingSnapshot, per
             "requiredBy": [snapshot],
         },
     });
-    if let Some(resolution) = parent.conflict_resolution {
-        object::set(&mut binding, &["spec", "conflictResolution"], json!(resolution));
-    }
-    if let Some(preserve) = parent.preserve_resources_on_deletion {
-        object::set(&mut binding, &["spec", "preserveResourcesOnDeletion"], json!(preserve));
-    }
+    parent.wishes.write(&mut binding);
     binding
 }
 
@@ -146,20 +208,17 @@ pub fn detach<'a>(
     }
     let mut updated = existing.clone();
     object::remove(&mut updated, &["metadata", "labels", &label]);
-    if object::at(existing, &["spec", "placement"]).is_none() {
-        let parents: Vec<&Value> =
-            required.iter().filter_map(|known| parent_of(&known.namespace, &known.name)).collect();
-        let strongest = |field: &str, stronger: Value| {
-            let wishes = || parents.iter().filter_map(|parent| object::at(parent, &["spec", field]));
-            wishes().find(|wish| **wish == stronger).or_else(|| wishes().next()).cloned()
-        };
-        for (field, stronger) in
-            [("conflictResolution", json!("Overwrite")), ("preserveResourcesOnDeletion", json!(true))]
-        {
-            match strongest(field, stronger) {
-                Some(wish) => object::set(&mut updated, &["spec", field], wish),
-                None => drop(object::remove(&mut updated, &["spec", field])),
-            }
+    if has_no_policy(existing) {
+        let wishes: Vec<Wishes> = required
+            .iter()
+            .filter_map(|known| parent_of(&known.namespace, &known.name))
+            .map(Wishes::of_binding)
+            .collect();
+        if required.is_empty() {
+            object::remove(&mut updated, &["spec", "conflictResolution"]);
+            object::remove(&mut updated, &["spec", "preserveResourcesOnDeletion"]);
+        } else {
+            Wishes::strongest(&wishes).write(&mut updated);
         }
     }
     if required.is_empty() {
@@ -168,4 +227,102 @@ pub fn detach<'a>(
         object::set(&mut updated, &["spec", "requiredBy"], json!(required));
     }
     Some(updated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn parent<'a>(name: &'a str, wishes: Wishes) -> Parent<'a> {
+        Parent { namespace: "ns", name, permanent_id: "id", clusters: &[], wishes }
+    }
+
+    fn wishing(resolution: Option<&str>, preserve: Option<bool>) -> Value {
+        json!({"spec": {"conflictResolution": resolution, "preserveResourcesOnDeletion": preserve}})
+    }
+
+    fn config_map() -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns", "uid": "u"}})
+    }
+
+    fn nobody<'a>(_: &str, _: &str) -> Option<&'a Value> {
+        None
+    }
+
+    /// The attached binding with parents `a`, then `b`, and in what they differ.
+    fn attached(a: (Option<&str>, Option<bool>), b: (Option<&str>, Option<bool>)) -> (Value, Option<String>) {
+        let [a, b] = [a, b].map(|(resolution, preserve)| wishing(resolution, preserve));
+        let first = attach(&parent("a", Wishes::of_binding(&a)), &config_map(), None, nobody, "id");
+        let AttachedPlan::Create(created) = first.plan else { panic!("{first:?}") };
+        let second = attach(
+            &parent("b", Wishes::of_binding(&b)),
+            &config_map(),
+            Some(&created),
+            |_, name| (name == "a").then_some(&a),
+            "id",
+        );
+        let AttachedPlan::Update(updated) = second.plan else { panic!("{second:?}") };
+        (updated, second.conflict)
+    }
+
+    fn shown(binding: &Value) -> (&str, Option<bool>) {
+        let preserve = object::at(binding, &["spec", "preserveResourcesOnDeletion"]).and_then(Value::as_bool);
+        (object::text(binding, &["spec", "conflictResolution"]), preserve)
+    }
+
+    const RESOLUTION: &str = "ConflictResolution conflicted (Overwrite vs Abort)";
+    const PRESERVE: &str = "PreserveResourcesOnDeletion conflicted (true vs false)";
+
+    #[rstest]
+    #[case::silent((None, None), (None, None), ("Abort", false), &[])]
+    #[case::agreed((Some("Overwrite"), Some(true)), (Some("Overwrite"), Some(true)), ("Overwrite", true), &[])]
+    #[case::said_and_silent((Some("Abort"), Some(false)), (None, None), ("Abort", false), &[])]
+    #[case::overwrite_wins((Some("Abort"), None), (Some("Overwrite"), None), ("Overwrite", false), &[RESOLUTION])]
+    #[case::preserve_wins((None, Some(true)), (None, None), ("Abort", true), &[PRESERVE])]
+    #[case::both((Some("Overwrite"), None), (None, Some(true)), ("Overwrite", true), &[RESOLUTION, PRESERVE])]
+    fn the_strongest_wish_of_all_parents_is_written(
+        #[case] a: (Option<&str>, Option<bool>),
+        #[case] b: (Option<&str>, Option<bool>),
+        #[case] expected: (&str, bool),
+        #[case] differ: &[&str],
+    ) {
+        let (binding, conflict) = attached(a, b);
+        assert_eq!(shown(&binding), (expected.0, Some(expected.1)));
+        let words = format!("Dependency policy conflict detected: {}.", differ.join("; "));
+        assert_eq!(conflict, (!differ.is_empty()).then_some(words));
+    }
+
+    #[test]
+    fn a_wish_taken_back_is_taken_back_from_the_attached_binding() {
+        let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
+        let quiet = wishing(None, None);
+        let again = attach(&parent("a", Wishes::default()), &config_map(), Some(&binding), |_, _| Some(&quiet), "id");
+        assert_eq!(again.conflict, None);
+        let AttachedPlan::Update(updated) = again.plan else { panic!("{again:?}") };
+        assert_eq!(shown(&updated), ("Abort", Some(false)));
+        // And once it is so, nothing is written.
+        let settled = attach(&parent("a", Wishes::default()), &config_map(), Some(&updated), |_, _| Some(&quiet), "id");
+        assert_eq!(settled.plan, AttachedPlan::Keep);
+    }
+
+    #[test]
+    fn a_parent_that_leaves_takes_its_wish_with_it() {
+        let (binding, _) = attached((Some("Overwrite"), Some(true)), (None, None));
+        let quiet = wishing(None, None);
+        let left = detach("ns", "a", &binding, |_, _| Some(&quiet)).expect("it was in there");
+        assert_eq!(shown(&left), ("Abort", Some(false)));
+        let alone = detach("ns", "b", &left, nobody).expect("it was in there");
+        assert_eq!(shown(&alone), ("", None));
+        assert_eq!(detach("ns", "b", &alone, nobody), None);
+    }
+
+    #[test]
+    fn a_binding_with_a_policy_keeps_its_own_wishes() {
+        let (mut binding, _) = attached((None, None), (None, None));
+        object::set(&mut binding, &["spec", "placement"], json!({}));
+        let wishes = Wishes { overwrite: true, preserve: true };
+        let kept = attach(&parent("a", wishes), &config_map(), Some(&binding), nobody, "id");
+        assert_eq!(kept, Attached { plan: AttachedPlan::Keep, conflict: None });
+    }
 }

@@ -168,6 +168,12 @@ impl Home {
         Objects::new(server.admin())
     }
 
+    /// Lets a member have custom resource definitions.
+    pub async fn serve_definitions(&self, name: &str) {
+        let (_, server) = self.members.iter().find(|(member, _)| member == name).expect("a member");
+        serve_definitions(server).await;
+    }
+
     /// Waits until the object satisfies `holds`.
     pub async fn when(
         &self,
@@ -203,19 +209,26 @@ impl Home {
     }
 }
 
-async fn define(server: &ApiServer) {
+/// Makes a server serve what custom resource definitions define.
+async fn serve_definitions(server: &ApiServer) {
     let registry = Arc::clone(server.registry());
     let outbound = Arc::new(Outbound::new(Arc::new(ClusterServices::new(&registry)), None));
     let client = Arc::new(WebhookClient::new(outbound));
     let controller = Controller::start(registry, client).await.expect("definitions are served");
     server.spawn(controller.run(server.stopped()));
+}
+
+pub fn definition() -> Resource {
+    Resource::builtin("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false)
+}
+
+async fn define(server: &ApiServer) {
+    serve_definitions(server).await;
     let objects = Objects::new(server.admin());
-    let definition =
-        Resource::builtin("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false);
     let mut definitions = crowsnest_api::crd::crds(None);
     definitions.push(cluster_definition());
     for manifest in &definitions {
-        objects.create(&definition, "", manifest).await.expect("a valid definition");
+        objects.create(&definition(), "", manifest).await.expect("a valid definition");
     }
     let cluster = cluster_resource();
     let policy = custom("policy.karmada.io", "v1alpha1", "propagationpolicies", "PropagationPolicy", true);

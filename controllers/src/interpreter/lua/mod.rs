@@ -14,7 +14,7 @@ use mlua::{Function, Lua, MultiValue, Value};
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 
-use crate::plan::interpreter::dependencies::Dependency;
+use crate::plan::interpreter::dependencies::{self, Dependency};
 
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 const MOST_MEMORY: usize = 64 << 20;
@@ -29,6 +29,10 @@ pub enum ScriptError {
     TooLong(usize),
     #[error("not found function {0}")]
     NoFunction(&'static str),
+    #[error("expected result type 'table' or 'nil' from GetComponents, but got '{0}'")]
+    Components(&'static str),
+    #[error("{0}")]
+    Dependencies(String),
     #[error("expect the returned {what} type is {wanted} but got {found}")]
     Type { what: &'static str, wanted: &'static str, found: &'static str },
     #[error("{function} returned something else than it should: {source}")]
@@ -106,8 +110,8 @@ fn decoded<T: DeserializeOwned>(function: &'static str, json: Json) -> Result<T,
 }
 
 /// A table that must be a list; an empty one looks like any other empty table.
-fn list<T: DeserializeOwned>(function: &'static str, what: &'static str, value: &Value) -> Result<Vec<T>, ScriptError> {
-    decoded(function, table(what, value, &[&json!([])])?)
+fn list<T: DeserializeOwned>(function: &'static str, value: &Value) -> Result<Vec<T>, ScriptError> {
+    decoded(function, table("requires", value, &[&json!([])])?)
 }
 
 /// `GetReplicas(obj)`: how many, and what each needs.
@@ -131,29 +135,34 @@ pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequi
 
 /// `GetComponents(obj)`: the same of each of several pod templates.
 pub fn components(script: &str, object: &Json) -> Result<Vec<Component>, ScriptError> {
-    run(script, "GetComponents", &[object], |found, _| list("GetComponents", "components", &found))
+    const FUNCTION: &str = "GetComponents";
+    run(script, FUNCTION, &[object], |found, _| match found {
+        Value::Nil => Ok(Vec::new()),
+        Value::Table(_) => list(FUNCTION, &found),
+        other => Err(ScriptError::Components(type_of(&other))),
+    })
 }
 
 /// `ReviseReplica(obj, replica)`: the object with that many replicas.
 pub fn revise(script: &str, object: &Json, replicas: i32) -> Result<Json, ScriptError> {
-    run(script, "ReviseReplica", &[object, &json!(replicas)], |revised, _| table("object", &revised, &[object]))
+    run(script, "ReviseReplica", &[object, &json!(replicas)], |revised, _| table("requires", &revised, &[object]))
 }
 
 /// `Retain(desiredObj, observedObj)`: the desired object with what the member decides.
 pub fn retain(script: &str, desired: &Json, observed: &Json) -> Result<Json, ScriptError> {
-    run(script, "Retain", &[desired, observed], |retained, _| table("object", &retained, &[desired, observed]))
+    run(script, "Retain", &[desired, observed], |retained, _| table("requires", &retained, &[desired, observed]))
 }
 
 /// `AggregateStatus(desiredObj, statusItems)`: the template with its members' statuses in it.
 pub fn aggregate(script: &str, object: &Json, items: &[AggregatedStatusItem]) -> Result<Json, ScriptError> {
     const FUNCTION: &str = "AggregateStatus";
     let items = serde_json::to_value(items).map_err(|source| ScriptError::Shape { function: FUNCTION, source })?;
-    run(script, FUNCTION, &[object, &items], |aggregated, _| table("object", &aggregated, &[object]))
+    run(script, FUNCTION, &[object, &items], |aggregated, _| table("requires", &aggregated, &[object]))
 }
 
 /// `ReflectStatus(obj)`: what of a member's object is reported.
 pub fn reflect(script: &str, object: &Json) -> Result<Json, ScriptError> {
-    run(script, "ReflectStatus", &[object], |status, _| table("status", &status, object.get("status").as_slice()))
+    run(script, "ReflectStatus", &[object], |status, _| table("replica", &status, object.get("status").as_slice()))
 }
 
 /// `InterpretHealth(obj)`.
@@ -166,5 +175,7 @@ pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
 
 /// `GetDependencies(obj)`: what has to go where the object goes.
 pub fn dependencies(script: &str, object: &Json) -> Result<Vec<Dependency>, ScriptError> {
-    run(script, "GetDependencies", &[object], |needed, _| list("GetDependencies", "dependencies", &needed))
+    let needed = run(script, "GetDependencies", &[object], |needed, _| list("GetDependencies", &needed))?;
+    dependencies::verify(&needed).map_err(ScriptError::Dependencies)?;
+    Ok(needed)
 }

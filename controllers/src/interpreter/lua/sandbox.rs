@@ -9,12 +9,13 @@ use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
 
 use super::{LONGEST_RUN, MOST_MEMORY, kube};
 
-/// Globals that reach code, files or metatables.
-const REMOVED: [&str; 16] = [
+/// Globals that Karmada's machine doesn't have at all.
+const REMOVED: [&str; 2] = ["coroutine", "gcinfo"];
+
+/// Globals that reach code, files or metatables: calling one raises Karmada's sentence.
+const REFUSED: [&str; 14] = [
     "collectgarbage",
-    "coroutine",
     "dofile",
-    "gcinfo",
     "getfenv",
     "getmetatable",
     "load",
@@ -31,6 +32,13 @@ const REMOVED: [&str; 16] = [
 
 /// What `os` keeps: the rest touches the process or its files.
 const OS: [&str; 4] = ["clock", "date", "difftime", "time"];
+
+/// Written in Lua, so that the error says where in a script it was raised as Karmada's does.
+const REFUSAL: &str = r#"
+local name, error = ...
+local sentence = 'call function ' .. name .. ' is not supported in karmada customized resourceinterpreter.'
+return function() error(sentence, 2) end
+"#;
 
 const INSTRUCTIONS_PER_LOOK: u32 = 1000;
 const TOO_LATE: &str = "context deadline exceeded";
@@ -53,6 +61,10 @@ pub(super) fn machine() -> mlua::Result<Lua> {
     let globals = lua.globals();
     for name in REMOVED {
         globals.raw_remove(name)?;
+    }
+    let error: Function = globals.get("error")?;
+    for name in REFUSED {
+        globals.raw_set(name, lua.load(REFUSAL).set_name("=<string>").call::<Function>((name, error.clone()))?)?;
     }
     globals.get::<Table>("string")?.raw_remove("dump")?;
     let (all, kept): (Table, Table) = (globals.get("os")?, lua.create_table()?);

@@ -73,13 +73,27 @@ fn adds_statuses_and_lists_needs() {
     let aggregated = aggregate(script, &json!({"kind": "Gadget"}), &items).expect("an object");
     assert_eq!(aggregated, json!({"kind": "Gadget", "status": {"ready": 3}}));
 
-    let pod = json!({"spec": {"template": {"spec": {"containers": [{"envFrom": [{"secretRef": {"name": "s"}}]}]}}}});
-    let script = "function GetDependencies(obj) return require('kube').getPodDependencies(obj.spec.template, '') end";
-    let needed = dependencies(script, &pod).expect("a list");
-    assert_eq!(json!(needed), json!([{"apiVersion": "v1", "kind": "Secret", "namespace": "default", "name": "s"}]));
+    let containers = json!([{"envFrom": [{"secretRef": {"name": "s"}}]}]);
+    let pod = json!({"metadata": {}, "spec": {"template": {"spec": {"containers": containers}}}});
+    let secret = |namespace: &str| json!([{"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": "s"}]);
+    for (namespace, expected) in [
+        ("nil", secret("default")),
+        ("obj.metadata.namespace", secret("default")),
+        ("'shop'", secret("shop")),
+        ("7", secret("7")),
+        ("''", json!([{"apiVersion": "v1", "kind": "Secret", "name": "s"}])),
+    ] {
+        let script = format!(
+            "function GetDependencies(obj)
+                return require('kube').getPodDependencies(obj.spec.template, {namespace})
+            end"
+        );
+        assert_eq!(json!(dependencies(&script, &pod).expect("a list")), expected, "{namespace}");
+    }
     assert_eq!(dependencies("function GetDependencies() return {} end", &pod).expect("a list"), []);
     let parts = "function GetComponents(obj) return {{name = 'head', replicas = 1, replicaRequirements = {}}} end";
     assert_eq!(json!(components(parts, &pod).expect("a list")), json!([{"name": "head", "replicas": 1}]));
+    assert_eq!(components("function GetComponents() end", &pod).expect("none"), []);
     assert!(health("function InterpretHealth(obj) return obj.spec ~= nil end", &pod).expect("an answer"));
     let script = "function ReflectStatus(obj) return {phase = obj.status.phase, load = obj.status.load} end";
     let member = json!({"status": {"phase": "Up", "load": {}, "more": 1}});
@@ -91,13 +105,16 @@ fn adds_statuses_and_lists_needs() {
 }
 
 #[rstest]
-#[case::sums("kube.resourceAdd('1Gi', '512Mi', 1)", json!("1610612737"))]
+#[case::sums("kube.resourceAdd('1Gi', '512Mi', '1')", json!("1610612737"))]
+#[case::sum_of_what_is_not_there("kube.resourceAdd(nil, '512Mi', nil)", json!("512Mi"))]
+#[case::sum_of_nothing("{kube.resourceAdd(), kube.resourceAdd(nil)}", json!(["0", "0"]))]
 #[case::amount("kube.getResourceQuantity('1500m')", json!(1.5))]
-#[case::whole("kube.getResourceQuantity(2)", json!(2))]
+#[case::whole("kube.getResourceQuantity('2')", json!(2))]
+#[case::amount_of_what_is_not_there("kube.getResourceQuantity(nil)", json!(0))]
 #[case::numbers("{6 / 2, 7 / 2, -1, 2 ^ 40}", json!([3, 3.5, -1, 1_099_511_627_776_i64]))]
 #[case::time("type(os.time()) .. type(os.date())", json!("numberstring"))]
 #[case::libraries("unpack({string.upper('a')}) .. #table.concat({'x'}) .. math.max(1, 2)", json!("A12"))]
-#[case::nothing_dangerous("{tostring(io), tostring(load), tostring(os.execute), tostring(debug), tostring(string.dump)}",
+#[case::nothing_dangerous("{tostring(io), tostring(coroutine), tostring(os.execute), tostring(debug), tostring(string.dump)}",
     json!(["nil", "nil", "nil", "nil", "nil"]))]
 fn evaluates(#[case] expression: &str, #[case] expected: Json) {
     let script = format!("local kube = require('kube') function ReflectStatus() return {{v = {expression}}} end");
@@ -106,7 +123,31 @@ fn evaluates(#[case] expression: &str, #[case] expected: Json) {
 
 #[rstest]
 #[case::absent("function Other() end", "not found function ReflectStatus")]
-#[case::wrong_type("function ReflectStatus() return 1 end", "expect the returned status type is table but got number")]
+#[case::wrong_type("function ReflectStatus() return 1 end", "expect the returned replica type is table but got number")]
+#[case::not_supported(
+    "function ReflectStatus(obj) local status = rawget(obj, 'status') return status end",
+    "<string>:1: call function rawget is not supported in karmada customized resourceinterpreter."
+)]
+#[case::not_supported_on_load(
+    "load('x')",
+    "<string>:1: call function load is not supported in karmada customized resourceinterpreter."
+)]
+#[case::a_number_is_no_quantity(
+    "function ReflectStatus() return {require('kube').resourceAdd('1', 2)} end",
+    "bad argument #2 to resourceAdd (string expected, got number)"
+)]
+#[case::two_quantities(
+    "function ReflectStatus() return {require('kube').getResourceQuantity('1', '2')} end",
+    "getResourceQuantity only accepts one argument"
+)]
+#[case::no_namespace(
+    "function ReflectStatus() return require('kube').getPodDependencies({}) end",
+    "getPodDependencies only accepts two argument"
+)]
+#[case::no_template(
+    "function ReflectStatus() return require('kube').accuratePodRequirements(nil) end",
+    "bad argument #1 to accuratePodRequirements (table expected, got nil)"
+)]
 #[case::raised(
     "function ReflectStatus(obj) return obj.a.b end",
     "<string>:1: attempt to index field 'a' (a nil value)"
@@ -125,6 +166,27 @@ fn evaluates(#[case] expression: &str, #[case] expected: Json) {
 )]
 fn refuses(#[case] script: &str, #[case] expected: &str) {
     assert_eq!(reflect(script, &json!({})).expect_err("no status").to_string(), expected);
+}
+
+#[test]
+fn says_what_results_should_have_been() {
+    let object = json!({});
+    let refused = |result: Result<(), ScriptError>| result.expect_err("refused").to_string();
+    let table = "expect the returned requires type is table but got nil";
+    assert_eq!(refused(revise("function ReviseReplica() end", &object, 1).map(drop)), table);
+    assert_eq!(refused(retain("function Retain() end", &object, &object).map(drop)), table);
+    assert_eq!(refused(aggregate("function AggregateStatus() end", &object, &[]).map(drop)), table);
+    assert_eq!(refused(dependencies("function GetDependencies() end", &object).map(drop)), table);
+    assert_eq!(
+        refused(components("function GetComponents() return 1 end", &object).map(drop)),
+        "expected result type 'table' or 'nil' from GetComponents, but got 'number'"
+    );
+    assert_eq!(
+        refused(
+            dependencies("function GetDependencies() return {{kind = 'Secret', name = 's'}} end", &object).map(drop)
+        ),
+        "dependencies[0].apiVersion: Invalid value: \"\": missing required apiVersion"
+    );
 }
 
 #[rstest]

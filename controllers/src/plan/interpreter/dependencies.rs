@@ -11,7 +11,9 @@ use crate::plan::object::{at, name, namespace, text};
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dependency {
+    #[serde(default)]
     pub api_version: String,
+    #[serde(default)]
     pub kind: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
@@ -31,6 +33,41 @@ impl Dependency {
             label_selector: None,
         }
     }
+}
+
+/// What is wrong with dependencies somebody else made, in Karmada's words.
+pub fn verify(dependencies: &[Dependency]) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    for (index, dependency) in dependencies.iter().enumerate() {
+        if dependency.api_version.is_empty() {
+            wrong.push(format!("dependencies[{index}].apiVersion: Invalid value: \"\": missing required apiVersion"));
+        }
+        if dependency.kind.is_empty() {
+            wrong.push(format!("dependencies[{index}].kind: Invalid value: \"\": missing required kind"));
+        }
+        if dependency.name.is_empty() && dependency.label_selector.is_none() {
+            wrong.push(format!(
+                "dependencies[{index}]: Invalid value: {}: dependency can not leave name and labelSelector all empty",
+                serde_json::json!(dependency)
+            ));
+        }
+    }
+    match wrong.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        several => Err(format!("[{}]", several.join(", "))),
+    }
+}
+
+/// Each once, in the order in which they are noted on a binding.
+pub fn in_order(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
+    let key = |one: &Dependency| {
+        let selector = one.label_selector.as_ref().map(Value::to_string);
+        (one.api_version.clone(), one.kind.clone(), one.namespace.clone(), one.name.clone(), selector)
+    };
+    dependencies.sort_by_cached_key(key);
+    dependencies.dedup();
+    dependencies
 }
 
 pub fn of_pod_template(workload: &Value) -> Vec<Dependency> {
@@ -152,5 +189,51 @@ impl<'a> References<'a> {
         dependencies.extend(of_kind("ServiceAccount", self.accounts));
         dependencies.extend(of_kind("PersistentVolumeClaim", self.claims));
         dependencies
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn read(list: Value) -> Vec<Dependency> {
+        serde_json::from_value(list).expect("dependencies")
+    }
+
+    #[rstest]
+    #[case::by_name(json!([{"apiVersion": "v1", "kind": "Secret", "name": "s"}]), None)]
+    #[case::by_selector(json!([{"apiVersion": "v1", "kind": "Secret", "labelSelector": {}}]), None)]
+    #[case::no_version(
+        json!([{"kind": "Secret", "name": "s"}]),
+        Some("dependencies[0].apiVersion: Invalid value: \"\": missing required apiVersion")
+    )]
+    #[case::neither(
+        json!([{"apiVersion": "v1", "kind": "Secret"}]),
+        Some("dependencies[0]: Invalid value: {\"apiVersion\":\"v1\",\"kind\":\"Secret\"}: dependency can not leave name and \
+              labelSelector all empty")
+    )]
+    #[case::several(
+        json!([{"apiVersion": "v1", "kind": "Secret", "name": "s"}, {"name": "t"}]),
+        Some("[dependencies[1].apiVersion: Invalid value: \"\": missing required apiVersion, \
+              dependencies[1].kind: Invalid value: \"\": missing required kind]")
+    )]
+    fn verifies(#[case] list: Value, #[case] wrong: Option<&str>) {
+        assert_eq!(verify(&read(list)).err().as_deref(), wrong);
+    }
+
+    #[test]
+    fn each_is_there_once_and_in_order() {
+        let one = |version: &str, kind: &str, namespace: &str, name: &str| json!({"apiVersion": version, "kind": kind, "namespace": namespace, "name": name});
+        let order = [
+            one("apps/v1", "Deployment", "b", "z"),
+            one("v1", "ConfigMap", "b", "b"),
+            one("v1", "Secret", "a", "c"),
+            one("v1", "Secret", "b", "a"),
+            one("v1", "Secret", "b", "b"),
+        ];
+        let mixed = [4, 2, 0, 3, 4, 1, 0].map(|index: usize| order[index].clone());
+        assert_eq!(json!(in_order(read(json!(mixed)))), json!(order));
     }
 }

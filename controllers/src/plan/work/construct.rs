@@ -12,6 +12,7 @@ use super::managed::{self, MANAGED_LABEL, WORK_PERMANENT_ID};
 use super::prune::{prune, prune_job_ttl};
 use crate::plan::object;
 use crate::plan::overriding;
+use crate::plan::propagation::binding::Interpreted;
 use crate::plan::scheduling::{TieBreak, divide};
 
 pub const EXECUTION_FINALIZER: &str = "karmada.io/execution-controller";
@@ -113,6 +114,13 @@ pub fn job_completions(
     let seats = i32::try_from(completions).unwrap_or(i32::MAX);
     let divided = divide(seats, votes, TieBreak::of_uid(object::uid(template)));
     divided.into_iter().map(|(name, seats)| (name.to_owned(), seats)).collect()
+}
+
+/// Whether the binding allows the template what each replica, and each component with all of its replicas, needs now.
+pub fn is_agreed(spec: &ResourceBindingSpec, template: &Interpreted) -> bool {
+    let same = |left: Value, right: Value| object::semantically_equal(&left, &right);
+    same(json!(spec.replica_requirements), json!(template.requirements))
+        && same(json!(spec.components), json!(template.components))
 }
 
 /// Whether dispatching to a cluster is paused.
@@ -276,5 +284,44 @@ impl DesiredWork {
             spec["preserveResourcesOnDeletion"] = json!(preserve);
         }
         spec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn needs(cpu: &str) -> Value {
+        json!({"resourceRequest": {"cpu": cpu}})
+    }
+
+    #[rstest]
+    #[case::nothing_needed(json!({}), json!({}), true)]
+    #[case::the_same(json!({"replicaRequirements": needs("1")}), json!({"replicaRequirements": needs("1")}), true)]
+    #[case::more_replicas_are_the_bindings_to_give(
+        json!({"replicas": 1, "replicaRequirements": needs("1")}),
+        json!({"replicas": 9, "replicaRequirements": needs("1")}),
+        true
+    )]
+    #[case::more_for_each(json!({"replicaRequirements": needs("1")}), json!({"replicaRequirements": needs("2")}), false)]
+    #[case::anything_at_all(json!({}), json!({"replicaRequirements": needs("2")}), false)]
+    #[case::of_one_component(
+        json!({"components": [{"name": "a", "replicas": 1, "replicaRequirements": needs("1")}]}),
+        json!({"components": [{"name": "a", "replicas": 1, "replicaRequirements": needs("2")}]}),
+        false
+    )]
+    fn a_binding_allows_what_it_says(#[case] binding: Value, #[case] template: Value, #[case] expected: bool) {
+        let spec = |mut spec: Value| -> ResourceBindingSpec {
+            spec["resource"] = json!({"apiVersion": "v1", "kind": "Pod", "name": "p"});
+            serde_json::from_value(spec).expect("a spec")
+        };
+        let (binding, template) = (spec(binding), spec(template));
+        let interpreted = Interpreted {
+            replicas: template.replicas,
+            requirements: template.replica_requirements,
+            components: template.components,
+        };
+        assert_eq!(is_agreed(&binding, &interpreted), expected);
     }
 }
