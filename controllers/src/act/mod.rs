@@ -15,6 +15,7 @@ pub mod evictions;
 pub mod namespaces;
 pub mod objects;
 pub mod queue;
+pub mod rebalancer;
 pub mod registries;
 pub mod scheduling;
 pub mod statuses;
@@ -61,6 +62,7 @@ struct Loops {
     clusters: Arc<clusters::Clusters>,
     evictions: Arc<evictions::Evictions>,
     access: Arc<access::Access>,
+    rebalancer: Arc<rebalancer::Rebalancer>,
     discovering: Discovering,
     /// Everything should be looked at before its turn.
     pass: Notify,
@@ -109,7 +111,7 @@ impl Manager {
     /// Waits until no loop has anything to do.
     pub async fn idle(&self) {
         let loops = &self.loops;
-        let queues: [&dyn Busy; 9] = [
+        let queues: [&dyn Busy; 10] = [
             &loops.templates.templates,
             &loops.templates.policies,
             &loops.scheduling.bindings,
@@ -119,6 +121,7 @@ impl Manager {
             &loops.distributor.parents,
             &loops.namespaces.namespaces,
             &loops.access.clusters,
+            &loops.rebalancer.rebalancers,
         ];
         let mut finished: Vec<_> = queues.iter().map(|queue| queue.finished()).collect();
         while !queues.iter().all(|queue| queue.is_idle()) {
@@ -150,6 +153,7 @@ impl Loops {
             clusters: clusters::Clusters::new(Arc::clone(&context), Arc::clone(&capacity)),
             evictions: evictions::Evictions::new(Arc::clone(&context)),
             access: access::Access::new(Arc::clone(&context)),
+            rebalancer: rebalancer::Rebalancer::new(Arc::clone(&context)),
             discovering: Discovering::default(),
             pass: Notify::new(),
             capacity,
@@ -188,7 +192,8 @@ impl Loops {
         self.distributor.full_pass().await?;
         self.namespaces.full_pass().await?;
         self.clusters.full_pass().await?;
-        self.access.full_pass().await
+        self.access.full_pass().await?;
+        self.rebalancer.full_pass().await
     }
 
     /// Follows what the control plane serves: in turn, and when a definition changed.
@@ -275,6 +280,7 @@ impl Listener for Loops {
         self.clusters.on_change(change);
         self.evictions.on_change(change).await?;
         self.access.on_change(change).await?;
+        self.rebalancer.on_change(change);
         self.discovering.on_change(change);
         if change.resource.gvr == self.context.kinds.cluster.gvr {
             self.on_cluster(change);
@@ -343,6 +349,7 @@ async fn supervise(
     spawn(&mut tasks, &l.clusters.statuses, 64, &stop, &l.clusters, clusters::Clusters::reconcile_status);
     spawn(&mut tasks, &l.namespaces.namespaces, some, &stop, &l.namespaces, namespaces::Namespaces::reconcile);
     spawn(&mut tasks, &l.access.clusters, some, &stop, &l.access, access::Access::reconcile);
+    spawn(&mut tasks, &l.rebalancer.rebalancers, some, &stop, &l.rebalancer, rebalancer::Rebalancer::reconcile);
     spawn(&mut tasks, &l.templates.policies, some, &stop, &l.templates, templates::Templates::reconcile_policy);
     spawn(
         &mut tasks,
