@@ -17,6 +17,8 @@ pub mod objects;
 pub mod queue;
 pub mod rebalancer;
 pub mod registries;
+pub mod replicas_syncer;
+pub mod scale_target_marker;
 pub mod scheduling;
 pub mod statuses;
 pub mod templates;
@@ -63,6 +65,8 @@ struct Loops {
     evictions: Arc<evictions::Evictions>,
     access: Arc<access::Access>,
     rebalancer: Arc<rebalancer::Rebalancer>,
+    scale_target_marker: Arc<scale_target_marker::ScaleTargetMarker>,
+    replicas_syncer: Arc<replicas_syncer::ReplicasSyncer>,
     discovering: Discovering,
     /// Everything should be looked at before its turn.
     pass: Notify,
@@ -111,7 +115,7 @@ impl Manager {
     /// Waits until no loop has anything to do.
     pub async fn idle(&self) {
         let loops = &self.loops;
-        let queues: [&dyn Busy; 10] = [
+        let queues: [&dyn Busy; 12] = [
             &loops.templates.templates,
             &loops.templates.policies,
             &loops.scheduling.bindings,
@@ -122,6 +126,8 @@ impl Manager {
             &loops.namespaces.namespaces,
             &loops.access.clusters,
             &loops.rebalancer.rebalancers,
+            &loops.scale_target_marker.targets,
+            &loops.replicas_syncer.deployments,
         ];
         let mut finished: Vec<_> = queues.iter().map(|queue| queue.finished()).collect();
         while !queues.iter().all(|queue| queue.is_idle()) {
@@ -154,6 +160,8 @@ impl Loops {
             evictions: evictions::Evictions::new(Arc::clone(&context)),
             access: access::Access::new(Arc::clone(&context)),
             rebalancer: rebalancer::Rebalancer::new(Arc::clone(&context)),
+            scale_target_marker: scale_target_marker::ScaleTargetMarker::new(Arc::clone(&context)),
+            replicas_syncer: replicas_syncer::ReplicasSyncer::new(Arc::clone(&context)),
             discovering: Discovering::default(),
             pass: Notify::new(),
             capacity,
@@ -193,7 +201,9 @@ impl Loops {
         self.namespaces.full_pass().await?;
         self.clusters.full_pass().await?;
         self.access.full_pass().await?;
-        self.rebalancer.full_pass().await
+        self.rebalancer.full_pass().await?;
+        self.scale_target_marker.full_pass();
+        Ok(())
     }
 
     /// Follows what the control plane serves: in turn, and when a definition changed.
@@ -281,6 +291,8 @@ impl Listener for Loops {
         self.evictions.on_change(change).await?;
         self.access.on_change(change).await?;
         self.rebalancer.on_change(change);
+        self.scale_target_marker.on_change(change);
+        self.replicas_syncer.on_change(change);
         self.discovering.on_change(change);
         if change.resource.gvr == self.context.kinds.cluster.gvr {
             self.on_cluster(change);
@@ -295,6 +307,7 @@ impl Listener for Loops {
             self.templates.told_again(resource, keys);
             self.scheduling.told_again(resource, keys);
             self.distributor.told_again(resource, keys);
+            self.scale_target_marker.told_again(resource, keys);
             if *resource == self.context.kinds.interpreter_customization {
                 self.context.interpreter.keep(|name| keys.contains(&(String::new(), name.to_owned())));
             }
@@ -350,6 +363,22 @@ async fn supervise(
     spawn(&mut tasks, &l.namespaces.namespaces, some, &stop, &l.namespaces, namespaces::Namespaces::reconcile);
     spawn(&mut tasks, &l.access.clusters, some, &stop, &l.access, access::Access::reconcile);
     spawn(&mut tasks, &l.rebalancer.rebalancers, some, &stop, &l.rebalancer, rebalancer::Rebalancer::reconcile);
+    spawn(
+        &mut tasks,
+        &l.scale_target_marker.targets,
+        some,
+        &stop,
+        &l.scale_target_marker,
+        scale_target_marker::ScaleTargetMarker::reconcile,
+    );
+    spawn(
+        &mut tasks,
+        &l.replicas_syncer.deployments,
+        some,
+        &stop,
+        &l.replicas_syncer,
+        replicas_syncer::ReplicasSyncer::reconcile,
+    );
     spawn(&mut tasks, &l.templates.policies, some, &stop, &l.templates, templates::Templates::reconcile_policy);
     spawn(
         &mut tasks,

@@ -14,6 +14,7 @@ pub mod object;
 pub mod overriding;
 pub mod propagation;
 pub mod rebalance;
+pub mod retaining;
 pub mod scheduling;
 pub mod selector;
 pub mod status;
