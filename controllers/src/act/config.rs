@@ -66,6 +66,10 @@ pub struct Config {
     /// Whether NoExecute taints evict.
     pub no_execute_taint_eviction: bool,
     pub no_execute_purge_mode: PurgeMode,
+    /// Whether templates that an autoscaler scales in the members are marked as such (`hpaScaleTargetMarker`).
+    pub marks_scale_targets: bool,
+    /// Whether divided Deployments that are so marked take over what their members came to (`deploymentReplicasSyncer`).
+    pub syncs_deployment_replicas: bool,
     /// Whether members are told UID and extra of whom the control plane speaks for, by a role beside Karmada's.
     pub impersonate_whole: bool,
     /// Bounds the objects kept decoded for the loops, and again those just written, in bytes each.
@@ -85,6 +89,8 @@ impl Default for Config {
             skipped_namespaces,
             no_execute_taint_eviction: false,
             no_execute_purge_mode: PurgeMode::Gracefully,
+            marks_scale_targets: false,
+            syncs_deployment_replicas: false,
             impersonate_whole: true,
             decoded_bytes: 32 << 20,
         }
@@ -92,7 +98,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Every gate on and short periods: the fleet the recorded scenarios ran on.
+    /// Every gate and every loop on, and short periods: the fleet the recorded scenarios ran on.
     pub fn conformance() -> Self {
         let second = Duration::from_secs(1);
         Config {
@@ -104,6 +110,8 @@ impl Config {
                 ..Periods::default()
             },
             no_execute_taint_eviction: true,
+            marks_scale_targets: true,
+            syncs_deployment_replicas: true,
             impersonate_whole: false,
             ..Config::default()
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::names::ClusterName;
-use crowsnest_api::{cluster, config, policy, work};
+use crowsnest_api::{apps, cluster, config, policy, work};
 use crowsnest_fleet::Fleet;
 use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
@@ -30,6 +30,8 @@ pub struct Kinds {
     pub override_policy: Resource,
     pub cluster_override_policy: Resource,
     pub interpreter_customization: Resource,
+    pub workload_rebalancer: Resource,
+    pub deployment: Resource,
     pub namespace: Resource,
     pub node: Resource,
     pub pod: Resource,
@@ -51,6 +53,8 @@ impl Kinds {
             override_policy: Resource::of::<policy::OverridePolicy>(),
             cluster_override_policy: Resource::of::<policy::ClusterOverridePolicy>(),
             interpreter_customization: Resource::of::<config::ResourceInterpreterCustomization>(),
+            workload_rebalancer: Resource::of::<apps::WorkloadRebalancer>(),
+            deployment: Resource::builtin("apps", "v1", "deployments", "Deployment", true),
             namespace: Resource::builtin("", "v1", "namespaces", "Namespace", false),
             node: Resource::builtin("", "v1", "nodes", "Node", false),
             pod: Resource::builtin("", "v1", "pods", "Pod", true),
@@ -61,7 +65,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 12] {
+    pub fn of_control_plane(&self) -> [&Resource; 13] {
         [
             &self.cluster,
             &self.work,
@@ -72,6 +76,7 @@ impl Kinds {
             &self.override_policy,
             &self.cluster_override_policy,
             &self.interpreter_customization,
+            &self.workload_rebalancer,
             &self.namespace,
             &self.cluster_role,
             &self.cluster_role_binding,
@@ -244,6 +249,12 @@ impl Context {
 
     pub async fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Error> {
         self.objects.delete(Target::new(resource, namespace, name)).await
+    }
+
+    /// Deletes the object, if it is still the version read.
+    pub async fn delete_unchanged(&self, resource: &Resource, object: &Value) -> Result<(), Error> {
+        let target = Target::new(resource, object::namespace(object), object::name(object));
+        self.objects.delete_at(target, Some(object::resource_version(object))).await
     }
 
     /// Removes a finalizer, if the object has it. An object that went with its last finalizer is fine.

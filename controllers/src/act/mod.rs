@@ -15,7 +15,10 @@ pub mod evictions;
 pub mod namespaces;
 pub mod objects;
 pub mod queue;
+pub mod rebalancer;
 pub mod registries;
+pub mod replicas_syncer;
+pub mod scale_target_marker;
 pub mod scheduling;
 pub mod statuses;
 pub mod templates;
@@ -61,6 +64,9 @@ struct Loops {
     clusters: Arc<clusters::Clusters>,
     evictions: Arc<evictions::Evictions>,
     access: Arc<access::Access>,
+    rebalancer: Arc<rebalancer::Rebalancer>,
+    scale_target_marker: Arc<scale_target_marker::ScaleTargetMarker>,
+    replicas_syncer: Arc<replicas_syncer::ReplicasSyncer>,
     discovering: Discovering,
     /// Everything should be looked at before its turn.
     pass: Notify,
@@ -109,7 +115,7 @@ impl Manager {
     /// Waits until no loop has anything to do.
     pub async fn idle(&self) {
         let loops = &self.loops;
-        let queues: [&dyn Busy; 9] = [
+        let queues: [&dyn Busy; 12] = [
             &loops.templates.templates,
             &loops.templates.policies,
             &loops.scheduling.bindings,
@@ -119,6 +125,9 @@ impl Manager {
             &loops.distributor.parents,
             &loops.namespaces.namespaces,
             &loops.access.clusters,
+            &loops.rebalancer.rebalancers,
+            &loops.scale_target_marker.targets,
+            &loops.replicas_syncer.deployments,
         ];
         let mut finished: Vec<_> = queues.iter().map(|queue| queue.finished()).collect();
         while !queues.iter().all(|queue| queue.is_idle()) {
@@ -150,6 +159,9 @@ impl Loops {
             clusters: clusters::Clusters::new(Arc::clone(&context), Arc::clone(&capacity)),
             evictions: evictions::Evictions::new(Arc::clone(&context)),
             access: access::Access::new(Arc::clone(&context)),
+            rebalancer: rebalancer::Rebalancer::new(Arc::clone(&context)),
+            scale_target_marker: scale_target_marker::ScaleTargetMarker::new(Arc::clone(&context)),
+            replicas_syncer: replicas_syncer::ReplicasSyncer::new(Arc::clone(&context)),
             discovering: Discovering::default(),
             pass: Notify::new(),
             capacity,
@@ -188,7 +200,10 @@ impl Loops {
         self.distributor.full_pass().await?;
         self.namespaces.full_pass().await?;
         self.clusters.full_pass().await?;
-        self.access.full_pass().await
+        self.access.full_pass().await?;
+        self.rebalancer.full_pass().await?;
+        self.scale_target_marker.full_pass();
+        Ok(())
     }
 
     /// Follows what the control plane serves: in turn, and when a definition changed.
@@ -275,6 +290,9 @@ impl Listener for Loops {
         self.clusters.on_change(change);
         self.evictions.on_change(change).await?;
         self.access.on_change(change).await?;
+        self.rebalancer.on_change(change);
+        self.scale_target_marker.on_change(change);
+        self.replicas_syncer.on_change(change);
         self.discovering.on_change(change);
         if change.resource.gvr == self.context.kinds.cluster.gvr {
             self.on_cluster(change);
@@ -289,6 +307,7 @@ impl Listener for Loops {
             self.templates.told_again(resource, keys);
             self.scheduling.told_again(resource, keys);
             self.distributor.told_again(resource, keys);
+            self.scale_target_marker.told_again(resource, keys);
             if *resource == self.context.kinds.interpreter_customization {
                 self.context.interpreter.keep(|name| keys.contains(&(String::new(), name.to_owned())));
             }
@@ -343,6 +362,23 @@ async fn supervise(
     spawn(&mut tasks, &l.clusters.statuses, 64, &stop, &l.clusters, clusters::Clusters::reconcile_status);
     spawn(&mut tasks, &l.namespaces.namespaces, some, &stop, &l.namespaces, namespaces::Namespaces::reconcile);
     spawn(&mut tasks, &l.access.clusters, some, &stop, &l.access, access::Access::reconcile);
+    spawn(&mut tasks, &l.rebalancer.rebalancers, some, &stop, &l.rebalancer, rebalancer::Rebalancer::reconcile);
+    spawn(
+        &mut tasks,
+        &l.scale_target_marker.targets,
+        some,
+        &stop,
+        &l.scale_target_marker,
+        scale_target_marker::ScaleTargetMarker::reconcile,
+    );
+    spawn(
+        &mut tasks,
+        &l.replicas_syncer.deployments,
+        some,
+        &stop,
+        &l.replicas_syncer,
+        replicas_syncer::ReplicasSyncer::reconcile,
+    );
     spawn(&mut tasks, &l.templates.policies, some, &stop, &l.templates, templates::Templates::reconcile_policy);
     spawn(
         &mut tasks,

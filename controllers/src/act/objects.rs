@@ -129,7 +129,15 @@ impl Objects {
 
     /// Deletes, with dependents left to the garbage collector. Being gone already is fine.
     pub async fn delete(&self, target: Target<'_>) -> Result<(), Error> {
-        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+        self.delete_at(target, None).await
+    }
+
+    /// The same, but only while the object has this resource version, if one is given.
+    pub async fn delete_at(&self, target: Target<'_>, resource_version: Option<&str>) -> Result<(), Error> {
+        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+        if let Some(version) = resource_version {
+            options["preconditions"] = json!({"resourceVersion": version});
+        }
         match self.send(Method::DELETE, &target.path(), "application/json", Some(&options)).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),

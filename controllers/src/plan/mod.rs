@@ -13,6 +13,8 @@ pub mod interpreter;
 pub mod object;
 pub mod overriding;
 pub mod propagation;
+pub mod rebalance;
+pub mod retaining;
 pub mod scheduling;
 pub mod selector;
 pub mod status;

@@ -21,6 +21,7 @@ use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, R
 pub use assignment::Mode;
 pub use changes::{affected_by_cluster, is_placement_changed, is_reschedule_required};
 pub use report::{ClusterReport, Rejection, Report, TermReport, Trigger};
+pub use selection::scheduling_type;
 pub use webster::{TieBreak, divide};
 
 use super::gates::Gates;

@@ -1,0 +1,117 @@
+//! hpaScaleTargetMarker: templates that a propagated HorizontalPodAutoscaler scales carry the label that leaves their
+//! replicas to the members. Off unless asked for ([`super::Config::marks_scale_targets`]); writes that label only, which
+//! the interpreter reads when a Work is applied.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use crowsnest_api::names::Gvr;
+use parking_lot::Mutex;
+
+use super::context::Context;
+use super::objects::Resource;
+use super::queue::{Outcome, Queue};
+use super::templates::is_template_resource;
+use super::world::Change;
+use crate::Error;
+use crate::plan::object;
+use crate::plan::retaining::{Autoscaler, ScaleTarget, is_retained, mark, touched};
+
+/// Namespace and name.
+type Key = (String, String);
+
+pub struct ScaleTargetMarker {
+    context: Arc<Context>,
+    pub targets: Queue<ScaleTarget>,
+    /// What every autoscaler scales, so that the target it leaves is known.
+    autoscalers: Mutex<BTreeMap<Key, Autoscaler>>,
+}
+
+/// Whatever version of it the control plane prefers, they are the same objects.
+fn is_autoscaler(gvr: &Gvr) -> bool {
+    &*gvr.group == "autoscaling" && &*gvr.resource == "horizontalpodautoscalers"
+}
+
+impl ScaleTargetMarker {
+    pub fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(ScaleTargetMarker { context, targets: Queue::new("scale-targets"), autoscalers: Mutex::default() })
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        if !self.context.config.marks_scale_targets {
+            return;
+        }
+        if is_autoscaler(&change.resource.gvr) {
+            let new = change.current().map(Autoscaler::of);
+            self.learn(change.key(), new);
+        } else if let Some(template) = change.current().filter(|template| !is_retained(template)) {
+            // It came after its autoscaler, or somebody took the label off.
+            let target = self.find(object::namespace(template), |target| target.is(template));
+            target.into_iter().for_each(|target| self.targets.add(target));
+        }
+    }
+
+    fn learn(&self, key: Key, new: Option<Autoscaler>) {
+        let mut autoscalers = self.autoscalers.lock();
+        let old = match &new {
+            Some(new) => autoscalers.insert(key, new.clone()),
+            None => autoscalers.remove(&key),
+        };
+        drop(autoscalers);
+        touched(old.as_ref(), new.as_ref()).into_iter().for_each(|target| self.targets.add(target));
+    }
+
+    /// Autoscalers are only these.
+    pub fn told_again(&self, resource: &Resource, keys: &HashSet<Key>) {
+        if is_autoscaler(&resource.gvr) {
+            let known: Vec<Key> = self.autoscalers.lock().keys().cloned().collect();
+            known.into_iter().filter(|key| !keys.contains(key)).for_each(|key| self.learn(key, None));
+        }
+    }
+
+    pub fn full_pass(&self) {
+        let autoscalers = self.autoscalers.lock();
+        let propagated = autoscalers.values().filter(|autoscaler| autoscaler.propagated);
+        propagated.for_each(|autoscaler| self.targets.add(autoscaler.target.clone()));
+    }
+
+    /// What a propagated autoscaler of the namespace scales and that is as wanted.
+    fn find(&self, namespace: &str, wanted: impl Fn(&ScaleTarget) -> bool) -> Option<ScaleTarget> {
+        let autoscalers = self.autoscalers.lock();
+        let mut near = autoscalers
+            .range((namespace.to_owned(), String::new())..)
+            .take_while(|((of, _), _)| of == namespace)
+            .map(|(_, autoscaler)| autoscaler);
+        let found = near.find(|autoscaler| autoscaler.propagated && wanted(&autoscaler.target));
+        found.map(|autoscaler| autoscaler.target.clone())
+    }
+
+    /// The resource of a target's kind, in the version that is collected.
+    fn resource_of(&self, target: &ScaleTarget) -> Option<Arc<Resource>> {
+        let resources = self.context.world.resources(&self.context.control_plane);
+        let of_kind = |resource: &Arc<Resource>| {
+            resource.namespaced && resource.kind == target.kind && *resource.gvr.group == *target.group
+        };
+        resources.into_iter().find(of_kind)
+    }
+
+    pub async fn reconcile(self: Arc<Self>, target: ScaleTarget) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let scaled = self.find(&target.namespace, |other| *other == target).is_some();
+        let Some(resource) = self.resource_of(&target).filter(|resource| is_template_resource(&resource.gvr)) else {
+            // Once the kind is served, its objects are told of.
+            return Ok(Outcome::Done);
+        };
+        if !context.world.is_synced(&context.control_plane, &resource.gvr) {
+            return Err(Error::Waiting(format!("{} are not listed yet", resource.gvr.resource)));
+        }
+        let Some(template) = context.glance(&resource, &target.namespace, &target.name).await? else {
+            return Ok(Outcome::Done);
+        };
+        let Some(patch) = mark(template.view(), scaled) else { return Ok(Outcome::Done) };
+        match context.merge(&resource, template.view(), patch).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(Outcome::Done),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What a WorkloadRebalancer asks for: which of its workloads are still to be scheduled anew, by which binding, and
+//! when it has done its work. Decides for `act::rebalancer`; users write the spec, only that loop writes the status.
+
+use std::collections::BTreeSet;
+
+use crowsnest_api::apps::{
+    ObjectReference, ObservedWorkload, RebalanceFailedReason, RebalanceResult, WorkloadRebalancerSpec,
+    WorkloadRebalancerStatus,
+};
+use crowsnest_api::names::{binding_name, format};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+type Identity<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+fn identity(workload: &ObjectReference) -> Identity<'_> {
+    (&workload.api_version, &workload.kind, &workload.namespace, &workload.name)
+}
+
+/// The status to go on with. A workload that is still asked for keeps its result; one that is not any more stays on
+/// record if it was scheduled anew; one that is new has no result yet.
+pub fn observe(
+    spec: &WorkloadRebalancerSpec,
+    old: &WorkloadRebalancerStatus,
+    generation: i64,
+) -> WorkloadRebalancerStatus {
+    let mut unseen: BTreeSet<Identity<'_>> = spec.workloads.iter().map(identity).collect();
+    let stays = |item: &&ObservedWorkload| item.result == Some(RebalanceResult::Successful);
+    let before = old.observed_workloads.iter();
+    let mut observed: Vec<ObservedWorkload> =
+        before.filter(|item| unseen.remove(&identity(&item.workload)) || stays(item)).cloned().collect();
+    for workload in &spec.workloads {
+        if unseen.remove(&identity(workload)) {
+            observed.push(ObservedWorkload { workload: workload.clone(), ..ObservedWorkload::default() });
+        }
+    }
+    observed.sort_by_cached_key(|item| {
+        let (api_version, kind, namespace, name) = identity(&item.workload);
+        format!("{api_version} {kind} {namespace} {name}")
+    });
+    WorkloadRebalancerStatus {
+        observed_workloads: observed,
+        observed_generation: generation,
+        finish_time: old.finish_time.clone(),
+    }
+}
+
+/// Namespace and name of the binding that places a workload; `None` when no object can have such a name.
+pub fn binding_of(workload: &ObjectReference) -> Option<(String, String)> {
+    let name = binding_name(&workload.kind, &workload.name);
+    let namespace = workload.namespace.as_str();
+    let possible = format::dns1123_subdomain(&name).is_empty()
+        && (namespace.is_empty() || format::dns1123_label(namespace).is_empty());
+    possible.then(|| (namespace.to_owned(), name))
+}
+
+/// Whether a binding still has to be told to schedule anew. The wish is as old as the rebalancer, so that one which is
+/// edited later does not undo what was scheduled since.
+pub fn is_to_be_triggered(created: &Time, triggered: Option<&Time>) -> bool {
+    triggered.is_none_or(|triggered| created.0 > triggered.0)
+}
+
+/// Takes down what became of a workload. Without its binding it has failed for good.
+pub fn settle(item: &mut ObservedWorkload, has_binding: bool) {
+    item.result = Some(if has_binding { RebalanceResult::Successful } else { RebalanceResult::Failed });
+    item.reason = (!has_binding).then_some(RebalanceFailedReason::ReferencedBindingNotFound);
+}
+
+/// When the rebalancer was done: now, if something changed and nothing is left to do.
+pub fn finish_time(old: &WorkloadRebalancerStatus, new: &WorkloadRebalancerStatus, now: Timestamp) -> Option<Time> {
+    let pending = new.observed_workloads.iter().any(|item| item.result.is_none());
+    let changed =
+        (old.observed_generation, &old.observed_workloads) != (new.observed_generation, &new.observed_workloads);
+    match (pending, changed) {
+        (true, _) => old.finish_time.clone(),
+        (false, true) => Some(Time(now)),
+        (false, false) => old.finish_time.clone().or(Some(Time(now))),
+    }
+}
+
+/// When a rebalancer that is done is to be deleted; `None` leaves it to its user.
+pub fn expiry(spec: &WorkloadRebalancerSpec, status: &WorkloadRebalancerStatus) -> Option<Timestamp> {
+    let life = SignedDuration::from_secs(spec.ttl_seconds_after_finished?.into());
+    let finished = status.finish_time.as_ref()?;
+    Some(finished.0.saturating_add(life).unwrap_or(Timestamp::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// `kind namespace name`, with `-` for no namespace.
+    fn workload(text: &str) -> ObjectReference {
+        let words: Vec<&str> = text.split(' ').collect();
+        ObjectReference {
+            api_version: "apps/v1".to_owned(),
+            kind: words[0].to_owned(),
+            namespace: words[1].trim_matches('-').to_owned(),
+            name: words[2].to_owned(),
+        }
+    }
+
+    /// The same with `+`, `!` or `?` before it: successful, failed, not settled.
+    fn observed(text: &str) -> ObservedWorkload {
+        let (sign, rest) = text.split_at(1);
+        let mut item = ObservedWorkload { workload: workload(rest), ..ObservedWorkload::default() };
+        if sign != "?" {
+            settle(&mut item, sign == "+");
+        }
+        item
+    }
+
+    fn status(items: &[&str]) -> WorkloadRebalancerStatus {
+        WorkloadRebalancerStatus {
+            observed_workloads: items.iter().map(|item| observed(item)).collect(),
+            observed_generation: 1,
+            finish_time: None,
+        }
+    }
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    #[rstest]
+    #[case::new(&["Deployment ns b", "Deployment ns a"], &[], &["?Deployment ns a", "?Deployment ns b"])]
+    #[case::asked_twice(&["Deployment ns a", "Deployment ns a"], &[], &["?Deployment ns a"])]
+    #[case::results_stay(
+        &["Deployment ns a", "Deployment ns b", "Deployment ns c"],
+        &["+Deployment ns a", "!Deployment ns b", "?Deployment ns c"],
+        &["+Deployment ns a", "!Deployment ns b", "?Deployment ns c"]
+    )]
+    #[case::no_more_asked_for(
+        &["Deployment ns d"],
+        &["+Deployment ns a", "!Deployment ns b", "?Deployment ns c"],
+        &["+Deployment ns a", "?Deployment ns d"]
+    )]
+    #[case::ordered_by_kind_then_namespace(
+        &["StatefulSet a x", "Deployment b a", "Deployment a z", "ClusterRole - y"],
+        &[],
+        &["?ClusterRole - y", "?Deployment a z", "?Deployment b a", "?StatefulSet a x"]
+    )]
+    #[case::another_namespace_is_another_workload(
+        &["Deployment ns2 a"], &["!Deployment ns a"], &["?Deployment ns2 a"]
+    )]
+    fn what_is_observed(#[case] asked: &[&str], #[case] before: &[&str], #[case] after: &[&str]) {
+        let spec = WorkloadRebalancerSpec {
+            workloads: asked.iter().map(|text| workload(text)).collect(),
+            ..WorkloadRebalancerSpec::default()
+        };
+        let found = observe(&spec, &status(before), 7);
+        assert_eq!(found.observed_workloads, status(after).observed_workloads);
+        assert_eq!(found.observed_generation, 7);
+    }
+
+    #[rstest]
+    #[case("Deployment ns Web", Some(("ns", "web-deployment")))]
+    #[case("ClusterRole - system:view", Some(("", "system.view-clusterrole")))]
+    #[case::leads_elsewhere("Deployment ns ../x", None)]
+    #[case::no_such_namespace("Deployment a/b x", None)]
+    fn bindings(#[case] of: &str, #[case] expected: Option<(&str, &str)>) {
+        let expected = expected.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        assert_eq!(binding_of(&workload(of)), expected);
+    }
+
+    #[rstest]
+    #[case::never(None, true)]
+    #[case::before(Some(9), true)]
+    #[case::then(Some(10), false)]
+    #[case::since(Some(11), false)]
+    fn triggers(#[case] triggered: Option<i64>, #[case] expected: bool) {
+        let triggered = triggered.map(|at| Time(second(at)));
+        assert_eq!(is_to_be_triggered(&Time(second(10)), triggered.as_ref()), expected);
+    }
+
+    #[rstest]
+    #[case::first_time(&[], None, &["+Deployment ns a"], Some(50))]
+    #[case::failed_is_done(&[], None, &["!Deployment ns a"], Some(50))]
+    #[case::pending(&[], None, &["+Deployment ns a", "?Deployment ns b"], None)]
+    #[case::nothing_new(&["+Deployment ns a"], Some(9), &["+Deployment ns a"], Some(9))]
+    #[case::one_more(&["+Deployment ns a"], Some(9), &["+Deployment ns a", "+Deployment ns b"], Some(50))]
+    #[case::one_more_pending(&["+Deployment ns a"], Some(9), &["+Deployment ns a", "?Deployment ns b"], Some(9))]
+    #[case::taken_out(&["+Deployment ns a"], None, &["+Deployment ns a"], Some(50))]
+    fn done(
+        #[case] before: &[&str],
+        #[case] finished: Option<i64>,
+        #[case] after: &[&str],
+        #[case] expected: Option<i64>,
+    ) {
+        let old = WorkloadRebalancerStatus { finish_time: finished.map(|at| Time(second(at))), ..status(before) };
+        assert_eq!(finish_time(&old, &status(after), second(50)), expected.map(|at| Time(second(at))));
+    }
+
+    #[rstest]
+    #[case::stays(None, Some(9), None)]
+    #[case::not_done(Some(2), None, None)]
+    #[case::at_once(Some(0), Some(9), Some(9))]
+    #[case::later(Some(2), Some(9), Some(11))]
+    fn expires(#[case] life: Option<i32>, #[case] finished: Option<i64>, #[case] expected: Option<i64>) {
+        let spec = WorkloadRebalancerSpec { ttl_seconds_after_finished: life, ..WorkloadRebalancerSpec::default() };
+        let done = WorkloadRebalancerStatus { finish_time: finished.map(|at| Time(second(at))), ..status(&[]) };
+        assert_eq!(expiry(&spec, &done), expected.map(second));
+    }
+}

@@ -1,0 +1,252 @@
+//! Workloads whose replicas are set by autoscalers in the members: who is scaled by whom, which label says so, and when
+//! the template takes over what the members came to. Decides for `act::scale_target_marker` and `act::replicas_syncer`.
+
+use crowsnest_api::constants::label;
+use crowsnest_api::policy::ReplicaSchedulingType;
+use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding};
+use serde_json::{Value, json};
+
+use super::object;
+use super::scheduling::scheduling_type;
+
+/// What an autoscaler scales. The version it is named by does not matter: all versions are the same object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ScaleTarget {
+    pub namespace: String,
+    pub group: String,
+    pub kind: String,
+    pub name: String,
+}
+
+impl ScaleTarget {
+    pub fn is(&self, template: &Value) -> bool {
+        self.name == object::name(template)
+            && self.namespace == object::namespace(template)
+            && self.kind == object::kind(template)
+            && self.group == group_of(object::api_version(template))
+    }
+}
+
+fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// What matters of a HorizontalPodAutoscaler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Autoscaler {
+    pub target: ScaleTarget,
+    /// A policy claims it, so it works in the members.
+    pub propagated: bool,
+}
+
+impl Autoscaler {
+    pub fn of(autoscaler: &Value) -> Self {
+        let reference = |field| object::text(autoscaler, &["spec", "scaleTargetRef", field]);
+        let target = ScaleTarget {
+            namespace: object::namespace(autoscaler).to_owned(),
+            group: group_of(reference("apiVersion")).to_owned(),
+            kind: reference("kind").to_owned(),
+            name: reference("name").to_owned(),
+        };
+        let claims = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
+        let propagated = claims.iter().any(|claim| object::label(autoscaler, claim).is_some());
+        Autoscaler { target, propagated }
+    }
+}
+
+/// What has to be looked at after an autoscaler came, changed or went: a target it left, and the one it has. A target
+/// keeps its label when the autoscaler only stops being propagated, for its copies in the members may still be there.
+pub fn touched(old: Option<&Autoscaler>, new: Option<&Autoscaler>) -> Vec<ScaleTarget> {
+    let left = old.filter(|old| new.is_none_or(|new| new.target != old.target));
+    let scaled = new.filter(|new| new.propagated);
+    left.into_iter().chain(scaled).map(|autoscaler| autoscaler.target.clone()).collect()
+}
+
+/// Whether members decide about the template's replicas.
+pub fn is_retained(template: &Value) -> bool {
+    object::label(template, label::RETAIN_REPLICAS) == Some(label::RETAIN_REPLICAS_VALUE)
+}
+
+/// How the label of a template has to change, if it has to.
+pub fn mark(template: &Value, scaled: bool) -> Option<Value> {
+    let value = match scaled {
+        true if !is_retained(template) => json!(label::RETAIN_REPLICAS_VALUE),
+        false if object::label(template, label::RETAIN_REPLICAS).is_some() => Value::Null,
+        _ => return None,
+    };
+    Some(json!({"metadata": {"labels": {label::RETAIN_REPLICAS: value}}}))
+}
+
+/// What becomes of a template's replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replicas {
+    Keep,
+    /// What the members have is not all known yet.
+    Wait,
+    Follow(i64),
+}
+
+/// A divided template follows what its members came to, once what it asked for itself has reached them and come back.
+pub fn replicas(deployment: &Value, binding: &ResourceBinding) -> Replicas {
+    let divided = binding
+        .spec
+        .placement
+        .as_ref()
+        .is_some_and(|placement| scheduling_type(placement) == ReplicaSchedulingType::Divided);
+    if !divided || !is_retained(deployment) {
+        return Replicas::Keep;
+    }
+    let wanted = object::integer(deployment, &["spec", "replicas"]);
+    let found = object::integer(deployment, &["status", "replicas"]).unwrap_or_default();
+    match wanted {
+        Some(wanted) if wanted == found => Replicas::Keep,
+        Some(wanted) if is_collected(wanted, found, binding) => Replicas::Follow(found),
+        _ => Replicas::Wait,
+    }
+}
+
+fn is_collected(wanted: i64, found: i64, binding: &ResourceBinding) -> bool {
+    let (spec, status) = (&binding.spec, &binding.status);
+    // An autoscaler keeps at least one replica, so a member without any has not reported. And where nothing is
+    // scheduled there is nothing to follow.
+    let reported = |item: &AggregatedStatusItem| {
+        let status = item.status.as_ref()?;
+        object::integer(&status.0, &["replicas"]).filter(|replicas| *replicas > 0)
+    };
+    let sum: Option<i64> = status.aggregated_status.iter().map(reported).sum();
+    wanted == i64::from(spec.replicas)
+        && binding.metadata.generation == Some(status.scheduler_observed_generation)
+        && !spec.clusters.is_empty()
+        && status.aggregated_status.len() == spec.clusters.len()
+        && sum == Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn autoscaler(namespace: &str, target: &str, claim: Option<&str>) -> Autoscaler {
+        let (api_version, name) = target.split_once(' ').expect("apiVersion and name");
+        let mut object = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "h", "namespace": namespace},
+            "spec": {"scaleTargetRef": {"apiVersion": api_version, "kind": "Deployment", "name": name}},
+        });
+        if let Some(claim) = claim {
+            object::set_label(&mut object, claim, "id");
+        }
+        Autoscaler::of(&object)
+    }
+
+    const BY_POLICY: Option<&str> = Some("propagationpolicy.karmada.io/permanent-id");
+    const BY_CLUSTER_POLICY: Option<&str> = Some("clusterpropagationpolicy.karmada.io/permanent-id");
+
+    #[rstest]
+    #[case::here(autoscaler("ns", "apps/v1 web", BY_POLICY), true)]
+    #[case::by_another_version(autoscaler("ns", "apps/v1beta1 web", BY_POLICY), true)]
+    #[case::another_group(autoscaler("ns", "v1 web", BY_POLICY), false)]
+    #[case::another_name(autoscaler("ns", "apps/v1 api", BY_POLICY), false)]
+    #[case::another_namespace(autoscaler("other", "apps/v1 web", BY_POLICY), false)]
+    fn targets(#[case] autoscaler: Autoscaler, #[case] expected: bool) {
+        let template =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "ns"}});
+        assert_eq!(autoscaler.target.is(&template), expected);
+    }
+
+    #[rstest]
+    #[case::came(None, Some(("web", BY_POLICY)), &["web"])]
+    #[case::came_by_cluster_policy(None, Some(("web", BY_CLUSTER_POLICY)), &["web"])]
+    #[case::came_unclaimed(None, Some(("web", None)), &[])]
+    #[case::claimed(Some(("web", None)), Some(("web", BY_POLICY)), &["web"])]
+    #[case::told_again(Some(("web", BY_POLICY)), Some(("web", BY_POLICY)), &["web"])]
+    #[case::released(Some(("web", BY_POLICY)), Some(("web", None)), &[])]
+    #[case::another_target(Some(("web", BY_POLICY)), Some(("api", BY_POLICY)), &["web", "api"])]
+    #[case::another_target_unclaimed(Some(("web", None)), Some(("api", None)), &["web"])]
+    #[case::gone(Some(("web", BY_POLICY)), None, &["web"])]
+    #[case::gone_unclaimed(Some(("web", None)), None, &["web"])]
+    fn what_is_touched(
+        #[case] old: Option<(&str, Option<&str>)>,
+        #[case] new: Option<(&str, Option<&str>)>,
+        #[case] expected: &[&str],
+    ) {
+        let of = |text: Option<(&str, Option<&str>)>| {
+            text.map(|(name, claim)| autoscaler("ns", &format!("apps/v1 {name}"), claim))
+        };
+        let touched = touched(of(old).as_ref(), of(new).as_ref());
+        let names: Vec<&str> = touched.iter().map(|target| target.name.as_str()).collect();
+        assert_eq!(names, expected);
+    }
+
+    #[rstest]
+    #[case::marked(None, true, Some(json!("true")))]
+    #[case::marked_already(Some("true"), true, None)]
+    #[case::another_value(Some("no"), true, Some(json!("true")))]
+    #[case::unmarked(Some("true"), false, Some(Value::Null))]
+    #[case::never_marked(None, false, None)]
+    fn marks(#[case] label: Option<&str>, #[case] scaled: bool, #[case] expected: Option<Value>) {
+        let mut template = json!({"metadata": {"name": "web", "labels": {"app": "web"}}});
+        if let Some(value) = label {
+            object::set_label(&mut template, label::RETAIN_REPLICAS, value);
+        }
+        let patch = expected.map(|value| json!({"metadata": {"labels": {label::RETAIN_REPLICAS: value}}}));
+        assert_eq!(mark(&template, scaled), patch);
+    }
+
+    fn deployment() -> Value {
+        json!({
+            "metadata": {"labels": {label::RETAIN_REPLICAS: "true"}},
+            "spec": {"replicas": 3}, "status": {"replicas": 7},
+        })
+    }
+
+    fn binding() -> Value {
+        json!({
+            "metadata": {"generation": 4},
+            "spec": {
+                "replicas": 3, "clusters": [{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 2}],
+                "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}},
+            },
+            "status": {"schedulerObservedGeneration": 4, "aggregatedStatus": [
+                {"clusterName": "m1", "status": {"replicas": 2}}, {"clusterName": "m2", "status": {"replicas": 5}},
+            ]},
+        })
+    }
+
+    #[rstest]
+    #[case::all_is_known(&[], &[], Replicas::Follow(7))]
+    #[case::not_ours(&[("/metadata/labels", json!({}))], &[], Replicas::Keep)]
+    #[case::as_asked(&[("/status/replicas", json!(3))], &[], Replicas::Keep)]
+    #[case::duplicated(
+        &[], &[("/spec/placement/replicaScheduling/replicaSchedulingType", json!("Duplicated"))], Replicas::Keep
+    )]
+    #[case::no_placement(&[], &[("/spec/placement", Value::Null)], Replicas::Keep)]
+    #[case::not_asked_for(&[("/spec/replicas", Value::Null)], &[], Replicas::Wait)]
+    #[case::binding_is_behind(&[("/spec/replicas", json!(4))], &[], Replicas::Wait)]
+    #[case::scheduler_is_behind(&[], &[("/status/schedulerObservedGeneration", json!(3))], Replicas::Wait)]
+    #[case::a_cluster_is_missing(
+        &[], &[("/status/aggregatedStatus", json!([{"clusterName": "m1", "status": {"replicas": 7}}]))], Replicas::Wait
+    )]
+    #[case::a_cluster_says_nothing(&[], &[("/status/aggregatedStatus/0/status", Value::Null)], Replicas::Wait)]
+    #[case::a_cluster_has_none(&[], &[("/status/aggregatedStatus/0/status/replicas", json!(0))], Replicas::Wait)]
+    #[case::template_is_behind(&[], &[("/status/aggregatedStatus/0/status/replicas", json!(3))], Replicas::Wait)]
+    #[case::nowhere(
+        &[("/status/replicas", json!(0))],
+        &[("/spec/clusters", json!([])), ("/status/aggregatedStatus", json!([]))],
+        Replicas::Wait
+    )]
+    fn what_becomes_of_replicas(
+        #[case] of_deployment: &[(&str, Value)],
+        #[case] of_binding: &[(&str, Value)],
+        #[case] expected: Replicas,
+    ) {
+        let edited = |mut object: Value, edits: &[(&str, Value)]| {
+            for (pointer, value) in edits {
+                *object.pointer_mut(pointer).expect("a field") = value.clone();
+            }
+            object
+        };
+        let binding = serde_json::from_value(edited(binding(), of_binding)).expect("a binding");
+        assert_eq!(replicas(&edited(deployment(), of_deployment), &binding), expected);
+    }
+}

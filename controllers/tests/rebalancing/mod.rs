@@ -1,0 +1,177 @@
+//! What moves replicas after the first schedule: rebalancers, and autoscalers in the members.
+
+use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use serde_json::{Value, json};
+
+use crate::home::{Home, builtin, custom};
+use crate::{binding, merge, policy, propagation_policy};
+
+const RETAIN: &str = "resourcetemplate.karmada.io/retain-replicas";
+
+fn rebalancer_resource() -> Resource {
+    custom("apps.karmada.io", "v1alpha1", "workloadrebalancers", "WorkloadRebalancer", false)
+}
+
+fn config_maps(names: &[&str]) -> Value {
+    let workload = |name: &&str| json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": name});
+    names.iter().map(workload).collect()
+}
+
+/// Name, result and reason of every observed workload.
+fn results(rebalancer: &Value) -> Vec<[&str; 3]> {
+    let observed = rebalancer["status"]["observedWorkloads"].as_array();
+    observed
+        .into_iter()
+        .flatten()
+        .map(|item| [&item["workload"]["name"], &item["result"], &item["reason"]].map(|v| v.as_str().unwrap_or("")))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebalancer_triggers_bindings_reports_and_goes() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let config_map = builtin("", "configmaps", "ConfigMap");
+    let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    for name in ["a", "b"] {
+        let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default"}, "data": {"k": "v"}});
+        control_plane.create(&config_map, "default", &template).await.unwrap();
+        let scheduled = |object: &Value| object["spec"]["clusters"] == json!([{"name": "m1"}]);
+        home.when(&control_plane, &binding(), "default", &format!("{name}-configmap"), scheduled).await;
+    }
+
+    let resource = rebalancer_resource();
+    let rebalancer = json!({"apiVersion": "apps.karmada.io/v1alpha1", "kind": "WorkloadRebalancer",
+        "metadata": {"name": "r"}, "spec": {"workloads": config_maps(&["none", "a"])}});
+    control_plane.create(&resource, "", &rebalancer).await.unwrap();
+    let finished = |generation: i64| {
+        move |object: &Value| {
+            object["status"]["observedGeneration"] == generation && object["status"]["finishTime"].is_string()
+        }
+    };
+    let done = home.when(&control_plane, &resource, "", "r", finished(1)).await;
+    assert_eq!(results(&done), [["a", "Successful", ""], ["none", "Failed", "ReferencedBindingNotFound"]]);
+    let created = &done["metadata"]["creationTimestamp"];
+    let triggered = |object: &Value| object["spec"]["rescheduleTriggeredAt"] == *created;
+    home.when(&control_plane, &binding(), "default", "a-configmap", triggered).await;
+
+    // What is asked for no more stays on record only where it was done.
+    let edit = json!({"spec": {"workloads": config_maps(&["b"])}});
+    control_plane.merge(Target::new(&resource, "", "r"), &edit).await.unwrap();
+    let done = home.when(&control_plane, &resource, "", "r", finished(2)).await;
+    assert_eq!(results(&done), [["a", "Successful", ""], ["b", "Successful", ""]]);
+
+    // Looking at everything again writes nothing.
+    home.idle().await;
+    let before = home.control_plane.registry().store.revision();
+    home.manager.full_pass().await.unwrap();
+    home.idle().await;
+    assert_eq!(before, home.control_plane.registry().store.revision(), "a second pass wrote something");
+
+    let short_lived = json!({"spec": {"ttlSecondsAfterFinished": 0}});
+    control_plane.merge(Target::new(&resource, "", "r"), &short_lived).await.unwrap();
+    home.gone(&control_plane, &resource, "", "r").await;
+    home.stop().await;
+}
+
+fn deployment(replicas: i64, labels: Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default", "labels": labels},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "web", "image": "nginx:1.25"}]},
+        }},
+    })
+}
+
+fn is_retained(object: &Value) -> bool {
+    object["metadata"]["labels"][RETAIN] == "true"
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_propagated_autoscaler_scales_is_left_to_the_member() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let m1 = home.member("m1");
+    let deployments = builtin("apps", "deployments", "Deployment");
+    let autoscalers = custom("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true);
+    for (name, kind, api_version) in
+        [("p", "Deployment", "apps/v1"), ("h", "HorizontalPodAutoscaler", "autoscaling/v2")]
+    {
+        let wanted = policy(name, kind, api_version, json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+        control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    }
+    let autoscaler = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "h", "namespace": "default"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1, "maxReplicas": 9},
+    });
+    control_plane.create(&autoscalers, "default", &autoscaler).await.unwrap();
+    home.when(&m1, &autoscalers, "default", "h", |_| true).await;
+
+    // The target comes later than its autoscaler.
+    control_plane.create(&deployments, "default", &deployment(2, json!({}))).await.unwrap();
+    home.when(&control_plane, &deployments, "default", "web", is_retained).await;
+    home.when(&m1, &deployments, "default", "web", is_retained).await;
+    merge(&m1, &deployments, "web", json!({"spec": {"replicas": 4}})).await;
+    merge(&control_plane, &deployments, "web", json!({"spec": {"minReadySeconds": 1}})).await;
+    let edited = |object: &Value| object["spec"]["minReadySeconds"] == 1;
+    let member = home.when(&m1, &deployments, "default", "web", edited).await;
+    assert_eq!(member["spec"]["replicas"], 4);
+
+    let scale = |name: &str| json!({"spec": {"scaleTargetRef": {"name": name}}});
+    merge(&control_plane, &autoscalers, "h", scale("other")).await;
+    home.when(&control_plane, &deployments, "default", "web", |object| !is_retained(object)).await;
+    merge(&control_plane, &autoscalers, "h", scale("web")).await;
+    home.when(&control_plane, &deployments, "default", "web", is_retained).await;
+    control_plane.delete(Target::new(&autoscalers, "default", "h")).await.unwrap();
+    home.when(&control_plane, &deployments, "default", "web", |object| !is_retained(object)).await;
+    home.stop().await;
+}
+
+/// Says in a member what an autoscaler and the Deployment's controller would.
+async fn scale(member: &Objects, deployments: &Resource, replicas: i64) {
+    let target = Target::new(deployments, "default", "web");
+    let scaled = member.merge(target, &json!({"spec": {"replicas": replicas}})).await.unwrap();
+    let status = json!({"status": {
+        "replicas": replicas, "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas,
+        "observedGeneration": scaled["metadata"]["generation"],
+    }});
+    member.merge(target.status(), &status).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_divided_deployment_takes_over_what_its_members_came_to() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    let deployments = builtin("apps", "deployments", "Deployment");
+    let weight = |name: &str| json!({"targetCluster": {"clusterNames": [name]}, "weight": 1});
+    let divided = json!({"replicaScheduling": {
+        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"staticWeightList": [weight("m1"), weight("m2")]},
+    }});
+    control_plane
+        .create(&propagation_policy(), "default", &policy("p", "Deployment", "apps/v1", divided))
+        .await
+        .unwrap();
+    control_plane.create(&deployments, "default", &deployment(4, json!({RETAIN: "true"}))).await.unwrap();
+    for (name, replicas) in [("m1", 3), ("m2", 5)] {
+        let member = home.member(name);
+        home.when(&member, &deployments, "default", "web", |object| object["spec"]["replicas"] == 2).await;
+        scale(&member, &deployments, replicas).await;
+    }
+    let followed = |object: &Value| object["spec"]["replicas"] == 8 && object["status"]["replicas"] == 8;
+    home.when(&control_plane, &deployments, "default", "web", followed).await;
+    let known = |object: &Value| object["spec"]["replicas"] == 8;
+    home.when(&control_plane, &binding(), "default", "web-deployment", known).await;
+    home.idle().await;
+    for (name, replicas) in [("m1", 3), ("m2", 5)] {
+        let member = home.member(name);
+        home.when(&member, &deployments, "default", "web", |object| object["spec"]["replicas"] == replicas).await;
+    }
+    home.stop().await;
+}
