@@ -21,6 +21,7 @@ pub(crate) mod logs;
 pub(crate) mod rights;
 pub(crate) mod search;
 pub(crate) mod sim;
+pub(crate) mod unjoin;
 pub(crate) mod up;
 
 /// Search and steer a fleet of Kubernetes clusters.
@@ -46,6 +47,10 @@ enum Command {
     Up(up::UpArgs),
     /// Register a cluster that somebody else runs
     Join(join::JoinArgs),
+    /// Take a cluster out that was joined
+    Unjoin(unjoin::UnjoinArgs),
+    /// Take a cluster out that its agent registered
+    Unregister(unjoin::UnregisterArgs),
     /// Start the embedded control plane alone: a plain Kubernetes API server
     Apiserver(apiserver::ApiserverArgs),
     /// In a member that nobody can dial: register it and let the control plane reach it
@@ -75,6 +80,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Up(args) => up::run(args).await,
         Command::Join(args) => join::run(args).await,
+        Command::Unjoin(args) => unjoin::run_unjoin(args).await,
+        Command::Unregister(args) => unjoin::run_unregister(args).await,
         Command::Apiserver(args) => apiserver::run(args).await,
         Command::Agent(args) => agent::run(args).await,
         Command::Search(args) => search::run(args).await,
