@@ -18,11 +18,13 @@ pub(crate) mod exec;
 pub(crate) mod join;
 pub(crate) mod keep;
 pub(crate) mod logs;
+mod reach;
 pub(crate) mod rights;
 pub(crate) mod search;
 pub(crate) mod sim;
 pub(crate) mod unjoin;
 pub(crate) mod up;
+mod workload;
 
 /// Search and steer a fleet of Kubernetes clusters.
 #[derive(Debug, Parser)]
