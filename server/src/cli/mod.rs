@@ -15,6 +15,7 @@ pub(crate) mod connection;
 pub(crate) mod edge;
 mod events;
 pub(crate) mod exec;
+pub(crate) mod get;
 pub(crate) mod join;
 pub(crate) mod keep;
 pub(crate) mod logs;
@@ -59,6 +60,8 @@ enum Command {
     Agent(agent::AgentArgs),
     /// Find objects and events in all clusters
     Search(search::SearchArgs),
+    /// Show objects of all clusters, as kubectl shows those of one
+    Get(get::GetArgs),
     /// Print the logs of pods in all clusters
     Logs(logs::LogsArgs),
     /// Run a command in a container of any cluster
@@ -87,6 +90,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Apiserver(args) => apiserver::run(args).await,
         Command::Agent(args) => agent::run(args).await,
         Command::Search(args) => search::run(args).await,
+        Command::Get(args) => get::run(args).await,
         Command::Logs(args) => logs::run(args).await,
         Command::Exec(args) => exec::run(args).await,
         Command::Cache(args) => cache::run(args).await,
