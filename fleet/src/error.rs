@@ -51,6 +51,8 @@ pub enum Error {
     Impersonate { user: String, reason: String },
     #[error("{0}")]
     Join(String),
+    #[error("{what} is still there after {seconds} s: its finalizers wait for cleanup")]
+    StillThere { what: String, seconds: u64 },
     #[error("the watch on {what} ended: {reason}")]
     WatchEnded { what: &'static str, reason: String },
 }

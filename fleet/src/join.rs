@@ -1,8 +1,8 @@
 //! Registration, the way `karmadactl join` does it in push mode and Karmada's agent in pull mode: service accounts and rights
 //! in the member, their tokens and the Cluster object in the control plane.
 
-use crate::unjoin::delete;
-use crate::{ApiResources, Error, Rights};
+use crate::write::{apply_merge, create_unless_there, ensure_namespace, revoke};
+use crate::{ApiResources, Error, Rights, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
 use crowsnest_api::constants::annotation::{
     IMPERSONATES, IMPERSONATES_WHOLE, REACHED_THROUGH, REACHED_THROUGH_AGENT, RIGHTS,
@@ -15,11 +15,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Ro
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::time::Duration;
 
 /// Where credentials live, in the member and in the control plane, unless told otherwise.
@@ -236,12 +233,6 @@ async fn grant(
     apply_merge(&Api::all(member.clone()), &binding).await
 }
 
-/// Takes a ClusterRole and its binding away, where they are.
-pub(crate) async fn revoke(member: &Client, name: &str) -> Result<(), Error> {
-    delete(&Api::<ClusterRoleBinding>::all(member.clone()), name).await?;
-    delete(&Api::<ClusterRole>::all(member.clone()), name).await
-}
-
 /// The token the member's token controller puts into a Secret made for the account.
 async fn token_of(member: &Client, options: &JoinOptions, account: &str) -> Result<Vec<u8>, Error> {
     let secrets: Api<Secret> = Api::namespaced(member.clone(), &options.namespace);
@@ -253,23 +244,16 @@ async fn token_of(member: &Client, options: &JoinOptions, account: &str) -> Resu
     let annotation = ("kubernetes.io/service-account.name".to_owned(), account.to_owned());
     wanted.metadata.annotations = Some(BTreeMap::from([annotation]));
     create_unless_there(&secrets, &wanted).await?;
-    let deadline = tokio::time::Instant::now() + options.token_timeout;
-    let mut pause = Duration::from_millis(20);
-    loop {
-        let secret = secrets.get(account).await.map_err(|e| Error::kube(format!("reading secret {account}"), e))?;
-        if let Some(token) = secret.data.and_then(|mut data| data.remove("token")).filter(|token| !token.0.is_empty()) {
-            return Ok(token.0);
-        }
-        if tokio::time::Instant::now() >= deadline {
-            return Err(Error::Join(format!(
-                "secret {}/{account} got no token within {} s: does the cluster run the token controller?",
-                options.namespace,
-                options.token_timeout.as_secs()
-            )));
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
-    }
+    let token = |secret: &Secret| secret.data.as_ref()?.get("token").filter(|token| !token.0.is_empty()).cloned();
+    let has_one = |secret: Option<&Secret>| secret.and_then(token).is_some();
+    let secret = wait::until(&secrets, account, options.token_timeout, has_one).await?;
+    secret.flatten().as_ref().and_then(token).map(|token| token.0).ok_or_else(|| {
+        Error::Join(format!(
+            "secret {}/{account} got no token within {} s: does the cluster run the token controller?",
+            options.namespace,
+            options.token_timeout.as_secs()
+        ))
+    })
 }
 
 async fn put_secrets(
@@ -422,44 +406,6 @@ fn ca_bundle(config: &kube::Config) -> Option<Vec<u8>> {
 pub(crate) fn system_metadata(name: &str) -> ObjectMeta {
     let label = (SYSTEM_LABEL.0.to_owned(), SYSTEM_LABEL.1.to_owned());
     ObjectMeta { name: Some(name.to_owned()), labels: Some(BTreeMap::from([label])), ..ObjectMeta::default() }
-}
-
-/// Whoever may not create namespaces can do with one that is there.
-async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let known = namespaces.get_opt(name).await.map_err(|e| Error::kube(format!("reading namespace {name}"), e))?;
-    if known.is_some() {
-        return Ok(());
-    }
-    let namespace = Namespace { metadata: system_metadata(name), ..Namespace::default() };
-    create_unless_there(&namespaces, &namespace).await
-}
-
-async fn create_unless_there<K>(api: &Api<K>, object: &K) -> Result<(), Error>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-{
-    let what = || format!("creating {} {}", K::kind(&()).to_lowercase(), object.name_any());
-    match api.create(&PostParams::default(), object).await.map_err(|e| Error::kube(what(), e)) {
-        Err(error) if !error.is_already_exists() => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Creates, or overwrites the given fields of what is there.
-async fn apply_merge<K>(api: &Api<K>, object: &K) -> Result<(), Error>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-{
-    let name = object.name_any();
-    let what = || format!("writing {} {name}", K::kind(&()).to_lowercase());
-    match api.create(&PostParams::default(), object).await.map_err(|e| Error::kube(what(), e)) {
-        Err(error) if error.is_already_exists() => {
-            let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(object)).await;
-            patched.map(drop).map_err(|e| Error::kube(what(), e))
-        }
-        other => other.map(drop),
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
 //! health probes, API discovery, requests made as a caller ([`impersonate()`]), the interest registry ([`Interests`]),
-//! registration ([`join()`], [`unjoin()`]) and the reverse tunnels of members nobody can dial ([`Tunnels`]).
+//! registration ([`join()`], [`unjoin()`], [`unregister()`]) and the reverse tunnels of members nobody can dial ([`Tunnels`]).
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
 //! controllers. Member objects are never kept here: that is the cache's business.
 
@@ -20,6 +20,9 @@ pub mod registry;
 pub mod rights;
 pub mod tunnel;
 pub mod unjoin;
+pub mod unregister;
+mod wait;
+mod write;
 
 pub use connection::Connection;
 pub use credentials::{ConnectionSpec, Through, Token};
@@ -35,3 +38,4 @@ pub use registry::{Fleet, FleetOptions, MemberChange, MemberChanges};
 pub use rights::Rights;
 pub use tunnel::Tunnels;
 pub use unjoin::{UnjoinOptions, unjoin};
+pub use unregister::{UnregisterOptions, unregister};

@@ -1,17 +1,18 @@
-//! The way out: the Cluster object goes first, then what `join` left in the member.
+//! The way out of clusters in push mode: the Cluster object goes first, then what `join` left in the member.
 
-use crate::Error;
-use crate::join::{
-    CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, cluster_role_name, revoke, service_account_name,
-};
+use crate::join::{CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, cluster_role_name, service_account_name};
+use crate::write::{delete, release, revoke};
+use crate::{Error, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::work::Work;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, Client};
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
 use std::time::Duration;
+
+/// How long what was released may take to go.
+const RELEASED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How to take a member out.
 #[derive(Debug, Clone)]
@@ -20,7 +21,7 @@ pub struct UnjoinOptions {
     pub namespace: String,
     /// How long the controllers may take to let the Cluster object go.
     pub wait: Duration,
-    /// After `wait`, take the Cluster's finalizers away.
+    /// After `wait`, take the finalizers of its Works and of the Cluster away.
     pub force: bool,
 }
 
@@ -31,80 +32,64 @@ impl UnjoinOptions {
 }
 
 /// Removes the registration; with a `member` client also the accounts and rights in the member. Pull-mode clusters
-/// are refused: their agent unregisters them.
+/// are refused: they are unregistered.
 pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &UnjoinOptions) -> Result<(), Error> {
-    let clusters: Api<Cluster> = Api::all(control_plane.clone());
-    let name = options.name.as_str();
-    let read = clusters.get_opt(name).await.map_err(|e| Error::kube(format!("reading Cluster {name}"), e))?;
-    match read {
-        None => return Err(Error::UnknownCluster(options.name.clone())),
-        Some(cluster) if cluster.spec.sync_mode == ClusterSyncMode::Pull => {
-            return Err(Error::Join(format!("cluster {name} is registered in pull mode; use unregister")));
-        }
-        Some(_) => {}
+    let cluster = registered(control_plane, &options.name).await?;
+    if cluster.spec.sync_mode == ClusterSyncMode::Pull {
+        return Err(Error::Join(format!(
+            "cluster {0} is registered in pull mode, by an agent: take it out with `crowsnest unregister {0}`",
+            options.name
+        )));
     }
-    let deleted = clusters.delete(name, &DeleteParams::default()).await;
-    ignore_missing(deleted.map(drop).map_err(|e| Error::kube(format!("deleting Cluster {name}"), e)))?;
-    wait_gone(&clusters, options).await?;
+    match (delete_cluster(control_plane, &cluster, options.wait).await, options.force) {
+        (Err(Error::StillThere { .. }), true) => force(control_plane, &cluster, &options.name).await?,
+        (deleted, _) => deleted?,
+    }
     match member {
-        Some(member) => clean_member(member, options).await,
+        Some(member) => clean_member(member, &options.name, &options.namespace).await,
         None => Ok(()),
     }
 }
 
-async fn wait_gone(clusters: &Api<Cluster>, options: &UnjoinOptions) -> Result<(), Error> {
-    let name = options.name.as_str();
-    let mut forced = false;
-    let mut deadline = tokio::time::Instant::now() + options.wait;
-    let mut pause = Duration::from_millis(50);
-    loop {
-        let left = clusters.get_opt(name).await.map_err(|e| Error::kube(format!("reading Cluster {name}"), e))?;
-        if left.is_none() {
-            return Ok(());
-        }
-        if tokio::time::Instant::now() >= deadline {
-            if forced || !options.force {
-                return Err(Error::Join(format!(
-                    "Cluster {name} is still there after {} s: its finalizers wait for cleanup",
-                    options.wait.as_secs()
-                )));
-            }
-            let patch = serde_json::json!({"metadata": {"finalizers": null}});
-            let patched = clusters.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            ignore_missing(patched.map(drop).map_err(|e| Error::kube(format!("releasing Cluster {name}"), e)))?;
-            forced = true;
-            deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
+pub(crate) async fn registered(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
+    let clusters: Api<Cluster> = Api::all(control_plane.clone());
+    let read = clusters.get_opt(name.as_str()).await.map_err(|e| Error::kube(format!("reading Cluster {name}"), e))?;
+    read.ok_or_else(|| Error::UnknownCluster(name.clone()))
+}
+
+/// Deletes the Cluster, and waits until the controllers have let it go. One that was registered anew is another one.
+pub(crate) async fn delete_cluster(control_plane: &Client, cluster: &Cluster, within: Duration) -> Result<(), Error> {
+    let clusters: Api<Cluster> = Api::all(control_plane.clone());
+    let name = cluster.name_any();
+    delete(&clusters, &name).await?;
+    let is_gone = |now: Option<&Cluster>| now.is_none_or(|now| now.uid() != cluster.uid());
+    match wait::until(&clusters, &name, within, is_gone).await? {
+        Some(_) => Ok(()),
+        None => Err(Error::StillThere { what: format!("Cluster {name}"), seconds: within.as_secs() }),
     }
 }
 
-async fn clean_member(member: &Client, options: &UnjoinOptions) -> Result<(), Error> {
-    let account = service_account_name(&options.name);
-    let role = cluster_role_name(&options.name);
+/// What its Works made in the member stays there.
+async fn force(control_plane: &Client, cluster: &Cluster, name: &ClusterName) -> Result<(), Error> {
+    let works: Api<Work> = Api::namespaced(control_plane.clone(), name.execution_namespace().as_str());
+    let left = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
+    for work in left {
+        release(&works, &work.name_any()).await?;
+    }
+    release(&Api::<Cluster>::all(control_plane.clone()), name.as_str()).await?;
+    delete_cluster(control_plane, cluster, RELEASED_WITHIN).await
+}
+
+/// Takes away what a registration put into the member.
+pub(crate) async fn clean_member(member: &Client, name: &ClusterName, namespace: &str) -> Result<(), Error> {
+    let account = service_account_name(name);
+    let role = cluster_role_name(name);
     for role in [role.as_str(), IMPERSONATOR, JOINED_IMPERSONATOR] {
         revoke(member, role).await?;
     }
     for name in [account.as_str(), IMPERSONATOR] {
-        delete(&Api::<Secret>::namespaced(member.clone(), &options.namespace), name).await?;
-        delete(&Api::<ServiceAccount>::namespaced(member.clone(), &options.namespace), name).await?;
+        delete(&Api::<Secret>::namespaced(member.clone(), namespace), name).await?;
+        delete(&Api::<ServiceAccount>::namespaced(member.clone(), namespace), name).await?;
     }
-    delete(&Api::<Namespace>::all(member.clone()), &options.namespace).await
-}
-
-/// Deletes what may be gone already.
-pub(crate) async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let what = || format!("deleting {} {name}", K::kind(&()).to_lowercase());
-    ignore_missing(api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|e| Error::kube(what(), e)))
-}
-
-fn ignore_missing(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other,
-    }
+    delete(&Api::<Namespace>::all(member.clone()), namespace).await
 }

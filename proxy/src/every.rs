@@ -44,24 +44,7 @@ impl Proxy {
         path: &str,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let namespace = Some(native.namespace.as_str()).filter(|n| !n.is_empty());
-        let object = &format!("{}/{}", native.resource.path(namespace), native.name);
-        let members = self.inner.fleet.members();
-        let probes: FuturesUnordered<_> =
-            members.iter().map(|member| async move { (member, self.has(member, caller, object).await) }).collect();
-        let (mut owners, mut unknown) = (Vec::new(), None);
-        for (member, has) in probes.collect::<Vec<_>>().await {
-            match has {
-                Ok(true) => owners.push(member),
-                Ok(false) => {}
-                Err(error) => unknown = Some(error),
-            }
-        }
-        owners.sort_by_key(|member| member.name().clone());
-        // Who cannot be asked may have it.
-        if let ([], Some(error)) = (owners.as_slice(), unknown) {
-            return Err(error);
-        }
+        let owners = self.owners(caller, native).await?;
         let resource = &native.resource.resource;
         match owners.as_slice() {
             [] => Ok(text(StatusCode::NOT_FOUND, format!("no cluster has {resource} {:?}\n", native.name))),
@@ -73,6 +56,29 @@ impl Proxy {
                     format!("{resource} {:?} is in several clusters: {}\n", native.name, names.join(", ")),
                 ))
             }
+        }
+    }
+
+    /// The members that have an object of that name, each asked as the caller.
+    pub(crate) async fn owners(&self, caller: &Caller, native: &Native) -> Result<Vec<Arc<Member>>, Error> {
+        let namespace = Some(native.namespace.as_str()).filter(|n| !n.is_empty());
+        let object = &format!("{}/{}", native.resource.path(namespace), native.name);
+        let members = self.inner.fleet.members();
+        let probes: FuturesUnordered<_> =
+            members.iter().map(|member| async move { (member, self.has(member, caller, object).await) }).collect();
+        let (mut owners, mut unknown) = (Vec::new(), None);
+        for (member, has) in probes.collect::<Vec<_>>().await {
+            match has {
+                Ok(true) => owners.push(Arc::clone(member)),
+                Ok(false) => {}
+                Err(error) => unknown = Some(error),
+            }
+        }
+        owners.sort_by_key(|member| member.name().clone());
+        // Who cannot be asked may have it.
+        match (owners.is_empty(), unknown) {
+            (true, Some(error)) => Err(error),
+            _ => Ok(owners),
         }
     }
 
@@ -90,7 +96,12 @@ impl Proxy {
         self.to_member(member, caller, path, get(query), Some(ANSWER_WITHIN)).await
     }
 
-    async fn list_everywhere(&self, caller: &Caller, path: &str, query: Option<&str>) -> Result<Response<Body>, Error> {
+    pub(crate) async fn list_everywhere(
+        &self,
+        caller: &Caller,
+        path: &str,
+        query: Option<&str>,
+    ) -> Result<Response<Body>, Error> {
         // Each list is whole: nothing could tell where all of them go on.
         let parts = query.unwrap_or_default().split('&');
         let parts =

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -14,7 +15,7 @@ use crowsnest_fleet::{Dialer, JoinOptions, join};
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::Upgraded;
-use kube::client::Body;
+use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio_util::sync::CancellationToken;
 
@@ -128,13 +129,20 @@ async fn open(control_plane: &kube::Client, cluster: &ClusterName) -> anyhow::Re
     hyper::upgrade::on(response).await.context("taking over the connection")
 }
 
-/// TCP to the API server as the agent's own kubeconfig names it; TLS is the control plane's.
+/// TCP to the API server as the agent's own kubeconfig names it; TLS is the control plane's. An https proxy is trusted as kubectl
+/// trusts it: by the authority of the kubeconfig.
 fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
     let url = member.proxy_url.clone();
-    if url.as_ref().is_some_and(|url| url.scheme_str() == Some("https")) {
-        bail!("the member's kubeconfig names an https proxy; the agent reaches it through http and socks5 ones");
-    }
-    Ok(Dialer::new(member.cluster_url.clone(), None, ProxyRoute { url, ..ProxyRoute::default() }, CONNECT_WITHIN)?)
+    let tls = match url.as_ref().and_then(|url| url.scheme_str()) {
+        Some("https") => {
+            let mut tls = member.rustls_client_config().context("reading the member's kubeconfig")?;
+            tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Some(Arc::new(tls))
+        }
+        _ => None,
+    };
+    let proxy = ProxyRoute { url, tls, ..ProxyRoute::default() };
+    Ok(Dialer::new(member.cluster_url.clone(), None, proxy, CONNECT_WITHIN)?)
 }
 
 async fn member(args: &AgentArgs) -> anyhow::Result<kube::Config> {

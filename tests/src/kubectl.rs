@@ -136,7 +136,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn of(mut command: Command, what: String) -> Result<Self> {
+    /// Starts a command whose input and output are pipes.
+    pub fn of(mut command: Command, what: String) -> Result<Self> {
         let mut child = command.stderr(Stdio::null()).spawn().with_context(|| what.clone())?;
         let mut out = child.stdout.take().context("no standard output")?;
         let (sender, chunks) = channel();

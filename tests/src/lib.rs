@@ -53,6 +53,12 @@ pub fn chromium() -> Result<Option<PathBuf>> {
     missing(named.or_else(|| on_path("chromium")), "Chromium", "apt-get install chromium")
 }
 
+/// A Python with the Kubernetes client.
+pub fn python() -> Result<Option<PathBuf>> {
+    let named = env::var_os("CROWSNEST_PYTHON").map(PathBuf::from).filter(|p| p.is_file());
+    missing(named, "Python with the Kubernetes client (CROWSNEST_PYTHON)", ".ci/tools")
+}
+
 fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|p| p.is_file())
 }

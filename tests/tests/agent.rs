@@ -1,5 +1,6 @@
 //! `crowsnest agent`: a cluster that the control plane cannot dial - its API server's name means something in the cluster alone -
-//! is registered, proxied and searched through the tunnel that its agent opens, with the rights that docs/TUNNEL.md gives the agent.
+//! is registered, proxied and searched through the tunnel that its agent opens, with the rights that docs/TUNNEL.md gives the agent;
+//! also from behind an https proxy; and unregistered.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,11 +8,20 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use crowsnest_tests::{Fleet, Kubectl, Said, binary, until};
+use kube::config::Kubeconfig;
+
+use proxy::Proxy;
+
+#[path = "agent/proxy.rs"]
+mod proxy;
 
 const DOCUMENT: &str = include_str!("../../docs/TUNNEL.md");
 const TOKEN: &str = include_str!("agent/token.yaml");
 const PROPAGATED: &str = include_str!("agent/propagated.yaml");
+const AGENT: &str = include_str!("agent/agent.yaml");
 const WEB: &str = include_str!("agent/web.yaml");
 const REGISTRY: &str = include_str!("quickstart/registry.yaml");
 
@@ -54,7 +64,73 @@ fn a_cluster_nobody_can_dial_is_reached_through_its_agent() -> Result<()> {
         .with_context(|| agent.log())?;
     ensure!(agent.stop()?.success());
     east.ok(&["get", "pod", "web"], "")?;
+
+    let proxy = Proxy::start()?;
+    let behind = behind_a_proxy(dir.path(), &theirs.kubeconfig("east"), &proxy)?;
+    let agent = Agent::start(dir.path(), &file, &behind)?;
+    let unregistered = || -> Result<()> {
+        member.until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
+        ensure!(proxy.carried() > 1, "{} connections went through the proxy", proxy.carried());
+        kubectl.ok(&["wait", "--for=condition=Ready", "cluster/m1", "--timeout=60s"], "")?;
+        member.until(&["get", "configmap", "sent", "-o", "jsonpath={.data.to}"], |out| out == "m1")?;
+        is_unregistered(&ours, &kubectl, &east, &theirs.kubeconfig("east"))
+    };
+    unregistered().with_context(|| format!("{}\n{}", agent.log(), ours.log()))?;
+    // Its credential is gone as well.
+    until("the agent to be refused", || Ok(agent.log().contains("401 Unauthorized"))).with_context(|| agent.log())?;
+    ensure!(agent.stop()?.success());
     ensure!(ours.stop()?.success() && theirs.stop()?.success());
+    Ok(())
+}
+
+/// The member's kubeconfig with an https proxy, which its authority vouches for.
+fn behind_a_proxy(folder: &Path, kubeconfig: &Path, proxy: &Proxy) -> Result<PathBuf> {
+    let mut kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let cluster = kubeconfig.clusters.first_mut().and_then(|named| named.cluster.as_mut()).context("a cluster")?;
+    let known = cluster.certificate_authority_data.as_deref().context("an authority")?;
+    let mut authorities = BASE64.decode(known)?;
+    authorities.extend_from_slice(b"\n");
+    authorities.extend_from_slice(proxy.certificate.as_bytes());
+    cluster.certificate_authority_data = Some(BASE64.encode(authorities));
+    cluster.proxy_url = Some(proxy.url.clone());
+    let file = folder.join("behind.kubeconfig");
+    fs::write(&file, serde_saphyr::to_string(&kubeconfig)?)?;
+    Ok(file)
+}
+
+/// Nothing of it is left, on either side, but what was the member's own.
+fn is_unregistered(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, member: &Path) -> Result<()> {
+    let said = ours.crowsnest(&["unjoin", "m1"])?;
+    ensure!(said.code == Some(1) && said.err.contains("take it out with `crowsnest unregister m1`"), "{said:?}");
+    east.ok(&["apply", "-f", "-"], AGENT)?;
+    let member = member.display().to_string();
+    let said = ours.crowsnest(&["unregister", "m1", "--cluster-kubeconfig", &member])?;
+    ensure!(said.out == "cluster(m1) is unregistered successfully\n" && said.err.is_empty(), "{said:?}");
+    let missing = |kubectl: &Kubectl, what: &[&str]| -> Result<()> {
+        let names: Vec<&str> = what.iter().flat_map(|one| one.split(' ')).collect();
+        kubectl.says(&[&["get"][..], &names].concat(), "", 1, "not found").map(drop)
+    };
+    missing(kubectl, &["cluster m1"])?;
+    missing(kubectl, &["namespace karmada-es-m1"])?;
+    for kind in ["clusterrole", "clusterrolebinding", "-n karmada-cluster role", "-n karmada-cluster rolebinding"] {
+        missing(kubectl, &[kind, "crowsnest:agent:m1"])?;
+    }
+    for what in ["serviceaccount agent-m1", "secret agent-m1", "secret m1", "secret m1-impersonator"] {
+        missing(kubectl, &["-n karmada-cluster", what])?;
+    }
+    for what in ["deployment karmada-agent", "serviceaccount karmada-agent-sa", "secret karmada-kubeconfig"] {
+        missing(east, &["-n karmada-system", what])?;
+    }
+    for what in ["clusterrole karmada-agent", "clusterrolebinding karmada-agent"] {
+        missing(east, &[what])?;
+    }
+    missing(east, &["clusterrole", "karmada-controller-manager:karmada-m1"])?;
+    east.until(&["get", "namespaces", "-o", "name"], |out| !out.contains("namespace/karmada-cluster\n"))?;
+    // What was propagated to it went with it.
+    missing(east, &["configmap sent"])?;
+    east.ok(&["get", "pod", "web"], "")?;
+    let said = ours.crowsnest(&["unregister", "m1"])?;
+    ensure!(said.code == Some(1) && said.err == "error: cluster m1 is not registered\n", "{said:?}");
     Ok(())
 }
 

@@ -1,14 +1,15 @@
-//! kube-rs' informers over the whole fleet, listing and streaming, while its members change, lose watches, stop, leave and
-//! come back: each begins once, is told everything, and never has to begin again.
+//! Informers over the whole fleet - kube-rs', listing and streaming, and the Python client's - while its members change, lose
+//! watches, stop, leave and come back: each begins once, is told everything once, and never has to begin again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::pin::pin;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, until};
+use crowsnest_tests::{Fleet, Stream, python, until};
 use futures::TryStreamExt;
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -18,7 +19,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 const REGISTRY: &str = include_str!("informers/registry.yaml");
@@ -38,6 +39,17 @@ struct Told {
     beginnings: usize,
     errors: Vec<String>,
 }
+
+/// Somebody who reads the fleet and keeps what they are told.
+enum Reader {
+    Rust(Arc<Mutex<Told>>),
+    /// One of those in a process.
+    Python(Arc<Mutex<Stream>>, &'static str),
+}
+
+/// The Python client's ways.
+const PYTHON: &str = include_str!("informers/readers.py");
+const READERS: [&str; 2] = ["informer", "resuming"];
 
 #[test]
 fn informers_begin_once_and_miss_nothing() -> Result<()> {
@@ -60,16 +72,25 @@ fn informers_begin_once_and_miss_nothing() -> Result<()> {
         .with_context(|| format!("{:?} instead of {:?}\n{}", listed(), there(), fleet.log()))?;
 
     let configs = [watcher::Config::default(), watcher::Config::default().streaming_lists()];
-    let informers = configs.map(|config| inform(&runtime, of_fleet.clone(), config));
+    let informers = configs.map(|config| Reader::Rust(inform(&runtime, of_fleet.clone(), config)));
+    let mut readers: Vec<(&str, Reader)> = ["listing", "streaming"].into_iter().zip(informers).collect();
+    if let Some(process) = python_readers(dir.path(), &fleet)? {
+        readers.extend(READERS.map(|name| (name, Reader::Python(Arc::clone(&process), name))));
+    }
     let agree = |what: &str, expected: &dyn Fn() -> Result<Objects>| -> Result<()> {
-        for (way, told) in ["listing", "streaming"].into_iter().zip(&informers) {
-            let agrees = until(&format!("the {way} informer to agree after {what}"), || {
+        for (way, reader) in &readers {
+            let mut seen = reader.seen()?;
+            let agrees = until(&format!("the {way} one to agree after {what}"), || {
                 // Asked first: whoever waits for the lock may be who has to carry the answer.
                 let expected = expected()?;
-                Ok(told.lock().objects == expected)
+                seen = reader.seen()?;
+                Ok(seen.0 == expected)
             });
-            agrees.with_context(|| format!("errors: {:?}\n{}", told.lock().errors, fleet.log()))?;
-            ensure!(told.lock().beginnings == 1, "after {what} the {way} one began again: {:?}", told.lock().errors);
+            let (objects, beginnings, errors) = seen;
+            agrees.with_context(|| format!("{objects:?}; errors: {errors:?}\n{}", fleet.log()))?;
+            ensure!(beginnings == 1, "after {what} the {way} one began again: {errors:?}");
+            let is_python = matches!(reader, Reader::Python(..));
+            ensure!(!is_python || errors.is_empty(), "after {what} the {way} one was told wrong: {errors:?}");
         }
         Ok(())
     };
@@ -91,7 +112,7 @@ fn informers_begin_once_and_miss_nothing() -> Result<()> {
     succeeds(&fleet, &["join", "member2", "--cluster-kubeconfig", path(&kubeconfig)?])?;
     churn(&runtime, &members[1], 1, 5)?;
     agree("it came back", &there)?;
-    drop(runtime);
+    drop((readers, runtime));
     ensure!(fleet.stop()?.success());
     Ok(())
 }
@@ -174,6 +195,44 @@ fn inform(runtime: &Runtime, api: Api<ConfigMap>, config: watcher::Config) -> Ar
         }
     });
     told
+}
+
+/// The readers in Python; none where there is no Python client.
+fn python_readers(folder: &Path, fleet: &Fleet) -> Result<Option<Arc<Mutex<Stream>>>> {
+    let Some(program) = python()? else { return Ok(None) };
+    let script = folder.join("readers.py");
+    std::fs::write(&script, PYTHON)?;
+    let mut command = Command::new(program);
+    command.arg(script).arg(fleet.kubeconfig("cp")).arg(EVERYWHERE).env_remove("KUBECONFIG");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    Ok(Some(Arc::new(Mutex::new(Stream::of(command, "readers.py".to_owned())?))))
+}
+
+impl Reader {
+    /// What it was told, how often it began, and what went wrong.
+    fn seen(&self) -> Result<(Objects, usize, Vec<String>)> {
+        match self {
+            Self::Rust(told) => {
+                let told = told.lock();
+                Ok((told.objects.clone(), told.beginnings, told.errors.clone()))
+            }
+            Self::Python(process, name) => {
+                let mut process = process.lock();
+                process.type_in("tell\n")?;
+                let mut told: Value = serde_json::from_str(&process.expect("\n")?)?;
+                let told = told[name].take();
+                let named = |(key, said): (&String, &Value)| {
+                    let mut parts = key.splitn(3, '/').map(str::to_owned);
+                    let mut part = || parts.next().unwrap_or_default();
+                    ((part(), part(), part()), said.as_str().unwrap_or_default().to_owned())
+                };
+                let objects = told["objects"].as_object().context("objects")?.iter().map(named).collect();
+                let beginnings = told["beginnings"].as_u64().unwrap_or_default();
+                let problems = told["problems"].as_array().context("problems")?;
+                Ok((objects, usize::try_from(beginnings)?, problems.iter().map(ToString::to_string).collect()))
+            }
+        }
+    }
 }
 
 impl Told {

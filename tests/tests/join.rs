@@ -94,7 +94,27 @@ fn a_cluster_is_observed() -> Result<()> {
     ensure!(said.out == "cluster(east) is joined anew successfully\n", "{said:?}");
     east.until(&["get", "pods", "-l", "app=web"], |out| out.contains("Running"))?;
     may("list", "secrets", false)?;
+    is_unjoined(&ours, &kubectl, &east, &file)?;
     ensure!(ours.stop()?.success() && theirs.stop()?.success());
+    Ok(())
+}
+
+/// Nothing of us is left in it, nor what was propagated there.
+fn is_unjoined(ours: &Fleet, kubectl: &Kubectl, east: &Kubectl, file: &str) -> Result<()> {
+    let said = ours.crowsnest(&["unregister", "east"])?;
+    ensure!(said.code == Some(1) && said.err.contains("take it out with `crowsnest unjoin east`"), "{said:?}");
+    let leaving = ["unjoin", "east", "--cluster-kubeconfig", file, "--cluster-context", "east"];
+    let said = ours.crowsnest(&leaving)?;
+    ensure!(said.out == "cluster(east) is unjoined successfully\n" && said.err.is_empty(), "{said:?}");
+    kubectl.says(&["get", "cluster", "east"], "", 1, "not found")?;
+    east.until(&["get", "deploy", "-o", "name"], |out| !out.contains("web"))?;
+    for name in ["karmada-controller-manager:karmada-east", "crowsnest-joined-impersonator"] {
+        east.says(&["get", "clusterrole", name], "", 1, "not found")?;
+        east.says(&["get", "clusterrolebinding", name], "", 1, "not found")?;
+    }
+    east.until(&["get", "namespaces", "-o", "name"], |out| !out.contains("namespace/karmada-cluster\n"))?;
+    let said = ours.crowsnest(&leaving)?;
+    ensure!(said.code == Some(1) && said.err == "error: cluster east is not registered\n", "{said:?}");
     Ok(())
 }
 

@@ -3,10 +3,11 @@
 //! Other than Karmada's, on purpose: watches go on when clusters join, leave or fail; clusters that are not ready stay in
 //! view, with a warning; each caller sees what they may read in the member; what is not registered is asked of the control
 //! plane as the caller; a resourceVersion says beside each cluster's own where the cache was; tables of core kinds name the
-//! cluster; a collection is not deleted.
+//! cluster; a collection is not deleted; usage (`metrics.k8s.io`) is the members' where the control plane tells none.
 
 mod leaving;
 mod list;
+mod metrics;
 mod search;
 mod view;
 mod watch;
@@ -27,7 +28,12 @@ impl Proxy {
         path: &str,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let Some(native) = Native::parse(path) else { return self.to_control_plane(caller, path, request).await };
+        let Some(native) = Native::parse(path) else {
+            return match metrics::document(path).filter(|_| self.has_metrics_of_members()) {
+                Some(document) => self.metrics_discovery(document, caller, path, request).await,
+                None => self.to_control_plane(caller, path, request).await,
+            };
+        };
         let only = addressed::take(&mut request)?;
         if let Some(name) = only.as_ref().filter(|name| self.inner.fleet.member(name).is_none()) {
             return Err(Error::ClusterNotFound(name.to_string()));
@@ -37,6 +43,9 @@ impl Proxy {
             (Some(view), _) => view,
             // What is not cached of it, it is asked for itself.
             (None, Some(cluster)) => return self.one_cluster(cluster.as_str(), caller, path, request).await,
+            (None, None) if metrics::is_of(&native) && self.has_metrics_of_members() => {
+                return self.metrics(caller, &native, path, request).await;
+            }
             (None, None) => return self.to_control_plane(caller, path, request).await,
         };
         let query = Query::parse(request.uri().query());

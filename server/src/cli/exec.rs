@@ -8,37 +8,36 @@ use clap::Args;
 use futures::SinkExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::Api;
 use kube::api::{AttachParams, AttachedProcess, TerminalSize};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use kube::{Api, ResourceExt};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::connection::ConnectionArgs;
+use super::reach;
+use super::workload::{Workload, default_container};
 
 /// Bytes that are typed at once.
 const CHUNK: usize = 8192;
-/// Where in a cluster there may be pods of one name, that many are looked at.
-const MOST_CLUSTERS: usize = 100;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest exec -n shop web-0 -- ls /\n  crowsnest exec --cluster member1 -n shop web-0 -c web -it -- sh"
+    after_help = "Examples:\n  crowsnest exec -n shop web-0 -- ls /\n  crowsnest exec --cluster member1 -n shop web-0 -c web -it -- sh\n  crowsnest exec -n shop deploy/web -- ls /"
 )]
 pub(crate) struct ExecArgs {
-    /// The pod
+    /// The pod, or TYPE/NAME: one of its pods that runs is taken
+    #[arg(value_name = "POD")]
     pod: String,
-    /// Its cluster [default: the one that has a pod of that name]
+    /// Its cluster [default: the one that has an object of that name]
     #[arg(long)]
     cluster: Option<String>,
     /// Its namespace [default: that of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// The container [default: the first one]
+    /// The container [default: the one its pod's annotation names, or the first one]
     #[arg(short, long)]
     container: Option<String>,
     /// Hand standard input on
@@ -55,21 +54,17 @@ pub(crate) struct ExecArgs {
 }
 
 pub(crate) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
-    let mut config = args.connection.config().await?;
+    let config = args.connection.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let pod = args.pod.trim_start_matches("pods/").trim_start_matches("pod/");
+    let workload = Workload::parse(&args.pod)?;
     let cluster = match &args.cluster {
         Some(cluster) => cluster.clone(),
-        None => find(&kube::Client::try_from(config.clone())?, &namespace, pod).await?,
+        None => workload.cluster(&kube::Client::try_from(config.clone())?, &namespace).await?,
     };
-    let control_plane = config.cluster_url.to_string();
-    let cluster_path = utf8_percent_encode(&cluster, NON_ALPHANUMERIC).to_string().replace("%2D", "-");
-    let proxy = format!(
-        "{}/apis/cluster.karmada.io/v1alpha1/clusters/{cluster_path}/proxy",
-        control_plane.trim_end_matches('/')
-    );
-    config.cluster_url = proxy.parse().with_context(|| format!("reaching cluster {cluster}"))?;
-    let pods: Api<Pod> = Api::namespaced(kube::Client::try_from(config)?, &namespace);
+    let member = reach::member(&config, &cluster)?;
+    let pod = workload.pod(&member, &namespace).await.with_context(|| format!("in cluster {cluster}"))?;
+    let (name, container) = (pod.name_any(), args.container.clone().or_else(|| default_container(&pod)));
+    let pods: Api<Pod> = Api::namespaced(member, &namespace);
 
     let tty = args.tty && std::io::stdin().is_terminal();
     if args.tty && !tty {
@@ -78,7 +73,7 @@ pub(crate) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
     // What is typed into a terminal is only known as keys once it is raw.
     let terminal = if tty { Some(Raw::begin()?) } else { None };
     let parameters = AttachParams {
-        container: args.container.clone(),
+        container,
         stdin: args.stdin,
         // A terminal has one output.
         stderr: !tty,
@@ -88,51 +83,12 @@ pub(crate) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
         max_stderr_buf_size: Some(CHUNK),
         ..AttachParams::default()
     };
-    let process = pods.exec(pod, args.command.clone(), &parameters).await;
+    let process = pods.exec(&name, args.command.clone(), &parameters).await;
     let process =
-        process.with_context(|| format!("running a command in pod {namespace}/{pod} of cluster {cluster}"))?;
+        process.with_context(|| format!("running a command in pod {namespace}/{name} of cluster {cluster}"))?;
     let status = attend(process).await;
     drop(terminal);
     ended(status?)
-}
-
-/// The one cluster with a pod of that name the caller may see.
-async fn find(client: &kube::Client, namespace: &str, pod: &str) -> anyhow::Result<String> {
-    let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
-    if !is_name(pod) || !is_name(namespace) {
-        bail!("{namespace}/{pod} is no name of a pod");
-    }
-    let query = format!("kind:pod name:={pod} namespace:={namespace}");
-    let query = utf8_percent_encode(&query, NON_ALPHANUMERIC);
-    let path = format!("/apis/search.crowsnest.io/v1alpha1/query?limit={MOST_CLUSTERS}&facets=cluster&q={query}");
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    let answer: Value = client.request(request).await.context("looking for the pod")?;
-    one(&answer, namespace, pod)
-}
-
-/// The one cluster an answer names; clusters that were left out may have it too.
-fn one(answer: &Value, namespace: &str, pod: &str) -> anyhow::Result<String> {
-    let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let of = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let is_it =
-        |hit: &&Value| of(hit, "resource") == "pods" && of(hit, "name") == pod && of(hit, "namespace") == namespace;
-    let mut clusters: Vec<String> = list("hits").iter().filter(is_it).map(|hit| of(hit, "cluster")).collect();
-    clusters.sort();
-    let missing: Vec<String> = list("skipped").iter().map(|skipped| of(skipped, "cluster")).collect();
-    let missing = match missing.as_slice() {
-        [] => String::new(),
-        some => format!("; not all is known of {}", some.join(", ")),
-    };
-    match clusters.as_slice() {
-        [one] => Ok(one.clone()),
-        [] => Err(anyhow!(
-            "no cluster has a pod {namespace}/{pod} you may see{missing}: look with `crowsnest search 'kind:pod {pod}'`, or say --cluster"
-        )),
-        several => Err(anyhow!(
-            "pod {namespace}/{pod} is in several clusters: say which one with --cluster ({}){missing}",
-            several.join(", ")
-        )),
-    }
 }
 
 /// Carries input, output and the terminal's size until the command has ended.
@@ -245,23 +201,7 @@ impl Drop for Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn hit(cluster: &str, name: &str) -> Value {
-        json!({"cluster": cluster, "resource": "pods", "namespace": "shop", "name": name})
-    }
-
-    #[rstest::rstest]
-    #[case::found(json!({"hits": [hit("m1", "web-0"), hit("m2", "web-01")]}), "m1")]
-    #[case::nowhere(json!({"hits": [], "skipped": [{"cluster": "m3"}]}), "no cluster has a pod shop/web-0 you may see; not all is known of m3:")]
-    #[case::several(
-        json!({"hits": [hit("m2", "web-0"), hit("m1", "web-0")]}),
-        "pod shop/web-0 is in several clusters: say which one with --cluster (m1, m2)"
-    )]
-    fn the_cluster_is_found(#[case] answer: Value, #[case] expected: &str) {
-        let found = one(&answer, "shop", "web-0").unwrap_or_else(|error| error.to_string());
-        assert!(found.starts_with(expected), "{found}");
-    }
+    use serde_json::{Value, json};
 
     #[rstest::rstest]
     #[case::well(json!({"status": "Success"}), "ExitCode(unix_exit_status(0))")]

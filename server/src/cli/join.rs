@@ -1,7 +1,7 @@
 //! `crowsnest join`: registers a cluster that somebody else runs, as `karmadactl join` does, with the rights one chooses.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -46,14 +46,17 @@ pub(crate) struct JoinArgs {
     connection: ConnectionArgs,
 }
 
+/// How a cluster is reached by a kubeconfig of its own.
+pub(super) async fn member_config(file: &Path, context: Option<String>) -> anyhow::Result<kube::Config> {
+    let wrong = || format!("--cluster-kubeconfig {}", file.display());
+    let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(wrong)
+}
+
 pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
     let rights = args.rights.read()?;
-    let path = &args.cluster_kubeconfig;
-    let file = Kubeconfig::read_from(path).with_context(|| format!("--cluster-kubeconfig {}", path.display()))?;
-    let context = KubeConfigOptions { context: args.cluster_context, ..KubeConfigOptions::default() };
-    let member = kube::Config::from_custom_kubeconfig(file, &context)
-        .await
-        .with_context(|| format!("--cluster-kubeconfig {}", path.display()))?;
+    let member = member_config(&args.cluster_kubeconfig, args.cluster_context).await?;
     let options = JoinOptions {
         namespace: args.cluster_namespace,
         provider: args.cluster_provider,

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::connection::ConnectionArgs;
 use super::events::Events;
 use super::search::PARTIAL;
+use super::workload::Workload;
 
 /// Foreground colours that can be read on light and on dark.
 const COLOURS: [u8; 12] = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
@@ -34,10 +35,10 @@ enum Color {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest logs -n shop -l app=checkout -f\n  crowsnest logs 'status:CrashLoopBackOff' --previous\n  crowsnest logs image:nginx --cluster member1 --since 15m --include ' 50[0-9] '"
+    after_help = "Examples:\n  crowsnest logs -n shop -l app=checkout -f\n  crowsnest logs -n shop deploy/checkout -f\n  crowsnest logs 'status:CrashLoopBackOff' --previous\n  crowsnest logs image:nginx --cluster member1 --since 15m --include ' 50[0-9] '"
 )]
 pub(crate) struct LogsArgs {
-    /// What the pods are, in the language of searches; several words are joined by blanks
+    /// What the pods are, in the language of searches (several words are joined by blanks), or TYPE/NAME: its pods
     #[arg(value_name = "QUERY")]
     query: Vec<String>,
     /// Containers whose names match this regular expression
@@ -103,6 +104,14 @@ pub(crate) struct LogsArgs {
 }
 
 impl LogsArgs {
+    /// The query; `TYPE/NAME` alone are the pods of that object.
+    fn search(&self) -> String {
+        match self.query.as_slice() {
+            [one] => Workload::with_type(one).map_or_else(|| one.clone(), |workload| workload.pods()),
+            words => words.join(" "),
+        }
+    }
+
     /// The parameters of the API.
     fn parameters(&self) -> String {
         let mut query = String::new();
@@ -110,7 +119,7 @@ impl LogsArgs {
             let gap = if query.is_empty() { "" } else { "&" };
             query.push_str(&format!("{gap}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
         };
-        set("q", &self.query.join(" "));
+        set("q", &self.search());
         set("maxStreams", &self.max_log_requests.to_string());
         let options = [
             ("container", &self.container),
@@ -302,6 +311,8 @@ mod tests {
 
     #[rstest::rstest]
     #[case("", "q=&maxStreams=100")]
+    #[case("deploy/web -n shop", "q=kind%3Adeployment%20name%3A%3Dweb%20select%3Apod&maxStreams=100&namespace=shop")]
+    #[case("uses:secret/db", "q=uses%3Asecret%2Fdb&maxStreams=100")]
     #[case(
         "kind:pod web -n a -n b -l app=x --cluster m1 -f --tail -1 --init-containers=false",
         "q=kind%3Apod%20web&maxStreams=100&labelSelector=app%3Dx&namespace=a&namespace=b&cluster=m1&tail=%2D1&follow=true&init=false"

@@ -15,13 +15,17 @@ pub(crate) mod connection;
 pub(crate) mod edge;
 mod events;
 pub(crate) mod exec;
+pub(crate) mod get;
 pub(crate) mod join;
 pub(crate) mod keep;
 pub(crate) mod logs;
+mod reach;
 pub(crate) mod rights;
 pub(crate) mod search;
 pub(crate) mod sim;
+pub(crate) mod unjoin;
 pub(crate) mod up;
+mod workload;
 
 /// Search and steer a fleet of Kubernetes clusters.
 #[derive(Debug, Parser)]
@@ -46,12 +50,18 @@ enum Command {
     Up(up::UpArgs),
     /// Register a cluster that somebody else runs
     Join(join::JoinArgs),
+    /// Take a cluster out that was joined
+    Unjoin(unjoin::UnjoinArgs),
+    /// Take a cluster out that its agent registered
+    Unregister(unjoin::UnregisterArgs),
     /// Start the embedded control plane alone: a plain Kubernetes API server
     Apiserver(apiserver::ApiserverArgs),
     /// In a member that nobody can dial: register it and let the control plane reach it
     Agent(agent::AgentArgs),
     /// Find objects and events in all clusters
     Search(search::SearchArgs),
+    /// Show objects of all clusters, as kubectl shows those of one
+    Get(get::GetArgs),
     /// Print the logs of pods in all clusters
     Logs(logs::LogsArgs),
     /// Run a command in a container of any cluster
@@ -75,9 +85,12 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Up(args) => up::run(args).await,
         Command::Join(args) => join::run(args).await,
+        Command::Unjoin(args) => unjoin::run_unjoin(args).await,
+        Command::Unregister(args) => unjoin::run_unregister(args).await,
         Command::Apiserver(args) => apiserver::run(args).await,
         Command::Agent(args) => agent::run(args).await,
         Command::Search(args) => search::run(args).await,
+        Command::Get(args) => get::run(args).await,
         Command::Logs(args) => logs::run(args).await,
         Command::Exec(args) => exec::run(args).await,
         Command::Cache(args) => cache::run(args).await,

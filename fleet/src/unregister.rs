@@ -1,0 +1,165 @@
+//! The way out of clusters in pull mode, as `karmadactl unregister` goes it: Works, Cluster and execution namespace, the agent's
+//! rights and the tokens it reported in the control plane, then the agent itself and what it made in the member.
+
+use crate::join::{CLUSTER_NAMESPACE, impersonator_secret_name};
+use crate::unjoin::{clean_member, delete_cluster, registered};
+use crate::write::{delete, revoke, revoke_in};
+use crate::{Error, Through, wait};
+use crowsnest_api::cluster::ClusterSyncMode;
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::work::Work;
+use futures::TryStreamExt;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Where Karmada's agent runs, what it is called, and what is made for it there.
+pub const AGENT_NAMESPACE: &str = "karmada-system";
+pub const AGENT: &str = "karmada-agent";
+const AGENT_ACCOUNT: &str = "karmada-agent-sa";
+const AGENT_KUBECONFIG: &str = "karmada-kubeconfig";
+
+/// How to take a member out that an agent registered.
+#[derive(Debug, Clone)]
+pub struct UnregisterOptions {
+    pub name: ClusterName,
+    /// Namespace of the tokens on both sides.
+    pub namespace: String,
+    /// Of the agent, in the member.
+    pub agent_namespace: String,
+    pub agent: String,
+    /// How long all of it may take.
+    pub wait: Duration,
+}
+
+impl UnregisterOptions {
+    pub fn new(name: ClusterName) -> Self {
+        Self {
+            name,
+            namespace: CLUSTER_NAMESPACE.to_owned(),
+            agent_namespace: AGENT_NAMESPACE.to_owned(),
+            agent: AGENT.to_owned(),
+            wait: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Removes the registration; with a `member` client also the agent there. Push-mode clusters are refused.
+pub async fn unregister(
+    control_plane: &Client,
+    member: Option<&Client>,
+    options: &UnregisterOptions,
+) -> Result<(), Error> {
+    let name = &options.name;
+    let deadline = Instant::now() + options.wait;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let cluster = registered(control_plane, name).await?;
+    if cluster.spec.sync_mode == ClusterSyncMode::Push {
+        return Err(Error::Join(format!(
+            "cluster {name} is registered in push mode, by nobody's agent: take it out with `crowsnest unjoin {name}`"
+        )));
+    }
+    // Karmada's agent takes propagated objects away itself, with rights it has in the execution namespace: they end with it.
+    if Through::of(&cluster) == Through::AgentIfThere {
+        delete_works(control_plane, name, left()).await?;
+    }
+    delete_cluster(control_plane, &cluster, left()).await?;
+    execution_namespace_gone(control_plane, name, left()).await?;
+    clean_control_plane(control_plane, options).await?;
+    match member {
+        Some(member) => remove_agent(member, options).await,
+        None => Ok(()),
+    }
+}
+
+/// Deletes the Works of a cluster, also those that come meanwhile, until none is left.
+async fn delete_works(control_plane: &Client, name: &ClusterName, within: Duration) -> Result<(), Error> {
+    let namespace = name.execution_namespace();
+    let works: Api<Work> = Api::namespaced(control_plane.clone(), namespace.as_str());
+    let mut events = pin!(watcher(works.clone(), watcher::Config::default()).default_backoff());
+    let what = || format!("watching Works in {}", namespace.as_str());
+    let mut there = BTreeSet::new();
+    let deleting = async {
+        loop {
+            match events.try_next().await {
+                Ok(Some(Event::Init)) => there.clear(),
+                Ok(Some(Event::InitApply(work) | Event::Apply(work))) => {
+                    there.insert(work.name_any());
+                    if work.metadata.deletion_timestamp.is_none() {
+                        delete(&works, &work.name_any()).await?;
+                    }
+                }
+                Ok(Some(Event::Delete(work))) => {
+                    there.remove(&work.name_any());
+                    if there.is_empty() {
+                        return Ok(());
+                    }
+                }
+                Ok(Some(Event::InitDone)) if there.is_empty() => return Ok(()),
+                Ok(Some(Event::InitDone)) => {}
+                Ok(None) => return Err(Error::WatchEnded { what: "Works", reason: what() }),
+                Err(error) => {
+                    if let ControlFlow::Break(error) = wait::broken(error) {
+                        return Err(Error::kube(what(), error));
+                    }
+                }
+            }
+        }
+    };
+    match tokio::time::timeout(within, deleting).await {
+        Ok(deleted) => deleted,
+        Err(_) => {
+            let what = format!("what was propagated to cluster {name}, {} Works,", there.len());
+            Err(Error::StillThere { what, seconds: within.as_secs() })
+        }
+    }
+}
+
+async fn execution_namespace_gone(control_plane: &Client, name: &ClusterName, within: Duration) -> Result<(), Error> {
+    let namespaces: Api<Namespace> = Api::all(control_plane.clone());
+    let execution = name.execution_namespace();
+    match wait::until(&namespaces, execution.as_str(), within, |namespace| namespace.is_none()).await? {
+        Some(_) => Ok(()),
+        None => {
+            let what = format!("namespace {}", execution.as_str());
+            Err(Error::StillThere { what, seconds: within.as_secs() })
+        }
+    }
+}
+
+/// The agent's account and rights, ours as docs/TUNNEL.md has them or those that `karmadactl register` makes, and the tokens.
+async fn clean_control_plane(control_plane: &Client, options: &UnregisterOptions) -> Result<(), Error> {
+    let UnregisterOptions { name, namespace, .. } = options;
+    let ours = format!("crowsnest:agent:{name}");
+    let karmadas = format!("system:karmada:{name}:agent");
+    for role in [&ours, &karmadas] {
+        revoke(control_plane, role).await?;
+    }
+    for role in [&ours, &format!("{karmadas}-secret")] {
+        revoke_in(control_plane, namespace, role).await?;
+    }
+    let account = format!("agent-{name}");
+    delete(&Api::<ServiceAccount>::namespaced(control_plane.clone(), namespace), &account).await?;
+    let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), namespace);
+    for secret in [account.as_str(), name.as_str(), &impersonator_secret_name(name)] {
+        delete(&secrets, secret).await?;
+    }
+    Ok(())
+}
+
+/// The agent goes first: one that is started anew would register its cluster again.
+async fn remove_agent(member: &Client, options: &UnregisterOptions) -> Result<(), Error> {
+    let UnregisterOptions { name, namespace, agent_namespace, agent, .. } = options;
+    delete(&Api::<Deployment>::namespaced(member.clone(), agent_namespace), agent).await?;
+    revoke(member, agent).await?;
+    delete(&Api::<ServiceAccount>::namespaced(member.clone(), agent_namespace), AGENT_ACCOUNT).await?;
+    delete(&Api::<Secret>::namespaced(member.clone(), agent_namespace), AGENT_KUBECONFIG).await?;
+    clean_member(member, name, namespace).await
+}

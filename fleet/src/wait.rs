@@ -1,0 +1,146 @@
+//! Waits for an object of an API server to be as wanted: told by a watch, and given up at a deadline.
+
+use crate::Error;
+use futures::TryStreamExt;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::time::Duration;
+
+/// The object, or that it is not there, when it is as wanted; none when the time is over. A watch that breaks is begun again;
+/// of one that cannot be begun in time its error tells more than the deadline.
+pub(crate) async fn until<K>(
+    api: &Api<K>,
+    name: &str,
+    within: Duration,
+    wanted: impl Fn(Option<&K>) -> bool,
+) -> Result<Option<Option<K>>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let what = || format!("watching {} {name}", K::kind(&()).to_lowercase());
+    let mut objects = pin!(watch_object(api.clone(), name).default_backoff());
+    let mut trouble = None;
+    let waiting = async {
+        loop {
+            match objects.try_next().await {
+                Ok(Some(object)) => {
+                    trouble = None;
+                    if wanted(object.as_ref()) {
+                        return Ok(object);
+                    }
+                }
+                Ok(None) => return Err(Error::WatchEnded { what: "an object", reason: what() }),
+                Err(error) => match broken(error) {
+                    ControlFlow::Break(error) => return Err(Error::kube(what(), error)),
+                    ControlFlow::Continue(error) => trouble = error,
+                },
+            }
+        }
+    };
+    match tokio::time::timeout(within, waiting).await {
+        Ok(reached) => reached.map(Some),
+        Err(_) => match trouble {
+            Some(error) => Err(Error::kube(what(), error)),
+            None => Ok(None),
+        },
+    }
+}
+
+/// Whether a watch may be begun again. Who may not watch is told so at once.
+pub(crate) fn broken(error: watcher::Error) -> ControlFlow<kube::Error, Option<kube::Error>> {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => match &error {
+            kube::Error::Api(status) if matches!(status.code, 401 | 403 | 404 | 405) => ControlFlow::Break(error),
+            _ => ControlFlow::Continue(Some(error)),
+        },
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => ControlFlow::Continue(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn object(value: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "resourceVersion": "2"},
+            "data": {"is": value}})
+    }
+
+    fn list(items: &[Value]) -> (u16, String) {
+        let list =
+            json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"}, "items": items});
+        (200, list.to_string())
+    }
+
+    fn events(events: &[(&str, Value)]) -> (u16, String) {
+        let line = |(kind, object): &(&str, Value)| format!("{}\n", json!({"type": kind, "object": object}));
+        (200, events.iter().map(line).collect())
+    }
+
+    fn refusal(code: u16) -> (u16, String) {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": code});
+        (code, status.to_string())
+    }
+
+    /// A watch that goes on, and says nothing.
+    fn silence() -> (u16, String) {
+        (0, String::new())
+    }
+
+    /// Answers one request after the other; the last one again and again.
+    fn config_maps(answers: Vec<(u16, String)>) -> Api<ConfigMap> {
+        let (answers, asked) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let (answers, nth) = (Arc::clone(&answers), asked.fetch_add(1, Ordering::SeqCst));
+            async move {
+                let (code, body) = answers[nth.min(answers.len() - 1)].clone();
+                if code == 0 {
+                    std::future::pending::<()>().await;
+                }
+                Response::builder().status(code).body(Body::from(body.into_bytes()))
+            }
+        });
+        Api::namespaced(kube::Client::new(service, "default"), "default")
+    }
+
+    fn is(wanted: &str) -> impl Fn(Option<&ConfigMap>) -> bool {
+        move |object| object.and_then(|object| object.data.as_ref()?.get("is")).is_some_and(|is| is == wanted)
+    }
+
+    #[rstest]
+    #[case::there_already(vec![list(&[object("right")])], Ok(Some(true)))]
+    #[case::told_later(vec![list(&[object("wrong")]), events(&[("MODIFIED", object("right"))])], Ok(Some(true)))]
+    #[case::after_a_broken_watch(
+        vec![list(&[]), refusal(500), events(&[("ADDED", object("right"))])], Ok(Some(true)))]
+    #[case::never(vec![list(&[object("wrong")]), silence()], Ok(None))]
+    #[case::forbidden(vec![refusal(403)], Err("watching configmap c"))]
+    #[case::broken_for_good(vec![refusal(500)], Err("watching configmap c"))]
+    #[tokio::test]
+    async fn objects_are_waited_for(#[case] answers: Vec<(u16, String)>, #[case] expected: Result<Option<bool>, &str>) {
+        // Longer than a broken watch waits before it is begun again.
+        let waited = until(&config_maps(answers), "c", Duration::from_secs(2), is("right")).await;
+        let waited = waited.map(|reached| reached.map(|object| object.is_some())).map_err(|error| error.to_string());
+        assert_eq!(waited, expected.map_err(str::to_owned));
+    }
+
+    #[tokio::test]
+    async fn what_goes_is_waited_for() {
+        let api = config_maps(vec![list(&[object("there")]), events(&[("DELETED", object("there"))])]);
+        let waited = until(&api, "c", Duration::from_secs(60), |object| object.is_none()).await;
+        assert!(matches!(waited, Ok(Some(None))));
+    }
+}

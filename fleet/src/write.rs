@@ -1,0 +1,89 @@
+//! Writes that do not mind what is there already, and deletions of what may be gone. Used by whoever registers clusters.
+
+use crate::Error;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+use crate::join::system_metadata;
+
+/// Whoever may not create namespaces can do with one that is there.
+pub(crate) async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let known = namespaces.get_opt(name).await.map_err(|e| Error::kube(format!("reading namespace {name}"), e))?;
+    if known.is_some() {
+        return Ok(());
+    }
+    let namespace = Namespace { metadata: system_metadata(name), ..Namespace::default() };
+    create_unless_there(&namespaces, &namespace).await
+}
+
+pub(crate) async fn create_unless_there<K>(api: &Api<K>, object: &K) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let what = || format!("creating {} {}", K::kind(&()).to_lowercase(), object.name_any());
+    match api.create(&PostParams::default(), object).await.map_err(|e| Error::kube(what(), e)) {
+        Err(error) if !error.is_already_exists() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Creates, or overwrites the given fields of what is there.
+pub(crate) async fn apply_merge<K>(api: &Api<K>, object: &K) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let name = object.name_any();
+    let what = || format!("writing {} {name}", K::kind(&()).to_lowercase());
+    match api.create(&PostParams::default(), object).await.map_err(|e| Error::kube(what(), e)) {
+        Err(error) if error.is_already_exists() => {
+            let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(object)).await;
+            patched.map(drop).map_err(|e| Error::kube(what(), e))
+        }
+        other => other.map(drop),
+    }
+}
+
+/// Deletes what may be gone already.
+pub(crate) async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let what = || format!("deleting {} {name}", K::kind(&()).to_lowercase());
+    ignore_missing(api.delete(name, &DeleteParams::default()).await.map(drop).map_err(|e| Error::kube(what(), e)))
+}
+
+/// Takes the finalizers of what may be gone already.
+pub(crate) async fn release<K>(api: &Api<K>, name: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let what = || format!("releasing {} {name}", K::kind(&()).to_lowercase());
+    let patch = serde_json::json!({"metadata": {"finalizers": null}});
+    let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    ignore_missing(patched.map(drop).map_err(|e| Error::kube(what(), e)))
+}
+
+/// Takes a ClusterRole and its binding away, where they are.
+pub(crate) async fn revoke(client: &Client, name: &str) -> Result<(), Error> {
+    delete(&Api::<ClusterRoleBinding>::all(client.clone()), name).await?;
+    delete(&Api::<ClusterRole>::all(client.clone()), name).await
+}
+
+/// The same of a Role.
+pub(crate) async fn revoke_in(client: &Client, namespace: &str, name: &str) -> Result<(), Error> {
+    delete(&Api::<RoleBinding>::namespaced(client.clone(), namespace), name).await?;
+    delete(&Api::<Role>::namespaced(client.clone(), namespace), name).await
+}
+
+fn ignore_missing(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}

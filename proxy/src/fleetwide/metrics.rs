@@ -1,0 +1,233 @@
+//! `metrics.k8s.io` of the fleet, for `kubectl top` and all who ask as it does. Usage is no object: it can be neither watched nor
+//! cached, so members are asked for it, and discovery says that they can be. A control plane that serves the group itself, as
+//! Karmada's metrics adapter does, is left to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::Member;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use serde_json::Value;
+
+use crate::cluster::read;
+use crate::native::{Native, Query, Verb};
+use crate::{Body, Caller, Error, Proxy, full};
+
+const GROUP: &str = "metrics.k8s.io";
+/// How long a member may take to say what it serves, and how many are asked before it is said without them.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const ASKED: usize = 3;
+
+/// A document of discovery in which the group is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Document {
+    /// Of all groups.
+    Groups,
+    /// Of this one.
+    Own,
+}
+
+/// Which of them a path asks for.
+pub fn document(path: &str) -> Option<Document> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    match parts.as_slice() {
+        ["apis"] => Some(Document::Groups),
+        ["apis", GROUP] | ["apis", GROUP, _] => Some(Document::Own),
+        _ => None,
+    }
+}
+
+pub fn is_of(native: &Native) -> bool {
+    &*native.resource.group == GROUP && native.subresource.is_empty()
+}
+
+impl Proxy {
+    /// Whether members serve the group, and the control plane does not.
+    pub(super) fn has_metrics_of_members(&self) -> bool {
+        let control_plane = self.serves(&ClusterName::control_plane());
+        !control_plane && self.inner.fleet.members().iter().any(|member| self.serves(member.name()))
+    }
+
+    fn serves(&self, cluster: &ClusterName) -> bool {
+        let served = self.inner.index.served(cluster);
+        served.is_some_and(|served| {
+            let group = format!("{GROUP}/");
+            served.resources.iter().any(|resource| &*resource.gvr.group == GROUP)
+                || served.stale.iter().any(|version| version.starts_with(&group))
+        })
+    }
+
+    /// Usage in all members, or of the one object that is named.
+    pub(super) async fn metrics(
+        &self,
+        caller: &Caller,
+        native: &Native,
+        path: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        match native.verb(request.method(), &Query::parse(request.uri().query())) {
+            Verb::List => self.list_everywhere(caller, path, request.uri().query()).await,
+            Verb::Get => {
+                let (resource, name) = (native.resource.clone(), native.name.clone());
+                match self.owners(caller, native).await?.as_slice() {
+                    [] => Err(Error::NotFound { resource, name }),
+                    [owner] => self.to_member(owner, caller, path, request, None).await,
+                    several => {
+                        let clusters = several.iter().map(|member| member.name().to_string()).collect();
+                        Err(Error::Ambiguous { resource, name, clusters })
+                    }
+                }
+            }
+            _ => Err(Error::MethodNotAllowed),
+        }
+    }
+
+    /// What the control plane says, and what a member says of the group.
+    pub(super) async fn metrics_discovery(
+        &self,
+        document: Document,
+        caller: &Caller,
+        path: &str,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        if request.method() != Method::GET {
+            return self.to_control_plane(caller, path, request).await;
+        }
+        json_alone(request.headers_mut());
+        let headers = request.headers().clone();
+        if document == Document::Own {
+            return match self.discovered(caller, path, &headers).await {
+                Some(response) => Ok(response),
+                None => self.to_control_plane(caller, path, request).await,
+            };
+        }
+        let response = self.to_control_plane(caller, path, request).await?;
+        if response.status() != StatusCode::OK {
+            return Ok(response);
+        }
+        let (mut parts, body) = response.into_parts();
+        let mut said = read(body).await?;
+        let theirs = match self.discovered(caller, path, &headers).await {
+            Some(theirs) => read(theirs.into_body()).await.unwrap_or_default(),
+            None => Default::default(),
+        };
+        if let Some(both) = with_group(&said, &theirs) {
+            said = both.into();
+            // Another document than the one that was meant.
+            parts.headers.remove(header::ETAG);
+        }
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(said.len()));
+        Ok(Response::from_parts(parts, full(said)))
+    }
+
+    /// The same document of the first member that tells it.
+    async fn discovered(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+        let members = self.inner.fleet.members();
+        let serving = members.iter().filter(|member| self.serves(member.name()));
+        let mut serving: Vec<&Arc<Member>> = serving.collect();
+        serving.sort_by_key(|member| member.name().clone());
+        for member in serving.into_iter().take(ASKED) {
+            let mut request = Request::new(full(""));
+            *request.headers_mut() = headers.clone();
+            match self.to_member(member, caller, path, request, Some(ANSWER_WITHIN)).await {
+                Ok(response) if response.status() == StatusCode::OK => return Some(response),
+                Ok(response) => {
+                    tracing::debug!(cluster = %member.name(), status = %response.status(), path, "not told");
+                }
+                Err(error) => tracing::debug!(cluster = %member.name(), %error, path, "not told"),
+            }
+        }
+        None
+    }
+}
+
+/// Documents are put together as JSON; what is not known to be the same cannot be left out as unchanged.
+fn json_alone(headers: &mut HeaderMap) {
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let json = accepts.flat_map(|accept| accept.split(',')).map(str::trim);
+    let json: Vec<&str> = json.filter(|media| media.split(';').next() == Some("application/json")).collect();
+    let json = if json.is_empty() { "application/json".to_owned() } else { json.join(",") };
+    for name in [header::ACCEPT_ENCODING, header::IF_NONE_MATCH] {
+        headers.remove(name);
+    }
+    headers
+        .insert(header::ACCEPT, HeaderValue::from_str(&json).unwrap_or(HeaderValue::from_static("application/json")));
+}
+
+/// A document with the group of another one of the same form; none where nothing is to be added.
+fn with_group(said: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+    let mut said: Value = serde_json::from_slice(said).ok()?;
+    let theirs: Value = serde_json::from_slice(theirs).ok()?;
+    let (list, name) = match said.get("kind")?.as_str()? {
+        "APIGroupDiscoveryList" => ("items", "/metadata/name"),
+        "APIGroupList" => ("groups", "/name"),
+        _ => return None,
+    };
+    if said.get("kind") != theirs.get("kind") || said.get("apiVersion") != theirs.get("apiVersion") {
+        return None;
+    }
+    let is_it = |group: &&Value| group.pointer(name).and_then(Value::as_str) == Some(GROUP);
+    let group = theirs.get(list)?.as_array()?.iter().find(is_it)?.clone();
+    let groups = said.get_mut(list)?.as_array_mut()?;
+    if groups.iter().any(|group| is_it(&group)) {
+        return None;
+    }
+    groups.push(group);
+    serde_json::to_vec(&said).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[rstest::rstest]
+    #[case("/apis", Some(Document::Groups))]
+    #[case("/apis/", Some(Document::Groups))]
+    #[case("/apis/metrics.k8s.io", Some(Document::Own))]
+    #[case("/apis/metrics.k8s.io/v1beta1", Some(Document::Own))]
+    #[case("/apis/apps/v1", None)]
+    #[case("/api", None)]
+    fn documents_of_the_group(#[case] path: &str, #[case] expected: Option<Document>) {
+        assert_eq!(document(path), expected);
+    }
+
+    fn legacy(names: &[&str]) -> Value {
+        let groups: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+    }
+
+    fn aggregated(names: &[&str]) -> Value {
+        let items: Vec<Value> = names.iter().map(|name| json!({"metadata": {"name": name}})).collect();
+        json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": items})
+    }
+
+    #[rstest::rstest]
+    #[case::old(legacy(&["apps"]), legacy(&["batch", GROUP]), Some(legacy(&["apps", GROUP])))]
+    #[case::new(aggregated(&["apps"]), aggregated(&[GROUP]), Some(aggregated(&["apps", GROUP])))]
+    #[case::there_already(legacy(&[GROUP]), legacy(&[GROUP]), None)]
+    #[case::another_form(aggregated(&[]), legacy(&[GROUP]), None)]
+    #[case::nothing_to_add(legacy(&["apps"]), legacy(&["apps"]), None)]
+    #[case::nothing_said(legacy(&["apps"]), json!(null), None)]
+    fn the_group_is_added(#[case] said: Value, #[case] theirs: Value, #[case] expected: Option<Value>) {
+        let both = with_group(said.to_string().as_bytes(), theirs.to_string().as_bytes());
+        assert_eq!(both.map(|both| serde_json::from_slice::<Value>(&both).unwrap()), expected);
+    }
+
+    #[rstest::rstest]
+    #[case(
+        "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io,application/json",
+        "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io,application/json"
+    )]
+    #[case("application/vnd.kubernetes.protobuf, application/json", "application/json")]
+    #[case("*/*", "application/json")]
+    fn json_is_asked_for(#[case] accept: &str, #[case] expected: &str) {
+        let mut headers = HeaderMap::from_iter([
+            (header::ACCEPT, HeaderValue::from_str(accept).unwrap()),
+            (header::IF_NONE_MATCH, HeaderValue::from_static("\"e\"")),
+        ]);
+        json_alone(&mut headers);
+        assert_eq!((headers[header::ACCEPT].to_str().unwrap(), headers.len()), (expected, 1));
+    }
+}

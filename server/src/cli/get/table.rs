@@ -1,0 +1,214 @@
+//! Tables of several API servers as one: rows say their cluster, cells go by the names of their columns. Pure.
+
+use crowsnest_api::print::human_duration;
+use serde_json::Value;
+
+/// The column that a fleet's tables have already.
+const CLUSTER: &str = "Cluster";
+const NONE: &str = "<none>";
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Column {
+    name: String,
+    /// Shown with `-o wide` alone.
+    wide: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    cluster: String,
+    namespace: String,
+    cells: Vec<String>,
+}
+
+/// What one API server answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Table {
+    /// Of a `Table`, or of objects that are none: some API servers know no tables. `cluster` is the one that answered;
+    /// none is the fleet, whose rows have theirs. A table that goes on without columns has those of before.
+    pub(super) fn read(answer: &Value, cluster: Option<&str>, before: &[Column], now: jiff::Timestamp) -> Self {
+        let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        if answer.get("kind").and_then(Value::as_str) != Some("Table") {
+            let objects = answer.get("items").and_then(Value::as_array);
+            let objects = objects.map_or_else(|| std::slice::from_ref(answer), Vec::as_slice);
+            return Self::of_objects(objects, cluster, now);
+        }
+        let mut columns: Vec<Column> = list("columnDefinitions").iter().map(column).collect();
+        let mut rows: Vec<Row> = list("rows").iter().filter_map(|row| read_row(row, cluster)).collect();
+        let own = columns.iter().position(|column| column.name == CLUSTER).filter(|_| cluster.is_none());
+        if columns.is_empty() {
+            columns = before.to_vec();
+            // Those of before lack it, the cells have it behind the name.
+            let at = 1;
+            rows.iter_mut()
+                .filter(|row| cluster.is_none() && row.cells.len() > at)
+                .for_each(|row| row.take_cluster(at));
+        } else if let Some(at) = own {
+            columns.remove(at);
+            rows.iter_mut().filter(|row| row.cells.len() > at).for_each(|row| row.take_cluster(at));
+        }
+        Self { columns, rows }
+    }
+
+    fn of_objects(objects: &[Value], cluster: Option<&str>, now: jiff::Timestamp) -> Self {
+        let columns = ["Name", "Age"].map(|name| Column { name: name.to_owned(), wide: false }).to_vec();
+        let row = |object: &Value| {
+            let of = |field: &str| object.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
+            let created = of("creationTimestamp").and_then(|time| time.parse::<jiff::Timestamp>().ok());
+            let age =
+                created.map_or_else(|| "<unknown>".to_owned(), |at| human_duration(now.as_second() - at.as_second()));
+            Row {
+                cluster: cluster.unwrap_or_default().to_owned(),
+                namespace: of("namespace").unwrap_or_default().to_owned(),
+                cells: vec![of("name").unwrap_or_default().to_owned(), age],
+            }
+        };
+        Self { columns, rows: objects.iter().map(row).collect() }
+    }
+}
+
+impl Row {
+    fn take_cluster(&mut self, at: usize) {
+        let cluster = self.cells.remove(at);
+        if self.cluster.is_empty() {
+            self.cluster = cluster;
+        }
+    }
+}
+
+fn column(column: &Value) -> Column {
+    let name = column.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Column { name, wide: column.get("priority").and_then(Value::as_i64).unwrap_or_default() > 0 }
+}
+
+/// None of a row that is about no object, as a bookmark's.
+fn read_row(row: &Value, cluster: Option<&str>) -> Option<Row> {
+    let cells = row.get("cells").and_then(Value::as_array).filter(|cells| !cells.is_empty())?;
+    let of = |path: &str| row.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let cluster = cluster
+        .map_or_else(|| of("/object/metadata/annotations/resource.karmada.io~1cached-from-cluster"), str::to_owned);
+    Some(Row { cluster, namespace: of("/object/metadata/namespace"), cells: cells.iter().map(cell).collect() })
+}
+
+/// The first line of a text; what is not text, as it is.
+fn cell(cell: &Value) -> String {
+    match cell {
+        Value::Null => NONE.to_owned(),
+        Value::String(text) => match text.split_once('\n') {
+            Some((first, _)) => format!("{first}..."),
+            None => text.clone(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Which columns are printed, in which order: the namespace where several are asked for, the name, the cluster, the rest.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Layout {
+    namespaces: bool,
+    columns: Vec<Column>,
+}
+
+impl Layout {
+    pub(super) fn new(columns: &[Column], namespaces: bool, wide: bool) -> Self {
+        Self { namespaces, columns: columns.iter().filter(|column| wide || !column.wide).cloned().collect() }
+    }
+
+    pub(super) fn head(&self) -> Vec<String> {
+        let mut head: Vec<String> = self.columns.iter().map(|column| column.name.to_uppercase()).collect();
+        head.insert(1.min(head.len()), CLUSTER.to_uppercase());
+        if self.namespaces {
+            head.insert(0, "NAMESPACE".to_owned());
+        }
+        head
+    }
+
+    /// A row of a table with these columns, whose API server may be of another version.
+    pub(super) fn row(&self, columns: &[Column], row: &Row) -> Vec<String> {
+        let of = |wanted: &Column| {
+            let at = columns.iter().position(|column| column.name == wanted.name);
+            at.and_then(|at| row.cells.get(at)).cloned().unwrap_or_else(|| NONE.to_owned())
+        };
+        let mut cells: Vec<String> = self.columns.iter().map(of).collect();
+        cells.insert(1.min(cells.len()), row.cluster.clone());
+        if self.namespaces {
+            cells.insert(0, row.namespace.clone());
+        }
+        cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const NOW: jiff::Timestamp = jiff::Timestamp::UNIX_EPOCH;
+
+    fn table(columns: &[(&str, i64)], rows: Vec<Value>) -> Value {
+        let columns: Vec<Value> =
+            columns.iter().map(|(name, priority)| json!({"name": name, "priority": priority})).collect();
+        let object = json!({"metadata": {"namespace": "shop", "annotations": {}}});
+        let rows: Vec<Value> = rows.into_iter().map(|cells| json!({"cells": cells, "object": object})).collect();
+        json!({"kind": "Table", "columnDefinitions": columns, "rows": rows})
+    }
+
+    fn printed(answers: &[(Option<&str>, Value)], namespaces: bool, wide: bool) -> Vec<String> {
+        let tables: Vec<Table> = answers.iter().map(|(of, answer)| Table::read(answer, *of, &[], NOW)).collect();
+        let layout = Layout::new(&tables[0].columns, namespaces, wide);
+        let rows = tables.iter().flat_map(|table| table.rows.iter().map(|row| layout.row(&table.columns, row)));
+        std::iter::once(layout.head()).chain(rows).map(|row| row.join(" ")).collect()
+    }
+
+    #[test]
+    fn tables_of_members_are_one() {
+        let new =
+            table(&[("Name", 0), ("Ready", 0), ("Restarts", 0), ("Node", 1)], vec![json!(["web", "1/1", 3, "n1"])]);
+        let old = table(&[("Name", 0), ("Node", 1), ("Ready", 0)], vec![json!(["db", "n2", "0/1\nsoon"])]);
+        let answers = [(Some("m1"), new), (Some("m2"), old)];
+        assert_eq!(
+            printed(&answers, false, false),
+            ["NAME CLUSTER READY RESTARTS", "web m1 1/1 3", "db m2 0/1... <none>"]
+        );
+        assert_eq!(
+            printed(&answers, true, true),
+            ["NAMESPACE NAME CLUSTER READY RESTARTS NODE", "shop web m1 1/1 3 n1", "shop db m2 0/1... <none> n2"]
+        );
+    }
+
+    #[test]
+    fn a_table_of_the_fleet_knows_its_clusters() {
+        let whole = table(
+            &[("Name", 0), ("Cluster", 0), ("Age", 0)],
+            vec![json!(["web", "m1", "5s"]), json!(["web", "m2", null])],
+        );
+        assert_eq!(printed(&[(None, whole.clone())], false, false), ["NAME CLUSTER AGE", "web m1 5s", "web m2 <none>"]);
+        // A watch says the columns once.
+        let first = Table::read(&whole, None, &[], NOW);
+        let later = table(&[], vec![json!(["web", "m1", "6s"])]);
+        let later = Table::read(&later, None, &first.columns, NOW);
+        assert_eq!(Layout::new(&first.columns, false, false).row(&later.columns, &later.rows[0]), ["web", "m1", "6s"]);
+        assert_eq!(Table::read(&table(&[], vec![json!([])]), None, &first.columns, NOW).rows, []);
+    }
+
+    #[test]
+    fn a_members_own_column_of_that_name_stays() {
+        let backups = table(&[("Name", 0), ("Cluster", 0)], vec![json!(["nightly", "db-1"])]);
+        assert_eq!(printed(&[(Some("m1"), backups)], false, false), ["NAME CLUSTER CLUSTER", "nightly m1 db-1"]);
+    }
+
+    #[test]
+    fn objects_are_tables_of_names() {
+        let object =
+            json!({"kind": "PodMetrics", "metadata": {"name": "web", "creationTimestamp": "1969-12-31T23:59:00Z"}});
+        let list = json!({"kind": "PodMetricsList", "items": [object]});
+        for answer in [object, list] {
+            assert_eq!(printed(&[(Some("m1"), answer)], false, false), ["NAME CLUSTER AGE", "web m1 60s"]);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What is asked by which flags, and what is printed of answers.
+
+use super::*;
+use clap::Parser;
+use crowsnest_api::names::Gvr;
+
+#[derive(Debug, Parser)]
+struct Asked {
+    #[command(flatten)]
+    get: GetArgs,
+}
+
+fn parse(line: &str) -> Result<GetArgs, String> {
+    let parsed = Asked::try_parse_from(std::iter::once("get").chain(line.split_whitespace()));
+    parsed.map(|asked| asked.get).map_err(|error| error.to_string())
+}
+
+#[rstest::rstest]
+#[case("pods", Scope::Fleet, ("pods", None))]
+#[case("pods web", Scope::Fleet, ("pods", Some("web")))]
+#[case("pod/web --cluster m1", Scope::Named(vec!["m1".to_owned()]), ("pod", Some("web")))]
+#[case("pods -C m1,m2", Scope::Named(vec!["m1".to_owned(), "m2".to_owned()]), ("pods", None))]
+#[case("pods --clusters all -A", Scope::All, ("pods", None))]
+fn flags_say_what_and_where(#[case] line: &str, #[case] scope: Scope, #[case] asked: (&str, Option<&str>)) {
+    let args = parse(line).unwrap();
+    assert_eq!(args.scope(), scope);
+    let (word, name) = args.asked().unwrap();
+    assert_eq!((word.as_str(), name.as_deref()), asked);
+}
+
+#[rstest::rstest]
+#[case("pods --cluster m1 --clusters m2", "cannot be used with")]
+#[case("pods web -l app=web", "cannot be used with")]
+#[case("pods -o xml", "invalid value 'xml'")]
+#[case("pod/web db", "there is no need to name an object besides KIND/NAME")]
+#[case("pod/web -l app=web", "selectors may not be given when an object is named")]
+#[case("pod/a/b", "\"a/b\" is no name of an object")]
+#[case("pod/", "\"\" is no name of an object")]
+#[case("pod web -A", "say which with -n")]
+fn what_makes_no_sense_is_refused(#[case] line: &str, #[case] expected: &str) {
+    let error = parse(line).and_then(|args| args.asked().map_err(|error| error.to_string())).unwrap_err();
+    assert!(error.contains(expected), "{error}");
+}
+
+fn pod(name: &str) -> Value {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "shop"}})
+}
+
+fn table(rows: &[&str]) -> Value {
+    let rows: Vec<Value> = rows.iter().map(|name| json!({"cells": [name, "1/1"], "object": pod(name)})).collect();
+    json!({"kind": "Table", "columnDefinitions": [{"name": "Name"}, {"name": "Ready"}], "rows": rows})
+}
+
+fn printed(line: &str, parts: &[(&str, Value)], named: bool) -> String {
+    let args = parse(line).unwrap();
+    let kind = Kind { gvr: Gvr::new("", "v1", "pods"), namespaced: true };
+    let (namespace, as_table) = (None, args.as_table());
+    let question = Question { kind, namespace, name: None, labels: None, fields: None, as_table };
+    let mut shown = Shown::new(&args, &question, jiff::Timestamp::UNIX_EPOCH);
+    let answer = |page: &Value| Answer { pages: vec![page.clone()], ..Answer::default() };
+    let mut out = Vec::new();
+    if as_table {
+        parts.iter().for_each(|(cluster, page)| shown.add(Some(cluster), &answer(page)));
+        shown.flush(&mut out).unwrap();
+    } else {
+        let objects = parts.iter().flat_map(|(cluster, page)| answer(page).objects(Some(cluster))).collect();
+        shown.whole(&mut out, objects, named).unwrap();
+    }
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn tables_have_one_head() {
+    let parts = [("m1", table(&[])), ("m2", table(&["web", "db"])), ("m3", table(&["web"]))];
+    let expected = "NAMESPACE   NAME   CLUSTER   READY\nshop        web    m2        1/1\n\
+        shop        db     m2        1/1\nshop        web    m3        1/1\n";
+    assert_eq!(printed("pods -A", &parts, false), expected);
+    assert_eq!(printed("pods --no-headers", &parts[..2], false), "web   m2   1/1\ndb    m2   1/1\n");
+}
+
+#[test]
+fn objects_are_one_document() {
+    let list =
+        json!({"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "web", "namespace": "shop"}}]});
+    assert_eq!(printed("pods -o name", &[("m1", list.clone())], false), "m1/shop/pods/web\n");
+    let whole: Value =
+        serde_json::from_str(&printed("pods -o json", &[("m1", list.clone()), ("m2", list)], false)).unwrap();
+    let clusters: Vec<&Value> = whole["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| &item["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"])
+        .collect();
+    assert_eq!((whole["kind"].as_str(), clusters), (Some("List"), vec![&json!("m1"), &json!("m2")]));
+    let one = printed("pod/web -o yaml", &[("m1", pod("web"))], true);
+    assert!(one.contains("kind: Pod\n") && one.contains("cached-from-cluster: m1\n"), "{one}");
+}

@@ -1,0 +1,194 @@
+//! `crowsnest get` over a fleet of two, as one cluster and member by member, and what takes `TYPE/NAME` beside it: `exec` and `logs`.
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, Said, until};
+use serde_json::Value;
+
+const REGISTRY: &str = include_str!("get/fleet.yaml");
+const WEB: &str = include_str!("get/web.yaml");
+const POD: &str = include_str!("proxies/web.yaml");
+const WIDGETS: &str = include_str!("get/widgets.yaml");
+const WIDGET: &str = "apiVersion: example.io/v1\nkind: Widget\nmetadata: {name: big}\nspec: {size: 7}\n";
+const MEMBERS: [&str; 2] = ["member1", "member2"];
+const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
+
+#[test]
+fn objects_of_the_fleet_are_shown() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let members = MEMBERS.map(|member| kubectl.on(&fleet.kubeconfig(member)));
+    for member in &members {
+        member.ok(&["apply", "-f", "-"], &POD.replace("NAME", "both"))?;
+        member.ok(&["apply", "-f", "-"], &WEB.replace("NAME", "web"))?;
+    }
+    members[1].ok(&["apply", "-f", "-"], &POD.replace("NAME", "lone"))?;
+    members[1].ok(&["apply", "-f", "-"], &WEB.replace("NAME", "shop"))?;
+    // Nobody has registered anything yet.
+    pods_are_listed(&fleet).with_context(|| fleet.log())?;
+    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    names_are_told_apart(&fleet).with_context(|| fleet.log())?;
+    documents(&fleet).with_context(|| fleet.log())?;
+    other_kinds(&fleet, &members[1]).with_context(|| fleet.log())?;
+    workloads(&fleet).with_context(|| fleet.log())?;
+    watched(&fleet, &members[0]).with_context(|| fleet.log())?;
+    without_a_member(&fleet).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Repeats a call until its output is as it should be.
+fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&Said) -> bool) -> Result<Said> {
+    let args: Vec<&str> = line.split_whitespace().collect();
+    let mut last = None;
+    let shown = until(&format!("crowsnest {line}"), || {
+        let said = fleet.crowsnest(&args)?;
+        let done = accept(&said);
+        last = Some(said);
+        Ok(done)
+    });
+    shown.with_context(|| format!("last: {last:?}"))?;
+    last.context("an answer")
+}
+
+fn says(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<Said> {
+    let said = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
+    ensure!(
+        said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
+        "crowsnest {line}: {said:?}"
+    );
+    Ok(said)
+}
+
+/// Name and cluster of each row.
+fn rows(out: &str) -> Vec<(&str, &str)> {
+    let words = out.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    words.filter_map(|words| Some((*words.first()?, *words.get(1)?))).collect()
+}
+
+fn pods_are_listed(fleet: &Fleet) -> Result<()> {
+    let all = [("both", "member1"), ("both", "member2"), ("lone", "member2")];
+    let has = |said: &Said| all.iter().all(|row| rows(&said.out).contains(row));
+    // Until the members know who may ask them for others.
+    let said = shows(fleet, "get pods", |said| said.code == Some(0) && has(said) && !said.out.contains("Pending"))?;
+    let head: Vec<&str> = said.out.lines().next().unwrap_or_default().split_whitespace().collect();
+    ensure!(head == ["NAME", "CLUSTER", "READY", "STATUS", "RESTARTS", "AGE"] && said.err.is_empty(), "{said:?}");
+    let is_lone = |said: &Said| said.out.starts_with("default   lone   member2   1/1   ");
+    shows(fleet, "get po -A --clusters member2 --no-headers -l app=lone", is_lone)?;
+    says(fleet, "get pods -o wide --cluster member1", 0, "member1-node-")?;
+    says(fleet, "get pods --cluster nosuch", 1, "clusters.cluster.karmada.io \"nosuch\" not found")?;
+    says(fleet, "get nosuch", 1, "no server has a resource type \"nosuch\"")?;
+    let said = says(fleet, "get pods -n empty", 0, "No resources found in empty namespace.")?;
+    ensure!(said.out.is_empty(), "{said:?}");
+    Ok(())
+}
+
+fn names_are_told_apart(fleet: &Fleet) -> Result<()> {
+    // The cache's verdict once it has them, the members' before.
+    let choose = "say which one with --cluster, or take all of them with --clusters all";
+    let said =
+        shows(fleet, "get pod both", |said| said.err.contains("ambiguous objects in clusters [member1, member2]"))?;
+    ensure!(said.code == Some(1) && said.err.contains(choose), "{said:?}");
+    says(fleet, "get deploy web", 1, "deployments.apps \"web\" is in clusters [member1, member2]: say which one")?;
+    let said = says(fleet, "get pod both --cluster member2", 0, "Running")?;
+    ensure!(rows(&said.out) == [("both", "member2")], "{said:?}");
+    let said = says(fleet, "get pod both --clusters all", 0, "Running")?;
+    ensure!(rows(&said.out) == [("both", "member1"), ("both", "member2")], "{said:?}");
+    let said = says(fleet, "get pod/lone", 0, "Running")?;
+    ensure!(rows(&said.out) == [("lone", "member2")], "{said:?}");
+    says(fleet, "get pod nosuch", 1, "error: pods \"nosuch\" not found\n")?;
+    let said = says(fleet, "get pod nosuch --ignore-not-found", 0, "")?;
+    ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
+    Ok(())
+}
+
+fn documents(fleet: &Fleet) -> Result<()> {
+    for scope in ["", " --clusters all"] {
+        let said = says(fleet, &format!("get pods -l app=both -o json{scope}"), 0, "")?;
+        let list: Value = serde_json::from_str(&said.out)?;
+        let clusters: Vec<&str> = list["items"]
+            .as_array()
+            .context("items")?
+            .iter()
+            .filter_map(|item| item["metadata"]["annotations"][CACHED_FROM].as_str())
+            .collect();
+        ensure!(list["kind"] == "List" && clusters == MEMBERS, "{said:?}");
+        ensure!(list["items"][0]["kind"] == "Pod" && list["items"][0]["apiVersion"] == "v1", "{said:?}");
+        let said = says(fleet, &format!("get pods -l app=both -o name{scope}"), 0, "")?;
+        ensure!(said.out == "member1/default/pods/both\nmember2/default/pods/both\n", "{said:?}");
+        let said = says(fleet, &format!("get pod lone -o yaml{scope}"), 0, "kind: Pod\n")?;
+        ensure!(said.out.contains(&format!("{CACHED_FROM}: member2\n")), "{said:?}");
+    }
+    Ok(())
+}
+
+/// Their columns are the members', and a kind that only one has is found.
+fn other_kinds(fleet: &Fleet, member2: &Kubectl) -> Result<()> {
+    let said = says(fleet, "get deployments.apps", 0, "AVAILABLE")?;
+    ensure!(rows(&said.out) == [("web", "member1"), ("shop", "member2"), ("web", "member2")], "{said:?}");
+    member2.ok(&["apply", "-f", "-"], WIDGETS)?;
+    member2.until(&["get", "widgets"], |_| true)?;
+    member2.ok(&["apply", "-f", "-"], WIDGET)?;
+    let said = shows(fleet, "get wd", |said| said.code == Some(0))?;
+    let words: Vec<&str> = said.out.split_whitespace().collect();
+    ensure!(words == ["NAME", "CLUSTER", "SIZE", "big", "member2", "7"] && said.err.is_empty(), "{said:?}");
+    says(fleet, "get nodes", 0, "member2-node-1")?;
+    Ok(())
+}
+
+fn workloads(fleet: &Fleet) -> Result<()> {
+    let ready = |said: &Said| said.out.contains(" 1/1 ");
+    shows(fleet, "get deploy shop", ready)?;
+    for workload in ["deploy/shop", "svc/shop", "deployments.apps/shop"] {
+        let said = shows(fleet, &format!("exec {workload} -- sh -c hostname"), |said| said.code == Some(0))?;
+        ensure!(said.out.starts_with("shop-"), "{said:?}");
+    }
+    let said = says(fleet, "exec deploy/web -- ls", 1, "deployment default/web is in several clusters: say which one")?;
+    ensure!(said.err.contains("(member1, member2)"), "{said:?}");
+    shows(fleet, "exec --cluster member1 deploy/web -c side -- true", |said| said.code == Some(0))?;
+    says(fleet, "exec cm/web -- ls", 1, "\"cm\" has no pods that are known")?;
+    says(fleet, "exec deploy/nosuch -- ls", 1, "no cluster has a deployment default/nosuch you may see")?;
+    for (workload, clusters) in [("deploy/web", &MEMBERS[..]), ("svc/shop", &MEMBERS[1..])] {
+        let line = format!("logs {workload} -n default -c nginx --tail 1");
+        let is_whole = |said: &Said| {
+            let mut told: Vec<&str> = said.out.lines().filter_map(|line| line.split(' ').next()).collect();
+            told.sort_unstable();
+            said.code == Some(0) && told == clusters
+        };
+        shows(fleet, &line, is_whole)?;
+    }
+    Ok(())
+}
+
+fn watched(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
+    for scope in [&["--clusters", "all"][..], &[]] {
+        let args = [&["get", "pods", "-w"][..], scope].concat();
+        let mut watch = fleet.crowsnest_stream(&args)?;
+        watch.expect("NAME ")?;
+        watch.expect("lone")?;
+        let name = if scope.is_empty() { "late-1" } else { "late-2" };
+        member1.ok(&["apply", "-f", "-"], &POD.replace("NAME", name))?;
+        watch.expect(&format!("\n{name}"))?;
+        watch.expect("member1")?;
+        watch.expect("Running")?;
+    }
+    Ok(())
+}
+
+fn without_a_member(fleet: &Fleet) -> Result<()> {
+    says(fleet, "sim member1 stop", 0, "")?;
+    let said = shows(fleet, "get pods --clusters all", |said| said.code == Some(5))?;
+    ensure!(
+        said.err.contains("warning: member1: ") && rows(&said.out).iter().all(|(_, of)| *of == "member2"),
+        "{said:?}"
+    );
+    says(fleet, "get pods --clusters all --allow-partial", 0, "lone")?;
+    says(fleet, "get pods --cluster member1", 1, "error: ")?;
+    says(fleet, "get pod nosuch --clusters all", 1, "pods \"nosuch\" not found; not all is known of member1")?;
+    // The fleet shows what it knows of it, and says how old that is.
+    let said = shows(fleet, "get pods", |said| said.code == Some(5))?;
+    ensure!(said.err.contains("warning: cluster member1 is shown as of "), "{said:?}");
+    ensure!(rows(&said.out).contains(&("both", "member1")), "{said:?}");
+    says(fleet, "sim member1 start", 0, "")?;
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! The load of ten users of a terminal UI: each lists and watches twenty kinds of the whole fleet at once, as tables and as whole
+//! objects, while a member stops answering. Every watch stays open, sees what changes in the others, and the member when it is back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until};
+use futures::{AsyncBufReadExt, TryStreamExt};
+use http::{Request, header};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+const REGISTRY: &str = include_str!("load/registry.yaml");
+const OBJECTS: &str = include_str!("load/objects.yaml");
+const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const CLIENTS: usize = 10;
+const ROUND: &str = "round";
+/// Path below the address of all, and what kubectl calls it.
+const KINDS: [(&str, &str); 20] = [
+    ("/api/v1/configmaps", "configmaps"),
+    ("/api/v1/endpoints", "endpoints"),
+    ("/api/v1/events", "events"),
+    ("/api/v1/limitranges", "limitranges"),
+    ("/api/v1/namespaces", "namespaces"),
+    ("/api/v1/nodes", "nodes"),
+    ("/api/v1/persistentvolumes", "persistentvolumes"),
+    ("/api/v1/persistentvolumeclaims", "persistentvolumeclaims"),
+    ("/api/v1/pods", "pods"),
+    ("/api/v1/podtemplates", "podtemplates"),
+    ("/api/v1/replicationcontrollers", "replicationcontrollers"),
+    ("/api/v1/resourcequotas", "resourcequotas"),
+    ("/api/v1/secrets", "secrets"),
+    ("/api/v1/services", "services"),
+    ("/api/v1/serviceaccounts", "serviceaccounts"),
+    ("/apis/apps/v1/daemonsets", "daemonsets"),
+    ("/apis/apps/v1/deployments", "deployments"),
+    ("/apis/apps/v1/statefulsets", "statefulsets"),
+    ("/apis/batch/v1/cronjobs", "cronjobs"),
+    ("/apis/rbac.authorization.k8s.io/v1/roles", "roles"),
+];
+
+/// What one watch has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The last round of each member.
+    rounds: BTreeMap<String, u32>,
+    /// Why it is over, if it is.
+    ended: Option<String>,
+}
+
+/// All watches: of which client, of what, in which form.
+type Watches = Arc<Mutex<BTreeMap<(usize, &'static str, &'static str), Seen>>>;
+
+#[test]
+fn ten_users_watch_everything_while_a_member_is_silent() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "3", "--load", "pods=60,churn=2/s"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    for member in ["member1", "member2", "member3"] {
+        kubectl.on(&fleet.kubeconfig(member)).ok(&["apply", "-f", "-"], OBJECTS)?;
+    }
+    let everywhere = kubectl.with(&["--server", &format!("{}{EVERYWHERE}", fleet.server()?)]);
+    for (_, kind) in KINDS {
+        let is_whole = |out: &str| out.lines().filter(|line| line.ends_with("/watched")).count() == 3;
+        everywhere.until(&["get", kind, "-A", "-o", "name"], is_whole)?;
+    }
+
+    let runtime = Runtime::new()?;
+    let watches = Watches::default();
+    let mut users = runtime.block_on(begin(&fleet, &watches))?;
+    ensure!(watches.lock().len() == CLIENTS * KINDS.len() * 2, "{} watches", watches.lock().len());
+    let told = |member: &str, round: u32| told(&watches, member, round).with_context(|| fleet.log());
+    annotate(&fleet, &kubectl, "member1", 1)?;
+    annotate(&fleet, &kubectl, "member3", 1)?;
+    told("member1", 1)?;
+    told("member3", 1)?;
+
+    // It holds what it is asked up for longer than anybody waits, and breaks off what it told.
+    for fault in [&["sim", "member3", "delay", "20000"][..], &["sim", "member3", "drop-watches"]] {
+        let said = fleet.crowsnest(fault)?;
+        ensure!(said.code == Some(0), "{said:?}");
+    }
+    annotate(&fleet, &kubectl, "member1", 2)?;
+    annotate(&fleet, &kubectl, "member2", 2)?;
+    told("member1", 2)?;
+    told("member2", 2)?;
+    kubectl.on(&fleet.kubeconfig("member3")).says(&["get", "nodes", "--request-timeout=1s"], "", 1, "exceeded")?;
+    // Nobody's list waits for it.
+    let began = Instant::now();
+    let newcomer = runtime.block_on(client(&fleet))?;
+    for (path, _) in KINDS {
+        let list = runtime.block_on(list(&newcomer, path, TABLE))?;
+        ensure!(list["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{path}: {list}");
+    }
+    ensure!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+
+    let said = fleet.crowsnest(&["sim", "member3", "delay", "0"])?;
+    ensure!(said.code == Some(0), "{said:?}");
+    annotate(&fleet, &kubectl, "member3", 3)?;
+    told("member3", 3)?;
+    users.abort_all();
+    drop((users, newcomer, runtime));
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Marks one object of each kind.
+fn annotate(fleet: &Fleet, kubectl: &Kubectl, member: &str, round: u32) -> Result<()> {
+    let objects: Vec<String> = KINDS.iter().map(|(_, kind)| format!("{kind}/watched")).collect();
+    let round = format!("{ROUND}={round}");
+    let mut args = vec!["annotate", "--overwrite"];
+    args.extend(objects.iter().map(String::as_str));
+    args.push(&round);
+    kubectl.on(&fleet.kubeconfig(member)).ok(&args, "").map(drop)
+}
+
+/// Waits until every watch has seen a round of a member; none may be over.
+fn told(watches: &Watches, member: &str, round: u32) -> Result<()> {
+    let mut waiting = Vec::new();
+    let all = until(&format!("all watches to see round {round} of {member}"), || {
+        let watches = watches.lock();
+        if let Some((which, seen)) = watches.iter().find(|(_, seen)| seen.ended.is_some()) {
+            bail!("the watch {which:?} is over: {:?}", seen.ended);
+        }
+        let late = |seen: &Seen| seen.rounds.get(member).is_none_or(|seen| *seen < round);
+        waiting = watches.iter().filter(|(_, seen)| late(seen)).map(|(which, _)| *which).collect();
+        Ok(waiting.is_empty())
+    });
+    all.with_context(|| format!("{} of {} wait: {:?}", waiting.len(), watches.lock().len(), waiting.first()))
+}
+
+/// As a user of their own would: with connections of their own.
+async fn client(fleet: &Fleet) -> Result<kube::Client> {
+    let file = Kubeconfig::read_from(fleet.kubeconfig("cp"))?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// All users begin at once.
+async fn begin(fleet: &Fleet, watches: &Watches) -> Result<JoinSet<()>> {
+    let (mut users, mut beginnings) = (JoinSet::new(), JoinSet::new());
+    for user in 0..CLIENTS {
+        let client = client(fleet).await?;
+        for (path, kind) in KINDS {
+            for (form, accept) in [("table", TABLE), ("objects", "application/json")] {
+                let client = client.clone();
+                beginnings.spawn(async move {
+                    let list = list(&client, path, accept).await?;
+                    let version = list["metadata"]["resourceVersion"].as_str().context("a version")?.to_owned();
+                    anyhow::Ok((client, (user, kind, form), path, accept, version))
+                });
+            }
+        }
+    }
+    while let Some(begun) = beginnings.join_next().await {
+        let (client, which, path, accept, version) = begun??;
+        watches.lock().insert(which, Seen::default());
+        let watches = Arc::clone(watches);
+        users.spawn(async move {
+            let ended = watch(&client, path, accept, &version, |member, round| {
+                if let Some(seen) = watches.lock().get_mut(&which) {
+                    seen.rounds.insert(member, round);
+                }
+            });
+            let why = ended.await.map_or_else(|error| format!("{error:#}"), |()| "its stream ended".to_owned());
+            if let Some(seen) = watches.lock().get_mut(&which) {
+                seen.ended = Some(why);
+            }
+        });
+    }
+    Ok(users)
+}
+
+async fn list(client: &kube::Client, path: &str, accept: &str) -> Result<Value> {
+    let request =
+        Request::get(format!("{EVERYWHERE}{path}?limit=500")).header(header::ACCEPT, accept).body(Vec::new())?;
+    client.request(request).await.with_context(|| format!("listing {path}"))
+}
+
+async fn watch(
+    client: &kube::Client,
+    path: &str,
+    accept: &str,
+    version: &str,
+    mut saw: impl FnMut(String, u32),
+) -> Result<()> {
+    let path = format!("{EVERYWHERE}{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
+    let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
+    let mut lines = client.request_stream(request).await?.lines();
+    while let Some(line) = lines.try_next().await? {
+        let event: Value = serde_json::from_str(&line).with_context(|| format!("an event: {line}"))?;
+        ensure!(event["type"] != "ERROR", "{event}");
+        let object = event.pointer("/object/rows/0/object").unwrap_or(&event["object"]);
+        let metadata = &object["metadata"];
+        let round = metadata["annotations"][ROUND].as_str().and_then(|round| round.parse().ok());
+        let member = metadata["annotations"]["resource.karmada.io/cached-from-cluster"].as_str();
+        if let (Some(round), Some(member), Some("watched")) = (round, member, metadata["name"].as_str()) {
+            saw(member.to_owned(), round);
+        }
+    }
+    Ok(())
+}
