@@ -18,6 +18,7 @@ pub(crate) mod exec;
 pub(crate) mod join;
 pub(crate) mod keep;
 pub(crate) mod logs;
+pub(crate) mod oidc;
 pub(crate) mod rights;
 pub(crate) mod search;
 pub(crate) mod sim;
