@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{Admission, WebhookClient, plugins};
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
-use crate::authn::{Algorithm, Authenticator, Authority, TokenSigner};
+use crate::authn::{Algorithm, Authenticator, Authority, Oidc, TokenSigner};
 use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
 use crate::builtin::ServiceAllocators;
 use crate::crd::controller::Controller as Definitions;
@@ -49,6 +49,8 @@ pub struct Config {
     pub history: Limits,
     /// Static bearer tokens.
     pub tokens: HashMap<String, UserInfo>,
+    /// The issuer whose ID tokens are believed.
+    pub oidc: Option<Arc<Oidc>>,
     /// How service-account tokens are signed; only asked when the key is made.
     pub signing: Algorithm,
     /// Answer requests without credentials as `system:anonymous`.
@@ -66,6 +68,7 @@ impl Config {
             resources: crate::builtin::resources(),
             history: Limits::default(),
             tokens: HashMap::new(),
+            oidc: None,
             signing: Algorithm::default(),
             anonymous: true,
             names: ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
@@ -117,8 +120,9 @@ impl ApiServer {
         let store = Store::open(journal, config.history).await?;
         let registry = Arc::new(Registry::new(store, Catalog::new(config.resources)));
         let stopped = CancellationToken::new();
-        let authenticator =
-            Arc::new(Authenticator::new(registry.clone(), Arc::new(signer), config.tokens, config.anonymous));
+        let signer = Arc::new(signer);
+        let authenticator = Authenticator::new(registry.clone(), signer, config.tokens, config.oidc, config.anonymous);
+        let authenticator = Arc::new(authenticator);
         let authorizer = Arc::new(Authorizer::new(registry.clone()));
         let api = Arc::new(Api::new(registry.clone(), authenticator, authorizer.clone(), stopped.clone()));
         let tls = authority.tls(&authority.server(&config.names)?)?;

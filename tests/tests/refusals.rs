@@ -65,3 +65,17 @@ fn a_ui_address_that_leaves_the_machine() -> Result<()> {
     refused(&output, "must not leave this machine");
     Ok(())
 }
+
+#[test]
+fn flags_of_an_issuer_that_do_not_fit() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let plain = ["--listen", "127.0.0.1:0", "--oidc-issuer-url", "http://id.example.com", "--oidc-client-id", "a"];
+    refused(&up(&data, &plain)?, "URL scheme must be https");
+    let alone = ["--listen", "127.0.0.1:0", "--oidc-groups-claim", "groups"];
+    refused(&up(&data, &alone)?, "--oidc-issuer-url is missing");
+    let secure = ["--listen", "127.0.0.1:0", "--oidc-issuer-url", "https://id.example.com", "--oidc-client-id", "a"];
+    let elsewhere = [&secure[..], &["--oidc-redirect-url", "http://fleet.example.com/ui/oidc/callback"]].concat();
+    refused(&up(&data, &elsewhere)?, "only a loopback address may have plain http");
+    Ok(())
+}

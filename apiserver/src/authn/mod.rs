@@ -1,4 +1,4 @@
-//! Authentication: client certificates, service-account and static tokens, front-proxy headers, anonymous.
+//! Authentication: client certificates, service-account and static tokens, ID tokens, front-proxy headers, anonymous.
 //!
 //! [`Authenticator`] turns what a connection and its headers prove into a [`UserInfo`]. Read by `http/`; the service-account
 //! part also issues tokens and answers TokenReviews.
@@ -6,6 +6,7 @@
 pub mod authority;
 mod certificate;
 pub mod impersonation;
+pub mod oidc;
 mod rsa;
 mod service_account;
 pub mod token;
@@ -22,6 +23,7 @@ use crate::status::{ApiError, ApiResult, Reason};
 
 pub use authority::{Authority, Credentials};
 pub use certificate::PeerCertificate;
+pub use oidc::Oidc;
 pub use service_account::legacy_token;
 pub use token::{Algorithm, TokenSigner};
 
@@ -37,18 +39,20 @@ pub struct Authenticator {
     registry: Arc<Registry>,
     tokens: HashMap<String, UserInfo>,
     pub signer: Arc<TokenSigner>,
+    oidc: Option<Arc<Oidc>>,
     anonymous: bool,
 }
 
 impl Authenticator {
-    /// `tokens` are static bearer tokens.
+    /// `tokens` are static bearer tokens; ID tokens of the issuer that `oidc` knows are believed, too.
     pub fn new(
         registry: Arc<Registry>,
         signer: Arc<TokenSigner>,
         tokens: HashMap<String, UserInfo>,
+        oidc: Option<Arc<Oidc>>,
         anonymous: bool,
     ) -> Self {
-        Self { registry, tokens, signer, anonymous }
+        Self { registry, tokens, signer, oidc, anonymous }
     }
 
     /// Who sends this request; 401 when a given proof is wrong, or none is given and anonymous requests are off.
@@ -68,7 +72,7 @@ impl Authenticator {
             }
         }
         match bearer(headers) {
-            Some(token) => self.user_of_token(&token, &[]).map(|(user, _)| user).ok_or_else(unauthorized),
+            Some(token) => self.user_of_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(unauthorized),
             None if headers.contains_key(AUTHORIZATION) => Err(unauthorized()),
             None if self.anonymous => Ok(UserInfo {
                 name: "system:anonymous".into(),
@@ -80,8 +84,8 @@ impl Authenticator {
     }
 
     /// The user a bearer token proves, with the token's audiences. Empty `audiences` means this server's own.
-    pub fn user_of_token(&self, token: &str, audiences: &[String]) -> Option<(UserInfo, Vec<String>)> {
-        match self.check_token(token, audiences) {
+    pub async fn user_of_token(&self, token: &str, audiences: &[String]) -> Option<(UserInfo, Vec<String>)> {
+        match self.check_token(token, audiences).await {
             Ok(found) => Some(found),
             Err(reason) => {
                 tracing::debug!(reason, "bearer token refused");
@@ -91,14 +95,22 @@ impl Authenticator {
     }
 
     /// The same with the reason for a refusal, as TokenReview reports it.
-    pub fn check_token(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), String> {
+    pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), String> {
         let own = self.signer.audiences();
         let wanted = if audiences.is_empty() { own } else { audiences };
+        // Neither static tokens nor ID tokens tell audiences of ours.
+        let shared = || own.iter().filter(|a| wanted.contains(a)).cloned().collect::<Vec<String>>();
+        let known = |user: UserInfo| match shared() {
+            shared if shared.is_empty() => Err("invalid bearer token".to_owned()),
+            shared => Ok((authenticated(user), shared)),
+        };
         if let Some(user) = self.tokens.get(token) {
-            let shared: Vec<String> = own.iter().filter(|a| wanted.contains(a)).cloned().collect();
-            return match shared.is_empty() {
-                true => Err("invalid bearer token".into()),
-                false => Ok((authenticated(user.clone()), shared)),
+            return known(user.clone());
+        }
+        if let Some(oidc) = self.oidc.as_ref().filter(|oidc| oidc.is_addressed(token)) {
+            return match oidc.authenticate(token).await {
+                Ok(user) => known(user),
+                Err(error) => Err(format!("[invalid bearer token, oidc: {}]", oidc::whole(&error))),
             };
         }
         let (user, audiences) = service_account::check(&self.registry, &self.signer, token, wanted)?;

@@ -31,7 +31,7 @@ impl Authorizer {
             }
             ("authorization.k8s.io", "SelfSubjectRulesReview") => self.rules(object, &ctx.user),
             ("authentication.k8s.io", "SelfSubjectReview") => Ok(who(ctx)),
-            ("authentication.k8s.io", "TokenReview") => token(authenticator, object),
+            ("authentication.k8s.io", "TokenReview") => token(authenticator, object).await,
             _ => return None,
         };
         Some(answer.map(|mut review| {
@@ -165,13 +165,13 @@ fn who(ctx: &RequestContext) -> Value {
     json!({"metadata": {"creationTimestamp": time(ctx.now)}, "status": {"userInfo": user_info(&ctx.user)}})
 }
 
-fn token(authenticator: &Authenticator, object: &Value) -> ApiResult<Value> {
+async fn token(authenticator: &Authenticator, object: &Value) -> ApiResult<Value> {
     let spec = &object["spec"];
     let Some(token) = spec["token"].as_str().filter(|t| !t.is_empty()) else {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     };
     let audiences = strings(&spec["audiences"]);
-    let status = match authenticator.check_token(token, &audiences) {
+    let status = match authenticator.check_token(token, &audiences).await {
         Ok((user, audiences)) => json!({"authenticated": true, "user": user_info(&user), "audiences": audiences}),
         Err(error) => json!({"user": {}, "error": error}),
     };

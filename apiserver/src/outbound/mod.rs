@@ -22,6 +22,7 @@ use serde_json::Value;
 
 pub use services::{ClusterServices, Endpoint, InProcess, InProcessServices, ResolveError, ServiceResolver};
 pub use tls::Identity;
+pub(crate) use tls::client_config;
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
 

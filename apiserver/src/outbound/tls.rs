@@ -24,7 +24,7 @@ pub struct Identity {
     pub key: Vec<u8>,
 }
 
-pub(super) fn client_config(
+pub(crate) fn client_config(
     ca_bundle: &[u8],
     insecure: bool,
     identity: Option<&Identity>,

@@ -86,6 +86,10 @@ impl Failure {
         }
     }
 
+    pub(crate) fn code(&self) -> StatusCode {
+        self.code
+    }
+
     pub(crate) fn status(&self) -> &Value {
         &self.status
     }

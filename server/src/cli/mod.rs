@@ -19,6 +19,7 @@ pub(crate) mod get;
 pub(crate) mod join;
 pub(crate) mod keep;
 pub(crate) mod logs;
+pub(crate) mod oidc;
 mod reach;
 pub(crate) mod rights;
 pub(crate) mod search;

@@ -11,6 +11,7 @@ use crowsnest_embedded::load::Load;
 
 use super::edge::EdgeArgs;
 use super::keep::KeepArgs;
+use super::oidc::{OidcArgs, SignInArgs};
 use super::rights::RightsArgs;
 
 /// Members to simulate: a count or names.
@@ -97,6 +98,10 @@ pub(crate) struct UpArgs {
     pub(crate) keep: KeepArgs,
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
+    #[command(flatten)]
+    pub(crate) oidc: OidcArgs,
+    #[command(flatten)]
+    pub(crate) sign_in: SignInArgs,
 }
 
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {

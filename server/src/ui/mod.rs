@@ -1,10 +1,15 @@
 //! The web UI's server: the embedded pages, the session, and the way from the browser to the control plane.
 //!
-//! The browser never talks to anything else. A session is the user's own bearer token in an HttpOnly cookie; requests under
-//! `/api` and `/apis` are handed to the control plane with that token, so each is made with the user's own rights.
+//! The browser talks to nothing else, but for an issuer's pages to sign in there. A session is the user's own bearer token, in an
+//! HttpOnly cookie or behind one; requests under `/api` and `/apis` are handed to the control plane with that token, so each is
+//! made with the user's own rights.
 
+mod cookies;
+pub(crate) mod oidc;
 mod pages;
 mod session;
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -20,9 +25,20 @@ pub(crate) use session::Upstream;
 /// A request header that no form or image of another site can carry: with it the cookie is safe from cross-site requests.
 const CLIENT_HEADER: &str = "x-crowsnest-client";
 
+/// What requests of the UI are answered from.
+#[derive(Clone)]
+pub(crate) struct Ui {
+    pub(crate) upstream: Upstream,
+    /// People can sign in at an issuer.
+    pub(crate) oidc: Option<Arc<oidc::SignIn>>,
+}
+
 /// All routes of the UI.
-pub(crate) fn router(upstream: Upstream) -> Router {
+pub(crate) fn router(ui: Ui) -> Router {
     Router::new()
+        .route("/ui/sign-in", get(session::ways))
+        .route(oidc::LOGIN, get(oidc::login))
+        .route(oidc::CALLBACK, get(oidc::callback))
         .route("/ui/session", get(session::current).post(session::sign_in).delete(session::sign_out))
         .route("/api", any(forward))
         .route("/api/{*path}", any(forward))
@@ -32,13 +48,15 @@ pub(crate) fn router(upstream: Upstream) -> Router {
         .fallback(get(pages::page))
         .layer(middleware::from_fn(guard))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
-        .with_state(upstream)
+        .with_state(ui)
 }
 
 /// Refuses cross-site requests and sets the security headers of every answer.
 async fn guard(request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let data = path.starts_with("/api") || path.starts_with("/ui/");
+    // Pages that the issuer's site leads to; they trust nothing but what they find in their own cookie.
+    let page = path == oidc::LOGIN || path == oidc::CALLBACK;
+    let data = !page && (path.starts_with("/api") || path.starts_with("/ui/"));
     let cross_site = request.headers().get("sec-fetch-site").is_some_and(|v| v != "same-origin" && v != "none");
     if data && (cross_site || !request.headers().contains_key(CLIENT_HEADER)) {
         let text =
@@ -59,16 +77,16 @@ async fn guard(request: Request, next: Next) -> Response {
 }
 
 /// Hands a request to the control plane as the session's user; the answer streams.
-async fn forward(State(upstream): State<Upstream>, request: Request) -> Response {
-    match forward_inner(&upstream, request).await {
+async fn forward(State(ui): State<Ui>, request: Request) -> Response {
+    match forward_inner(&ui, request).await {
         Ok(response) => response,
         Err(failure) => failure.into_response(),
     }
 }
 
-async fn forward_inner(upstream: &Upstream, request: Request) -> Result<Response, Failure> {
-    let token = session::token(request.headers()).ok_or_else(Failure::unauthorized)?;
-    let client = upstream.as_user(&token).await?;
+async fn forward_inner(ui: &Ui, request: Request) -> Result<Response, Failure> {
+    let token = session::token(ui, request.headers()).await?;
+    let client = ui.upstream.as_user(&token).await?;
     let (mut parts, body) = request.into_parts();
     for name in [
         header::COOKIE,

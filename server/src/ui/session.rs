@@ -1,15 +1,18 @@
-//! Sessions: the user's bearer token in a cookie that scripts can't read, checked by asking the control plane who it is.
+//! Sessions: a bearer token in a cookie that scripts can't read, or a handle of one that was got at an issuer (`oidc`). Either way
+//! the control plane is asked who that is.
 
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{Api, PostParams};
 use moka::future::Cache;
 use serde::Deserialize;
 
+use super::Ui;
+use super::cookies::{self, Cookie, SameSite};
 use crate::aggregated::reply::{Failure, json};
 
 const COOKIE: &str = "crowsnest-session";
@@ -40,14 +43,19 @@ impl Upstream {
     }
 }
 
-/// The session's token.
-pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
-    let found = cookies
-        .flat_map(|text| text.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(name, value)| *name == COOKIE && !value.is_empty())?;
-    Some(found.1.to_owned())
+/// The cookie of a token that was typed in.
+pub(super) fn cookie(token: &str) -> Cookie {
+    Cookie { name: COOKIE, value: token.to_owned(), same_site: SameSite::Strict, max_age: None, secure: false }
+}
+
+/// The session's token, renewed where it has to be.
+pub(super) async fn token(ui: &Ui, headers: &HeaderMap) -> Result<String, Failure> {
+    if let Some(sign_in) = &ui.oidc
+        && let Some(handle) = sign_in.handle(headers)
+    {
+        return sign_in.token(&handle).await;
+    }
+    cookies::find(headers, COOKIE).ok_or_else(Failure::unauthorized)
 }
 
 #[derive(Deserialize)]
@@ -56,38 +64,59 @@ pub(crate) struct SignIn {
 }
 
 /// `POST /ui/session`.
-pub(crate) async fn sign_in(State(upstream): State<Upstream>, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
+pub(crate) async fn sign_in(
+    State(ui): State<Ui>,
+    headers: HeaderMap,
+    axum::Json(sign_in): axum::Json<SignIn>,
+) -> Response {
     let token = sign_in.token.trim();
     if token.is_empty() || token.len() > 8192 || !token.bytes().all(|b| b.is_ascii_graphic() && b != b';' && b != b',')
     {
         return Failure::bad_request("that is no bearer token").into_response();
     }
-    match who(&upstream, token).await {
+    match who(&ui.upstream, token).await {
         Ok(user) => {
-            with_cookie(json(StatusCode::OK, &user), &format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict"))
+            let mut set = vec![cookie(token)];
+            if let Some(oidc) = &ui.oidc {
+                set.push(oidc.sign_out(&headers).await.0);
+            }
+            cookies::set(json(StatusCode::OK, &user), &set)
         }
         Err(failure) => failure.into_response(),
     }
 }
 
 /// `GET /ui/session`.
-pub(crate) async fn current(State(upstream): State<Upstream>, headers: HeaderMap) -> Response {
-    let Some(token) = token(&headers) else { return Failure::unauthorized().into_response() };
-    match who(&upstream, &token).await {
+pub(crate) async fn current(State(ui): State<Ui>, headers: HeaderMap) -> Response {
+    let user = match token(&ui, &headers).await {
+        Ok(token) => who(&ui.upstream, &token).await,
+        Err(failure) => Err(failure),
+    };
+    match user {
         Ok(user) => json(StatusCode::OK, &user),
         Err(failure) => failure.into_response(),
     }
 }
 
-/// `DELETE /ui/session`.
-pub(crate) async fn sign_out() -> Response {
-    with_cookie(
-        StatusCode::NO_CONTENT.into_response(),
-        &format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"),
-    )
+/// `GET /ui/sign-in`: the ways to sign in beside a token.
+pub(crate) async fn ways(State(ui): State<Ui>) -> Response {
+    json(StatusCode::OK, &serde_json::json!({"oidc": ui.oidc.as_ref().map(|oidc| oidc.offer())}))
 }
 
-async fn who(upstream: &Upstream, token: &str) -> Result<serde_json::Value, Failure> {
+/// `DELETE /ui/session`; the answer says where the session at the issuer can be ended, too.
+pub(crate) async fn sign_out(State(ui): State<Ui>, headers: HeaderMap) -> Response {
+    let mut gone = vec![cookie("").gone()];
+    let mut elsewhere = None;
+    if let Some(oidc) = &ui.oidc {
+        let (cookie, end) = oidc.sign_out(&headers).await;
+        gone.push(cookie);
+        elsewhere = end;
+    }
+    cookies::set(json(StatusCode::OK, &serde_json::json!({"endSession": elsewhere})), &gone)
+}
+
+/// Who the control plane says a token's bearer is.
+pub(super) async fn who(upstream: &Upstream, token: &str) -> Result<serde_json::Value, Failure> {
     let client = upstream.as_user(token).await?;
     let reviews: Api<SelfSubjectReview> = Api::all(client);
     let review =
@@ -98,27 +127,4 @@ async fn who(upstream: &Upstream, token: &str) -> Result<serde_json::Value, Fail
         return Err(Failure::unauthorized());
     }
     Ok(serde_json::json!({"user": name, "groups": user.groups.unwrap_or_default()}))
-}
-
-fn with_cookie(mut response: Response, cookie: &str) -> Response {
-    match HeaderValue::from_str(cookie) {
-        Ok(value) => {
-            response.headers_mut().insert(header::SET_COOKIE, value);
-            response
-        }
-        Err(error) => Failure::internal(error).into_response(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_token_is_found_among_other_cookies() {
-        let mut headers = HeaderMap::new();
-        headers.append(header::COOKIE, HeaderValue::from_static("theme=dark; crowsnest-session=abc.def; x=y"));
-        assert_eq!(token(&headers).as_deref(), Some("abc.def"));
-        assert_eq!(token(&HeaderMap::new()), None);
-    }
 }

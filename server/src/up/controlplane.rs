@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use base64::Engine;
 use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::token::Algorithm;
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
@@ -40,13 +41,19 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Simulated members are steered through `simulated`, on the control plane's address.
-    pub(super) async fn start(dir: &DataDir, listener: TcpListener, simulated: admin::Members) -> anyhow::Result<Self> {
+    /// Simulated members are steered through `simulated`, on the control plane's address; ID tokens that `oidc` knows are believed.
+    pub(super) async fn start(
+        dir: &DataDir,
+        listener: TcpListener,
+        simulated: admin::Members,
+        oidc: Option<Arc<Oidc>>,
+    ) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Process };
         let mut config = Config::new("crowsnest", data);
         // As kube-apiserver signs by default; clients that check the algorithm expect it.
         config.signing = Algorithm::Rs256;
+        config.oidc = oidc;
         config.tokens.insert(
             token.clone(),
             UserInfo {

@@ -16,6 +16,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::whole;
 use crowsnest_controllers::act;
 use crowsnest_embedded::member::admin;
 use crowsnest_fleet::Rights;
@@ -28,7 +30,9 @@ use crate::aggregated::audit::log::Writer;
 use crate::cli::apiserver::ApiserverArgs;
 use crate::cli::up::{Profile, UpArgs};
 use crate::roles::{Roles, RolesConfig};
-use crate::{serving, ui};
+use crate::serving;
+use crate::ui::oidc::SignIn;
+use crate::ui::{self, Ui};
 use controlplane::ControlPlane;
 use datadir::DataDir;
 use joined::Joined;
@@ -46,6 +50,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
         bail!("--ui-listen {} is no loopback address; the UI's plain HTTP must not leave this machine", args.ui_listen);
     }
     let rights = args.rights.read()?;
+    let oidc = args.oidc.read()?;
     let mut stop = Stop::new()?;
     let progress = Progress::new();
     let joined = match &args.kubeconfig {
@@ -61,7 +66,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     tokio::select! {
         biased;
         () = stop.wait() => Ok(ExitCode::from(130)),
-        started = Fleet::start(&args, joined, &dir, api, ui, &progress) => {
+        started = Fleet::start(&args, joined, oidc, &dir, (api, ui), &progress) => {
             let fleet = started?;
             // A reader that has gone (`up | head`) is no reason to end the fleet.
             if let Err(error) = fleet.banner(&mut std::io::stdout().lock()) {
@@ -84,10 +89,11 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
 /// `crowsnest apiserver`: the control plane's API alone.
 pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
+    let oidc = args.oidc.read()?;
     let dir = open(args.data_dir.as_deref(), args.reset)?;
     let listener = bind(args.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
-    let control_plane = ControlPlane::start(&dir, listener, nobody).await?;
+    let control_plane = ControlPlane::start(&dir, listener, nobody, oidc).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
     let path = files.finish()?;
@@ -131,6 +137,15 @@ async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     }
 }
 
+/// Tells whether the issuer is there. It is asked again when somebody comes with a token.
+async fn told(oidc: &Oidc, progress: &Progress) {
+    let issuer = oidc.settings().issuer_url();
+    match oidc.issuer().published().await {
+        Ok(_) => progress.done(&format!("sign-in with {issuer}")),
+        Err(error) => progress.warn(&format!("sign-in with {issuer} does not work yet: {}", whole(&error))),
+    }
+}
+
 /// Everything that runs.
 struct Fleet {
     control_plane: ControlPlane,
@@ -148,15 +163,16 @@ impl Fleet {
     async fn start(
         args: &UpArgs,
         joined: Option<Joined>,
+        oidc: Option<Arc<Oidc>>,
         dir: &DataDir,
-        api: TcpListener,
-        ui_listener: TcpListener,
+        (api, ui_listener): (TcpListener, TcpListener),
         progress: &Progress,
     ) -> anyhow::Result<Self> {
         let conformance = args.profile == Some(Profile::Conformance);
         let ui_address = ui_listener.local_addr()?;
         let simulated = admin::Members::default();
-        let control_plane = ControlPlane::start(dir, api, simulated.clone()).await?;
+        let sign_in = oidc.as_ref().map(|_| args.sign_in.read(ui_address)).transpose()?;
+        let control_plane = ControlPlane::start(dir, api, simulated.clone(), oidc.clone()).await?;
         progress.done(&format!("control plane {}", control_plane.url()));
 
         let servers = TaskTracker::new();
@@ -184,7 +200,15 @@ impl Fleet {
         roles.start(control_plane.client(), RolesConfig { cache, controllers }).await?;
         progress.done("cache, controllers");
 
-        servers.spawn(serving::serve(ui_listener, None, ui::router(ui::Upstream::new(upstream)), serving.clone()));
+        let oidc = match oidc.zip(sign_in) {
+            Some((oidc, client)) => {
+                told(&oidc, progress).await;
+                Some(Arc::new(SignIn::new(oidc, client, servers.clone())?))
+            }
+            None => None,
+        };
+        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc };
+        servers.spawn(serving::serve(ui_listener, None, ui::router(ui), serving.clone()));
         if let Some(load) = &args.load {
             members.load(load, progress).await?;
         }

@@ -1,4 +1,5 @@
-// The session: a token from the address (as `crowsnest up` prints it) or typed, kept by the server in an HttpOnly cookie.
+// The session: a token from the address (as `crowsnest up` prints it) or typed, kept by the server in an HttpOnly cookie; or one
+// that the server got from an identity provider and keeps to itself.
 import { createContext, useContext, useEffect, useState, type ReactNode } from 'react'
 import { ApiError, getJson, request } from '../api/client'
 
@@ -27,9 +28,22 @@ async function signIn(token: string): Promise<string> {
   return ((await response.json()) as { user: string }).user
 }
 
+/** An identity provider that people can sign in at. */
+interface Provider {
+  name: string | null
+  login: string
+}
+
+/** Where the browser goes to sign in there, and comes back to this page. */
+function loginAddress(provider: Provider): string {
+  return `${provider.login}?return=${encodeURIComponent(window.location.pathname + window.location.search)}`
+}
+
 export function SignedIn({ children }: { children: ReactNode }) {
   const [user, setUser] = useState<string>()
   const [problem, setProblem] = useState<string>()
+  const [provider, setProvider] = useState<Provider>()
+  const [endSession, setEndSession] = useState<string>()
   const [asking, setAsking] = useState(false)
 
   useEffect(() => {
@@ -41,19 +55,32 @@ export function SignedIn({ children }: { children: ReactNode }) {
       .catch((error: unknown) => {
         if (gone) return
         setAsking(true)
-        if (token || !(error instanceof ApiError) || error.code !== 401) setProblem(explain(error))
+        // Nobody was signed in: no problem, unless there is more to say.
+        if (token || !(error instanceof ApiError) || error.code !== 401 || hasReason(error)) setProblem(explain(error))
       })
     return () => {
       gone = true
     }
   }, [])
 
+  useEffect(() => {
+    if (!asking) return
+    getJson<{ oidc: Provider | null }>('/ui/sign-in').then(
+      (ways) => setProvider(ways.oidc ?? undefined),
+      (error: unknown) => setProblem(explain(error)),
+    )
+  }, [asking])
+
   if (user !== undefined) {
     const signOut = () => {
-      void request('/ui/session', { method: 'DELETE' }).finally(() => {
-        setUser(undefined)
-        setAsking(true)
-      })
+      request('/ui/session', { method: 'DELETE' })
+        .then((response) => response.json() as Promise<{ endSession: string | null }>)
+        .then((ended) => setEndSession(ended.endSession ?? undefined))
+        .catch((error: unknown) => setProblem(explain(error)))
+        .finally(() => {
+          setUser(undefined)
+          setAsking(true)
+        })
     }
     return <Context value={{ user, signOut }}>{children}</Context>
   }
@@ -61,6 +88,17 @@ export function SignedIn({ children }: { children: ReactNode }) {
   return (
     <main className="signin">
       <h1>Crowsnest</h1>
+      {endSession && (
+        <p role="status">
+          You are signed out here. <a href={endSession}>Sign out of {provider?.name ?? 'the identity provider'}, too</a>
+        </p>
+      )}
+      {provider && (
+        <a className="button" href={loginAddress(provider)}>
+          Sign in with {provider.name ?? 'your identity provider'}
+        </a>
+      )}
+      {problem && <p role="alert">{problem}</p>}
       <form
         onSubmit={(event) => {
           event.preventDefault()
@@ -71,14 +109,19 @@ export function SignedIn({ children }: { children: ReactNode }) {
         <label htmlFor="token">Token of the control plane</label>
         <input id="token" name="token" type="password" autoComplete="off" required autoFocus />
         <button type="submit">Sign in</button>
-        {problem && <p role="alert">{problem}</p>}
       </form>
     </main>
   )
 }
 
+/** True of a 401 that says more than its name. */
+function hasReason(error: ApiError): boolean {
+  return error.message !== 'Unauthorized'
+}
+
 function explain(error: unknown): string {
-  if (error instanceof ApiError && error.code === 401) return 'The control plane does not know this token (401).'
+  if (error instanceof ApiError && error.code === 401)
+    return hasReason(error) ? `${error.message} (401)` : 'The control plane does not know this token (401).'
   if (error instanceof ApiError) return `${error.message} (${error.code})`
   return error instanceof Error ? error.message : String(error)
 }

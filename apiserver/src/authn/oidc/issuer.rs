@@ -1,0 +1,222 @@
+//! What an issuer publishes: its discovery document and its keys. Asked for when they are needed first, when a token names a key
+//! that is not among them, and after an hour; not more often than the issuer can bear.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+
+use super::jose::Keys;
+use super::whole;
+use crate::outbound;
+
+/// Keys may be withdrawn, too.
+const KEEP: Duration = Duration::from_secs(3600);
+/// Between two questions that a token with an unknown key, or a silent issuer, is the reason of.
+const PAUSE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Documents of issuers are small.
+const LONGEST: usize = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerError {
+    #[error("the authority of the issuer's certificate (--oidc-ca-file)")]
+    Authority(#[from] rustls::Error),
+    #[error("making an HTTP client")]
+    Client(#[source] reqwest::Error),
+    /// reqwest's own words name the address.
+    #[error("asking the issuer")]
+    Call(#[source] reqwest::Error),
+    #[error("{url} answered {status}")]
+    Status { url: String, status: http::StatusCode },
+    #[error("the answer of {0} is too long")]
+    TooLong(String),
+    #[error("the answer of {url} can't be read")]
+    Unreadable { url: String, source: serde_json::Error },
+    #[error("{url} is of the issuer {got:?}, not of {expected:?}")]
+    Other { url: String, expected: String, got: String },
+    #[error("the issuer's {what} {url:?} is no https URL")]
+    NotSecure { what: &'static str, url: String },
+    #[error("{why} (the issuer is asked again after {} s)", PAUSE.as_secs())]
+    Lately { why: String },
+}
+
+/// The discovery document, as far as it is of use here.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Metadata {
+    pub issuer: String,
+    jwks_uri: String,
+    /// Where people sign in, and where what they bring from there becomes tokens. Not needed to check tokens.
+    pub authorization_endpoint: Option<String>,
+    pub token_endpoint: Option<String>,
+    pub end_session_endpoint: Option<String>,
+    pub revocation_endpoint: Option<String>,
+    pub token_endpoint_auth_methods_supported: Option<Vec<String>>,
+}
+
+/// What an issuer published at one time.
+#[derive(Debug)]
+pub struct Published {
+    pub metadata: Metadata,
+    pub(super) keys: Keys,
+    at: Instant,
+}
+
+/// When the issuer was asked.
+#[derive(Debug, Default)]
+struct Asked {
+    /// For a key that was not there.
+    for_keys: Option<Instant>,
+    /// In vain, and why.
+    in_vain: Option<(Instant, String)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Issuer {
+    url: String,
+    http: reqwest::Client,
+    published: ArcSwapOption<Published>,
+    asked: Mutex<Asked>,
+}
+
+impl Issuer {
+    pub(super) fn new(url: &str, ca: &str) -> Result<Self, IssuerError> {
+        let tls = outbound::client_config(ca.as_bytes(), false, None)?;
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .https_only(true)
+            // An answer comes from where the issuer said, or not at all.
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(TIMEOUT)
+            .build()
+            .map_err(IssuerError::Client)?;
+        Ok(Self { url: url.to_owned(), http, published: ArcSwapOption::empty(), asked: Mutex::default() })
+    }
+
+    /// For requests to the issuer's other endpoints; it trusts the same authority.
+    pub fn http(&self) -> &reqwest::Client {
+        &self.http
+    }
+
+    /// What it published last.
+    pub async fn published(&self) -> Result<Arc<Published>, IssuerError> {
+        match self.published.load_full() {
+            Some(published) if published.at.elapsed() < KEEP => Ok(published),
+            // One asks; meanwhile, and while it is silent, the old ones do.
+            Some(old) => match self.asked.try_lock() {
+                Ok(mut asked) => Ok(self.ask(&mut asked).await.unwrap_or(old)),
+                Err(_) => Ok(old),
+            },
+            None => {
+                let mut asked = self.asked.lock().await;
+                match self.published.load_full() {
+                    Some(published) => Ok(published),
+                    None => self.ask(&mut asked).await,
+                }
+            }
+        }
+    }
+
+    /// What it publishes now that something was missing in `seen`.
+    pub(super) async fn published_after(&self, seen: &Arc<Published>) -> Result<Arc<Published>, IssuerError> {
+        let mut asked = self.asked.lock().await;
+        if let Some(now) = self.published.load_full()
+            && !Arc::ptr_eq(&now, seen)
+        {
+            return Ok(now);
+        }
+        if asked.for_keys.is_some_and(|at| at.elapsed() < PAUSE) {
+            return Ok(Arc::clone(seen));
+        }
+        asked.for_keys = Some(Instant::now());
+        self.ask(&mut asked).await
+    }
+
+    async fn ask(&self, asked: &mut Asked) -> Result<Arc<Published>, IssuerError> {
+        if let Some((at, why)) = &asked.in_vain
+            && at.elapsed() < PAUSE
+        {
+            return Err(IssuerError::Lately { why: why.clone() });
+        }
+        match self.fetch().await {
+            Ok(published) => {
+                let published = Arc::new(published);
+                self.published.store(Some(Arc::clone(&published)));
+                asked.in_vain = None;
+                Ok(published)
+            }
+            Err(error) => {
+                let why = whole(&error);
+                tracing::warn!(why, "an OpenID Connect issuer could not be asked");
+                asked.in_vain = Some((Instant::now(), why));
+                Err(error)
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<Published, IssuerError> {
+        let url = format!("{}/.well-known/openid-configuration", self.url.trim_end_matches('/'));
+        let metadata: Metadata = read(&url, &self.get(&url).await?)?;
+        if metadata.issuer != self.url {
+            return Err(IssuerError::Other { url, expected: self.url.clone(), got: metadata.issuer });
+        }
+        metadata.check()?;
+        let set = self.get(&metadata.jwks_uri).await?;
+        let keys =
+            Keys::read(&set).map_err(|source| IssuerError::Unreadable { url: metadata.jwks_uri.clone(), source })?;
+        Ok(Published { metadata, keys, at: Instant::now() })
+    }
+
+    async fn get(&self, url: &str) -> Result<Vec<u8>, IssuerError> {
+        self.send(url, self.http.get(url)).await.and_then(|(status, body)| match status {
+            http::StatusCode::OK => Ok(body),
+            status => Err(IssuerError::Status { url: url.to_owned(), status }),
+        })
+    }
+
+    /// The status and the whole body of an answer.
+    pub async fn send(
+        &self,
+        url: &str,
+        request: reqwest::RequestBuilder,
+    ) -> Result<(http::StatusCode, Vec<u8>), IssuerError> {
+        let mut answer = request.send().await.map_err(IssuerError::Call)?;
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(IssuerError::Call)? {
+            if body.len() + chunk.len() > LONGEST {
+                return Err(IssuerError::TooLong(url.to_owned()));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok((answer.status(), body))
+    }
+}
+
+impl Metadata {
+    /// Browsers and secrets are sent to these addresses.
+    fn check(&self) -> Result<(), IssuerError> {
+        let named = [
+            ("authorization_endpoint", self.authorization_endpoint.as_deref()),
+            ("token_endpoint", self.token_endpoint.as_deref()),
+            ("end_session_endpoint", self.end_session_endpoint.as_deref()),
+            ("revocation_endpoint", self.revocation_endpoint.as_deref()),
+            ("jwks_uri", Some(self.jwks_uri.as_str())),
+        ];
+        for (what, url) in named {
+            if let Some(url) = url
+                && !url::Url::parse(url).is_ok_and(|parsed| parsed.scheme() == "https")
+            {
+                return Err(IssuerError::NotSecure { what, url: url.to_owned() });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read<T: DeserializeOwned>(url: &str, body: &[u8]) -> Result<T, IssuerError> {
+    serde_json::from_slice(body).map_err(|source| IssuerError::Unreadable { url: url.to_owned(), source })
+}

@@ -1,0 +1,312 @@
+//! Signed tokens and the keys that signed them (RFC 7515, 7517, 7518), as far as ID tokens need them. Pure.
+//!
+//! ring checks the signatures, as it does for our own tokens. ES512 is the one algorithm of kube-apiserver's it does not have.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rsa::PublicKeyComponents;
+use ring::signature;
+use serde::Deserialize;
+
+use super::claims::Claims;
+
+/// Longer ones fit no request's head.
+const LONGEST: usize = 64 * 1024;
+
+/// How a token is signed. What is not here - `none`, shared secrets - is never believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    Rs256,
+    Rs384,
+    Rs512,
+    Ps256,
+    Ps384,
+    Ps512,
+    Es256,
+    Es384,
+}
+
+impl Algorithm {
+    pub const NAMES: [&'static str; 8] = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384"];
+
+    const ALL: [Self; 8] =
+        [Self::Rs256, Self::Rs384, Self::Rs512, Self::Ps256, Self::Ps384, Self::Ps512, Self::Es256, Self::Es384];
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// Why a token proves nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    #[error("malformed token")]
+    Malformed,
+    #[error("id token signed with unsupported algorithm, expected {expected:?} got {got:?}")]
+    Algorithm { expected: Vec<&'static str>, got: String },
+    #[error("failed to verify signature: the issuer publishes no key {0:?}")]
+    UnknownKey(String),
+    #[error("failed to verify signature: failed to verify id token signature")]
+    Signature,
+    #[error("id token issued by a different provider, expected {expected:?} got {got:?}")]
+    Issuer { expected: String, got: String },
+    #[error("expected audience {expected:?} got {got:?}")]
+    Audience { expected: String, got: Vec<String> },
+    #[error("token is expired (Token Expiry: {0})")]
+    Expired(String),
+    #[error("current time {now} before the nbf (not before) time: {not_before}")]
+    NotYet { now: String, not_before: String },
+}
+
+#[derive(Debug, Deserialize)]
+struct Header {
+    alg: String,
+    #[serde(default)]
+    kid: String,
+    /// What a reader has to understand; we understand none of it.
+    crit: Option<serde::de::IgnoredAny>,
+}
+
+/// A token taken apart, nothing of it proven.
+pub(super) struct SignedToken<'a> {
+    header: Header,
+    message: &'a str,
+    signature: Vec<u8>,
+    claims: Claims,
+}
+
+impl<'a> SignedToken<'a> {
+    pub(super) fn parse(token: &'a str) -> Result<Self, TokenError> {
+        Self::read(token).ok_or(TokenError::Malformed)
+    }
+
+    fn read(token: &'a str) -> Option<Self> {
+        if token.len() > LONGEST {
+            return None;
+        }
+        let (message, signature) = token.rsplit_once('.')?;
+        let (header, claims) = message.split_once('.')?;
+        let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
+        let header: Header = serde_json::from_slice(&decode(header)?).ok()?;
+        let claims = serde_json::from_slice(&decode(claims)?).ok()?;
+        header.crit.is_none().then_some(Self { header, message, signature: decode(signature)?, claims })
+    }
+
+    pub(super) fn algorithm(&self) -> &str {
+        &self.header.alg
+    }
+
+    pub(super) fn key_id(&self) -> &str {
+        &self.header.kid
+    }
+}
+
+/// Whom a token says it comes from.
+pub(super) fn unproven_issuer(token: &str) -> Option<String> {
+    SignedToken::read(token)?.claims.get("iss")?.as_str().map(str::to_owned)
+}
+
+#[derive(Debug)]
+enum Material {
+    Rsa(PublicKeyComponents<Vec<u8>>),
+    /// Uncompressed points.
+    P256(Vec<u8>),
+    P384(Vec<u8>),
+}
+
+#[derive(Debug)]
+struct PublicKey {
+    id: String,
+    /// The only algorithm it is for, where it says so.
+    algorithm: Option<String>,
+    material: Material,
+}
+
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    #[serde(default)]
+    kid: String,
+    #[serde(rename = "use")]
+    purpose: Option<String>,
+    alg: Option<String>,
+    #[serde(default)]
+    crv: String,
+    #[serde(default)]
+    n: String,
+    #[serde(default)]
+    e: String,
+    #[serde(default)]
+    x: String,
+    #[serde(default)]
+    y: String,
+}
+
+#[derive(Deserialize)]
+struct JwkSet {
+    keys: Vec<serde_json::Value>,
+}
+
+impl PublicKey {
+    /// None for keys of a kind we do not check, which others may have a use for.
+    fn read(jwk: Jwk) -> Option<Self> {
+        if jwk.purpose.is_some_and(|purpose| purpose != "sig") {
+            return None;
+        }
+        let number = |text: &str| {
+            let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
+            let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+            (zeros < bytes.len()).then(|| bytes[zeros..].to_vec())
+        };
+        let point = |size: usize| {
+            let mut point = vec![4; 1 + 2 * size];
+            for (coordinate, end) in [(&jwk.x, 1 + size), (&jwk.y, 1 + 2 * size)] {
+                let bytes = number(coordinate).filter(|bytes| bytes.len() <= size)?;
+                point[end - size..end].fill(0);
+                point[end - bytes.len()..end].copy_from_slice(&bytes);
+            }
+            Some(point)
+        };
+        let material = match (jwk.kty.as_str(), jwk.crv.as_str()) {
+            ("RSA", _) => Material::Rsa(PublicKeyComponents { n: number(&jwk.n)?, e: number(&jwk.e)? }),
+            ("EC", "P-256") => Material::P256(point(32)?),
+            ("EC", "P-384") => Material::P384(point(48)?),
+            _ => return None,
+        };
+        Some(Self { id: jwk.kid, algorithm: jwk.alg, material })
+    }
+
+    /// True when the token was signed with this key. Which kind of key an algorithm takes is ours to say, not the token's.
+    fn signed(&self, token: &SignedToken<'_>, algorithm: Algorithm) -> bool {
+        if self.algorithm.as_ref().is_some_and(|only| only != algorithm.name()) {
+            return false;
+        }
+        let (message, proof) = (token.message.as_bytes(), token.signature.as_slice());
+        let rsa = |key: &PublicKeyComponents<Vec<u8>>, parameters| key.verify(parameters, message, proof).is_ok();
+        let curve = |point: &[u8], algorithm: &'static dyn signature::VerificationAlgorithm| {
+            signature::UnparsedPublicKey::new(algorithm, point).verify(message, proof).is_ok()
+        };
+        match (&self.material, algorithm) {
+            (Material::Rsa(key), Algorithm::Rs256) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA256),
+            (Material::Rsa(key), Algorithm::Rs384) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA384),
+            (Material::Rsa(key), Algorithm::Rs512) => rsa(key, &signature::RSA_PKCS1_2048_8192_SHA512),
+            (Material::Rsa(key), Algorithm::Ps256) => rsa(key, &signature::RSA_PSS_2048_8192_SHA256),
+            (Material::Rsa(key), Algorithm::Ps384) => rsa(key, &signature::RSA_PSS_2048_8192_SHA384),
+            (Material::Rsa(key), Algorithm::Ps512) => rsa(key, &signature::RSA_PSS_2048_8192_SHA512),
+            (Material::P256(point), Algorithm::Es256) => curve(point, &signature::ECDSA_P256_SHA256_FIXED),
+            (Material::P384(point), Algorithm::Es384) => curve(point, &signature::ECDSA_P384_SHA384_FIXED),
+            _ => false,
+        }
+    }
+}
+
+/// The keys an issuer publishes.
+#[derive(Debug, Default)]
+pub struct Keys(Vec<PublicKey>);
+
+impl Keys {
+    /// A JSON web key set; keys that cannot be read are as good as absent.
+    pub(super) fn read(set: &[u8]) -> Result<Self, serde_json::Error> {
+        let set: JwkSet = serde_json::from_slice(set)?;
+        let keys = set.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok().and_then(PublicKey::read));
+        Ok(Self(keys.collect()))
+    }
+
+    fn of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a PublicKey> {
+        self.0.iter().filter(move |key| id.is_empty() || key.id == id)
+    }
+
+    /// True of an id that one of them has, and of a token that names none.
+    pub(super) fn know(&self, id: &str) -> bool {
+        self.of(id).next().is_some()
+    }
+
+    /// What a token claims, once one of the keys it may be signed with did sign it.
+    pub(super) fn verify(&self, token: &SignedToken<'_>, algorithm: Algorithm) -> Result<Claims, TokenError> {
+        if !self.know(token.key_id()) {
+            return Err(TokenError::UnknownKey(token.key_id().to_owned()));
+        }
+        let signed = self.of(token.key_id()).any(|key| key.signed(token, algorithm));
+        if signed { Ok(token.claims.clone()) } else { Err(TokenError::Signature) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authn::token;
+    use serde_json::{Value, json};
+
+    /// A signer of ours, which signs as an issuer does, and what it would publish.
+    fn issuer(kind: token::Algorithm) -> (token::TokenSigner, Value) {
+        let signer = token::TokenSigner::generate(kind).unwrap();
+        let keys = signer.key_set();
+        (signer, keys)
+    }
+
+    fn verified(keys: &Value, token: &str, algorithm: Algorithm) -> Result<Claims, TokenError> {
+        let keys = Keys::read(keys.to_string().as_bytes()).unwrap();
+        keys.verify(&SignedToken::parse(token)?, algorithm)
+    }
+
+    #[test]
+    fn signatures_are_checked_with_the_published_keys() {
+        for (kind, algorithm, other) in [
+            (token::Algorithm::Es256, Algorithm::Es256, Algorithm::Rs256),
+            (token::Algorithm::Rs256, Algorithm::Rs256, Algorithm::Ps256),
+        ] {
+            let ((ours, keys), (theirs, _)) = (issuer(kind), issuer(kind));
+            let claims = json!({"sub": "alice"});
+            let token = ours.sign(&claims).unwrap();
+            assert_eq!(verified(&keys, &token, algorithm).map(Value::Object), Ok(claims.clone()));
+            // Another algorithm than it was signed with, and a key that says it is for one only.
+            assert_eq!(verified(&keys, &token, other), Err(TokenError::Signature));
+            let mut unnamed = keys.clone();
+            unnamed["keys"][0].as_object_mut().unwrap().remove("alg");
+            assert_eq!(verified(&unnamed, &token, other), Err(TokenError::Signature));
+            assert!(verified(&unnamed, &token, algorithm).is_ok());
+            // Somebody else's key: unknown by its id, and no good without one.
+            let foreign = theirs.sign(&claims).unwrap();
+            assert!(matches!(verified(&keys, &foreign, algorithm), Err(TokenError::UnknownKey(_))));
+            let (head, rest) = foreign.split_once('.').unwrap();
+            let mut header: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(head).unwrap()).unwrap();
+            header.as_object_mut().unwrap().remove("kid");
+            let nameless = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header.to_string()));
+            assert_eq!(verified(&keys, &nameless, algorithm), Err(TokenError::Signature));
+            // A changed claim.
+            let (message, proof) = token.rsplit_once('.').unwrap();
+            let forged = URL_SAFE_NO_PAD.encode(json!({"sub": "root"}).to_string());
+            let forged = format!("{}.{forged}.{proof}", message.split_once('.').unwrap().0);
+            assert_eq!(verified(&keys, &forged, algorithm), Err(TokenError::Signature));
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_malformed() {
+        let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let crit = format!("{}.{}.AA", part(json!({"alg": "ES256", "crit": ["b64"]})), part(json!({})));
+        let list = format!("{}.{}.AA", part(json!({"alg": "ES256"})), part(json!([])));
+        let long = format!("{}.{}.{}", part(json!({"alg": "ES256"})), part(json!({})), "A".repeat(LONGEST));
+        for token in ["", "a", "a.b", "a.b.c", "..", "....", &crit, &list, &long] {
+            assert_eq!(SignedToken::parse(token).err(), Some(TokenError::Malformed), "{token}");
+            assert_eq!(unproven_issuer(token), None);
+        }
+    }
+
+    #[test]
+    fn keys_of_other_kinds_and_uses_are_left_out() {
+        let (_, keys) = issuer(token::Algorithm::Es256);
+        let mut for_encryption = keys["keys"][0].clone();
+        for_encryption["use"] = "enc".into();
+        let set = json!({"keys": [
+            for_encryption, {"kty": "oct", "k": "AAAA"}, {"kty": "EC", "crv": "P-256", "x": "", "y": ""},
+            {"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}, {"kty": "RSA", "n": "%", "e": "AQAB"}, {"kty": 7}, 7,
+        ]});
+        assert_eq!(Keys::read(set.to_string().as_bytes()).unwrap().0.len(), 0);
+        assert!(Keys::read(b"{}").is_err());
+    }
+}

@@ -1,0 +1,185 @@
+//! Which issuer is believed and how its claims are read: kube-apiserver's flags, checked. Pure.
+
+use std::collections::BTreeMap;
+
+use url::Url;
+
+use super::jose::{Algorithm, TokenError};
+use crate::authn::token::ISSUER;
+
+/// The flags as they were given; what was not is empty.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    pub issuer_url: String,
+    pub client_id: String,
+    pub username_claim: String,
+    pub username_prefix: String,
+    pub groups_claim: String,
+    pub groups_prefix: String,
+    pub required_claims: BTreeMap<String, String>,
+    pub signing_algs: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    #[error(
+        "--oidc-issuer-url and --oidc-client-id must be specified together when any --oidc-* flags are set; {0} is missing"
+    )]
+    Missing(&'static str),
+    #[error("--oidc-issuer-url {url:?}: {why}")]
+    IssuerUrl { url: String, why: String },
+    #[error("--oidc-signing-algs {0}: unsupported signing alg, supported are {known}", known = Algorithm::NAMES.join(", "))]
+    Algorithm(String),
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    issuer_url: String,
+    client_id: String,
+    pub(super) username_claim: String,
+    /// As it is put before names: kube-apiserver's default is worked out.
+    pub(super) username_prefix: String,
+    pub(super) groups_claim: String,
+    pub(super) groups_prefix: String,
+    pub(super) required_claims: BTreeMap<String, String>,
+    algorithms: Vec<Algorithm>,
+}
+
+/// The claim whose users get no prefix unless one is asked for, and that may be unverified.
+pub(super) const EMAIL: &str = "email";
+
+impl Settings {
+    pub fn new(given: Given) -> Result<Self, SettingsError> {
+        if given.issuer_url.is_empty() {
+            return Err(SettingsError::Missing("--oidc-issuer-url"));
+        }
+        if given.client_id.is_empty() {
+            return Err(SettingsError::Missing("--oidc-client-id"));
+        }
+        check_issuer(&given.issuer_url)
+            .map_err(|why| SettingsError::IssuerUrl { url: given.issuer_url.clone(), why })?;
+        let claim = if given.username_claim.is_empty() { "sub".to_owned() } else { given.username_claim };
+        let username_prefix = match given.username_prefix.as_str() {
+            "" if claim != EMAIL => format!("{}#", given.issuer_url),
+            "-" => String::new(),
+            prefix => prefix.to_owned(),
+        };
+        let named = given.signing_algs.iter().filter(|name| !name.is_empty());
+        let algorithms = named
+            .map(|name| Algorithm::named(name).ok_or_else(|| SettingsError::Algorithm(name.clone())))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            issuer_url: given.issuer_url,
+            client_id: given.client_id,
+            username_claim: claim,
+            username_prefix,
+            groups_claim: given.groups_claim,
+            groups_prefix: given.groups_prefix,
+            required_claims: given.required_claims,
+            algorithms: if algorithms.is_empty() { vec![Algorithm::Rs256] } else { algorithms },
+        })
+    }
+
+    pub fn issuer_url(&self) -> &str {
+        &self.issuer_url
+    }
+
+    /// Whom tokens are for.
+    pub fn client_id(&self) -> &str {
+        &self.client_id
+    }
+
+    /// The algorithm of that name, where it is one that counts.
+    pub(super) fn algorithm(&self, name: &str) -> Result<Algorithm, TokenError> {
+        self.algorithms.iter().find(|algorithm| algorithm.name() == name).copied().ok_or_else(|| {
+            let expected = self.algorithms.iter().map(|algorithm| algorithm.name()).collect();
+            TokenError::Algorithm { expected, got: name.to_owned() }
+        })
+    }
+}
+
+fn check_issuer(text: &str) -> Result<(), String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let wrong = match &url {
+        url if url.scheme() != "https" => "URL scheme must be https",
+        url if !url.username().is_empty() || url.password().is_some() => "URL must not contain a username or password",
+        url if url.query().is_some() => "URL must not contain a query",
+        url if url.fragment().is_some() => "URL must not contain a fragment",
+        _ if text == ISSUER => "that is the issuer of this server's own service account tokens",
+        _ => return Ok(()),
+    };
+    Err(wrong.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(issuer_url: &str, username_claim: &str, username_prefix: &str) -> Given {
+        let text = str::to_owned;
+        Given {
+            issuer_url: text(issuer_url),
+            client_id: "crowsnest".into(),
+            username_claim: text(username_claim),
+            username_prefix: text(username_prefix),
+            ..Given::default()
+        }
+    }
+
+    #[test]
+    fn names_are_prefixed_as_kube_apiserver_prefixes_them() {
+        const URL: &str = "https://id.example.com/realms/a";
+        let cases = [
+            ("", "", "https://id.example.com/realms/a#"),
+            ("sub", "", "https://id.example.com/realms/a#"),
+            ("name", "", "https://id.example.com/realms/a#"),
+            ("email", "", ""),
+            ("email", "oidc:", "oidc:"),
+            ("sub", "oidc:", "oidc:"),
+            ("sub", "-", ""),
+            ("email", "-", ""),
+        ];
+        for (claim, prefix, expected) in cases {
+            let settings = Settings::new(given(URL, claim, prefix)).unwrap();
+            assert_eq!(settings.username_prefix, expected, "{claim} {prefix}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let issuer = |url: &str| Settings::new(given(url, "", ""));
+        let cases = [
+            (issuer("http://id.example.com"), "URL scheme must be https"),
+            (issuer("id.example.com"), "relative URL without a base"),
+            (issuer("https://a:b@id.example.com"), "must not contain a username or password"),
+            (issuer("https://id.example.com?a=b"), "must not contain a query"),
+            (issuer("https://id.example.com#a"), "must not contain a fragment"),
+            (issuer("https://kubernetes.default.svc"), "own service account tokens"),
+            (issuer(""), "--oidc-issuer-url is missing"),
+            (
+                Settings::new(Given { client_id: String::new(), ..given("https://a", "", "") }),
+                "--oidc-client-id is missing",
+            ),
+            (
+                Settings::new(Given { signing_algs: vec!["HS256".into()], ..given("https://a", "", "") }),
+                "HS256: unsupported signing alg, supported are RS256",
+            ),
+        ];
+        for (got, expected) in cases {
+            let error = got.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn rs256_counts_unless_others_are_named() {
+        let settings = Settings::new(given("https://a", "", "")).unwrap();
+        assert_eq!(settings.algorithm("RS256"), Ok(Algorithm::Rs256));
+        assert!(settings.algorithm("ES256").is_err() && settings.algorithm("none").is_err());
+        let named = Given { signing_algs: vec!["ES256".into(), "PS384".into()], ..given("https://a", "", "") };
+        let settings = Settings::new(named).unwrap();
+        assert_eq!(settings.algorithm("PS384"), Ok(Algorithm::Ps384));
+        assert!(settings.algorithm("RS256").is_err());
+    }
+}

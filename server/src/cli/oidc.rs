@@ -1,0 +1,215 @@
+//! Whose ID tokens are believed - flags named as kube-apiserver's - and how people sign in to the UI with one.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::{Given, Settings};
+use url::{Host, Url};
+
+use crate::ui::oidc::{CALLBACK, Client};
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "OpenID Connect")]
+pub(crate) struct OidcArgs {
+    /// Issuer of ID tokens; https only
+    #[arg(long, env = "CROWSNEST_OIDC_ISSUER_URL", value_name = "URL")]
+    oidc_issuer_url: Option<String>,
+    /// Our client at the issuer; tokens have to be for it
+    #[arg(long, env = "CROWSNEST_OIDC_CLIENT_ID", value_name = "ID")]
+    oidc_client_id: Option<String>,
+    /// Claim with the user's name
+    #[arg(long, env = "CROWSNEST_OIDC_USERNAME_CLAIM", value_name = "CLAIM", default_value = "sub")]
+    oidc_username_claim: String,
+    /// Put before names, - for nothing [default: the issuer's URL and #, nothing for the claim email]
+    #[arg(long, env = "CROWSNEST_OIDC_USERNAME_PREFIX", value_name = "PREFIX", allow_hyphen_values = true)]
+    oidc_username_prefix: Option<String>,
+    /// Claim with the user's groups, a string or a list of them [default: none]
+    #[arg(long, env = "CROWSNEST_OIDC_GROUPS_CLAIM", value_name = "CLAIM")]
+    oidc_groups_claim: Option<String>,
+    /// Put before groups
+    #[arg(long, env = "CROWSNEST_OIDC_GROUPS_PREFIX", value_name = "PREFIX", allow_hyphen_values = true)]
+    oidc_groups_prefix: Option<String>,
+    /// Claim that has to be there with this value; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    oidc_required_claim: Vec<(String, String)>,
+    /// How tokens may be signed, by comma
+    #[arg(
+        long,
+        env = "CROWSNEST_OIDC_SIGNING_ALGS",
+        value_name = "ALGS",
+        value_delimiter = ',',
+        default_value = "RS256"
+    )]
+    oidc_signing_algs: Vec<String>,
+    /// Authority of the issuer's certificate [default: the system's]
+    #[arg(long, env = "CROWSNEST_OIDC_CA_FILE", value_name = "FILE")]
+    oidc_ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "OpenID Connect")]
+pub(crate) struct SignInArgs {
+    /// The client's secret, read at each use [default: a public client's, none]
+    #[arg(long, env = "CROWSNEST_OIDC_CLIENT_SECRET_FILE", value_name = "FILE")]
+    oidc_client_secret_file: Option<PathBuf>,
+    /// Where the issuer sends people back, as the client there has it [default: http://<--ui-listen>/ui/oidc/callback]
+    #[arg(long, env = "CROWSNEST_OIDC_REDIRECT_URL", value_name = "URL")]
+    oidc_redirect_url: Option<Url>,
+    /// What the UI asks the issuer for beside openid, by comma
+    #[arg(
+        long,
+        env = "CROWSNEST_OIDC_SCOPES",
+        value_name = "SCOPES",
+        value_delimiter = ',',
+        default_value = "profile,email"
+    )]
+    oidc_scopes: Vec<String>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("it has to be KEY=VALUE".to_owned()),
+    }
+}
+
+impl OidcArgs {
+    /// What checks tokens; none when no issuer is named.
+    pub(crate) fn read(&self) -> anyhow::Result<Option<Arc<Oidc>>> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let given = Given {
+            issuer_url: text(&self.oidc_issuer_url),
+            client_id: text(&self.oidc_client_id),
+            username_claim: self.oidc_username_claim.clone(),
+            username_prefix: text(&self.oidc_username_prefix),
+            groups_claim: text(&self.oidc_groups_claim),
+            groups_prefix: text(&self.oidc_groups_prefix),
+            required_claims: self.oidc_required_claim.iter().cloned().collect(),
+            signing_algs: self.oidc_signing_algs.clone(),
+        };
+        let alone = given.issuer_url.is_empty()
+            && given.client_id.is_empty()
+            && given.username_prefix.is_empty()
+            && given.groups_claim.is_empty()
+            && given.groups_prefix.is_empty()
+            && given.required_claims.is_empty()
+            && self.oidc_ca_file.is_none();
+        if alone {
+            return Ok(None);
+        }
+        let settings = Settings::new(given)?;
+        let ca = match &self.oidc_ca_file {
+            Some(path) => read(path, "--oidc-ca-file")?,
+            None => String::new(),
+        };
+        Ok(Some(Arc::new(Oidc::new(settings, &ca)?)))
+    }
+}
+
+impl SignInArgs {
+    /// Our client at the issuer; `ui` is the address that browsers see unless told otherwise.
+    pub(crate) fn read(&self, ui: SocketAddr) -> anyhow::Result<Client> {
+        if let Some(path) = &self.oidc_client_secret_file
+            && read(path, "--oidc-client-secret-file")?.trim().is_empty()
+        {
+            bail!("--oidc-client-secret-file {}: it is empty", path.display());
+        }
+        let redirect_url = match &self.oidc_redirect_url {
+            Some(url) => url.clone(),
+            None => Url::parse(&format!("http://{ui}{CALLBACK}"))?,
+        };
+        if let Some(wrong) = wrong_with(&redirect_url) {
+            bail!("--oidc-redirect-url {redirect_url}: {wrong}");
+        }
+        let named = self.oidc_scopes.iter().map(|scope| scope.trim()).filter(|s| !s.is_empty() && *s != "openid");
+        let scopes = std::iter::once("openid").chain(named).map(str::to_owned).collect();
+        Ok(Client { secret_file: self.oidc_client_secret_file.clone(), redirect_url, scopes })
+    }
+}
+
+fn read(path: &Path, flag: &str) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("{flag} {}", path.display()))
+}
+
+/// Why people must not, or cannot, be sent back there.
+fn wrong_with(url: &Url) -> Option<String> {
+    let loopback = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    match url.scheme() {
+        "https" => {}
+        "http" if loopback => {}
+        "http" => return Some("only a loopback address may have plain http; put TLS before the UI".to_owned()),
+        _ => return Some("it has to be an https URL".to_owned()),
+    }
+    let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    (url.path() != CALLBACK || !bare || url.password().is_some())
+        .then(|| format!("it has to end with {CALLBACK}, where the UI waits for people"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Both {
+        #[command(flatten)]
+        oidc: OidcArgs,
+        #[command(flatten)]
+        sign_in: SignInArgs,
+    }
+
+    fn both(args: &[&str]) -> Both {
+        Both::try_parse_from(std::iter::once(&"x").chain(args)).unwrap()
+    }
+
+    #[test]
+    fn an_issuer_is_named_whole_or_not_at_all() {
+        assert!(both(&[]).oidc.read().unwrap().is_none());
+        let issuer = "--oidc-issuer-url=https://id.example.com";
+        let cases: [(&[&str], &str); 5] = [
+            (&[issuer], "--oidc-client-id is missing"),
+            (&["--oidc-client-id=a"], "--oidc-issuer-url is missing"),
+            (&["--oidc-username-prefix=-"], "--oidc-issuer-url is missing"),
+            (&[issuer, "--oidc-client-id=a", "--oidc-signing-algs=RS256,none"], "none: unsupported signing alg"),
+            (&[issuer, "--oidc-client-id=a", "--oidc-ca-file=/nowhere"], "--oidc-ca-file /nowhere"),
+        ];
+        for (args, expected) in cases {
+            let error = format!("{:#}", both(args).oidc.read().unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
+        let good = both(&[issuer, "--oidc-client-id=a", "--oidc-required-claim=hd=example.com"]);
+        assert!(good.oidc.read().unwrap().is_some());
+        assert!(Both::try_parse_from(["x", "--oidc-required-claim=hd"]).is_err());
+    }
+
+    #[test]
+    fn people_are_sent_back_to_the_ui_alone() {
+        let ui: SocketAddr = "127.0.0.1:7080".parse().unwrap();
+        let client = both(&["--oidc-scopes=groups,openid, offline_access"]).sign_in.read(ui).unwrap();
+        assert_eq!(client.redirect_url.as_str(), "http://127.0.0.1:7080/ui/oidc/callback");
+        assert_eq!(client.scopes, ["openid", "groups", "offline_access"]);
+        let cases = [
+            ("https://fleet.example.com/ui/oidc/callback", None),
+            ("http://localhost:7080/ui/oidc/callback", None),
+            ("http://[::1]:7080/ui/oidc/callback", None),
+            ("http://fleet.example.com/ui/oidc/callback", Some("only a loopback address may have plain http")),
+            ("ftp://localhost/ui/oidc/callback", Some("it has to be an https URL")),
+            ("https://fleet.example.com/", Some("it has to end with /ui/oidc/callback")),
+            ("https://fleet.example.com/ui/oidc/callback?a=b", Some("it has to end with /ui/oidc/callback")),
+        ];
+        for (url, expected) in cases {
+            let got = both(&["--oidc-redirect-url", url]).sign_in.read(ui).err().map(|e| e.to_string());
+            assert_eq!(got.is_some(), expected.is_some(), "{url} {got:?}");
+            assert!(got.unwrap_or_default().contains(expected.unwrap_or_default()), "{url}");
+        }
+    }
+}

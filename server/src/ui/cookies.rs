@@ -1,0 +1,99 @@
+//! The UI's cookies: none of them can be read by scripts. Pure.
+
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, header};
+
+use crate::aggregated::reply::{Body, Failure};
+
+/// Which requests from other sites' pages bring it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SameSite {
+    /// None.
+    Strict,
+    /// Those that open a page.
+    Lax,
+}
+
+/// One to be set.
+#[derive(Clone)]
+pub(super) struct Cookie {
+    pub(super) name: &'static str,
+    pub(super) value: String,
+    pub(super) same_site: SameSite,
+    /// Seconds; until the browser ends without.
+    pub(super) max_age: Option<i64>,
+    /// Over HTTPS only.
+    pub(super) secure: bool,
+}
+
+impl Cookie {
+    /// Browsers take a cookie named `__Host-` only from the host itself, over HTTPS.
+    pub(super) fn full_name(&self) -> String {
+        if self.secure { format!("__Host-{}", self.name) } else { self.name.to_owned() }
+    }
+
+    /// The same, to be forgotten.
+    pub(super) fn gone(mut self) -> Self {
+        self.value.clear();
+        self.max_age = Some(0);
+        self
+    }
+
+    fn header(&self) -> String {
+        let same_site = match self.same_site {
+            SameSite::Strict => "Strict",
+            SameSite::Lax => "Lax",
+        };
+        let age = self.max_age.map(|seconds| format!("; Max-Age={seconds}")).unwrap_or_default();
+        let secure = if self.secure { "; Secure" } else { "" };
+        format!("{}={}; Path=/; HttpOnly; SameSite={same_site}{age}{secure}", self.full_name(), self.value)
+    }
+}
+
+/// The value of a request's cookie.
+pub(super) fn find(headers: &HeaderMap, wanted: &str) -> Option<String> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
+    let found = cookies
+        .flat_map(|text| text.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(name, value)| *name == wanted && !value.is_empty())?;
+    Some(found.1.to_owned())
+}
+
+/// An answer that sets cookies.
+pub(super) fn set(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
+    for cookie in cookies {
+        match HeaderValue::from_str(&cookie.header()) {
+            Ok(value) => response.headers_mut().append(header::SET_COOKIE, value),
+            Err(error) => return Failure::internal(error).into_response(),
+        };
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_found_among_others() {
+        let mut headers = HeaderMap::new();
+        headers.append(header::COOKIE, HeaderValue::from_static("theme=dark; crowsnest-session=abc.def; x=y"));
+        assert_eq!(find(&headers, "crowsnest-session").as_deref(), Some("abc.def"));
+        assert_eq!(find(&headers, "session"), None);
+        assert_eq!(find(&HeaderMap::new(), "x"), None);
+    }
+
+    #[test]
+    fn scripts_and_other_sites_have_no_part_in_them() {
+        let cookie = |same_site, max_age, secure| Cookie { name: "a", value: "b".into(), same_site, max_age, secure };
+        let cases = [
+            (cookie(SameSite::Strict, None, false), "a=b; Path=/; HttpOnly; SameSite=Strict"),
+            (cookie(SameSite::Lax, Some(600), true), "__Host-a=b; Path=/; HttpOnly; SameSite=Lax; Max-Age=600; Secure"),
+            (cookie(SameSite::Lax, None, true).gone(), "__Host-a=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0; Secure"),
+        ];
+        for (cookie, expected) in cases {
+            assert_eq!(cookie.header(), expected);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the issuer is asked beside the browser: tokens for a code, newer ones for a refresh token, and to forget one.
+
+use std::path::{Path, PathBuf};
+
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::{IssuerError, Metadata};
+use http::{StatusCode, header};
+use serde::Deserialize;
+use url::form_urlencoded::{Serializer, byte_serialize};
+
+use super::Client;
+
+/// Nothing of it is shown or logged.
+#[derive(Deserialize)]
+pub(super) struct Tokens {
+    pub(super) id_token: Option<String>,
+    pub(super) refresh_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    error: String,
+    error_description: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExchangeError {
+    #[error(transparent)]
+    Issuer(#[from] IssuerError),
+    #[error("the issuer names no {0}")]
+    NoEndpoint(&'static str),
+    #[error("--oidc-client-secret-file {path}")]
+    Secret { path: PathBuf, source: std::io::Error },
+    #[error("the issuer refuses: {error}{description}")]
+    Refused { error: String, description: String },
+    #[error("the issuer's token endpoint answered {0}")]
+    Status(StatusCode),
+    /// serde's own words may quote a token.
+    #[error("the answer of the issuer's token endpoint can't be read")]
+    Unreadable,
+}
+
+impl ExchangeError {
+    /// True when what was shown is no good, now or later.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Refused { error, .. } if error == "invalid_grant")
+    }
+}
+
+/// Tokens for the code of a sign-in.
+pub(super) async fn redeem(oidc: &Oidc, client: &Client, code: &str, verifier: &str) -> Result<Tokens, ExchangeError> {
+    let form = [
+        ("grant_type", "authorization_code"),
+        ("code", code),
+        ("redirect_uri", client.redirect_url.as_str()),
+        ("code_verifier", verifier),
+    ];
+    ask(oidc, client, &form).await
+}
+
+/// The next tokens.
+pub(super) async fn renew(oidc: &Oidc, client: &Client, refresh_token: &str) -> Result<Tokens, ExchangeError> {
+    ask(oidc, client, &[("grant_type", "refresh_token"), ("refresh_token", refresh_token)]).await
+}
+
+async fn ask(oidc: &Oidc, client: &Client, form: &[(&str, &str)]) -> Result<Tokens, ExchangeError> {
+    let published = oidc.issuer().published().await?;
+    let endpoint = published.metadata.token_endpoint.as_deref();
+    let endpoint = endpoint.ok_or(ExchangeError::NoEndpoint("token_endpoint"))?;
+    let (status, body) = post(oidc, client, &published.metadata, endpoint, form).await?;
+    if status == StatusCode::OK {
+        return serde_json::from_slice(&body).map_err(|_| ExchangeError::Unreadable);
+    }
+    match serde_json::from_slice::<Refused>(&body) {
+        Ok(Refused { error, error_description }) => {
+            let description = error_description.map(|text| format!(": {text}")).unwrap_or_default();
+            Err(ExchangeError::Refused { error, description })
+        }
+        Err(_) => Err(ExchangeError::Status(status)),
+    }
+}
+
+/// Asks the issuer to forget a refresh token, where it can (RFC 7009).
+pub(super) async fn revoke(oidc: &Oidc, client: &Client, refresh_token: &str) -> Result<(), ExchangeError> {
+    let published = oidc.issuer().published().await?;
+    let Some(endpoint) = published.metadata.revocation_endpoint.as_deref() else { return Ok(()) };
+    let form = [("token", refresh_token), ("token_type_hint", "refresh_token")];
+    match post(oidc, client, &published.metadata, endpoint, &form).await? {
+        (status, _) if status.is_success() => Ok(()),
+        (status, _) => Err(ExchangeError::Status(status)),
+    }
+}
+
+async fn post(
+    oidc: &Oidc,
+    client: &Client,
+    metadata: &Metadata,
+    endpoint: &str,
+    form: &[(&str, &str)],
+) -> Result<(StatusCode, Vec<u8>), ExchangeError> {
+    let id = oidc.settings().client_id();
+    let secret = match &client.secret_file {
+        Some(path) => Some(secret(path).await?),
+        None => None,
+    };
+    let mut request = oidc.issuer().http().post(endpoint).header(header::ACCEPT, "application/json");
+    let body = match secret {
+        Some(secret) if in_header(metadata) => {
+            request = request.basic_auth(encoded(id), Some(encoded(&secret)));
+            written(form, &[])
+        }
+        Some(secret) => written(form, &[("client_id", id), ("client_secret", &secret)]),
+        None => written(form, &[("client_id", id)]),
+    };
+    let request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(body);
+    Ok(oidc.issuer().send(endpoint, request).await?)
+}
+
+fn written(form: &[(&str, &str)], more: &[(&str, &str)]) -> String {
+    Serializer::new(String::new()).extend_pairs(form).extend_pairs(more).finish()
+}
+
+/// Where the client's secret goes: `client_secret_basic`, which is the rule, or `client_secret_post` where only that is taken.
+fn in_header(metadata: &Metadata) -> bool {
+    let methods = metadata.token_endpoint_auth_methods_supported.as_deref().unwrap_or_default();
+    let has = |method: &str| methods.iter().any(|name| name == method);
+    has("client_secret_basic") || !has("client_secret_post")
+}
+
+fn encoded(text: &str) -> String {
+    byte_serialize(text.as_bytes()).collect()
+}
+
+async fn secret(path: &Path) -> Result<String, ExchangeError> {
+    let read = tokio::fs::read_to_string(path).await;
+    let text = read.map_err(|source| ExchangeError::Secret { path: path.to_owned(), source })?;
+    Ok(text.trim().to_owned())
+}

@@ -1,0 +1,181 @@
+//! One sign-in on its way through the issuer: what is remembered of it, in which cookie, and what the browser is sent to. Pure.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::{SignedDuration, Timestamp};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::Client;
+
+/// How long people may take at the issuer.
+pub(super) const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+
+/// Paths of our own, to which a browser may be sent after all.
+const LONGEST_PATH: usize = 2048;
+
+/// Random bytes; 256 bits are guessed by nobody.
+pub(super) type Secret = [u8; 32];
+
+/// What has to be the same when a browser comes back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Flow {
+    pub(super) state: String,
+    pub(super) nonce: String,
+    /// Of PKCE: proves that whoever brings the code has asked for it.
+    pub(super) verifier: String,
+    /// The page to show then.
+    pub(super) back: String,
+    until: Timestamp,
+}
+
+impl Flow {
+    pub(super) fn new(random: [Secret; 3], back: String, now: Timestamp) -> Self {
+        let [state, nonce, verifier] = random.map(|bytes| URL_SAFE_NO_PAD.encode(bytes));
+        Self { state, nonce, verifier, back, until: now.saturating_add(PATIENCE).unwrap_or(now) }
+    }
+
+    /// Where the browser is sent.
+    pub(super) fn authorization_url(&self, mut endpoint: Url, client_id: &str, client: &Client) -> Url {
+        let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, self.verifier.as_bytes()));
+        endpoint
+            .query_pairs_mut()
+            .append_pair("response_type", "code")
+            .append_pair("client_id", client_id)
+            .append_pair("redirect_uri", client.redirect_url.as_str())
+            .append_pair("scope", &client.scopes.join(" "))
+            .append_pair("state", &self.state)
+            .append_pair("nonce", &self.nonce)
+            .append_pair("code_challenge", &challenge)
+            .append_pair("code_challenge_method", "S256");
+        endpoint
+    }
+}
+
+/// Closes flows into cookies that only this process can open.
+pub(super) struct Seal(LessSafeKey);
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+/// Cookies of other kinds are not taken for this one.
+const KIND: &[u8] = b"crowsnest sign-in";
+
+impl Seal {
+    pub(super) fn new(key: &Secret) -> Option<Self> {
+        UnboundKey::new(&AES_256_GCM, key).ok().map(|key| Self(LessSafeKey::new(key)))
+    }
+
+    pub(super) fn close(&self, flow: &Flow, nonce: [u8; NONCE_LEN]) -> Option<String> {
+        let mut sealed = serde_json::to_vec(flow).ok()?;
+        let unique = Nonce::assume_unique_for_key(nonce);
+        self.0.seal_in_place_append_tag(unique, Aad::from(KIND), &mut sealed).ok()?;
+        Some(URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat()))
+    }
+
+    /// The flow in a cookie of ours that is not too old.
+    pub(super) fn open(&self, cookie: &str, now: Timestamp) -> Option<Flow> {
+        let bytes = URL_SAFE_NO_PAD.decode(cookie).ok()?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut sealed = sealed.to_vec();
+        let opened = self.0.open_in_place(nonce, Aad::from(KIND), &mut sealed).ok()?;
+        let flow: Flow = serde_json::from_slice(opened).ok()?;
+        (now <= flow.until).then_some(flow)
+    }
+}
+
+/// The page of this UI that a path with query names; the first one for everything else. Browsers take `//host`, `/\host` and
+/// such with tabs or line ends in it for other hosts.
+pub(super) fn local_path(given: &str) -> String {
+    let plain = given.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\' && byte != b'#');
+    let local = given.starts_with('/') && !given.starts_with("//") && !given.starts_with("/ui/");
+    if plain && local && given.len() <= LONGEST_PATH { given.to_owned() } else { "/".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> Client {
+        Client {
+            secret_file: None,
+            redirect_url: Url::parse("https://fleet.example.com/ui/oidc/callback").unwrap(),
+            scopes: vec!["openid".into(), "groups".into()],
+        }
+    }
+
+    fn flow(now: Timestamp) -> Flow {
+        Flow::new([[1; 32], [2; 32], [3; 32]], "/search?q=a".into(), now)
+    }
+
+    #[test]
+    fn nobody_is_sent_elsewhere() {
+        let long = format!("/{}", "a".repeat(LONGEST_PATH));
+        let kept = ["/", "/search?q=kind%3Apod%20a", "/object?cluster=m1&name=//x", "/a:b@c"];
+        let dropped = [
+            "",
+            "search",
+            "https://evil.example.com/",
+            "//evil.example.com",
+            "///evil.example.com",
+            "/\\evil.example.com",
+            "\\\\evil.example.com",
+            "/\t/evil.example.com",
+            "/\n/evil.example.com",
+            " //evil.example.com",
+            "javascript:alert(1)",
+            "/ü",
+            "/#token=x",
+            "/ui/oidc/login",
+            &long,
+        ];
+        for path in kept {
+            assert_eq!(local_path(path), path);
+        }
+        for path in dropped {
+            assert_eq!(local_path(path), "/", "{path:?}");
+        }
+    }
+
+    #[test]
+    fn the_issuer_is_asked_for_a_code_with_a_challenge() {
+        let endpoint = Url::parse("https://id.example.com/auth?tenant=a").unwrap();
+        let url = flow(Timestamp::UNIX_EPOCH).authorization_url(endpoint, "crows nest", &client());
+        let asked: Vec<(String, String)> = url.query_pairs().map(|(k, v)| (k.into_owned(), v.into_owned())).collect();
+        let expected = [
+            ("tenant", "a"),
+            ("response_type", "code"),
+            ("client_id", "crows nest"),
+            ("redirect_uri", "https://fleet.example.com/ui/oidc/callback"),
+            ("scope", "openid groups"),
+            ("state", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE"),
+            ("nonce", "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI"),
+            ("code_challenge", "g77gcvvTQj90gfwWOCFjatjPtz-u8N0FgfOXnqDHMbk"),
+            ("code_challenge_method", "S256"),
+        ];
+        assert_eq!(asked, expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
+    }
+
+    #[test]
+    fn only_own_cookies_open_and_not_for_long() {
+        let (ours, theirs) = (Seal::new(&[7; 32]).unwrap(), Seal::new(&[8; 32]).unwrap());
+        let flow = flow(Timestamp::UNIX_EPOCH);
+        let cookie = ours.close(&flow, [9; NONCE_LEN]).unwrap();
+        let (in_time, late) = (Timestamp::from_second(600).unwrap(), Timestamp::from_second(601).unwrap());
+        assert_eq!(ours.open(&cookie, in_time), Some(flow.clone()));
+        assert_eq!(ours.open(&cookie, late), None);
+        assert_eq!(theirs.open(&cookie, in_time), None);
+        assert!(!cookie.contains(&flow.verifier));
+        let mut changed = URL_SAFE_NO_PAD.decode(&cookie).unwrap();
+        changed[20] ^= 1;
+        for forged in [URL_SAFE_NO_PAD.encode(&changed).as_str(), "", "AAAA", "%"] {
+            assert_eq!(ours.open(forged, in_time), None, "{forged}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Signing in at an OpenID Connect issuer: the authorization code flow with PKCE.
+//!
+//! The browser is sent to the issuer with what it has to bring back in a sealed cookie ([`flow`]), the code it brings becomes tokens
+//! ([`exchange`]), and those become a session ([`sessions`]). A session acts with its ID token and nothing else: the control plane's
+//! own API server knows the issuer, too, and says who that is. So this process needs no rights over anybody.
+
+mod exchange;
+mod flow;
+mod page;
+mod sessions;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::authn::oidc::{ClaimError, OidcError, whole};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use serde::Deserialize;
+use tokio_util::task::TaskTracker;
+use url::Url;
+
+use super::Ui;
+use super::cookies::{self, Cookie, SameSite};
+use super::session;
+use crate::aggregated::reply::{Body, Failure};
+use flow::{Flow, PATIENCE, Seal, local_path};
+use page::{ONCE_MORE, Refusal};
+use sessions::{Fresh, Sessions};
+
+/// Where sign-ins begin, and where the issuer sends browsers back to.
+pub(super) const LOGIN: &str = "/ui/oidc/login";
+pub(crate) const CALLBACK: &str = "/ui/oidc/callback";
+
+/// What the issuer knows of us, beside the client's name.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    pub(crate) secret_file: Option<PathBuf>,
+    pub(crate) redirect_url: Url,
+    pub(crate) scopes: Vec<String>,
+}
+
+/// See the module.
+pub(crate) struct SignIn {
+    oidc: Arc<Oidc>,
+    client: Client,
+    seal: Seal,
+    sessions: Sessions,
+    /// Finish once begun.
+    renewals: TaskTracker,
+}
+
+impl SignIn {
+    /// `renewals` is waited for when the process ends.
+    pub(crate) fn new(oidc: Arc<Oidc>, client: Client, renewals: TaskTracker) -> anyhow::Result<Self> {
+        let seal = Seal::new(&rand::random()).ok_or_else(|| anyhow::anyhow!("making a key for cookies"))?;
+        Ok(Self { oidc, client, seal, sessions: Sessions::new(), renewals })
+    }
+
+    /// Plain HTTP is only for loopback addresses, where some browsers keep no `Secure` cookie.
+    fn secure(&self) -> bool {
+        self.client.redirect_url.scheme() == "https"
+    }
+
+    fn cookie(&self, kind: Kind, value: &str) -> Cookie {
+        let (name, same_site, max_age) = match kind {
+            // The issuer's site sends the browser back, and that has to bring it.
+            Kind::Flow => ("crowsnest-sign-in", SameSite::Lax, Some(PATIENCE.as_secs())),
+            Kind::Session => ("crowsnest-oidc", SameSite::Strict, None),
+        };
+        Cookie { name, value: value.to_owned(), same_site, max_age, secure: self.secure() }
+    }
+
+    /// The handle of a browser's session.
+    pub(super) fn handle(&self, headers: &HeaderMap) -> Option<String> {
+        cookies::find(headers, &self.cookie(Kind::Session, "").full_name())
+    }
+
+    /// What a sign-in page has to know: whom one signs in at, and where that begins.
+    pub(super) fn offer(&self) -> serde_json::Value {
+        let issuer = self.oidc.settings().issuer_url();
+        let name = Url::parse(issuer).ok().and_then(|url| url.host_str().map(str::to_owned));
+        // A sign-in has to begin at the address where it ends: cookies are of one host.
+        let begin = self.client.redirect_url.join(LOGIN).map(String::from);
+        serde_json::json!({"name": name, "login": begin.unwrap_or_else(|_| LOGIN.to_owned())})
+    }
+
+    /// Ends the browser's session: the cookie that forgets it, and where it may be ended at the issuer.
+    pub(super) async fn sign_out(&self, headers: &HeaderMap) -> (Cookie, Option<String>) {
+        let gone = self.cookie(Kind::Session, "").gone();
+        let Some(handle) = self.handle(headers) else { return (gone, None) };
+        let Some(refresh_token) = self.sessions.close(&handle).await else { return (gone, None) };
+        if let Some(token) = refresh_token
+            && let Err(error) = exchange::revoke(&self.oidc, &self.client, &token).await
+        {
+            tracing::warn!(error = whole(&error), "a refresh token could not be revoked");
+        }
+        let published = self.oidc.issuer().published().await.ok();
+        let end = published.and_then(|published| published.metadata.end_session_endpoint.clone());
+        (gone, end.and_then(|end| end_session(&end, self.oidc.settings().client_id())))
+    }
+
+    /// A browser's next stop at the issuer, and the cookie that it brings back.
+    async fn begin(&self, back: String) -> Result<(Url, Cookie), Refusal> {
+        let published = self.oidc.issuer().published().await.map_err(|error| Refusal::of_issuer(&error))?;
+        let endpoint = published.metadata.authorization_endpoint.as_deref().and_then(|url| Url::parse(url).ok());
+        let endpoint = endpoint
+            .ok_or_else(|| Refusal::of_exchange(&exchange::ExchangeError::NoEndpoint("authorization_endpoint")))?;
+        let flow = Flow::new(rand::random(), back, Timestamp::now());
+        let sealed = self.seal.close(&flow, rand::random()).ok_or_else(|| {
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "This sign-in can't be kept in a cookie.", ONCE_MORE)
+        })?;
+        let url = flow.authorization_url(endpoint, self.oidc.settings().client_id(), &self.client);
+        Ok((url, self.cookie(Kind::Flow, &sealed)))
+    }
+
+    /// The sign-in that a browser comes back from.
+    fn pending(&self, headers: &HeaderMap) -> Option<Flow> {
+        let cookie = cookies::find(headers, &self.cookie(Kind::Flow, "").full_name())?;
+        self.seal.open(&cookie, Timestamp::now())
+    }
+
+    /// The tokens behind what a browser brought, once all of it fits together.
+    async fn finish(&self, flow: &Flow, brought: &Brought) -> Result<Fresh, Refusal> {
+        if brought.state.as_deref() != Some(flow.state.as_str()) {
+            let what =
+                "This is the answer to another sign-in than the one that was begun here last: its state differs.";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
+        }
+        let issuer = self.oidc.settings().issuer_url();
+        if let Some(other) = brought.iss.as_deref().filter(|iss| *iss != issuer) {
+            let what = format!("This answer comes from {other}, but the sign-in was begun at {issuer}.");
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
+        }
+        if let Some(error) = &brought.error {
+            return Err(Refusal::by_issuer(error, brought.error_description.as_deref()));
+        }
+        let Some(code) = brought.code.as_deref().filter(|code| !code.is_empty()) else {
+            let what = "The identity provider sent you back without a code.";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE));
+        };
+        let tokens = exchange::redeem(&self.oidc, &self.client, code, &flow.verifier).await;
+        let tokens = tokens.map_err(|error| Refusal::of_exchange(&error))?;
+        let Some(id_token) = tokens.id_token else {
+            let what = "The identity provider gave no id_token.";
+            let next = "Whoever runs the identity provider has to allow this client the scope openid.";
+            return Err(Refusal::new(StatusCode::BAD_GATEWAY, what, next));
+        };
+        let claims = self.oidc.verify(&id_token).await.map_err(|error| Refusal::of_token(&error))?;
+        if claims.get("nonce").and_then(serde_json::Value::as_str) != Some(flow.nonce.as_str()) {
+            let what =
+                "The identity provider's token is not accepted: it was made for another sign-in, its nonce differs.";
+            return Err(Refusal::new(StatusCode::UNAUTHORIZED, what, ONCE_MORE));
+        }
+        let refused = |error: ClaimError| Refusal::of_token(&OidcError::from(error));
+        self.oidc.user(&claims).map_err(refused)?;
+        Ok(Fresh { id_token, claims, refresh_token: tokens.refresh_token })
+    }
+
+    /// The control plane has the last word on who that is.
+    fn unknown(&self, failure: &Failure) -> Refusal {
+        let said = failure.status()["message"].as_str().unwrap_or_default();
+        match failure.code() {
+            StatusCode::UNAUTHORIZED => {
+                let settings = self.oidc.settings();
+                let next = format!(
+                    "Whoever runs the control plane has to start its API server with --oidc-issuer-url={} and \
+                     --oidc-client-id={}, and with the other --oidc-* flags as Crowsnest has them.",
+                    settings.issuer_url(),
+                    settings.client_id()
+                );
+                let what = "The identity provider knows you, but the control plane does not accept its token.";
+                Refusal::new(StatusCode::UNAUTHORIZED, what, next)
+            }
+            status => {
+                let what = format!("The control plane can't be asked who you are: {said}");
+                Refusal::new(status, what, "Try it again in a moment.")
+            }
+        }
+    }
+}
+
+/// Our cookies.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Flow,
+    Session,
+}
+
+/// Where people end their session at the issuer. That is asked of them there: the token that would spare them the question has no
+/// place in an address.
+fn end_session(endpoint: &str, client_id: &str) -> Option<String> {
+    let mut url = Url::parse(endpoint).ok()?;
+    url.query_pairs_mut().append_pair("client_id", client_id);
+    Some(url.into())
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Begin {
+    #[serde(rename = "return")]
+    back: Option<String>,
+}
+
+/// `GET /ui/oidc/login`.
+pub(super) async fn login(State(ui): State<Ui>, Query(begin): Query<Begin>) -> Response<Body> {
+    let back = local_path(begin.back.as_deref().unwrap_or_default());
+    let Some(sign_in) = &ui.oidc else { return not_offered() };
+    match sign_in.begin(back.clone()).await {
+        Ok((url, cookie)) => redirect(url.as_str(), &[cookie]),
+        Err(refusal) => refused(&refusal, &back, &[]),
+    }
+}
+
+/// What a browser brings back.
+#[derive(Deserialize)]
+pub(super) struct Brought {
+    code: Option<String>,
+    state: Option<String>,
+    iss: Option<String>,
+    error: Option<String>,
+    error_description: Option<String>,
+}
+
+/// `GET /ui/oidc/callback`.
+pub(super) async fn callback(
+    State(ui): State<Ui>,
+    headers: HeaderMap,
+    Query(brought): Query<Brought>,
+) -> Response<Body> {
+    let Some(sign_in) = &ui.oidc else { return not_offered() };
+    let spent = sign_in.cookie(Kind::Flow, "").gone();
+    let Some(flow) = sign_in.pending(&headers) else {
+        let what = "This browser has not begun a sign-in here, or too long ago.";
+        return refused(&Refusal::new(StatusCode::BAD_REQUEST, what, ONCE_MORE), "/", &[spent]);
+    };
+    let fresh = match sign_in.finish(&flow, &brought).await {
+        Ok(fresh) => fresh,
+        Err(refusal) => return refused(&refusal, &flow.back, &[spent]),
+    };
+    match session::who(&ui.upstream, &fresh.id_token).await {
+        Ok(_) => {
+            // One session at a time: another, or a token that was typed in, is forgotten.
+            if let Some(handle) = sign_in.handle(&headers) {
+                sign_in.sessions.close(&handle).await;
+            }
+            let handle = sign_in.sessions.open(fresh, flow.nonce, rand::random());
+            let opened = sign_in.cookie(Kind::Session, &handle);
+            redirect(&flow.back, &[spent, opened, session::cookie("").gone()])
+        }
+        Err(failure) => refused(&sign_in.unknown(&failure), &flow.back, &[spent]),
+    }
+}
+
+fn not_offered() -> Response<Body> {
+    let what = "Signing in with an identity provider is not set up here.";
+    let next =
+        "Sign in with a token on the first page, or start Crowsnest with --oidc-issuer-url and --oidc-client-id.";
+    refused(&Refusal::new(StatusCode::NOT_FOUND, what, next), "/", &[])
+}
+
+fn refused(refusal: &Refusal, back: &str, cookies: &[Cookie]) -> Response<Body> {
+    tracing::info!(why = refusal.what, "a sign-in ended without a session");
+    dressed(refusal.page(back), cookies)
+}
+
+fn redirect(to: &str, cookies: &[Cookie]) -> Response<Body> {
+    let Ok(location) = HeaderValue::from_str(to) else {
+        return Failure::internal("that is no address to go to").into_response();
+    };
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    response.headers_mut().insert(header::LOCATION, location);
+    dressed(response, cookies)
+}
+
+/// With cookies, and kept by nobody.
+fn dressed(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    cookies::set(response, cookies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_session_holds_no_token() {
+        let url = end_session("https://id.example.com/logout?a=b", "crows nest");
+        assert_eq!(url.as_deref(), Some("https://id.example.com/logout?a=b&client_id=crows+nest"));
+    }
+}

@@ -1,0 +1,139 @@
+//! The page of a sign-in that did not come to its end: what is wrong, and what to do next. Pure.
+
+use axum::response::Response;
+use crowsnest_apiserver::authn::oidc::{ClaimError, IssuerError, OidcError, TokenError, whole};
+use http::{HeaderValue, StatusCode, header};
+use url::form_urlencoded::byte_serialize;
+
+use super::LOGIN;
+use super::exchange::ExchangeError;
+use crate::aggregated::reply::Body;
+
+/// Longer words of an issuer help nobody.
+const LONGEST: usize = 500;
+
+const CONFIGURED: &str =
+    "Whoever runs Crowsnest has to look at this: the flags --oidc-* do not fit the identity provider.";
+const LATER: &str = "Try it again in a moment. If it stays like this, tell whoever runs Crowsnest: --oidc-issuer-url and \
+                     --oidc-ca-file say where the identity provider is and who vouches for it.";
+pub(super) const ONCE_MORE: &str = "Sign in again. It has to end in the browser and at the address where it began, within \
+                                    ten minutes, with cookies allowed.";
+
+/// Why somebody is not signed in.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) what: String,
+    pub(super) next: String,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { status, what: what.into(), next: next.into() }
+    }
+
+    /// The issuer says no by itself.
+    pub(super) fn by_issuer(error: &str, description: Option<&str>) -> Self {
+        let tail = description.map(|text| format!(": {text}")).unwrap_or_default();
+        let next = match error {
+            "access_denied" => "Ask whoever runs the identity provider whether you may use this.",
+            "login_required" | "interaction_required" | "consent_required" | "temporarily_unavailable" => ONCE_MORE,
+            _ => CONFIGURED,
+        };
+        Self::new(StatusCode::FORBIDDEN, format!("The identity provider refuses: {error}{tail}"), next)
+    }
+
+    pub(super) fn of_exchange(error: &ExchangeError) -> Self {
+        let next = match error {
+            ExchangeError::Issuer(error) => return Self::of_issuer(error),
+            ExchangeError::Status(_) => LATER,
+            error if error.is_final() => ONCE_MORE,
+            _ => CONFIGURED,
+        };
+        let what = format!("The identity provider gives no tokens for this sign-in: {}", whole(error));
+        Self::new(StatusCode::BAD_GATEWAY, what, next)
+    }
+
+    /// Nothing of it can begin.
+    pub(super) fn of_issuer(error: &IssuerError) -> Self {
+        let what = format!("The identity provider can't be asked: {}", whole(error));
+        Self::new(StatusCode::BAD_GATEWAY, what, LATER)
+    }
+
+    pub(super) fn of_token(error: &OidcError) -> Self {
+        let next = match error {
+            OidcError::Issuer(error) => return Self::of_issuer(error),
+            OidcError::Token(TokenError::Expired(_) | TokenError::NotYet { .. }) => {
+                "Sign in again. If it stays like this, the clocks of Crowsnest and of the identity provider differ."
+            }
+            OidcError::Token(TokenError::UnknownKey(_)) => {
+                "Sign in again. If it stays like this, the identity provider signs with a key that it does not publish."
+            }
+            OidcError::Claims(ClaimError::EmailNotVerified) => {
+                "Have the identity provider verify your mail address, then sign in again."
+            }
+            _ => CONFIGURED,
+        };
+        let what = format!("The identity provider's token is not accepted: {}", whole(error));
+        Self::new(StatusCode::UNAUTHORIZED, what, next)
+    }
+
+    /// The page; `back` is where a next sign-in leads.
+    pub(super) fn page(&self, back: &str) -> Response<Body> {
+        let again: String = byte_serialize(back.as_bytes()).collect();
+        let what: String = self.what.chars().take(LONGEST).collect();
+        let page = include_str!("refused.html")
+            .replace("{{again}}", &format!("{LOGIN}?return={again}"))
+            .replace("{{next}}", &escaped(&self.next))
+            .replace("{{what}}", &escaped(&what));
+        let mut response = Response::new(Body::from(page));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        response
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, letter| {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            letter => out.push(letter),
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_issuers_words_are_only_words() {
+        let refusal = Refusal::by_issuer("<b>", Some("\"'&</p><script>{{again}}"));
+        let response = refusal.page("/search?q=a&b");
+        assert_eq!(response.status(), 403);
+        let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        let page = String::from_utf8(body.to_vec()).unwrap();
+        assert!(page.contains("refuses: &lt;b&gt;: &quot;&#39;&amp;&lt;/p&gt;&lt;script&gt;{{again}}"), "{page}");
+        assert!(page.contains("href=\"/ui/oidc/login?return=%2Fsearch%3Fq%3Da%26b\""), "{page}");
+    }
+
+    #[test]
+    fn each_refusal_says_what_to_do_next() {
+        let cases = [
+            (Refusal::by_issuer("access_denied", None), "Ask whoever runs the identity provider"),
+            (Refusal::by_issuer("invalid_scope", None), "the flags --oidc-* do not fit"),
+            (Refusal::of_token(&TokenError::Signature.into()), "the flags --oidc-* do not fit"),
+            (Refusal::of_token(&TokenError::Expired("x".into()).into()), "the clocks of Crowsnest"),
+            (Refusal::of_token(&ClaimError::EmailNotVerified.into()), "verify your mail address"),
+            (Refusal::of_exchange(&ExchangeError::Status(StatusCode::BAD_GATEWAY)), "Try it again in a moment"),
+        ];
+        for (refusal, next) in cases {
+            assert!(refusal.next.contains(next), "{refusal:?}");
+        }
+    }
+}

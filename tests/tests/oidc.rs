@@ -1,0 +1,361 @@
+//! Signing in with OpenID Connect: the UI, and the control plane's own API, know people of a real (if small) provider.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use anyhow::{Context, Result, bail, ensure};
+use crowsnest_tests::{Fleet, chromium, until};
+use http::Method;
+use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+#[path = "oidc/browser.rs"]
+mod browser;
+#[path = "oidc/provider.rs"]
+mod provider;
+
+use browser::Browser;
+use provider::{CLIENT, Provider, SECRET, Twist};
+
+static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
+    rustls::crypto::ring::default_provider().install_default().expect("the first provider");
+    tokio::runtime::Runtime::new().expect("a runtime")
+});
+
+/// A fleet whose people are at a provider.
+struct Stage {
+    fleet: Fleet,
+    provider: Provider,
+    ca: String,
+    ui: String,
+}
+
+impl Stage {
+    fn start(folder: &Path) -> Result<Self> {
+        let (provider, ca) = RUNTIME.block_on(Provider::start())?;
+        let write = |name: &str, text: &str| -> Result<String> {
+            let path = folder.join(name);
+            fs::write(&path, text)?;
+            Ok(path.to_str().context("a path in UTF-8")?.to_owned())
+        };
+        let (ca_file, secret_file) = (write("ca.crt", &ca)?, write("secret", &format!("{SECRET}\n"))?);
+        let issuer = provider.issuer();
+        let args = [
+            "--no-members",
+            "--oidc-issuer-url",
+            &issuer,
+            "--oidc-client-id",
+            CLIENT,
+            "--oidc-client-secret-file",
+            &secret_file,
+            "--oidc-ca-file",
+            &ca_file,
+            "--oidc-signing-algs",
+            "ES256",
+            "--oidc-username-claim",
+            "preferred_username",
+            "--oidc-username-prefix",
+            "oidc:",
+            "--oidc-groups-claim",
+            "groups",
+            "--oidc-groups-prefix",
+            "oidc:",
+            "--oidc-scopes",
+            "groups,offline_access",
+        ];
+        let fleet = Fleet::start(&folder.join("data"), &args)?;
+        let ui = fleet.ui_url.split("/#").next().unwrap_or_default().to_owned();
+        provider.register(&format!("{ui}/ui/oidc/callback"));
+        RUNTIME.block_on(let_the_crew_look(&fleet))?;
+        Ok(Self { fleet, provider, ca, ui })
+    }
+
+    fn browser(&self) -> Result<Browser> {
+        Browser::new(&self.ui, &self.ca)
+    }
+
+    /// Alice's browser, signed in.
+    async fn alice(&self) -> Result<Browser> {
+        let mut browser = self.browser()?;
+        let page = browser.open("/ui/oidc/login").await?;
+        ensure!(page.status == 200 && page.url == format!("{}/", self.ui), "{page:?}");
+        Ok(browser)
+    }
+}
+
+async fn config(fleet: &Fleet) -> Result<kube::Config> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(fleet.kubeconfig("cp"))?;
+    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?)
+}
+
+async fn admin(fleet: &Fleet) -> Result<kube::Client> {
+    Ok(kube::Client::try_from(config(fleet).await?)?)
+}
+
+async fn let_the_crew_look(fleet: &Fleet) -> Result<()> {
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": "crew", "namespace": "default"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "oidc:crew"}],
+    }))?;
+    Api::namespaced(admin(fleet).await?, "default").create(&PostParams::default(), &binding).await?;
+    Ok(())
+}
+
+#[test]
+fn people_sign_in_at_their_provider() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let stage = Stage::start(dir.path())?;
+    let played = RUNTIME.block_on(async {
+        acts_as_who_signed_in(&stage).await?;
+        keys_change(&stage).await?;
+        kubectl_may_bring_id_tokens(&stage).await?;
+        what_does_not_fit_is_refused(&stage).await?;
+        sessions_are_renewed(&stage).await?;
+        signs_out(&stage).await
+    });
+    played.with_context(|| stage.fleet.log())?;
+    let log = fs::read_to_string(stage.fleet.data_dir.with_extension("log"))?;
+    ensure!(!stage.provider.given().iter().any(|token| log.contains(token)), "a token is in the log");
+    ensure!(stage.fleet.stop()?.success());
+    Ok(())
+}
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn acts_as_who_signed_in(stage: &Stage) -> Result<()> {
+    let mut browser = stage.browser()?;
+    let (_, ways) = browser.ask(Method::GET, "/ui/sign-in").await?;
+    ensure!(ways["oidc"] == json!({"name": "127.0.0.1", "login": format!("{}/ui/oidc/login", stage.ui)}), "{ways}");
+    ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 401);
+
+    let page = browser.open("/ui/oidc/login?return=%2Fsearch%3Fq%3Dkind%253Apod").await?;
+    ensure!(page.status == 200 && page.url == format!("{}/search?q=kind%3Apod", stage.ui), "{page:?}");
+    let (_, session) = browser.ask(Method::GET, "/ui/session").await?;
+    ensure!(session == json!({"user": "oidc:alice", "groups": ["oidc:crew", "system:authenticated"]}), "{session}");
+    // What she may do is hers alone.
+    let (status, list) = browser.ask(Method::GET, CONFIG_MAPS).await?;
+    ensure!(status == 200 && list["kind"] == "ConfigMapList", "{list}");
+    let (status, refused) = browser.ask(Method::GET, "/api/v1/namespaces/default/secrets").await?;
+    ensure!(
+        status == 403 && refused["message"].as_str().is_some_and(|m| m.contains("User \"oidc:alice\"")),
+        "{refused}"
+    );
+    // No token is where scripts, histories or other sites could find it.
+    let seen = [browser.been.clone(), browser.set.clone()].concat();
+    ensure!(!seen.iter().any(|text| stage.provider.given().iter().any(|token| text.contains(token))), "{seen:?}");
+    ensure!(browser.set.iter().all(|cookie| cookie.contains("; HttpOnly; SameSite=")), "{:?}", browser.set);
+    // Nobody is sent away from here.
+    let page = stage.browser()?.open("/ui/oidc/login?return=%2F%2Fevil.example.com").await?;
+    ensure!(page.url == format!("{}/", stage.ui), "{page:?}");
+    Ok(())
+}
+
+/// A new key is asked for, but not as often as somebody likes.
+async fn keys_change(stage: &Stage) -> Result<()> {
+    stage.provider.rotate();
+    let asked = stage.provider.asked_for_keys();
+    stage.alice().await?;
+    ensure!(stage.provider.asked_for_keys() == asked + 1);
+    for _ in 0..20 {
+        let refused = who(stage, &stage.provider.id_token(Twist::UnknownKey)).await;
+        ensure!(refused.is_err(), "{refused:?}");
+    }
+    let asked_since = stage.provider.asked_for_keys() - asked;
+    ensure!(asked_since < 5, "asked {asked_since} times");
+    Ok(())
+}
+
+/// Whom the control plane takes a bearer token's owner for.
+async fn who(stage: &Stage, token: &str) -> Result<Value> {
+    let mut config = config(&stage.fleet).await?;
+    config.auth_info = kube::config::AuthInfo { token: Some(token.to_owned().into()), ..Default::default() };
+    let reviews: Api<SelfSubjectReview> = Api::all(kube::Client::try_from(config)?);
+    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await?;
+    Ok(serde_json::to_value(review.status.and_then(|status| status.user_info))?)
+}
+
+/// What a login plugin brings; a TokenReview says the same.
+async fn kubectl_may_bring_id_tokens(stage: &Stage) -> Result<()> {
+    let alice = json!({"username": "oidc:alice", "groups": ["oidc:crew", "system:authenticated"]});
+    let got = who(stage, &stage.provider.id_token(Twist::Nothing)).await?;
+    ensure!(got == alice, "{got}");
+    let reviews: Api<TokenReview> = Api::all(admin(&stage.fleet).await?);
+    let review = async |twist: Twist| -> Result<Value> {
+        let asked = serde_json::from_value(json!({"spec": {"token": stage.provider.id_token(twist)}}))?;
+        let answered = reviews.create(&PostParams::default(), &asked).await?;
+        Ok(serde_json::to_value(answered.status)?)
+    };
+    let good = review(Twist::Nothing).await?;
+    ensure!(good["authenticated"] == true && good["user"] == alice, "{good}");
+    let cases = [
+        (Twist::Expired, "oidc: verify token: token is expired (Token Expiry: "),
+        (Twist::NotYet, "oidc: verify token: current time "),
+        (Twist::Audience, "oidc: verify token: expected audience \"crowsnest\" got [\"another\"]"),
+        (Twist::UnknownKey, "oidc: verify token: failed to verify signature: the issuer publishes no key \"key-0\""),
+        (Twist::Signature, "oidc: verify token: failed to verify signature: failed to verify id token signature"),
+        (
+            Twist::Unsigned,
+            "oidc: verify token: id token signed with unsupported algorithm, expected [\"ES256\"] got \"none\"",
+        ),
+        (Twist::Groups, "oidc: parse groups claim \"groups\""),
+        (Twist::IssuerClaim, "invalid bearer token"),
+    ];
+    for (twist, expected) in cases {
+        let refused = review(twist).await?;
+        let why = refused["error"].as_str().unwrap_or_default();
+        ensure!(refused["authenticated"] != true && why.contains(expected), "{twist:?}: {refused}");
+    }
+    Ok(())
+}
+
+async fn what_does_not_fit_is_refused(stage: &Stage) -> Result<()> {
+    let cases = [
+        (Twist::Denied, 403, "The identity provider refuses: access_denied: &lt;b&gt;not you&lt;/b&gt;"),
+        (Twist::State, 400, "its state differs"),
+        (Twist::Issuer, 400, "This answer comes from https://another.example.com"),
+        (Twist::Challenge, 502, "the issuer refuses: invalid_grant: asked wrongly"),
+        (Twist::NoIdToken, 502, "gave no id_token"),
+        (Twist::Nonce, 401, "its nonce differs"),
+        (Twist::Audience, 401, "expected audience"),
+        (Twist::IssuerClaim, 401, "id token issued by a different provider"),
+        (Twist::Expired, 401, "token is expired"),
+        (Twist::UnknownKey, 401, "the issuer publishes no key &quot;key-0&quot;"),
+        (Twist::Signature, 401, "failed to verify id token signature"),
+        (Twist::Unsigned, 401, "unsupported algorithm"),
+        (Twist::Groups, 401, "parse groups claim"),
+    ];
+    for (twist, status, expected) in cases {
+        let mut browser = stage.browser()?;
+        stage.provider.twist(twist);
+        let page = browser.open("/ui/oidc/login?return=%2Fsearch%3Fq%3Da").await?;
+        stage.provider.twist(Twist::Nothing);
+        ensure!(page.status == status && page.text.contains(expected), "{twist:?}: {page:?}");
+        ensure!(page.text.contains("href=\"/ui/oidc/login?return=%2Fsearch%3Fq%3Da\""), "{page:?}");
+        ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 401, "{twist:?}");
+        // The same browser can try it again.
+        ensure!(browser.open("/ui/oidc/login").await?.status == 200, "{twist:?}");
+    }
+    // An answer that this browser did not ask for, and one that it has used up.
+    let mut alice = stage.alice().await?;
+    let answer = alice.been.iter().find(|url| url.contains("code=")).context("no answer")?.clone();
+    for browser in [&mut stage.browser()?, &mut alice] {
+        let page = browser.open(&answer).await?;
+        ensure!(page.status == 400 && page.text.contains("has not begun a sign-in here"), "{page:?}");
+    }
+    Ok(())
+}
+
+async fn sessions_are_renewed(stage: &Stage) -> Result<()> {
+    // Tokens that end this soon are renewed for each request.
+    stage.provider.lifetime(5);
+    let mut browser = stage.alice().await?;
+    let before = stage.provider.renewals();
+    let asking = (0..8).map(|_| {
+        let mut browser = browser.clone();
+        async move { browser.ask(Method::GET, CONFIG_MAPS).await }
+    });
+    for answer in futures::future::join_all(asking).await {
+        let (status, answer) = answer?;
+        ensure!(status == 200, "{answer}");
+    }
+    ensure!(stage.provider.renewals() > before);
+    // Good ones are kept.
+    stage.provider.lifetime(3600);
+    ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 200);
+    let renewed = stage.provider.renewals();
+    ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 200);
+    ensure!(stage.provider.renewals() == renewed);
+    // The provider ends a session, or gives it to somebody else.
+    stage.provider.lifetime(5);
+    for (twist, expected) in [
+        (Twist::Nothing, "your session is no longer renewed: the issuer refuses: invalid_grant"),
+        (Twist::Subject, "the issuer renewed it with another user"),
+        (Twist::NoIdToken, "the issuer renews it without an id_token"),
+        (Twist::Expired, "token is expired"),
+    ] {
+        let mut browser = stage.alice().await?;
+        match twist {
+            Twist::Nothing => stage.provider.forget(),
+            twist => stage.provider.twist(twist),
+        }
+        let (status, ended) = browser.ask(Method::GET, "/ui/session").await?;
+        stage.provider.twist(Twist::Nothing);
+        let said = ended["message"].as_str().unwrap_or_default();
+        ensure!(status == 401 && said.contains(expected) && said.ends_with("; sign in again"), "{twist:?}: {ended}");
+        let (_, over) = browser.ask(Method::GET, CONFIG_MAPS).await?;
+        ensure!(over["message"] == "your session is over; sign in again", "{over}");
+    }
+    stage.provider.lifetime(3600);
+    Ok(())
+}
+
+async fn signs_out(stage: &Stage) -> Result<()> {
+    let mut browser = stage.alice().await?;
+    let mut stolen = browser.clone();
+    let (status, ended) = browser.ask(Method::DELETE, "/ui/session").await?;
+    let there = format!("{}/logout?client_id={CLIENT}", stage.provider.issuer());
+    ensure!(status == 200 && ended["endSession"] == there.as_str(), "{ended}");
+    ensure!(browser.ask(Method::GET, "/ui/session").await?.1["message"] == "Unauthorized");
+    ensure!(stolen.ask(Method::GET, "/ui/session").await?.0 == 401);
+    let last = stage.provider.given().iter().rev().find(|token| !token.contains('.')).cloned();
+    ensure!(stage.provider.revoked().last() == last.as_ref(), "{:?}", stage.provider.revoked());
+    ensure!(browser.open(&there).await?.text == "You are signed out.");
+    // Other sites' pages cannot ask in her name, nor without the header that forms cannot carry.
+    let mut browser = stage.alice().await?;
+    ensure!(browser.open("/ui/session").await?.status == 403);
+    browser.forget();
+    ensure!(browser.ask(Method::GET, "/ui/session").await?.0 == 401);
+    Ok(())
+}
+
+/// In a real browser.
+#[test]
+fn the_pages_lead_to_the_provider_and_back() -> Result<()> {
+    let Some(chromium) = chromium()? else { return Ok(()) };
+    let dir = tempfile::tempdir()?;
+    let stage = Stage::start(dir.path())?;
+    let output = Command::new("node")
+        .arg("e2e/oidc.mjs")
+        .args([&stage.ui, &stage.provider.issuer()])
+        .env("CROWSNEST_CHROMIUM", chromium)
+        .current_dir(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../web"))
+        .output()
+        .context("running node")?;
+    if !output.status.success() {
+        let said = [output.stdout, output.stderr].concat();
+        bail!("the browser test failed: {}{}", String::from_utf8_lossy(&said), stage.fleet.log());
+    }
+    ensure!(stage.fleet.stop()?.success());
+    Ok(())
+}
+
+/// A provider that is away keeps nobody from starting, nor from signing in with a token.
+#[test]
+fn a_silent_provider_is_told_of() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let nowhere = "https://127.0.0.1:9/realms/fleet";
+    let args = ["--no-members", "--oidc-issuer-url", nowhere, "--oidc-client-id", CLIENT];
+    let fleet = Fleet::start(&dir.path().join("data"), &args)?;
+    let (ui, token) = fleet.ui_url.split_once("/#token=").context("no token")?;
+    let told = format!("sign-in with {nowhere} does not work yet");
+    until("the warning", || Ok(fs::read_to_string(fleet.data_dir.with_extension("log"))?.contains(&told)))?;
+    RUNTIME.block_on(async {
+        let page = reqwest::get(format!("{ui}/ui/oidc/login")).await?;
+        ensure!(page.status() == 502, "{page:?}");
+        let page = page.text().await?;
+        ensure!(page.contains("The identity provider can&#39;t be asked: "), "{page}");
+        ensure!(page.contains("--oidc-ca-file say where"), "{page}");
+        let request = reqwest::Client::new().post(format!("{ui}/ui/session")).header("x-crowsnest-client", "test");
+        let answer = request.json(&json!({"token": token})).send().await?;
+        ensure!(answer.status() == 200, "{answer:?}");
+        Ok(())
+    })?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}

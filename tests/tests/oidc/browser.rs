@@ -1,0 +1,91 @@
+//! A browser as far as signing in needs one: it follows redirects, keeps cookies for each origin, and remembers where it was.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use http::{Method, StatusCode, header};
+use serde_json::Value;
+
+/// What it shows.
+#[derive(Debug)]
+pub struct Page {
+    pub status: StatusCode,
+    pub url: String,
+    pub text: String,
+}
+
+#[derive(Clone)]
+pub struct Browser {
+    http: reqwest::Client,
+    ui: String,
+    cookies: BTreeMap<String, BTreeMap<String, String>>,
+    /// Every address, and every cookie as it was set.
+    pub been: Vec<String>,
+    pub set: Vec<String>,
+}
+
+impl Browser {
+    /// `ui` is where relative addresses are, `ca` vouches for the rest.
+    pub fn new(ui: &str, ca: &str) -> Result<Self> {
+        let http = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_pem(ca.as_bytes())?])
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()?;
+        Ok(Self { http, ui: ui.to_owned(), cookies: BTreeMap::new(), been: Vec::new(), set: Vec::new() })
+    }
+
+    fn cookie(&self, url: &url::Url) -> String {
+        let cookies = self.cookies.get(&url.origin().ascii_serialization());
+        let pairs = cookies.into_iter().flatten().map(|(name, value)| format!("{name}={value}"));
+        pairs.collect::<Vec<_>>().join("; ")
+    }
+
+    fn keep(&mut self, url: &url::Url, answer: &reqwest::Response) -> Result<()> {
+        for set in answer.headers().get_all(header::SET_COOKIE) {
+            let set = set.to_str()?;
+            self.set.push(set.to_owned());
+            let (pair, attributes) = set.split_once(';').context("a cookie without attributes")?;
+            let (name, value) = pair.split_once('=').context("a cookie without a value")?;
+            let cookies = self.cookies.entry(url.origin().ascii_serialization()).or_default();
+            match attributes.contains("Max-Age=0") {
+                true => cookies.remove(name),
+                false => cookies.insert(name.to_owned(), value.to_owned()),
+            };
+        }
+        Ok(())
+    }
+
+    /// Opens a page and goes where it is sent.
+    pub async fn open(&mut self, address: &str) -> Result<Page> {
+        let mut url = url::Url::parse(&self.ui)?.join(address)?;
+        for _ in 0..10 {
+            self.been.push(url.to_string());
+            let cookie = self.cookie(&url);
+            let answer = self.http.get(url.clone()).header(header::COOKIE, cookie).send().await?;
+            self.keep(&url, &answer)?;
+            let status = answer.status();
+            let Some(there) = answer.headers().get(header::LOCATION) else {
+                return Ok(Page { status, url: url.to_string(), text: answer.text().await? });
+            };
+            url = url.join(there.to_str()?)?;
+        }
+        bail!("sent around in circles: {:?}", self.been)
+    }
+
+    /// A request of the UI's own.
+    pub async fn ask(&mut self, method: Method, path: &str) -> Result<(u16, Value)> {
+        let url = url::Url::parse(&self.ui)?.join(path)?;
+        let request = self.http.request(method, url.clone()).header(header::COOKIE, self.cookie(&url));
+        let answer = request.header("x-crowsnest-client", "test").send().await?;
+        self.keep(&url, &answer)?;
+        let status = answer.status().as_u16();
+        let text = answer.text().await?;
+        Ok((status, serde_json::from_str(&text).with_context(|| text.clone())?))
+    }
+
+    /// Without the cookies of the UI.
+    pub fn forget(&mut self) {
+        self.cookies.remove(&self.ui);
+    }
+}

@@ -1,0 +1,410 @@
+//! A small OpenID provider: discovery, authorization with PKCE, codes and refresh tokens that work once, keys that change. It checks
+//! what is asked of it as a real one does, and can be told to answer wrongly.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair as CertificateKey};
+use ring::digest::{SHA256, digest};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+pub const CLIENT: &str = "crowsnest";
+pub const SECRET: &str = "s3cret of+crowsnest";
+const SUBJECT: &str = "u-1";
+
+/// What is wrong with the next answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Twist {
+    #[default]
+    Nothing,
+    Denied,
+    State,
+    Issuer,
+    Challenge,
+    NoIdToken,
+    Nonce,
+    Audience,
+    IssuerClaim,
+    Expired,
+    NotYet,
+    /// Signed with a key that is not published.
+    UnknownKey,
+    /// Signed with another key than it names.
+    Signature,
+    Unsigned,
+    Groups,
+    Subject,
+}
+
+struct Key {
+    id: String,
+    pair: EcdsaKeyPair,
+}
+
+impl Key {
+    fn new(id: usize) -> Self {
+        let random = SystemRandom::new();
+        let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("a key");
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref(), &random).expect("a key");
+        Self { id: format!("key-{id}"), pair }
+    }
+
+    fn public(&self) -> Value {
+        let point = self.pair.public_key().as_ref();
+        let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..65]));
+        json!({"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": self.id, "x": x, "y": y})
+    }
+
+    fn sign(&self, header: &Value, claims: &Value) -> String {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let message = format!("{}.{}", part(header), part(claims));
+        let signature = self.pair.sign(&SystemRandom::new(), message.as_bytes()).expect("a signature");
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+}
+
+/// What a sign-in has to bring for its code.
+struct Pending {
+    nonce: String,
+    challenge: String,
+}
+
+struct Inner {
+    issuer: String,
+    redirect_uri: String,
+    key: Key,
+    stranger: Key,
+    made: usize,
+    lifetime: i64,
+    twist: Twist,
+    codes: BTreeMap<String, Pending>,
+    /// Refresh tokens that work.
+    refresh: Vec<String>,
+    /// Every token that was given out.
+    given: Vec<String>,
+    revoked: Vec<String>,
+    renewals: usize,
+    asked_for_keys: usize,
+}
+
+#[derive(Clone)]
+pub struct Provider(Arc<Mutex<Inner>>);
+
+/// A certificate of its own authority, both PEM, and the key.
+fn certificate() -> Result<(String, Vec<u8>, Vec<u8>)> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = CertificateKey::generate()?;
+    let ca = params.self_signed(&key)?.pem();
+    let issuer = Issuer::new(params, key);
+    let own = CertificateKey::generate()?;
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&own, &issuer)?;
+    Ok((ca, certificate.der().to_vec(), own.serialize_der()))
+}
+
+/// Connections whose handshake is done; one that is slow keeps no other waiting.
+struct Tls {
+    address: SocketAddr,
+    shaken: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+}
+
+impl Tls {
+    fn start(listener: TcpListener, acceptor: TlsAcceptor) -> Result<Self> {
+        let address = listener.local_addr()?;
+        let (sender, shaken) = mpsc::channel(16);
+        tokio::spawn(async move {
+            while let Ok((socket, address)) = listener.accept().await {
+                let (acceptor, sender) = (acceptor.clone(), sender.clone());
+                tokio::spawn(async move {
+                    if let Ok(stream) = acceptor.accept(socket).await {
+                        // Nobody serves any more when the test is over.
+                        let _ = sender.send((stream, address)).await;
+                    }
+                });
+            }
+        });
+        Ok(Self { address, shaken })
+    }
+}
+
+impl axum::serve::Listener for Tls {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.shaken.recv().await {
+            Some(connection) => connection,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        Ok(self.address)
+    }
+}
+
+impl Provider {
+    /// Serves until the runtime ends; the authority of its certificate comes along.
+    pub async fn start() -> Result<(Self, String)> {
+        let (ca, certificate, key) = certificate()?;
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
+        let tls =
+            rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.into()], key)?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let issuer = format!("https://{}/realms/fleet", listener.local_addr()?);
+        let provider = Self(Arc::new(Mutex::new(Inner {
+            issuer,
+            redirect_uri: String::new(),
+            key: Key::new(1),
+            stranger: Key::new(0),
+            made: 1,
+            lifetime: 3600,
+            twist: Twist::Nothing,
+            codes: BTreeMap::new(),
+            refresh: Vec::new(),
+            given: Vec::new(),
+            revoked: Vec::new(),
+            renewals: 0,
+            asked_for_keys: 0,
+        })));
+        let routes = Router::new()
+            .route("/.well-known/openid-configuration", get(discovery))
+            .route("/keys", get(keys))
+            .route("/authorize", get(authorize))
+            .route("/token", post(token))
+            .route("/revoke", post(revoke))
+            .route("/logout", get(|| async { "You are signed out." }))
+            .with_state(provider.clone());
+        let routes = Router::new().nest("/realms/fleet", routes);
+        let connections = Tls::start(listener, TlsAcceptor::from(Arc::new(tls)))?;
+        tokio::spawn(async move { axum::serve(connections, routes).await });
+        Ok((provider, ca))
+    }
+
+    pub fn issuer(&self) -> String {
+        self.0.lock().issuer.clone()
+    }
+
+    /// Where our client's people are sent back to.
+    pub fn register(&self, redirect_uri: &str) {
+        self.0.lock().redirect_uri = redirect_uri.to_owned();
+    }
+
+    /// From now on.
+    pub fn twist(&self, twist: Twist) {
+        self.0.lock().twist = twist;
+    }
+
+    /// Seconds that ID tokens are good.
+    pub fn lifetime(&self, seconds: i64) {
+        self.0.lock().lifetime = seconds;
+    }
+
+    /// Signs with a new key and publishes no other.
+    pub fn rotate(&self) {
+        let mut inner = self.0.lock();
+        inner.made += 1;
+        inner.key = Key::new(inner.made);
+    }
+
+    pub fn asked_for_keys(&self) -> usize {
+        self.0.lock().asked_for_keys
+    }
+
+    pub fn renewals(&self) -> usize {
+        self.0.lock().renewals
+    }
+
+    /// Forgets every refresh token.
+    pub fn forget(&self) {
+        self.0.lock().refresh.clear();
+    }
+
+    pub fn given(&self) -> Vec<String> {
+        self.0.lock().given.clone()
+    }
+
+    pub fn revoked(&self) -> Vec<String> {
+        self.0.lock().revoked.clone()
+    }
+
+    /// An ID token as a login plugin of kubectl gets one.
+    pub fn id_token(&self, twist: Twist) -> String {
+        let mut inner = self.0.lock();
+        inner.twist = twist;
+        let token = inner.id_token(None);
+        inner.twist = Twist::Nothing;
+        token
+    }
+}
+
+impl Inner {
+    fn id_token(&mut self, nonce: Option<&str>) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        let mut claims = json!({
+            "iss": self.issuer, "aud": [CLIENT], "sub": SUBJECT, "iat": now, "exp": now + self.lifetime,
+            "preferred_username": "alice", "groups": ["crew"], "email": "alice@example.com",
+        });
+        if let Some(nonce) = nonce {
+            claims["nonce"] = nonce.into();
+        }
+        let mut header = json!({"alg": "ES256", "kid": self.key.id});
+        match self.twist {
+            Twist::Nonce => claims["nonce"] = "another".into(),
+            Twist::Audience => claims["aud"] = json!(["another"]),
+            Twist::IssuerClaim => claims["iss"] = "https://127.0.0.1/another".into(),
+            Twist::Expired => claims["exp"] = (now - 1).into(),
+            Twist::NotYet => claims["nbf"] = (now + 3600).into(),
+            Twist::Groups => claims["groups"] = json!({"crew": true}),
+            Twist::Subject => claims["sub"] = "u-2".into(),
+            Twist::UnknownKey => header["kid"] = "key-0".into(),
+            Twist::Unsigned => header["alg"] = "none".into(),
+            _ => {}
+        }
+        let key = if matches!(self.twist, Twist::UnknownKey | Twist::Signature) { &self.stranger } else { &self.key };
+        let token = key.sign(&header, &claims);
+        self.given.push(token.clone());
+        token
+    }
+
+    fn tokens(&mut self, nonce: Option<&str>) -> Value {
+        let refresh_token = secret();
+        self.refresh.push(refresh_token.clone());
+        self.given.push(refresh_token.clone());
+        let mut tokens = json!({
+            "access_token": secret(), "token_type": "Bearer", "expires_in": self.lifetime, "refresh_token": refresh_token,
+        });
+        if self.twist != Twist::NoIdToken {
+            tokens["id_token"] = self.id_token(nonce).into();
+        }
+        tokens
+    }
+}
+
+fn secret() -> String {
+    URL_SAFE_NO_PAD.encode(rand::random::<[u8; 24]>())
+}
+
+type Parameters = BTreeMap<String, String>;
+
+async fn discovery(State(provider): State<Provider>) -> Json<Value> {
+    let issuer = provider.issuer();
+    let at = |path: &str| format!("{issuer}/{path}");
+    Json(json!({
+        "issuer": issuer, "jwks_uri": at("keys"), "authorization_endpoint": at("authorize"), "token_endpoint": at("token"),
+        "revocation_endpoint": at("revoke"), "end_session_endpoint": at("logout"), "response_types_supported": ["code"],
+        "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"],
+        "code_challenge_methods_supported": ["S256"],
+    }))
+}
+
+async fn keys(State(provider): State<Provider>) -> Json<Value> {
+    let mut inner = provider.0.lock();
+    inner.asked_for_keys += 1;
+    Json(json!({"keys": [inner.key.public()]}))
+}
+
+fn bad_request(error: &anyhow::Error) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{error:#}")).into_response()
+}
+
+/// Alice is signed in here already.
+async fn authorize(State(provider): State<Provider>, Query(asked): Query<Parameters>) -> Response {
+    match authorized(&mut provider.0.lock(), &asked) {
+        Ok(there) => Redirect::to(&there).into_response(),
+        Err(error) => bad_request(&error),
+    }
+}
+
+fn authorized(inner: &mut Inner, asked: &Parameters) -> Result<String> {
+    let value = |name: &str| asked.get(name).map(String::as_str).with_context(|| format!("no {name}"));
+    ensure!(value("response_type")? == "code" && value("client_id")? == CLIENT, "{asked:?}");
+    ensure!(value("redirect_uri")? == inner.redirect_uri, "{asked:?} but {}", inner.redirect_uri);
+    ensure!(value("scope")? == "openid groups offline_access", "{asked:?}");
+    ensure!(value("code_challenge_method")? == "S256" && value("code_challenge")?.len() == 43, "{asked:?}");
+    ensure!(value("state")?.len() >= 43 && value("nonce")?.len() >= 43, "{asked:?}");
+    let state = if inner.twist == Twist::State { "another" } else { value("state")? };
+    let issuer = if inner.twist == Twist::Issuer { "https://another.example.com" } else { &inner.issuer };
+    let back = format!("{}?state={state}&iss={issuer}", inner.redirect_uri);
+    if inner.twist == Twist::Denied {
+        return Ok(format!("{back}&error=access_denied&error_description=%3Cb%3Enot+you%3C%2Fb%3E"));
+    }
+    let code = secret();
+    let challenge = if inner.twist == Twist::Challenge { "another" } else { value("code_challenge")? };
+    let pending = Pending { nonce: value("nonce")?.to_owned(), challenge: challenge.to_owned() };
+    inner.codes.insert(code.clone(), pending);
+    Ok(format!("{back}&code={code}"))
+}
+
+/// Basic authentication, both parts form-encoded.
+fn is_client(headers: &HeaderMap) -> bool {
+    let id = CLIENT.to_owned();
+    let expected =
+        format!("Basic {}", STANDARD.encode(format!("{id}:{}", SECRET.replace('+', "%2B").replace(' ', "+"))));
+    headers.get(http::header::AUTHORIZATION).is_some_and(|value| value == expected.as_str())
+}
+
+fn form(body: &str) -> Parameters {
+    url::form_urlencoded::parse(body.as_bytes()).into_owned().collect()
+}
+
+fn refused(error: &str) -> Response {
+    (StatusCode::BAD_REQUEST, Json(json!({"error": error, "error_description": "asked wrongly"}))).into_response()
+}
+
+async fn token(State(provider): State<Provider>, headers: HeaderMap, body: String) -> Response {
+    let form = form(&body);
+    let mut inner = provider.0.lock();
+    let value = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
+    if !is_client(&headers) {
+        return refused("invalid_client");
+    }
+    match value("grant_type") {
+        "authorization_code" => {
+            let Some(pending) = inner.codes.remove(value("code")) else { return refused("invalid_grant") };
+            let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, value("code_verifier").as_bytes()));
+            if challenge != pending.challenge || value("redirect_uri") != inner.redirect_uri {
+                return refused("invalid_grant");
+            }
+            Json(inner.tokens(Some(&pending.nonce))).into_response()
+        }
+        "refresh_token" => {
+            let Some(at) = inner.refresh.iter().position(|token| token == value("refresh_token")) else {
+                return refused("invalid_grant");
+            };
+            inner.refresh.remove(at);
+            inner.renewals += 1;
+            Json(inner.tokens(None)).into_response()
+        }
+        _ => refused("unsupported_grant_type"),
+    }
+}
+
+async fn revoke(State(provider): State<Provider>, headers: HeaderMap, body: String) -> Response {
+    if !is_client(&headers) {
+        return refused("invalid_client");
+    }
+    let token = form(&body).remove("token").unwrap_or_default();
+    let mut inner = provider.0.lock();
+    inner.refresh.retain(|good| *good != token);
+    inner.revoked.push(token);
+    StatusCode::OK.into_response()
+}

@@ -1,0 +1,39 @@
+// Signs in at an identity provider, and out again: node e2e/oidc.mjs <address> <issuer>
+import assert from 'node:assert/strict'
+import { open } from './browser.mjs'
+
+const [address, issuer] = process.argv.slice(2)
+const { browser, page, problems, origin } = await open(address, [new URL(issuer).origin])
+try {
+  const there = `${origin}/search?q=kind%3Apod`
+  await page.goto(there)
+  await page.getByRole('link', { name: 'Sign in with 127.0.0.1' }).click()
+  await page.waitForURL(there)
+  await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()
+  const readable = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }]))
+  assert.ok(readable.startsWith('["",') && !readable.includes('eyJ'), readable)
+
+  await page.getByRole('button', { name: 'Sign out' }).click()
+  const elsewhere = page.getByRole('link', { name: 'Sign out of 127.0.0.1, too' })
+  assert.equal(await elsewhere.getAttribute('href'), `${issuer}/logout?client_id=crowsnest`)
+  await elsewhere.click()
+  await page.getByText('You are signed out.').waitFor()
+  await page.goto(there)
+  await page.getByRole('link', { name: 'Sign in with 127.0.0.1' }).waitFor()
+
+  // An answer that nobody asked for.
+  await page.goto(`${origin}/ui/oidc/callback?code=a&state=b`)
+  await page.getByRole('alert').getByText('has not begun a sign-in here').waitFor()
+  await page.getByRole('link', { name: 'Sign in again' }).click()
+  await page.waitForURL(`${origin}/`)
+  await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()
+  // What she may not look at, and the answer above, the browser logs as errors; the provider's pages are its own.
+  const expected = (problem) => /status of 40[03]/.test(problem) || problem.includes(new URL(issuer).origin)
+  assert.deepEqual(problems.filter((problem) => !expected(problem)), [])
+  console.log('1 passed, 0 failed')
+} catch (error) {
+  for (const problem of problems) console.error(problem)
+  throw error
+} finally {
+  await browser.close()
+}
