@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{Admission, WebhookClient, plugins};
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
-use crate::authn::{Algorithm, Authenticator, Authority, TokenSigner};
+use crate::audit::Auditor;
+use crate::authn::{Algorithm, Authenticator, Authority, Serving, TokenSigner};
 use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
 use crate::builtin::ServiceAllocators;
 use crate::crd::controller::Controller as Definitions;
@@ -55,6 +56,8 @@ pub struct Config {
     pub anonymous: bool,
     /// Names and addresses in the serving certificate.
     pub names: Vec<String>,
+    /// What is written down of requests that come from outside of this process.
+    pub auditor: Auditor,
 }
 
 impl Config {
@@ -71,6 +74,7 @@ impl Config {
             names: ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
                 .map(String::from)
                 .to_vec(),
+            auditor: Auditor::default(),
         }
     }
 }
@@ -85,7 +89,8 @@ struct Inner {
     name: String,
     api: Arc<Api>,
     router: Router,
-    authority: Authority,
+    authority: Arc<Authority>,
+    serving: Arc<Serving>,
     tls: Arc<rustls::ServerConfig>,
     tasks: Mutex<JoinSet<()>>,
     stopped: CancellationToken,
@@ -120,8 +125,11 @@ impl ApiServer {
         let authenticator =
             Arc::new(Authenticator::new(registry.clone(), Arc::new(signer), config.tokens, config.anonymous));
         let authorizer = Arc::new(Authorizer::new(registry.clone()));
-        let api = Arc::new(Api::new(registry.clone(), authenticator, authorizer.clone(), stopped.clone()));
-        let tls = authority.tls(&authority.server(&config.names)?)?;
+        let api = Api::new(registry.clone(), authenticator, authorizer.clone(), config.auditor, stopped.clone());
+        let api = Arc::new(api);
+        let authority = Arc::new(authority);
+        let serving = Serving::new(&authority.server(&config.names)?)?;
+        let tls = authority.tls(serving.clone())?;
         let services = Arc::new(ClusterServices::new(&registry));
         let front_proxy = authority.client(FRONT_PROXY, &[])?;
         let identity =
@@ -133,7 +141,8 @@ impl ApiServer {
                 name: config.name,
                 router: http::service(api.clone()),
                 api,
-                authority,
+                authority: authority.clone(),
+                serving: serving.clone(),
                 tls,
                 tasks: Mutex::default(),
                 stopped: stopped.clone(),
@@ -148,7 +157,11 @@ impl ApiServer {
         }
         bootstrap::write_defaults(&registry).await?;
         aggregate::pass(&registry).await?;
-        server.inner.tasks.lock().spawn(aggregate::run(registry.clone(), stopped.clone()));
+        {
+            let (mut tasks, names, stopped) = (server.inner.tasks.lock(), config.names, stopped.clone());
+            tasks.spawn(aggregate::run(registry.clone(), stopped.clone()));
+            tasks.spawn(async move { authority.renew(&serving, &names, &stopped).await });
+        }
         server.extend(registry, outbound, ca).await?;
         Ok(server)
     }
@@ -199,8 +212,13 @@ impl ApiServer {
         &self.inner.api
     }
 
-    pub fn authority(&self) -> &Authority {
+    pub fn authority(&self) -> &Arc<Authority> {
         &self.inner.authority
+    }
+
+    /// The certificates its listeners show.
+    pub fn serving(&self) -> &Arc<Serving> {
+        &self.inner.serving
     }
 
     /// The whole HTTP service; requests carry their own credentials.

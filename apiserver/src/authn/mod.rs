@@ -8,6 +8,7 @@ mod certificate;
 pub mod impersonation;
 mod rsa;
 mod service_account;
+pub mod serving;
 pub mod token;
 
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ use crate::status::{ApiError, ApiResult, Reason};
 pub use authority::{Authority, Credentials};
 pub use certificate::PeerCertificate;
 pub use service_account::legacy_token;
+pub use serving::Serving;
 pub use token::{Algorithm, TokenSigner};
 
 /// Common name of the certificate whose bearer may speak for others through `X-Remote-*` headers.

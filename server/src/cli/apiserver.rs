@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::edge::AuditArgs;
+
 #[derive(Debug, Args)]
 pub(crate) struct ApiserverArgs {
     /// Where everything is kept
@@ -17,6 +19,8 @@ pub(crate) struct ApiserverArgs {
     /// Throw away everything in the data directory first
     #[arg(long)]
     pub(crate) reset: bool,
+    #[command(flatten)]
+    pub(crate) audit: AuditArgs,
 }
 
 pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<ExitCode> {

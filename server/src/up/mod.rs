@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
+use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_controllers::act;
 use crowsnest_embedded::member::admin;
 use crowsnest_fleet::Rights;
@@ -24,7 +25,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::aggregated::audit::log::Writer;
 use crate::cli::apiserver::ApiserverArgs;
 use crate::cli::up::{Profile, UpArgs};
 use crate::roles::{Roles, RolesConfig};
@@ -87,14 +87,23 @@ pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCod
     let dir = open(args.data_dir.as_deref(), args.reset)?;
     let listener = bind(args.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
-    let control_plane = ControlPlane::start(&dir, listener, nobody).await?;
+    let (auditor, audit) = args.audit.start(&dir.dir("audit")?)?;
+    let control_plane = ControlPlane::start(&dir, listener, nobody, auditor).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
     let path = files.finish()?;
     writeln!(std::io::stdout(), "export KUBECONFIG={}", path.display())?;
     stop.wait().await;
-    control_plane.stop().await?;
-    Ok(ExitCode::SUCCESS)
+    let stopped = control_plane.stop().await;
+    written(audit).await;
+    stopped.map(|()| ExitCode::SUCCESS)
+}
+
+/// What is left of the audit log, once nobody is served any more.
+async fn written(audit: Option<Writer>) {
+    if let Some(audit) = audit {
+        audit.stop().await;
+    }
 }
 
 /// SIGINT and SIGTERM.
@@ -156,7 +165,8 @@ impl Fleet {
         let conformance = args.profile == Some(Profile::Conformance);
         let ui_address = ui_listener.local_addr()?;
         let simulated = admin::Members::default();
-        let control_plane = ControlPlane::start(dir, api, simulated.clone()).await?;
+        let (auditor, audit) = args.edge.audit.start(&dir.dir("audit")?)?;
+        let control_plane = ControlPlane::start(dir, api, simulated.clone(), auditor.clone()).await?;
         progress.done(&format!("control plane {}", control_plane.url()));
 
         let servers = TaskTracker::new();
@@ -169,9 +179,11 @@ impl Fleet {
         // Written first, so that a start that hangs can be looked into with kubectl.
         let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
         let own = files.add("cp", &control_plane.kubeconfig()?)?;
-        let (edge, audit) = args.edge.start(&dir.dir("audit")?)?;
-        let client_ca = args.edge.client_ca()?;
-        control_plane.install(&roles, edge, client_ca, conformance, (&servers, &serving)).await?;
+        let mut reloader = args.edge.reloader();
+        let edge = args.edge.edge(auditor, reloader.counts());
+        let trusted = (&args.edge, &mut reloader);
+        control_plane.install(&roles, edge, trusted, conformance, (&servers, &serving)).await?;
+        servers.spawn(reloader.run(serving.clone()));
         progress.done("aggregated APIs, webhooks");
 
         let upstream = kube::Config::from_custom_kubeconfig(own, &kube::config::KubeConfigOptions::default()).await?;
@@ -217,10 +229,9 @@ impl Fleet {
         self.serving.cancel();
         self.servers.close();
         self.servers.wait().await;
-        if let Some(audit) = self.audit {
-            audit.stop().await;
-        }
-        self.members.stop().await?;
-        self.control_plane.stop().await
+        let members = self.members.stop().await;
+        let control_plane = self.control_plane.stop().await;
+        written(self.audit).await;
+        members.and(control_plane)
     }
 }
