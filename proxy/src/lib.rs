@@ -14,6 +14,7 @@ mod error;
 mod every;
 mod fleetwide;
 mod items;
+mod joined;
 pub mod logs;
 mod native;
 mod object;
