@@ -142,6 +142,8 @@ pub mod condition {
     /// Of clusters.
     pub const READY: &str = "Ready";
     pub const COMPLETE_API_ENABLEMENTS: &str = "CompleteAPIEnablements";
+    /// Ours, False while an annotation of ours has a value that nobody knows; not there otherwise.
+    pub const ANNOTATIONS_KNOWN: &str = "AnnotationsKnown";
     /// Of MultiClusterServices.
     pub const SERVICE_APPLIED: &str = "ServiceApplied";
     pub const ENDPOINT_SLICE_DISPATCHED: &str = "EndpointSliceDispatched";

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod aggregation;
 pub mod apply;
+pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod builtin;

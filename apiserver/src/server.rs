@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::{Admission, WebhookClient, plugins};
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
-use crate::authn::{Algorithm, Authenticator, Authority, Oidc, TokenSigner};
+use crate::audit::Auditor;
+use crate::authn::{Algorithm, Authenticator, Authority, Oidc, Serving, TokenSigner};
 use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
 use crate::builtin::ServiceAllocators;
 use crate::crd::controller::Controller as Definitions;
@@ -57,6 +58,8 @@ pub struct Config {
     pub anonymous: bool,
     /// Names and addresses in the serving certificate.
     pub names: Vec<String>,
+    /// What is written down of requests that come from outside of this process.
+    pub auditor: Auditor,
 }
 
 impl Config {
@@ -74,6 +77,7 @@ impl Config {
             names: ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
                 .map(String::from)
                 .to_vec(),
+            auditor: Auditor::default(),
         }
     }
 }
@@ -88,7 +92,8 @@ struct Inner {
     name: String,
     api: Arc<Api>,
     router: Router,
-    authority: Authority,
+    authority: Arc<Authority>,
+    serving: Arc<Serving>,
     tls: Arc<rustls::ServerConfig>,
     tasks: Mutex<JoinSet<()>>,
     stopped: CancellationToken,
@@ -124,8 +129,11 @@ impl ApiServer {
         let authenticator = Authenticator::new(registry.clone(), signer, config.tokens, config.oidc, config.anonymous);
         let authenticator = Arc::new(authenticator);
         let authorizer = Arc::new(Authorizer::new(registry.clone()));
-        let api = Arc::new(Api::new(registry.clone(), authenticator, authorizer.clone(), stopped.clone()));
-        let tls = authority.tls(&authority.server(&config.names)?)?;
+        let api = Api::new(registry.clone(), authenticator, authorizer.clone(), config.auditor, stopped.clone());
+        let api = Arc::new(api);
+        let authority = Arc::new(authority);
+        let serving = Serving::new(&authority.server(&config.names)?)?;
+        let tls = authority.tls(serving.clone())?;
         let services = Arc::new(ClusterServices::new(&registry));
         let front_proxy = authority.client(FRONT_PROXY, &[])?;
         let identity =
@@ -137,7 +145,8 @@ impl ApiServer {
                 name: config.name,
                 router: http::service(api.clone()),
                 api,
-                authority,
+                authority: authority.clone(),
+                serving: serving.clone(),
                 tls,
                 tasks: Mutex::default(),
                 stopped: stopped.clone(),
@@ -152,7 +161,11 @@ impl ApiServer {
         }
         bootstrap::write_defaults(&registry).await?;
         aggregate::pass(&registry).await?;
-        server.inner.tasks.lock().spawn(aggregate::run(registry.clone(), stopped.clone()));
+        {
+            let (mut tasks, names, stopped) = (server.inner.tasks.lock(), config.names, stopped.clone());
+            tasks.spawn(aggregate::run(registry.clone(), stopped.clone()));
+            tasks.spawn(async move { authority.renew(&serving, &names, &stopped).await });
+        }
         server.extend(registry, outbound, ca).await?;
         Ok(server)
     }
@@ -203,8 +216,13 @@ impl ApiServer {
         &self.inner.api
     }
 
-    pub fn authority(&self) -> &Authority {
+    pub fn authority(&self) -> &Arc<Authority> {
         &self.inner.authority
+    }
+
+    /// The certificates its listeners show.
+    pub fn serving(&self) -> &Arc<Serving> {
+        &self.inner.serving
     }
 
     /// The whole HTTP service; requests carry their own credentials.

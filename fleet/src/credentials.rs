@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode, SECRET_CA_DATA_KEY, SECRET_TOKEN_KEY};
-use crowsnest_api::constants::annotation::{REACHED_THROUGH, REACHED_THROUGH_AGENT};
+use crowsnest_api::constants::annotation::REACHED_THROUGH;
 use crowsnest_api::names::ClusterName;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use k8s_openapi::api::core::v1::Secret;
@@ -97,9 +97,10 @@ impl Through {
     /// As its Cluster says.
     pub fn of(cluster: &Cluster) -> Self {
         let said = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(REACHED_THROUGH));
-        match (&cluster.spec.sync_mode, said.map(String::as_str)) {
-            (ClusterSyncMode::Pull, Some(REACHED_THROUGH_AGENT)) => Self::AgentOnly,
-            (ClusterSyncMode::Pull, _) => Self::AgentIfThere,
+        match (&cluster.spec.sync_mode, said) {
+            (ClusterSyncMode::Pull, None) => Self::AgentIfThere,
+            // Whatever else it says was not meant to be dialled.
+            (ClusterSyncMode::Pull, Some(_)) => Self::AgentOnly,
             _ => Self::Dialling,
         }
     }
@@ -254,7 +255,7 @@ mod tests {
     #[case::push_whatever_it_says(json!({}), Some("agent"), Through::Dialling)]
     #[case::an_agent_of_karmada(json!({"syncMode": "Pull"}), None, Through::AgentIfThere)]
     #[case::an_agent_of_ours(json!({"syncMode": "Pull"}), Some("agent"), Through::AgentOnly)]
-    #[case::something_else(json!({"syncMode": "Pull"}), Some("pigeon"), Through::AgentIfThere)]
+    #[case::something_else(json!({"syncMode": "Pull"}), Some("pigeon"), Through::AgentOnly)]
     fn agents_are_asked_for_by_pull_clusters(
         #[case] more: Value,
         #[case] said: Option<&str>,

@@ -71,6 +71,9 @@ impl Proxy {
             (ours, session)
         });
         let witness = request.extensions_mut().remove::<Arc<dyn Witness>>();
+        if let Some(witness) = &witness {
+            witness.asks(&ClusterName::control_plane());
+        }
         let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot send on: {error}"));
         impersonate(caller, request.headers_mut(), None, Claims::UserAndGroups).map_err(|error| bad(&error))?;
         strip_hop_headers(request.headers_mut());

@@ -1,22 +1,29 @@
-//! `clusters/*/proxy`: one request asked of every member.
+//! `clusters/*/proxy`: one request asked of every member. Each member's part is bounded in time and size: one that hangs
+//! before its answer, or in it, costs the others nothing, and the answer names it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::Member;
+use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
 
 use crate::fleetwide::warning;
-use crate::items::ItemsScanner;
+use crate::joined::{Joined, Missing};
 use crate::native::{Native, Query, Verb};
-use crate::{Body, BoxError, Caller, Error, Proxy, full};
+use crate::{Body, Caller, Error, Proxy, full};
 
-/// How long a fan-out waits for a member's first byte: one that hangs must not hold up the others.
+/// How long a fan-out waits for a member's first byte, and for each of those after it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How long, and how large, the body of an answer may be that nobody but we read. One that is left unread costs its
+/// connection.
+const READ_WITHIN: Duration = Duration::from_secs(1);
+const SMALL: usize = 256 << 10;
 
 impl Proxy {
     /// Paths without a resource go to the control plane, a named object to the one cluster that has it, a collection is
@@ -32,7 +39,15 @@ impl Proxy {
             return self.named(caller, &native, path, request).await;
         }
         match native.verb(request.method(), &Query::parse(request.uri().query())) {
-            Verb::List => self.list_everywhere(caller, path, request.uri().query()).await,
+            Verb::List => {
+                self.witnessed(&request, || {
+                    let members = self.inner.fleet.members();
+                    let mut names: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
+                    names.sort();
+                    names
+                });
+                self.list_everywhere(caller, path, request.uri().query()).await
+            }
             _ => Err(Error::MethodNotAllowed),
         }
     }
@@ -83,7 +98,14 @@ impl Proxy {
     }
 
     async fn has(&self, member: &Arc<Member>, caller: &Caller, path: &str) -> Result<bool, Error> {
-        Ok(self.asked(member, caller, path, "").await?.status() == StatusCode::OK)
+        // What it is does not matter here: its metadata is enough.
+        let accept = HeaderValue::from_static(
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json;q=0.5",
+        );
+        let response = self.asked(member, caller, path, get("", accept)).await?;
+        let status = response.status();
+        drop(small(response.into_body()).await);
+        Ok(status == StatusCode::OK)
     }
 
     async fn asked(
@@ -91,9 +113,31 @@ impl Proxy {
         member: &Arc<Member>,
         caller: &Caller,
         path: &str,
-        query: &str,
+        request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        self.to_member(member, caller, path, get(query), Some(ANSWER_WITHIN)).await
+        self.to_member(member, caller, path, request, Some(self.patience())).await
+    }
+
+    /// How long a member may be silent before and in its part of an answer.
+    fn patience(&self) -> Duration {
+        ANSWER_WITHIN.min(self.inner.transport.answer_within())
+    }
+
+    /// A member's list, or what it answered instead.
+    async fn listed(&self, member: &Arc<Member>, caller: &Caller, path: &str, query: &str) -> Result<Listed, Error> {
+        // Tables and compressed lists cannot be put together.
+        let request = get(query, HeaderValue::from_static("application/json"));
+        let response = self.asked(member, caller, path, request).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(Listed::Whole(response));
+        }
+        let (mut parts, body) = response.into_parts();
+        let said = small(body).await.unwrap_or_default();
+        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(said.len()));
+        let status: Value = serde_json::from_slice(&said).unwrap_or_default();
+        let message = status["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
+        let why = format!("answered {}{message}", parts.status);
+        Ok(Listed::Refused(Response::from_parts(parts, full(said)), why))
     }
 
     pub(crate) async fn list_everywhere(
@@ -110,18 +154,18 @@ impl Proxy {
         let members = self.inner.fleet.members();
         let mut asked: FuturesUnordered<_> = members
             .iter()
-            .map(|member| async move { (member.name().clone(), self.asked(member, caller, path, query).await) })
+            .map(|member| async move { (member.name().clone(), self.listed(member, caller, path, query).await) })
             .collect();
-        let (mut lists, mut warnings, mut refused) = (Vec::new(), Vec::new(), None);
+        let (mut lists, mut missing, mut refused) = (Vec::new(), Vec::new(), None);
         while let Some((cluster, answer)) = asked.next().await {
             match answer {
-                Ok(response) if response.status() == StatusCode::OK => lists.push(response),
-                Ok(response) => {
-                    warnings.push(format!("cluster {cluster} answered {}", response.status()));
+                Ok(Listed::Whole(response)) => lists.push((cluster, response)),
+                Ok(Listed::Refused(response, reason)) => {
+                    missing.push(Missing { cluster, reason });
                     refused.get_or_insert(Ok(response));
                 }
                 Err(error) => {
-                    warnings.push(error.to_string());
+                    missing.push(Missing { cluster, reason: error.to_string() });
                     refused.get_or_insert(Err(error));
                 }
             }
@@ -132,103 +176,43 @@ impl Proxy {
             return refused;
         }
         let mut answer = Response::new(full(""));
-        if let Some(first) = lists.first() {
+        if let Some((_, first)) = lists.first() {
             answer.headers_mut().clone_from(first.headers());
         }
         let headers = answer.headers_mut();
         headers.remove(header::CONTENT_LENGTH);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        for text in warnings {
-            headers.append(header::WARNING, warning(&text));
+        for one in &missing {
+            headers.append(header::WARNING, warning(&one.text()));
         }
-        Ok(answer.map(|_| concatenate(lists.into_iter().map(Response::into_body).collect())))
+        let lists = lists.into_iter().map(|(cluster, response)| (cluster, response.into_body()));
+        let joined = Joined::new(lists, missing, self.patience());
+        Ok(answer.map(|_| joined.into_body()))
     }
 }
 
-/// One list of the items of all lists, as they stream in.
-fn concatenate(lists: Vec<Body>) -> Body {
-    struct Joined {
-        lists: std::vec::IntoIter<Body>,
-        current: Option<(Body, ItemsScanner)>,
-        kind: Option<String>,
-        api_version: Option<String>,
-        /// Something stands before the next items.
-        any: bool,
-        /// Nothing of the current list has been told yet.
-        fresh: bool,
-        started: bool,
-        ended: bool,
-    }
-    let joined = Joined {
-        lists: lists.into_iter(),
-        current: None,
-        kind: None,
-        api_version: None,
-        any: false,
-        fresh: true,
-        started: false,
-        ended: false,
-    };
-    let stream = futures::stream::try_unfold(joined, |mut joined| async move {
-        if joined.ended {
-            return Ok::<_, BoxError>(None);
-        }
-        let mut out = BytesMut::new();
-        if !std::mem::replace(&mut joined.started, true) {
-            out.extend_from_slice(b"{\"items\":[");
-        }
-        loop {
-            let Some((body, scanner)) = &mut joined.current else {
-                match joined.lists.next() {
-                    Some(body) => {
-                        joined.current = Some((body, ItemsScanner::default()));
-                        joined.fresh = true;
-                        continue;
-                    }
-                    None => {
-                        let tail = serde_json::json!({
-                            "apiVersion": joined.api_version.as_deref().unwrap_or("v1"),
-                            "kind": joined.kind.as_deref().unwrap_or("List"), "metadata": {},
-                        });
-                        out.extend_from_slice(b"],");
-                        out.extend_from_slice(&tail.to_string().as_bytes()[1..]);
-                        joined.ended = true;
-                        break;
-                    }
-                }
-            };
-            let Some(frame) = body.frame().await else {
-                joined.kind = joined.kind.take().or(scanner.kind.take());
-                joined.api_version = joined.api_version.take().or(scanner.api_version.take());
-                joined.current = None;
-                continue;
-            };
-            let Ok(data) = frame?.into_data() else { continue };
-            let mut items = BytesMut::new();
-            scanner.feed(&data, &mut items);
-            // Later on they may be inside a text.
-            if items.is_empty() || joined.fresh && items.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            if std::mem::take(&mut joined.fresh) && std::mem::replace(&mut joined.any, true) {
-                out.extend_from_slice(b",");
-            }
-            out.extend_from_slice(&items);
-            break;
-        }
-        Ok(Some((Frame::data(out.freeze()), joined)))
-    });
-    BodyExt::boxed_unsync(StreamBody::new(stream))
+/// What a member answers that is asked for a list.
+enum Listed {
+    Whole(Response<Body>),
+    /// And what that means.
+    Refused(Response<Body>, String),
 }
 
-/// A GET for plain JSON: tables and compressed lists cannot be put together.
-fn get(query: &str) -> Request<Body> {
+/// A small body that comes at once; any other is given up, with its connection.
+async fn small(body: Body) -> Option<Bytes> {
+    // Boxed as in `cluster::read`.
+    let whole: BoxFuture<'static, _> = Box::pin(Limited::new(body, SMALL).collect());
+    tokio::time::timeout(READ_WITHIN, whole).await.ok()?.ok().map(|body| body.to_bytes())
+}
+
+/// A GET of our own.
+fn get(query: &str, accept: HeaderValue) -> Request<Body> {
     let mut request = Request::new(full(Bytes::new()));
     *request.method_mut() = Method::GET;
     if let Ok(uri) = format!("/{query}").parse() {
         *request.uri_mut() = uri;
     }
-    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    request.headers_mut().insert(header::ACCEPT, accept);
     request
 }
 

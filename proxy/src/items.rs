@@ -1,6 +1,4 @@
-//! Cuts the elements of a list's `items` out of its JSON while it streams by.
-
-use bytes::{BufMut, BytesMut};
+//! Cuts the elements of a list's `items` out of its JSON while it streams by, each of them whole.
 
 /// Scans one JSON object; remembers its `kind` and `apiVersion`.
 #[derive(Debug, Default)]
@@ -13,23 +11,58 @@ pub struct ItemsScanner {
     text: Vec<u8>,
     name: Vec<u8>,
     in_items: bool,
+    /// What has come of an element.
+    item: Vec<u8>,
+    /// The object's end has come.
+    ended: bool,
     pub kind: Option<String>,
     pub api_version: Option<String>,
 }
 
 /// Longest name or `kind` that is remembered.
 const MAX_TEXT: usize = 256;
+/// Largest element that is waited for; API servers accept objects of half of that.
+pub const MAX_ITEM: usize = 8 << 20;
+
+/// An element is larger than [`MAX_ITEM`].
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an object is larger than {MAX_ITEM} bytes")]
+pub struct TooLarge;
 
 impl ItemsScanner {
-    /// Appends to `out` what of `chunk` lies inside `items`, commas between elements included.
-    pub fn feed(&mut self, chunk: &[u8], out: &mut BytesMut) {
-        for byte in chunk {
+    /// Gives the elements that `chunk` completes.
+    pub fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), TooLarge> {
+        let mut from = 0;
+        for (at, byte) in chunk.iter().enumerate() {
             let inside = self.in_items;
+            let between = inside && !self.in_string && self.depth == 2 && *byte == b',';
             self.step(*byte);
-            if inside && self.in_items {
-                out.put_u8(*byte);
+            if inside && (between || !self.in_items) {
+                self.gather(&chunk[from..at])?;
+                let item = self.item.trim_ascii();
+                if !item.is_empty() {
+                    each(item);
+                }
+                self.item.clear();
+            }
+            if between || inside != self.in_items {
+                from = at + 1;
             }
         }
+        if self.in_items { self.gather(&chunk[from..]) } else { Ok(()) }
+    }
+
+    /// Whether the whole object was seen.
+    pub fn is_whole(&self) -> bool {
+        self.ended
+    }
+
+    fn gather(&mut self, part: &[u8]) -> Result<(), TooLarge> {
+        if self.item.len() + part.len() > MAX_ITEM {
+            return Err(TooLarge);
+        }
+        self.item.extend_from_slice(part);
+        Ok(())
     }
 
     fn step(&mut self, byte: u8) {
@@ -48,6 +81,7 @@ impl ItemsScanner {
             b'}' | b']' => {
                 self.depth = self.depth.saturating_sub(1);
                 self.in_items &= self.depth > 1;
+                self.ended |= self.depth == 0;
             }
             b':' if self.depth == 1 => self.value = true,
             b',' if self.depth == 1 => self.value = false,
@@ -93,20 +127,36 @@ mod tests {
 
     #[rstest::rstest]
     #[case(
-        r#"{"kind":"PodList","apiVersion":"v1","metadata":{"items":[9]},"items":[{"a":"]}\""},{"items":[1]}]}"#,
-        r#"{"a":"]}\""},{"items":[1]}"#
+        r#"{"kind":"PodList","apiVersion":"v1","metadata":{"items":[9]},"items":[{"a":"],\""},{"items":[1,2]}]}"#,
+        &[r#"{"a":"],\""}"#, r#"{"items":[1,2]}"#], true
     )]
-    #[case(r#"{"items": [ 1 , [2] ], "kind": "X", "more": [3]}"#, " 1 , [2] ")]
-    #[case(r#"{"items":[]}"#, "")]
-    #[case(r#"{"items":null}"#, "")]
-    #[case(r#"{"kind":"items","x":["no"]}"#, "")]
-    fn items_are_cut_out_however_the_bytes_arrive(#[case] json: &str, #[case] expected: &str) {
+    #[case(r#"{"items": [ 1 , [2, 3] ], "kind": "X", "more": [3]}"#, &["1", "[2, 3]"], true)]
+    #[case(r#"{"items":[]}"#, &[], true)]
+    #[case("{\"items\":[\n]}\n", &[], true)]
+    #[case(r#"{"items":null}"#, &[], true)]
+    #[case(r#"{"kind":"items","x":["no"]}"#, &[], true)]
+    #[case(r#"{"items":[{"a":1},{"b":"#, &[r#"{"a":1}"#], false)]
+    #[case(r#"{"items":[{"a":1}]"#, &[r#"{"a":1}"#], false)]
+    #[case("", &[], false)]
+    fn whole_items_are_cut_out_however_the_bytes_arrive(
+        #[case] json: &str,
+        #[case] expected: &[&str],
+        #[case] whole: bool,
+    ) {
         for size in [1, 3, 1000] {
-            let (mut scanner, mut out) = (ItemsScanner::default(), BytesMut::new());
+            let (mut scanner, mut items) = (ItemsScanner::default(), Vec::new());
             for chunk in json.as_bytes().chunks(size) {
-                scanner.feed(chunk, &mut out);
+                scanner.feed(chunk, |item| items.push(String::from_utf8(item.to_vec()).unwrap())).unwrap();
             }
-            assert_eq!(std::str::from_utf8(&out).unwrap(), expected);
+            assert_eq!((items, scanner.is_whole()), (expected.iter().map(|i| (*i).to_owned()).collect(), whole));
         }
+    }
+
+    #[test]
+    fn an_item_without_an_end_is_not_waited_for() {
+        let mut scanner = ItemsScanner::default();
+        let chunk = vec![b'x'; MAX_ITEM];
+        assert_eq!(scanner.feed(b"{\"items\":[\"", |_| ()), Ok(()));
+        assert_eq!(scanner.feed(&chunk, |_| ()), Err(TooLarge));
     }
 }

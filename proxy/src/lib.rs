@@ -14,6 +14,7 @@ mod error;
 mod every;
 mod fleetwide;
 mod items;
+mod joined;
 pub mod logs;
 mod native;
 mod object;
@@ -55,6 +56,9 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 pub trait Witness: Send + Sync {
     /// The request is sent to this member.
     fn asks(&self, cluster: &ClusterName);
+
+    /// The request is answered for these, in the order of their names: from the cache, or by asking all of them.
+    fn reads(&self, clusters: &[ClusterName]);
 }
 
 /// Everything needed to carry requests. Cheap to clone.

@@ -44,6 +44,11 @@ impl Transport {
         Self { clients: Mutex::default(), answer_within }
     }
 
+    /// How long a member may take to answer that was given no other time.
+    pub fn answer_within(&self) -> Duration {
+        self.answer_within
+    }
+
     /// Forgets members that left the fleet.
     pub fn forget(&self, is_there: impl Fn(&ClusterName) -> bool) {
         self.clients.lock().retain(|cluster, _| is_there(cluster));

@@ -1,18 +1,21 @@
 //! Serving one router on one TLS listener: handshakes, HTTP/1.1 and h2 on one port, upgrades kept, drained on shutdown.
 //!
 //! Used by the aggregated API server and the webhooks. The peer's certificate is judged once per connection (`peers`), and handed
-//! to handlers as a [`Peer`] extension.
+//! to handlers as a [`Peer`] extension. Whom a listener believes may change while it serves (`trust`): connections that are
+//! open stay what they were.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use crowsnest_apiserver::authn::Serving;
 use crowsnest_apiserver::http::serve::prepare;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -40,7 +43,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServingError {
-    #[error("the certificate or key for {0} can't be used")]
+    #[error("the certificate of {0} can't be used")]
     Certificate(&'static str, #[source] rustls::Error),
     #[error("the client certificate authority can't be used")]
     ClientCa(#[source] rustls::server::VerifierBuilderError),
@@ -48,25 +51,38 @@ pub(crate) enum ServingError {
     Pem(&'static str),
 }
 
-/// A listener's TLS side.
+/// A listener's TLS side. Cheap to clone; all clones change together.
 #[derive(Clone)]
 pub(crate) struct Tls {
+    serving: Arc<Serving>,
+    /// What the next handshake is made with.
+    active: Arc<ArcSwap<Active>>,
+}
+
+struct Active {
     acceptor: TlsAcceptor,
-    clients: Option<Authorities>,
+    clients: Authorities,
 }
 
 impl Tls {
-    pub(crate) fn new(cert_pem: &str, key_pem: &str, clients: Option<Authorities>) -> Result<Self, ServingError> {
-        let chain = certificates(cert_pem, "serving")?;
-        let key = key(key_pem).ok_or(ServingError::Pem("the serving key"))?;
-        let builder = rustls::ServerConfig::builder();
-        let builder = match &clients {
-            Some(authorities) => builder.with_client_cert_verifier(authorities.handshake()),
-            None => builder.with_no_client_auth(),
-        };
-        let mut config = builder.with_single_cert(chain, key).map_err(|e| ServingError::Certificate("serving", e))?;
+    /// Shows certificates of `serving` and believes `clients`.
+    pub(crate) fn new(serving: Arc<Serving>, clients: Authorities) -> Self {
+        let active = Arc::new(ArcSwap::from_pointee(Active::new(Arc::clone(&serving), clients)));
+        Self { serving, active }
+    }
+
+    /// Believes others from now on.
+    pub(crate) fn believe(&self, clients: Authorities) {
+        self.active.store(Arc::new(Active::new(Arc::clone(&self.serving), clients)));
+    }
+}
+
+impl Active {
+    fn new(serving: Arc<Serving>, clients: Authorities) -> Self {
+        let builder = rustls::ServerConfig::builder().with_client_cert_verifier(clients.handshake());
+        let mut config = builder.with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients })
+        Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients }
     }
 }
 
@@ -74,11 +90,6 @@ pub(crate) fn certificates(pem: &str, what: &'static str) -> Result<Vec<Certific
     use rustls::pki_types::pem::PemObject;
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect();
     if found.is_empty() { Err(ServingError::Pem(what)) } else { Ok(found) }
-}
-
-fn key(pem: &str) -> Option<PrivateKeyDer<'static>> {
-    use rustls::pki_types::pem::PemObject;
-    PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok()
 }
 
 /// Accepts until `shutdown`, then lets open requests finish for a few seconds. `tls: None` serves plain HTTP (the UI on loopback).
@@ -98,7 +109,8 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum:
             },
         };
         prepare(&socket);
-        let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
+        let tls = tls.as_ref().map(|tls| tls.active.load_full());
+        let (router, shutdown) = (router.clone(), shutdown.clone());
         let address = Some(address.ip());
         tasks.spawn(async move {
             let ended = match tls {
@@ -110,10 +122,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum:
                     Ok(Ok(stream)) => {
                         let session = stream.get_ref().1;
                         let chain = session.peer_certificates().unwrap_or_default();
-                        let peer = match &tls.clients {
-                            Some(authorities) => authorities.judge(address, chain, UnixTime::now()),
-                            None => Peer { address, ..Peer::default() },
-                        };
+                        let peer = tls.clients.judge(address, chain, UnixTime::now());
                         let h2 = session.alpn_protocol() == Some(b"h2");
                         let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
                         connection(TokioIo::new(stream), peer, protocol, router, shutdown).await

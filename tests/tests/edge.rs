@@ -2,12 +2,14 @@
 //! much it takes on at once.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, until};
 use kube::client::ConfigExt;
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 
 const WEB: &str = include_str!("proxies/web.yaml");
@@ -42,7 +44,7 @@ fn the_door_is_kept() -> Result<()> {
 }
 
 /// Every line that is whole.
-fn audited(data: &std::path::Path) -> Result<Vec<Value>> {
+fn audited(data: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(data.join("audit/audit.log"))?;
     let whole = text.rsplit_once('\n').map(|(whole, _)| whole).unwrap_or_default();
     whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
@@ -82,7 +84,10 @@ fn writes_down_what_is_done(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'
     })?;
     let (begun, ended) = (&exec[0], &exec[1]);
     ensure!(begun["stage"] == "ResponseStarted" && ended["stage"] == "ResponseComplete", "{exec:#?}");
-    ensure!(begun["auditID"] == ended["auditID"] && begun["user"]["username"] == "alice", "{exec:#?}");
+    ensure!(begun["auditID"] == ended["auditID"] && exec.len() == 2, "{exec:#?}");
+    // The control plane knows who alice is.
+    ensure!(begun["user"]["username"] == "system:admin", "{exec:#?}");
+    ensure!(begun["impersonatedUser"]["username"] == "alice", "{exec:#?}");
     ensure!(begun["objectRef"]["resource"] == "clusters" && begun["objectRef"]["subresource"] == "proxy", "{exec:#?}");
     ensure!(begun["sourceIPs"].as_array().is_some_and(|ips| !ips.is_empty()), "{exec:#?}");
     let notes = &begun["annotations"];
@@ -113,7 +118,7 @@ fn writes_down_what_is_done(fleet: &Fleet, kubectl: &Kubectl, audited: Audited<'
 }
 
 /// At its own door, past the control plane.
-fn lets_in_users_with_certificates(kubectl: &Kubectl, folder: &std::path::Path, audited: Audited<'_>) -> Result<()> {
+fn lets_in_users_with_certificates(kubectl: &Kubectl, folder: &Path, audited: Audited<'_>) -> Result<()> {
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
     let own = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
     let door = kubectl.with(&["--server", &own]);
@@ -131,21 +136,106 @@ fn lets_in_users_with_certificates(kubectl: &Kubectl, folder: &std::path::Path, 
     let acted = events(audited, 1, |event| event["impersonatedUser"]["username"] == "alice")?;
     ensure!(acted[0]["user"]["username"] == "system:admin", "{acted:#?}");
     // A certificate that nobody vouches for is no way to be nobody.
-    let (certificate, key) = stranger()?;
-    let (certificate_file, key_file) = (folder.join("stranger.crt"), folder.join("stranger.key"));
+    let stranger = kubectl.on(&kubeconfig(folder, "stranger", &own, stranger()?)?);
+    stranger.says(&["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"], "", 1, "Unauthorized").map(drop)
+}
+
+#[test]
+fn the_door_changes_its_locks() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let [before, after] = ["before", "after"].map(authority);
+    let (before, after) = (before?, after?);
+    // As a kubelet mounts a Secret: a link to a folder is swapped.
+    let mounted = dir.path().join("mounted");
+    fs::create_dir(&mounted)?;
+    let mount = |name: &str, pem: &str| -> Result<()> {
+        fs::create_dir(mounted.join(name))?;
+        fs::write(mounted.join(name).join("ca.crt"), pem)?;
+        symlink(name, mounted.join("..next"))?;
+        Ok(fs::rename(mounted.join("..next"), mounted.join("..data"))?)
+    };
+    mount("v1", &before.0)?;
+    symlink("..data/ca.crt", mounted.join("ca.crt"))?;
+    let named = authority("named")?;
+    let (certificate, key) = (dir.path().join("sni.crt"), dir.path().join("sni.key"));
+    let (shown, shown_key) = signed(&named, "fleet.example.com", ExtendedKeyUsagePurpose::ServerAuth)?;
+    fs::write(&certificate, shown)?;
+    fs::write(&key, shown_key)?;
+    let pair = format!("{},{}", certificate.display(), key.display());
+    let ca = mounted.join("ca.crt").display().to_string();
+    let flags =
+        ["--members", "member2", "--client-ca-file", &ca, "--tls-sni-cert-key", &pair, "--reload-interval", "1"];
+    let fleet = Fleet::start(&dir.path().join("data"), &flags)?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
+    let own = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
+    let user = |name: &str, authority: &Authority| -> Result<Kubectl> {
+        let shown = signed(authority, "carla", ExtendedKeyUsagePurpose::ClientAuth)?;
+        Ok(kubectl.on(&kubeconfig(dir.path(), name, &own, shown)?))
+    };
+    let (old, new) = (user("old", &before)?, user("new", &after)?);
+    let groups = ["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"];
+    old.says(&groups, "", 0, "clusters/proxy")?;
+    new.says(&groups, "", 1, "Unauthorized")?;
+    mount("v2", &after.0)?;
+    new.until(&groups, |out| out.contains("clusters/proxy"))?;
+    old.says(&groups, "", 1, "Unauthorized")?;
+    // What can't be used is told, and changes nothing.
+    mount("v3", "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")?;
+    let metrics = ["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"];
+    kubectl.until(&metrics, |out| {
+        out.contains("crowsnest_reload_stale{files=\"client-ca-file\"} 1")
+            && out.contains("crowsnest_reload_failures_total 1")
+    })?;
+    new.says(&groups, "", 0, "clusters/proxy")?;
+    // Whoever asks for that name is shown its certificate, by the control plane as well.
+    let ca = dir.path().join("sni-ca.crt");
+    fs::write(&ca, &named.0)?;
+    let ca = ca.display().to_string();
+    let named =
+        ["--tls-server-name", "fleet.example.com", "--certificate-authority", &ca, "--insecure-skip-tls-verify=false"];
+    new.with(&named).says(&groups, "", 0, "clusters/proxy")?;
+    kubectl.with(&named).says(&["get", "--raw", "/version"], "", 0, "gitVersion")?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Its certificate as PEM, and what signs with it.
+type Authority = (String, Issuer<'static, KeyPair>);
+
+fn authority(name: &str) -> Result<Authority> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    let pem = params.self_signed(&key)?.pem();
+    Ok((pem, Issuer::new(params, key)))
+}
+
+/// A certificate and its key.
+fn signed(authority: &Authority, name: &str, usage: ExtendedKeyUsagePurpose) -> Result<(String, String)> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new([name.to_owned()])?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![usage];
+    Ok((params.signed_by(&key, &authority.1)?.pem(), key.serialize_pem()))
+}
+
+/// A kubeconfig that shows this certificate to a server whose own it does not look at.
+fn kubeconfig(folder: &Path, name: &str, server: &str, (certificate, key): (String, String)) -> Result<PathBuf> {
+    let (certificate_file, key_file) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
     fs::write(&certificate_file, certificate)?;
     fs::write(&key_file, key)?;
-    let kubeconfig = folder.join("stranger.kubeconfig");
+    let file = folder.join(format!("{name}.kubeconfig"));
     let text = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: x, cluster: {{server: '{own}', \
+        "apiVersion: v1\nkind: Config\ncurrent-context: x\nclusters: [{{name: x, cluster: {{server: '{server}', \
         insecure-skip-tls-verify: true}}}}]\nusers: [{{name: x, user: {{client-certificate: '{}', client-key: '{}'}}}}]\n\
         contexts: [{{name: x, context: {{cluster: x, user: x}}}}]\n",
         certificate_file.display(),
         key_file.display()
     );
-    fs::write(&kubeconfig, text)?;
-    let stranger = kubectl.on(&kubeconfig);
-    stranger.says(&["get", "--raw", "/apis/cluster.karmada.io/v1alpha1"], "", 1, "Unauthorized").map(drop)
+    fs::write(&file, text)?;
+    Ok(file)
 }
 
 /// Names itself a master, and signs so itself.

@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::service::Remote;
+use crate::audit::HANDED;
+use crate::http::audited::Audited;
 use crate::http::serve::PeerAddress;
 use crate::outbound::Outbound;
 
@@ -127,6 +129,15 @@ pub(super) async fn serve(
     if let Some(PeerAddress(address)) = parts.extensions.get() {
         forwarded_for(onward.headers_mut(), *address);
     }
+    let audited = parts.extensions.get::<Audited>().cloned();
+    onward.headers_mut().remove(HANDED);
+    // Found by a server that writes into the same log, until it has answered.
+    let handed = audited.as_ref().and_then(|audited| audited.auditor.hand(audited.record.clone()));
+    if let Some(handed) = &handed
+        && let Ok(name) = HeaderValue::from_str(handed.name())
+    {
+        onward.headers_mut().insert(HANDED, name);
+    }
     if let Some(protocol) = upgrade {
         onward.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         onward.headers_mut().insert(header::UPGRADE, protocol);
@@ -146,6 +157,8 @@ pub(super) async fn serve(
         if let Some(client_side) = client_side {
             let server_side = hyper::upgrade::on(&mut response);
             let stop = stop.clone();
+            // The request is over when its tunnel is.
+            let record = audited.and_then(|audited| audited.record.clone());
             tunnels.spawn(async move {
                 tokio::select! {
                     () = stop.cancelled() => {}
@@ -153,6 +166,7 @@ pub(super) async fn serve(
                         tracing::debug!(%error, "tunnel to extension server ended");
                     },
                 }
+                drop(record);
             });
         }
         return response;

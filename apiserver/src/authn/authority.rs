@@ -10,16 +10,20 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
+use super::Serving;
 use crate::error::{Error, Result};
 
 /// Days a certificate authority is valid.
 const AUTHORITY_DAYS: i64 = 3650;
 /// Days an issued certificate is valid.
 const CERTIFICATE_DAYS: i64 = 365;
+/// Those of running listeners are issued anew this often: long before they expire.
+pub const RENEW_EVERY: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
 /// A certificate with its key, both PEM.
 #[derive(Debug, Clone)]
@@ -138,6 +142,15 @@ impl Authority {
         self.issue(params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
+    /// Issues a listener's certificate anew, again and again, until `stopped`.
+    pub async fn renew(&self, serving: &Serving, names: &[String], stopped: &CancellationToken) {
+        while stopped.run_until_cancelled(tokio::time::sleep(RENEW_EVERY)).await.is_some() {
+            if let Err(error) = self.server(names).and_then(|own| serving.replace(&own)) {
+                tracing::error!(%error, "a serving certificate is not renewed");
+            }
+        }
+    }
+
     /// Signs a certificate request (PEM) for client or server use; used by the CSR controller.
     pub fn sign(&self, request: &str, usages: Vec<ExtendedKeyUsagePurpose>, days: i64) -> Result<String> {
         let mut request = rcgen::CertificateSigningRequestParams::from_pem(request)?;
@@ -163,8 +176,8 @@ impl Authority {
         serde_saphyr::to_string(&config).unwrap_or_else(|_| config.to_string())
     }
 
-    /// TLS for serving: our certificate, client certificates of this authority welcome but not required.
-    pub fn tls(&self, server: &Credentials) -> Result<Arc<rustls::ServerConfig>> {
+    /// TLS for serving: client certificates of this authority are welcome but not required.
+    pub fn tls(&self, serving: Arc<Serving>) -> Result<Arc<rustls::ServerConfig>> {
         let bad = |e: rustls_pki_types::pem::Error| Error::Key(e.to_string());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = rustls::RootCertStore::empty();
@@ -173,14 +186,10 @@ impl Authority {
             .allow_unauthenticated()
             .build()
             .map_err(|e| Error::Key(e.to_string()))?;
-        let chain = CertificateDer::pem_slice_iter(server.certificate.as_bytes())
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(bad)?;
-        let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(bad)?;
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)?;
+            .with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }

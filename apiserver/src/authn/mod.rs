@@ -9,6 +9,7 @@ pub mod impersonation;
 pub mod oidc;
 mod rsa;
 mod service_account;
+pub mod serving;
 pub mod token;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ pub use authority::{Authority, Credentials};
 pub use certificate::PeerCertificate;
 pub use oidc::Oidc;
 pub use service_account::legacy_token;
+pub use serving::Serving;
 pub use token::{Algorithm, TokenSigner};
 
 /// Common name of the certificate whose bearer may speak for others through `X-Remote-*` headers.

@@ -89,10 +89,15 @@ impl Authorizer {
 
     /// Allowed, or the 403 that says who may not do what where.
     pub fn check(&self, user: &UserInfo, action: &Action) -> ApiResult<()> {
-        match self.decide(user, action) {
-            Decision::Allowed { .. } => Ok(()),
-            Decision::NoOpinion { reason } => Err(forbidden(&user.name, action, &reason)),
-        }
+        verdict(user, action, self.decide(user, action))
+    }
+}
+
+/// What follows from a decision: go on, or the 403 that says who may not do what where.
+pub fn verdict(user: &UserInfo, action: &Action, decision: Decision) -> ApiResult<()> {
+    match decision {
+        Decision::Allowed { .. } => Ok(()),
+        Decision::NoOpinion { reason } => Err(forbidden(&user.name, action, &reason)),
     }
 }
 

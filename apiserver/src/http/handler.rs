@@ -8,9 +8,10 @@ use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
+use crate::audit::Record;
 use crate::http::negotiate::{Accepted, Shape};
 use crate::http::path::RequestInfo;
-use crate::http::{Api, Response, body, layers, negotiate, path, respond, subresource, watching};
+use crate::http::{Api, Response, audited, body, layers, negotiate, path, respond, subresource, watching};
 use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
 use crate::registry::patch::Patch;
 use crate::registry::resource::ResourceRef;
@@ -30,6 +31,8 @@ pub(super) struct Call {
     pub content_type: Option<String>,
     pub user_agent: String,
     pub warnings: Vec<String>,
+    /// What is written down of it.
+    pub record: Option<Arc<Record>>,
 }
 
 impl Call {
@@ -46,6 +49,13 @@ impl Call {
     pub fn write_options(&self, kind: &str) -> ApiResult<WriteOptions> {
         let apply = negotiate::media_type(self.content_type.as_deref()).starts_with("application/apply-patch");
         WriteOptions::parse(kind, &self.query, &self.user_agent, apply)
+    }
+
+    /// Tells the audit log what was sent.
+    pub fn requested(&self, object: &Value) {
+        if let Some(record) = &self.record {
+            record.requested(object);
+        }
     }
 
     pub fn include(&self) -> &str {
@@ -85,6 +95,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
         content_type: header(&request, CONTENT_TYPE),
         user_agent: header(&request, USER_AGENT).unwrap_or_default(),
         warnings: Vec::new(),
+        record: audited::record(request.extensions()).cloned(),
         api,
         info,
     };
@@ -187,6 +198,7 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     let bytes = body::read(request.into_body()).await?;
     let ctx = call.context(options.dry_run);
     let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
+    call.requested(&object);
     if let Some(review) = call.api.authorizer.review(&call.api.authenticator, &ctx, resource, &object).await {
         return Ok(respond::value(201, call.accepted.encoding, &review?));
     }
@@ -195,6 +207,9 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     }
     resource.strategy.default(&mut object);
     let created = call.api.registry.create(resource, &ctx, object, &options, &mut call.warnings).await?;
+    if let Some(record) = &call.record {
+        record.created(&created);
+    }
     call.object(201, resource, &created)
 }
 
@@ -203,6 +218,7 @@ pub(super) async fn update(call: &mut Call, resource: &ResourceRef, request: Req
     let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
     let bytes = body::read(request.into_body()).await?;
     let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
+    call.requested(&object);
     resource.strategy.default(&mut object);
     write(call, resource, Change::Replace(object), &options).await
 }
@@ -228,7 +244,14 @@ pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Req
     let custom = resource.strategy.schema().is_none_or(|s| s.name.is_none());
     let unsupported =
         || ApiError::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Default::default());
-    let bytes = async || body::read(request.into_body()).await;
+    let bytes = async || {
+        let bytes = body::read(request.into_body()).await?;
+        if let Some(record) = call.record.as_ref().filter(|record| record.wants_request()) {
+            let read = serde_json::from_slice(&bytes).ok().or_else(|| body::yaml(&bytes).ok());
+            read.into_iter().for_each(|patch| record.patched(patch));
+        }
+        Ok::<_, ApiError>(bytes)
+    };
     Ok(match media.as_str() {
         "application/json-patch+json" => Patch::Json(crate::patch::parse_json_patch(&bytes().await?)?),
         "application/merge-patch+json" => Patch::Merge(crate::patch::parse_merge_patch(&bytes().await?)?),
@@ -253,6 +276,7 @@ async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOption
         false => {
             let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
             let options = body::json(&bytes, encoding)?;
+            call.requested(&options);
             (options.as_object().is_some_and(|o| !o.is_empty())).then_some(options)
         }
     };
@@ -295,7 +319,7 @@ async fn delete(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
             }
             let status =
                 json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
-            Ok(respond::value(200, call.accepted.encoding, &status))
+            Ok(respond::status(200, call.accepted.encoding, status))
         }
     }
 }

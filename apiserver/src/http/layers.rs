@@ -7,14 +7,16 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
+use crowsnest_api::rbac::Decision;
 use crowsnest_api::user::UserInfo;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderValue};
 use tower_http::compression::Predicate;
 
+use crate::audit::{self, AUDIT_ID, HANDED};
 use crate::authn::impersonation;
 use crate::authz;
 use crate::http::path::RequestInfo;
-use crate::http::{Api, Response, respond};
+use crate::http::{Api, Response, audited, respond};
 use crate::registry::options::Query;
 use crate::status::{ApiError, Details, Reason};
 
@@ -22,7 +24,6 @@ use crate::status::{ApiError, Details, Reason};
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes from which an answer is compressed for clients that take gzip.
 const COMPRESS_FROM: u64 = 128 * 1024;
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Compresses what is whole and large; never streams, whose events must not wait for a block to fill.
 #[derive(Debug, Clone, Copy)]
@@ -44,13 +45,13 @@ pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
 pub(super) async fn identify(mut request: Request, next: Next) -> Response {
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
-    let audit_id = request.headers().get(&AUDIT_ID).cloned().unwrap_or_else(|| {
-        HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("-"))
-    });
+    let audit_id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());
+    let audit_id = HeaderValue::try_from(audit_id).unwrap_or(HeaderValue::from_static("-"));
     request.extensions_mut().insert(Arc::new(info));
     request.extensions_mut().insert(Arc::new(query));
     // An extension server's audit log names the request as we do.
     request.headers_mut().insert(AUDIT_ID, audit_id.clone());
+    request.headers_mut().remove(HANDED);
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     headers.entry(AUDIT_ID).or_insert(audit_id);
@@ -72,15 +73,25 @@ pub(super) async fn timeout(request: Request, next: Next) -> Response {
     }
 }
 
+/// Finds out who asks, and begins what is written down of it.
 pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
-    match api.authenticator.authenticate(request.headers(), request.extensions()).await {
-        Ok(user) => {
-            request.headers_mut().remove(AUTHORIZATION);
-            request.extensions_mut().insert(user);
-            next.run(request).await
+    let caller = api.authenticator.authenticate(request.headers(), request.extensions()).await;
+    audited::begin(&api, &mut request, caller.as_ref().ok()).await;
+    let record = audited::record(request.extensions()).cloned();
+    let info = info(&request);
+    let passed_on = || !info.group.is_empty() && api.delegate_for(&info.group, &info.version).is_some();
+    let own = record.is_some() && info.is_resource && !passed_on();
+    let handling = async move {
+        match caller {
+            Ok(user) => {
+                request.headers_mut().remove(AUTHORIZATION);
+                request.extensions_mut().insert(user);
+                next.run(request).await
+            }
+            Err(error) => respond::error(&error),
         }
-        Err(error) => respond::error(&error),
-    }
+    };
+    audited::follow(record, own, handling).await
 }
 
 pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
@@ -96,7 +107,11 @@ pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Reques
         }
     }
     impersonation::strip(request.headers_mut());
-    request.extensions_mut().insert(impersonation::complete(wanted));
+    let user = impersonation::complete(wanted);
+    if let Some(record) = audited::record(request.extensions()) {
+        record.impersonated(&user);
+    }
+    request.extensions_mut().insert(user);
     next.run(request).await
 }
 
@@ -120,7 +135,15 @@ pub(super) async fn limit(State(api): State<Arc<Api>>, request: Request, next: N
 }
 
 pub(super) async fn authorize(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
-    match api.authorizer.check(&user(&request), &authz::action(&info(&request))) {
+    let (user, action) = (user(&request), authz::action(&info(&request)));
+    let decision = api.authorizer.decide(&user, &action);
+    if let Some(record) = audited::record(request.extensions()) {
+        match &decision {
+            Decision::Allowed { reason } => record.authorized(true, reason),
+            Decision::NoOpinion { reason } => record.authorized(false, reason),
+        }
+    }
+    match authz::verdict(&user, &action, decision) {
         Ok(()) => next.run(request).await,
         Err(error) => respond::error(&error),
     }

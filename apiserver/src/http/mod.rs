@@ -3,6 +3,7 @@
 //! [`service`] builds the whole stack in its one order; `server` mounts it on sockets and in-process clients.
 //! Handlers extract, call `registry/` (or `discovery/`, `authz/`), and map the result.
 
+pub(crate) mod audited;
 pub mod body;
 pub mod client;
 mod custom;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 
+use crate::audit::Auditor;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::discovery::Discovery;
@@ -44,6 +46,7 @@ pub struct Api {
     pub authenticator: Arc<Authenticator>,
     pub authorizer: Arc<Authorizer>,
     pub discovery: Discovery,
+    pub auditor: Auditor,
     delegates: RwLock<Vec<Arc<dyn Delegate>>>,
     reads: Semaphore,
     writes: Semaphore,
@@ -56,6 +59,7 @@ impl Api {
         registry: Arc<Registry>,
         authenticator: Arc<Authenticator>,
         authorizer: Arc<Authorizer>,
+        auditor: Auditor,
         draining: CancellationToken,
     ) -> Self {
         Self {
@@ -63,6 +67,7 @@ impl Api {
             registry,
             authenticator,
             authorizer,
+            auditor,
             delegates: RwLock::default(),
             reads: Semaphore::new(READS),
             writes: Semaphore::new(WRITES),
@@ -84,8 +89,8 @@ impl Api {
     }
 }
 
-/// The middleware in its one order, outermost first: panic → request info and audit id → timeout → authenticate →
-/// (compress large answers) → impersonate → in-flight limits → authorise → handler.
+/// The middleware in its one order, outermost first: panic → request info and audit id → compress large answers →
+/// authenticate, audit → timeout → impersonate → in-flight limits → authorise → handler.
 pub fn service(api: Arc<Api>) -> Router {
     use axum::middleware::from_fn_with_state as layer;
     Router::new()
@@ -94,9 +99,9 @@ pub fn service(api: Arc<Api>) -> Router {
         .layer(layer(api.clone(), layers::authorize))
         .layer(layer(api.clone(), layers::limit))
         .layer(layer(api.clone(), layers::impersonate))
+        .layer(axum::middleware::from_fn(layers::timeout))
         .layer(layer(api.clone(), layers::authenticate))
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(layers::LargeAnswers))
-        .layer(axum::middleware::from_fn(layers::timeout))
         .layer(axum::middleware::from_fn(layers::identify))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(layers::panicked))
 }

@@ -1,10 +1,13 @@
 //! Answers: objects, lists, tables and Statuses as bytes.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::{Value, json};
 
 use crate::http::Response;
+use crate::http::audited::Told;
 use crate::http::negotiate::{Accepted, Encoding, Shape};
 use crate::registry::resource::ResourceRef;
 use crate::registry::{List, Page};
@@ -38,9 +41,16 @@ pub fn value(code: u16, encoding: Encoding, value: &Value) -> Response {
     }
 }
 
+/// A Status.
+pub fn status(code: u16, encoding: Encoding, status: Value) -> Response {
+    let mut response = value(code, encoding, &status);
+    response.extensions_mut().insert(Told(Arc::new(status)));
+    response
+}
+
 /// A failure as a Status.
 pub fn error(error: &ApiError) -> Response {
-    let mut response = value(error.code, Encoding::Json, &error.to_status());
+    let mut response = status(error.code, Encoding::Json, error.to_status());
     if let Some(seconds) = error.details.as_ref().and_then(|d| d.retry_after_seconds) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -68,6 +68,7 @@ async fn posted(call: &Call, subresource: &Subresource, request: Request) -> Api
     if object["apiVersion"].as_str().is_none_or(str::is_empty) {
         object["apiVersion"] = api_version.into();
     }
+    call.requested(&object);
     Ok(object)
 }
 
@@ -83,6 +84,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
         let options = call.write_options("UpdateOptions")?;
         let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
         let scale = body::json(&body::read(request.into_body()).await?, encoding)?;
+        call.requested(&scale);
         (Change::Replace(scale), options)
     } else {
         let options = call.write_options("PatchOptions")?;
@@ -96,7 +98,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
 
 fn success(code: u16, call: &Call) -> Response {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
-    respond::value(code, call.accepted.encoding, &status)
+    respond::status(code, call.accepted.encoding, status)
 }
 
 /// Assigns a pod to a node.

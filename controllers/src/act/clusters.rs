@@ -202,6 +202,11 @@ impl Clusters {
         let mut status = cluster.status.clone();
         let ready = self.settle(name.as_str(), cluster, health);
         conditions::set(&mut status.conditions, ready);
+        if let Some(unknown) = clusters::annotations_condition(cluster, now()) {
+            conditions::set(&mut status.conditions, unknown);
+        } else {
+            status.conditions.retain(|one| one.type_ != condition::ANNOTATIONS_KNOWN);
+        }
         if health == Health::Healthy
             && let Err(error) = self.collect_details(name, cluster, &mut status).await
         {

@@ -5,6 +5,7 @@
 //! review. The server carries requests here over HTTPS, or straight from the embedded control plane.
 //! Clusters and ResourceRegistries are served by our own aggregated API, which calls `cluster` and `registry` itself.
 
+pub mod annotations;
 mod autoscaling;
 pub mod binding;
 pub mod cluster;

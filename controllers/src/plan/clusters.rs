@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::conditions::{self, condition};
+use crate::admission::annotations;
 
 /// What a probe of a member's health endpoint said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +101,13 @@ pub fn api_enablements(resources: impl IntoIterator<Item = (String, String, Stri
         .collect()
 }
 
+/// Says which of our annotations are not known, and what they are taken for; none when all are.
+pub fn annotations_condition(cluster: &Cluster, now: Timestamp) -> Option<Condition> {
+    let misfits = annotations::misfits(cluster.metadata.annotations.as_ref());
+    let said: Vec<String> = misfits.iter().map(annotations::Misfit::warning).collect();
+    (!said.is_empty()).then(|| condition(words::ANNOTATIONS_KNOWN, false, "UnknownValue", said.join("; "), now))
+}
+
 /// Whether the list of served resources is whole.
 pub fn api_condition(enablements: &[ApiEnablement], complete: bool, now: Timestamp) -> Condition {
     let kind = words::COMPLETE_API_ENABLEMENTS;
@@ -117,5 +125,27 @@ pub fn api_condition(enablements: &[ApiEnablement], complete: bool, now: Timesta
         (false, true) => {
             condition(kind, true, "CompleteAPIEnablements", "collected complete APIEnablements from the cluster", now)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_that_nobody_knows_are_told() {
+        let said = |annotations: serde_json::Value| {
+            let cluster = serde_json::json!({"metadata": {"name": "m1", "annotations": annotations}, "spec": {"syncMode": "Push"}});
+            let cluster: Cluster = serde_json::from_value(cluster).expect("a Cluster");
+            annotations_condition(&cluster, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(said(serde_json::json!({"proxy.crowsnest.io/exec": "disabled", "example.com/x": "y"})), None);
+        let condition = said(serde_json::json!({
+            "proxy.crowsnest.io/exec": "off", "fleet.crowsnest.io/reached-through": "pigeon",
+        }));
+        let condition = condition.expect("a condition");
+        assert_eq!((condition.type_.as_str(), condition.status.as_str()), ("AnnotationsKnown", "False"));
+        let message = condition.message;
+        assert!(message.contains("\"off\" is not known") && message.contains("\"pigeon\" is not known"), "{message}");
     }
 }

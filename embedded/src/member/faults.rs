@@ -13,6 +13,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use crowsnest_apiserver::ApiServer;
+use crowsnest_apiserver::authn::Serving;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -118,7 +119,7 @@ impl Listening {
             reason: error.to_string(),
         };
         let authority = self.server.authority();
-        let tls = authority.server(&self.names).and_then(|credentials| authority.tls(&credentials)).map_err(start)?;
+        let tls = authority.server(&self.names).and_then(|own| authority.tls(Serving::new(&own)?)).map_err(start)?;
         let stop = CancellationToken::new();
         let serve = crowsnest_apiserver::http::serve::serve(listener, Some(tls), self.router.clone(), stop.clone());
         let task = tokio::spawn(async move {

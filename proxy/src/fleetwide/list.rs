@@ -121,7 +121,12 @@ impl Proxy {
         query: &Query,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let object = self.locate(&view, native).await?;
+        let located = self.locate(&view, native).await;
+        self.witnessed(&request, || match &located {
+            Ok(object) => vec![object.record.key.cluster().clone()],
+            Err(_) => view.read(&self.inner.index),
+        });
+        let object = located?;
         let cluster = object.record.key.cluster().clone();
         if object.record.redacted {
             return self.get_live(&cluster, caller, path, query, request).await;

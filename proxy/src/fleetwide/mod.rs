@@ -14,10 +14,13 @@ mod watch;
 mod write;
 mod written;
 
+use std::sync::Arc;
+
+use crowsnest_api::names::ClusterName;
 use http::{HeaderValue, Request, Response};
 
 use crate::native::{Native, Query, Verb};
-use crate::{Body, Caller, Error, Proxy, addressed};
+use crate::{Body, Caller, Error, Proxy, Witness, addressed};
 
 pub(crate) use self::view::View;
 
@@ -54,11 +57,22 @@ impl Proxy {
             Verb::Get if native.subresource.is_empty() => {
                 self.get_cached(caller, &native, view, path, &query, request).await
             }
-            Verb::List if native.subresource.is_empty() => self.list_cached(view, &query, request.headers()).await,
+            Verb::List if native.subresource.is_empty() => {
+                self.witnessed(&request, || view.read(&self.inner.index));
+                self.list_cached(view, &query, request.headers()).await
+            }
             Verb::Watch if native.subresource.is_empty() => {
+                self.witnessed(&request, || view.read(&self.inner.index));
                 self.watch_cached(&native, view, &query, request.headers()).await
             }
             _ => self.to_owner(caller, &native, view, verb, path, request).await,
+        }
+    }
+
+    /// Tells whoever wants to know for which clusters a request is answered.
+    pub(crate) fn witnessed(&self, request: &Request<Body>, clusters: impl FnOnce() -> Vec<ClusterName>) {
+        if let Some(witness) = request.extensions().get::<Arc<dyn Witness>>() {
+            witness.reads(&clusters());
         }
     }
 }

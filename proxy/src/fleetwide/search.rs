@@ -41,10 +41,12 @@ impl Proxy {
         if !native.name.is_empty() {
             let mut found = self.all_named(&view, &native).await?;
             found.retain(|object| view.allows(&object.record));
+            self.witnessed(&request, || found.iter().map(|object| object.record.key.cluster().clone()).collect());
             let found = found.iter().map(marked).collect::<Result<Vec<_>, _>>();
             let found = found.map_err(|error| Error::Body(error.into()))?;
             return Ok(json_response(full([envelope(&head).as_bytes(), &found.join(&b","[..]), b"]}"].concat())));
         }
+        self.witnessed(&request, || view.read(index));
         let view = view.select(options)?;
         let queries: Vec<_> = view.clusters(index).iter().filter_map(|cluster| view.query(cluster)).collect();
         let index = index.clone();

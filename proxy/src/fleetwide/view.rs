@@ -115,6 +115,13 @@ impl View {
         names
     }
 
+    /// Those of them that its caller may read anything of.
+    pub fn read(&self, index: &Index) -> Vec<ClusterName> {
+        let mut names = self.clusters(index);
+        names.retain(|name| self.query(name).is_some());
+        names
+    }
+
     /// What changes are of that may be in view.
     pub fn topic(&self) -> Topic {
         let name = self.fields.as_ref().and_then(|fields| fields.required_value("metadata.name"));

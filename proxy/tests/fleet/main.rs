@@ -7,6 +7,7 @@ mod registered;
 mod rights;
 mod sessions;
 mod silent;
+mod stalls;
 mod watches;
 mod world;
 mod written;

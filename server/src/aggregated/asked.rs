@@ -66,14 +66,6 @@ fn goes_on(theirs: &Wanted, query: &Query) -> bool {
     }
 }
 
-impl From<RequestInfo> for Wanted {
-    fn from(info: RequestInfo) -> Self {
-        let RequestInfo { is_resource, path, verb, group, version, namespace, resource, subresource, name, .. } = info;
-        let path = (!is_resource).then_some(path);
-        Self { verb, group, version, resource, subresource, namespace, name, path }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,41 +1,39 @@
 //! The way of a request from the socket to its handler and back, in this order: name it → authenticate → audit → impersonate →
 //! count → authorise → limit in time → handle. A panic is audited and passed on to the layer that answers it.
+//!
+//! A request that a control plane of this process passed on has a record of its own already, which is found and told more.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use bytes::Bytes;
 use crowsnest_api::user::UserInfo;
+use crowsnest_apiserver::audit::held::{Heard, Held};
+use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, HANDED, Record};
 use crowsnest_apiserver::authn::impersonation;
 use crowsnest_index::metrics::Series;
 use futures::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue};
-use http_body::{Frame, SizeHint};
+use http::HeaderValue;
 use jiff::Timestamp;
 
 use super::asked::Asked;
-use super::audit::{Auditor, Record, event};
+use super::audited::Reached;
 use super::identity::{Delegated, Wanted};
 use super::limits::{InFlight, Limits};
-use super::reply::{Body, Failure};
+use super::reply::{Body, Failure, Told};
 use super::route::Route;
 use super::server::{Aggregated, dispatch, health};
 use crate::peers::Peer;
-
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// As long as kube-apiserver takes one from a request.
-const LONGEST_ID: usize = 64;
+use crate::reload::Reloads;
 
 /// What stands before the handlers.
 #[derive(Clone)]
 pub(crate) struct Edge {
     pub(crate) auditor: Auditor,
     pub(crate) limits: Limits,
+    pub(crate) reloads: Arc<Reloads>,
     /// The longest an answer of our own may take to begin. Members are given theirs by the proxy.
     pub(crate) timeout: Duration,
 }
@@ -47,7 +45,16 @@ impl Edge {
     }
 
     pub(crate) fn series(&self) -> impl Iterator<Item = Series> {
-        self.auditor.log().map(|log| log.series()).into_iter().flatten()
+        let counted = self.auditor.log().map(|log| log.counted());
+        let audited = counted.into_iter().flat_map(|counted| {
+            let count = |name, help, value| Series { name, help, counts: true, labels: Vec::new(), value };
+            [
+                count("crowsnest_audit_events_total", "Audit events written.", counted.written),
+                count("crowsnest_audit_events_dropped_total", "Audit events lost to a full queue.", counted.dropped),
+                count("crowsnest_audit_events_failed_total", "Audit events that could not be written.", counted.failed),
+            ]
+        });
+        audited.chain(self.reloads.series())
     }
 }
 
@@ -62,29 +69,40 @@ pub(super) async fn serve(
     if route == Route::Health {
         return health(&state);
     }
-    let id = audit_id(request.headers(), || uuid::Uuid::new_v4().to_string());
+    let id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());
     let asked = Asked::of(&route, request.method(), &path, request.uri().query(), request.headers());
     let caller = state.delegated.authenticate(&peer, request.headers()).await;
-    let facts = event::Request {
-        audit_id: &id,
-        received,
-        uri: request.uri(),
-        headers: request.headers(),
-        peer: peer.address,
-        wanted: &asked.ours,
-        of_member: asked.theirs.as_ref(),
-        cluster: asked.cluster.as_deref(),
+    let record = match handed(&state.edge.auditor, &peer, &mut request) {
+        Some(record) => record,
+        None => {
+            let beyond = asked.beyond();
+            let facts = audit::Request {
+                audit_id: &id,
+                received,
+                uri: request.uri(),
+                headers: request.headers(),
+                peer: peer.address,
+                asked: &asked.ours,
+                beyond: Some(&beyond),
+            };
+            state.edge.auditor.begin(&facts, caller.as_ref().ok(), asked.lasts).await
+        }
     };
-    let record = state.edge.auditor.begin(&facts, caller.as_ref().ok(), asked.lasts).await;
+    // Bodies of members' objects are theirs to write.
+    let own = record.clone().filter(|_| matches!(route, Route::Stored { .. }));
     if let Some(record) = &record {
-        let witness: Arc<dyn crowsnest_proxy::Witness> = Arc::clone(record) as _;
+        let witness: Arc<dyn crowsnest_proxy::Witness> = Arc::new(Reached(Arc::clone(record)));
         request.extensions_mut().insert(witness);
+    }
+    if let Some(heard) = own.as_ref().and_then(|own| Heard::request(own, request.headers())) {
+        request = request.map(|body| Body::new(Held::new(body, ()).heard(Some(heard))));
     }
     let handled = AssertUnwindSafe(handle(&state, caller, &asked, route, record.as_deref(), request));
     let (mut response, in_flight) = match handled.catch_unwind().await {
         Ok(Ok((response, in_flight))) => {
             if let Some(record) = &record {
-                record.answered(response.status(), None).await;
+                let told = response.extensions().get::<Told>().cloned();
+                record.answered(response.status(), told.as_ref().map(|Told(status)| status)).await;
             }
             (response, Some(in_flight))
         }
@@ -106,7 +124,14 @@ pub(super) async fn serve(
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(AUDIT_ID, id);
     }
-    response.map(|inner| Body::new(Held { inner, _record: record, _in_flight: in_flight }))
+    let heard = own.as_ref().and_then(|own| Heard::response(own, response.status(), response.headers()));
+    response.map(|body| Body::new(Held::new(body, (record, in_flight)).heard(heard)))
+}
+
+/// The record that the control plane began of a request and passed on with it, when it did; none in it is none anywhere.
+fn handed(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Option<Arc<Record>>> {
+    let name = request.headers_mut().remove(HANDED).filter(|_| peer.front_proxy)?;
+    auditor.take(name.to_str().ok()?)
 }
 
 async fn handle(
@@ -129,7 +154,7 @@ async fn handle(
     if !asked.discovery {
         let verdict = state.delegated.review(&caller, &asked.ours).await?;
         if let Some(record) = record {
-            record.decided(&verdict);
+            record.authorized(verdict.allowed, &verdict.reason);
         }
         verdict.check(&caller, &asked.ours)?;
     }
@@ -148,57 +173,4 @@ async fn impersonate(delegated: &Delegated, caller: &UserInfo, wanted: UserInfo)
         delegated.review(caller, &right).await?.check(caller, &right)?;
     }
     Ok(impersonation::complete(wanted))
-}
-
-/// The one the request came with, else a new one.
-fn audit_id(headers: &HeaderMap, new: impl FnOnce() -> String) -> String {
-    let given = headers.get(AUDIT_ID).and_then(|id| id.to_str().ok());
-    given.filter(|id| (1..=LONGEST_ID).contains(&id.len())).map_or_else(new, str::to_owned)
-}
-
-/// A body that is over when its last byte was taken, or nobody takes it any more.
-struct Held {
-    inner: Body,
-    _record: Option<Arc<Record>>,
-    _in_flight: Option<InFlight>,
-}
-
-impl http_body::Body for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
-        if frame.is_none() {
-            self._record = None;
-            self._in_flight = None;
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_keeps_the_id_it_came_with() {
-        let named = |id: &str| HeaderMap::from_iter([(AUDIT_ID, id.parse().unwrap())]);
-        let cases =
-            [(named("abc"), "abc"), (named(""), "new"), (named(&"x".repeat(65)), "new"), (HeaderMap::new(), "new")];
-        for (headers, expected) in cases {
-            assert_eq!(audit_id(&headers, || "new".to_owned()), expected, "{headers:?}");
-        }
-    }
 }

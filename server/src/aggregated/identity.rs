@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::rbac::Action;
 use crowsnest_api::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
@@ -19,30 +18,7 @@ use super::reply::Failure;
 use crate::peers::{Certificate, Peer};
 
 /// What the caller wants, in RBAC's terms.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub(crate) struct Wanted {
-    pub(crate) verb: String,
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) resource: String,
-    pub(crate) subresource: String,
-    /// Empty for cluster-scoped requests, and those over all namespaces.
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    /// Set for paths that name no resource.
-    pub(crate) path: Option<String>,
-}
-
-impl From<Action> for Wanted {
-    fn from(action: Action) -> Self {
-        match action {
-            Action::Resource { verb, group, resource, subresource, namespace, name } => {
-                Self { verb, group, resource, subresource, namespace, name, ..Self::default() }
-            }
-            Action::Path { verb, path } => Self { verb, path: Some(path), ..Self::default() },
-        }
-    }
-}
+pub(crate) use crowsnest_apiserver::audit::Attributes as Wanted;
 
 /// What the control plane says to a wish.
 #[derive(Debug, Clone, PartialEq, Eq)]

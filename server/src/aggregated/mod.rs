@@ -5,7 +5,7 @@
 
 mod asked;
 mod attach;
-pub(crate) mod audit;
+pub(crate) mod audited;
 mod cache;
 pub(crate) mod discovery;
 pub(crate) mod edge;

@@ -6,6 +6,10 @@ use serde_json::Value;
 /// The body type of every response here.
 pub(crate) type Body = axum::body::Body;
 
+/// What an answer's `Status` says, for the audit log.
+#[derive(Debug, Clone)]
+pub(crate) struct Told(pub(crate) Value);
+
 /// A request that ends in a `Status`.
 #[derive(Debug)]
 pub(crate) struct Failure {

@@ -13,7 +13,7 @@ use kube::client::Body as KubeBody;
 use serde_json::Value;
 
 use super::forward::Forward;
-use super::reply::{Body, Failure, json};
+use super::reply::{Body, Failure, Told, json};
 use super::table;
 
 /// The group that holds what the aggregated groups serve.
@@ -134,7 +134,11 @@ impl StoredGroup {
         if let (Some(table), true) = (table, parts.status.is_success()) {
             value = table.whole(&value, jiff::Timestamp::now());
         }
-        Ok(with_headers(json(parts.status, &value), parts.status, &parts.headers))
+        let mut response = with_headers(json(parts.status, &value), parts.status, &parts.headers);
+        if value.get("kind").and_then(Value::as_str) == Some("Status") {
+            response.extensions_mut().insert(Told(value));
+        }
+        Ok(response)
     }
 
     fn translate_watch(self, answer: Response<KubeBody>, table: Option<table::Wanted>) -> Response<Body> {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::edge::AuditArgs;
 use super::oidc::OidcArgs;
 
 #[derive(Debug, Args)]
@@ -21,6 +22,8 @@ pub(crate) struct ApiserverArgs {
     pub(crate) reset: bool,
     #[command(flatten)]
     pub(crate) oidc: OidcArgs,
+    #[command(flatten)]
+    pub(crate) audit: AuditArgs,
 }
 
 pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<ExitCode> {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use base64::Engine;
 use crowsnest_api::user::{MASTERS, UserInfo};
-use crowsnest_apiserver::authn::Oidc;
+use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::token::Algorithm;
+use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_controllers::admission::{Gates, webhook_configurations};
@@ -23,10 +24,12 @@ use crate::aggregated::edge::Edge;
 use crate::aggregated::identity::Delegated;
 use crate::aggregated::local::Local;
 use crate::aggregated::server::{Aggregated, router};
+use crate::cli::edge::EdgeArgs;
 use crate::install::{self, Endpoints};
-use crate::peers::Authorities;
+use crate::reload::Reloader;
 use crate::roles::Roles;
 use crate::serving::{self, Tls};
+use crate::trust::{self, Trust};
 use crate::webhook::{self, Webhooks};
 
 /// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
@@ -47,10 +50,11 @@ impl ControlPlane {
         listener: TcpListener,
         simulated: admin::Members,
         oidc: Option<Arc<Oidc>>,
+        auditor: Auditor,
     ) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Process };
-        let mut config = Config::new("crowsnest", data);
+        let mut config = Config { auditor, ..Config::new("crowsnest", data) };
         // As kube-apiserver signs by default; clients that check the algorithm expect it.
         config.signing = Algorithm::Rs256;
         config.oidc = oidc;
@@ -98,7 +102,7 @@ impl ControlPlane {
         &self,
         roles: &Arc<Roles>,
         edge: Edge,
-        client_ca: Option<String>,
+        (args, reloader): (&EdgeArgs, &mut Reloader),
         conformance: bool,
         (servers, serving): (&TaskTracker, &CancellationToken),
     ) -> anyhow::Result<()> {
@@ -107,8 +111,16 @@ impl ControlPlane {
         let client = self.client();
         // The aggregation layer asks for the Service's name, webhooks for the address.
         let names = ["localhost", "127.0.0.1", install::SERVICE_HOST].map(str::to_owned);
-        let own = self.server.authority().server(&names)?;
-        let tls = Tls::new(&own.certificate, &own.key, Some(authorities(&client, client_ca).await?))?;
+        let authority = Arc::clone(self.server.authority());
+        let own = Serving::new(&authority.server(&names)?)?;
+        let told = trust::told(client.clone()).await?;
+        let tls = Tls::new(Arc::clone(&own), told.authorities()?);
+        let trust = Arc::new(Trust::new(tls.clone(), told));
+        args.watch(reloader, &trust, vec![Arc::clone(&own), Arc::clone(self.server.serving())]).await?;
+        let (follower, stop) = (client.clone(), serving.clone());
+        servers.spawn(async move { trust.follow(follower, stop).await });
+        let stop = serving.clone();
+        servers.spawn(async move { authority.renew(&own, &names, &stop).await });
         let state = Aggregated {
             control_plane: client.clone(),
             delegated: Delegated::new(client.clone()),
@@ -160,23 +172,4 @@ fn admin_token(dir: &DataDir) -> anyhow::Result<String> {
     let token = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
     dir.write_state(FILE, &token)?;
     Ok(token)
-}
-
-/// Whom the control plane's aggregation layer will present itself as, and who signs the certificates of users unless told
-/// otherwise.
-async fn authorities(client: &kube::Client, client_ca: Option<String>) -> anyhow::Result<Authorities> {
-    use k8s_openapi::api::core::v1::ConfigMap;
-    const NAME: &str = "extension-apiserver-authentication";
-    let maps: kube::Api<ConfigMap> = kube::Api::namespaced(client.clone(), "kube-system");
-    let found = kube::runtime::wait::await_condition(maps, NAME, |map: Option<&ConfigMap>| map.is_some());
-    let map = tokio::time::timeout(std::time::Duration::from_secs(30), found)
-        .await
-        .with_context(|| format!("waiting for kube-system/{NAME}"))??
-        .with_context(|| format!("kube-system/{NAME} is gone"))?;
-    let data = map.data.unwrap_or_default();
-    let ca =
-        data.get("requestheader-client-ca-file").with_context(|| format!("{NAME} names no front-proxy authority"))?;
-    let names = data.get("requestheader-allowed-names").map(|text| serde_json::from_str(text)).transpose()?;
-    let client_ca = client_ca.as_ref().or_else(|| data.get("client-ca-file")).map(String::as_str);
-    Ok(Authorities::new(Some(ca), names.unwrap_or_default(), client_ca)?)
 }

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
+use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::whole;
 use crowsnest_controllers::act;
@@ -26,7 +27,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::aggregated::audit::log::Writer;
 use crate::cli::apiserver::ApiserverArgs;
 use crate::cli::up::{Profile, UpArgs};
 use crate::roles::{Roles, RolesConfig};
@@ -93,14 +93,23 @@ pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCod
     let dir = open(args.data_dir.as_deref(), args.reset)?;
     let listener = bind(args.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
-    let control_plane = ControlPlane::start(&dir, listener, nobody, oidc).await?;
+    let (auditor, audit) = args.audit.start(&dir.dir("audit")?)?;
+    let control_plane = ControlPlane::start(&dir, listener, nobody, oidc, auditor).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
     let path = files.finish()?;
     writeln!(std::io::stdout(), "export KUBECONFIG={}", path.display())?;
     stop.wait().await;
-    control_plane.stop().await?;
-    Ok(ExitCode::SUCCESS)
+    let stopped = control_plane.stop().await;
+    written(audit).await;
+    stopped.map(|()| ExitCode::SUCCESS)
+}
+
+/// What is left of the audit log, once nobody is served any more.
+async fn written(audit: Option<Writer>) {
+    if let Some(audit) = audit {
+        audit.stop().await;
+    }
 }
 
 /// SIGINT and SIGTERM.
@@ -172,7 +181,8 @@ impl Fleet {
         let ui_address = ui_listener.local_addr()?;
         let simulated = admin::Members::default();
         let sign_in = oidc.as_ref().map(|_| args.sign_in.read(ui_address)).transpose()?;
-        let control_plane = ControlPlane::start(dir, api, simulated.clone(), oidc.clone()).await?;
+        let (auditor, audit) = args.edge.audit.start(&dir.dir("audit")?)?;
+        let control_plane = ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), auditor.clone()).await?;
         progress.done(&format!("control plane {}", control_plane.url()));
 
         let servers = TaskTracker::new();
@@ -185,9 +195,11 @@ impl Fleet {
         // Written first, so that a start that hangs can be looked into with kubectl.
         let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
         let own = files.add("cp", &control_plane.kubeconfig()?)?;
-        let (edge, audit) = args.edge.start(&dir.dir("audit")?)?;
-        let client_ca = args.edge.client_ca()?;
-        control_plane.install(&roles, edge, client_ca, conformance, (&servers, &serving)).await?;
+        let mut reloader = args.edge.reloader();
+        let edge = args.edge.edge(auditor, reloader.counts());
+        let trusted = (&args.edge, &mut reloader);
+        control_plane.install(&roles, edge, trusted, conformance, (&servers, &serving)).await?;
+        servers.spawn(reloader.run(serving.clone()));
         progress.done("aggregated APIs, webhooks");
 
         let upstream = kube::Config::from_custom_kubeconfig(own, &kube::config::KubeConfigOptions::default()).await?;
@@ -241,10 +253,9 @@ impl Fleet {
         self.serving.cancel();
         self.servers.close();
         self.servers.wait().await;
-        if let Some(audit) = self.audit {
-            audit.stop().await;
-        }
-        self.members.stop().await?;
-        self.control_plane.stop().await
+        let members = self.members.stop().await;
+        let control_plane = self.control_plane.stop().await;
+        written(self.audit).await;
+        members.and(control_plane)
     }
 }

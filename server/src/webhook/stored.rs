@@ -5,8 +5,9 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::field::FieldError;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apiserver::status::ApiError;
-use crowsnest_controllers::admission::{cluster, registry};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use crowsnest_controllers::admission::{annotations, cluster, registry};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -48,15 +49,15 @@ pub(super) fn review(resource: &str, review: &Value, modelled: bool, now: jiff::
                "response": {"uid": request["uid"], "allowed": false, "status": error.to_status()}})
     };
     let outcome = match resource {
-        "clusters" => admit_cluster(object, modelled, now),
+        "clusters" => admit_cluster(object, &request["oldObject"], modelled, now),
         "resourceregistries" => admit_registry(object),
         other => Err(ApiError::bad_request(format!("{other} are not kept here"))),
     };
     match outcome {
-        Ok(admitted) => {
+        Ok((admitted, warnings)) => {
             let mut review = allow(&request["uid"], Some(&json_patch::diff(object, &admitted)));
-            if let Some(warning) = without_effect(resource, object) {
-                review["response"]["warnings"] = json!([warning]);
+            if !warnings.is_empty() {
+                review["response"]["warnings"] = json!(warnings);
             }
             review
         }
@@ -64,31 +65,35 @@ pub(super) fn review(resource: &str, review: &Value, modelled: bool, now: jiff::
     }
 }
 
-fn admit_cluster(object: &Value, modelled: bool, now: jiff::Timestamp) -> Result<Value, ApiError> {
+/// An object as it is kept, and what whoever wrote it should know.
+type Admitted = (Value, Vec<String>);
+
+fn admit_cluster(object: &Value, old: &Value, modelled: bool, now: jiff::Timestamp) -> Result<Admitted, ApiError> {
     let mut typed: Cluster = decode(object, "Cluster")?;
     cluster::prepare(&mut typed, modelled);
     cluster::prepare_status(&mut typed.status);
     cluster::canonicalize(&mut typed, &Time(now));
-    invalid("clusters", &typed.metadata.name, cluster::validate(&typed))?;
+    let before: ObjectMeta = ObjectMeta::deserialize(&old["metadata"]).unwrap_or_default();
+    let (misfits, warnings) = annotations::admit(typed.metadata.annotations.as_ref(), before.annotations.as_ref());
+    let mut errors = cluster::validate(&typed);
+    errors.extend(misfits);
+    invalid("clusters", &typed.metadata.name, errors)?;
     let (spec, status) = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
     let mut admitted = object.clone();
     admitted["spec"] = spec.map_err(ApiError::internal)?;
     if object.get("status").is_some_and(|s| !s.is_null()) {
         admitted["status"] = status.map_err(ApiError::internal)?;
     }
-    Ok(admitted)
+    Ok((admitted, warnings))
 }
 
-fn admit_registry(object: &Value) -> Result<Value, ApiError> {
+fn admit_registry(object: &Value) -> Result<Admitted, ApiError> {
     let typed: ResourceRegistry = decode(object, "ResourceRegistry")?;
     invalid("resourceregistries", &typed.metadata.name, registry::validate(&typed))?;
-    Ok(object.clone())
-}
-
-/// What is kept and nothing more.
-fn without_effect(resource: &str, object: &Value) -> Option<&'static str> {
-    let named = resource == "resourceregistries" && object.pointer("/spec/backendStore/openSearch").is_some();
-    named.then_some("spec.backendStore.openSearch has no effect: objects are kept in the cache and nowhere else")
+    // What is kept and nothing more.
+    let without_effect = object.pointer("/spec/backendStore/openSearch").is_some();
+    let warning = "spec.backendStore.openSearch has no effect: objects are kept in the cache and nowhere else";
+    Ok((object.clone(), without_effect.then(|| warning.to_owned()).into_iter().collect()))
 }
 
 fn decode<T: DeserializeOwned>(object: &Value, kind: &str) -> Result<T, ApiError> {
@@ -132,5 +137,35 @@ mod tests {
         let response = &registry(spec)["response"];
         assert_eq!((&response["allowed"], &response["warnings"]), (&json!(allowed), &warnings), "{response}");
         assert_eq!(response.get("patch"), None);
+    }
+
+    #[rstest::rstest]
+    #[case::new(json!(null), json!("off"), Err("metadata.annotations[proxy.crowsnest.io/exec]"), 0)]
+    #[case::changed(json!("enabled"), json!("off"), Err("metadata.annotations[proxy.crowsnest.io/exec]"), 0)]
+    #[case::as_it_was(json!("off"), json!("off"), Ok(()), 1)]
+    #[case::mended(json!("off"), json!("disabled"), Ok(()), 0)]
+    fn annotations_of_clusters(
+        #[case] before: Value,
+        #[case] now: Value,
+        #[case] expected: Result<(), &str>,
+        #[case] warnings: usize,
+    ) {
+        let cluster = |exec: Value| {
+            let annotations = if exec.is_null() { json!({}) } else { json!({"proxy.crowsnest.io/exec": exec}) };
+            json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "spec": {"syncMode": "Push"},
+                   "metadata": {"name": "m1", "annotations": annotations}})
+        };
+        let request = json!({"request": {"uid": "u", "object": cluster(now), "oldObject": cluster(before)}});
+        let response = &review("clusters", &request, false, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let cause = &response["status"]["details"]["causes"][0];
+        let refused = cause["field"].as_str().map_or(Ok(()), Err);
+        assert_eq!((refused, response["allowed"] == true), (expected, expected.is_ok()), "{response}");
+        assert_eq!(response["warnings"].as_array().map_or(0, Vec::len), warnings, "{response}");
+        if expected.is_err() {
+            assert_eq!(
+                (&response["status"]["reason"], &cause["reason"]),
+                (&json!("Invalid"), &json!("FieldValueNotSupported"))
+            );
+        }
     }
 }

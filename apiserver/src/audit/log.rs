@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crowsnest_index::metrics::Series;
 use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -32,18 +31,18 @@ const STAMP: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
 /// Where events go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Destination {
+pub enum Destination {
     StandardOutput,
     File(Files),
 }
 
 /// A file, and how many old ones are kept of it how long. Zero is no bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Files {
-    pub(crate) path: PathBuf,
-    pub(crate) max_bytes: u64,
-    pub(crate) max_backups: usize,
-    pub(crate) max_age_days: u32,
+pub struct Files {
+    pub path: PathBuf,
+    pub max_bytes: u64,
+    pub max_backups: usize,
+    pub max_age_days: u32,
 }
 
 #[derive(Debug, Default)]
@@ -54,25 +53,35 @@ struct Counts {
     ended: AtomicBool,
 }
 
+/// Events so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    pub written: u64,
+    /// Lost to a full queue.
+    pub dropped: u64,
+    /// Lost to a file that could not be written.
+    pub failed: u64,
+}
+
 /// Takes events. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct AuditLog {
+pub struct AuditLog {
     queue: mpsc::Sender<Event>,
     counts: Arc<Counts>,
 }
 
 /// A place in the queue that is kept for an event to come.
-pub(crate) type Place = mpsc::OwnedPermit<Event>;
+pub(super) type Place = mpsc::OwnedPermit<Event>;
 
 /// The running writer; whoever holds it stops it.
-pub(crate) struct Writer {
+pub struct Writer {
     task: JoinHandle<()>,
     stop: CancellationToken,
 }
 
 impl AuditLog {
     /// Opens the file; fails when it can't be written.
-    pub(crate) fn start(destination: Destination) -> io::Result<(Self, Writer)> {
+    pub fn start(destination: Destination) -> io::Result<(Self, Writer)> {
         let sink = match destination {
             Destination::StandardOutput => Sink::StandardOutput,
             Destination::File(files) => Sink::File(Rotated::open(files)?),
@@ -85,13 +94,13 @@ impl AuditLog {
     }
 
     /// A place for an event of a request. None when the writer does not keep up.
-    pub(crate) async fn place(&self) -> Option<Place> {
+    pub(super) async fn place(&self) -> Option<Place> {
         let place = tokio::time::timeout(PATIENCE, self.queue.clone().reserve_owned()).await;
         place.ok().and_then(Result::ok)
     }
 
     /// Queues an event in its place, or in any that is free.
-    pub(crate) fn put(&self, place: Option<Place>, event: Event) {
+    pub(super) fn put(&self, place: Option<Place>, event: Event) {
         match place {
             Some(place) => drop(place.send(event)),
             None => {
@@ -103,33 +112,20 @@ impl AuditLog {
     }
 
     /// What is wrong with the writer.
-    pub(crate) fn problem(&self) -> Option<&'static str> {
+    pub fn problem(&self) -> Option<&'static str> {
         self.counts.ended.load(Ordering::Relaxed).then_some("the writer has died")
     }
 
-    pub(crate) fn series(&self) -> [Series; 3] {
-        let count = |name, help, value: &AtomicU64| Series {
-            name,
-            help,
-            counts: true,
-            labels: Vec::new(),
-            value: value.load(Ordering::Relaxed),
-        };
-        [
-            count("crowsnest_audit_events_total", "Audit events written.", &self.counts.written),
-            count("crowsnest_audit_events_dropped_total", "Audit events lost to a full queue.", &self.counts.dropped),
-            count(
-                "crowsnest_audit_events_failed_total",
-                "Audit events that could not be written.",
-                &self.counts.failed,
-            ),
-        ]
+    pub fn counted(&self) -> Counted {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let Counts { written, dropped, failed, .. } = &*self.counts;
+        Counted { written: read(written), dropped: read(dropped), failed: read(failed) }
     }
 }
 
 impl Writer {
     /// Writes what is queued, and ends.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         self.stop.cancel();
         if tokio::time::timeout(DRAIN, self.task).await.is_err() {
             tracing::warn!("the last audit events were not written in time");
@@ -352,6 +348,6 @@ mod tests {
         assert!(text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
         // Nobody writes any more: counted, not waited for.
         log.put(None, event("late"));
-        assert_eq!(log.series().map(|series| series.value), [1000, 1, 0]);
+        assert_eq!(log.counted(), Counted { written: 1000, dropped: 1, failed: 0 });
     }
 }

@@ -1,27 +1,23 @@
-//! One line of the audit log: `audit.k8s.io/v1` `Event`, at level Metadata. Pure.
+//! One line of the audit log: `audit.k8s.io/v1` `Event`. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crowsnest_api::user::UserInfo;
 use http::{HeaderMap, HeaderName, Uri, header};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::identity::Wanted;
+use super::attributes::Attributes;
 
-/// Which cluster was asked; `*` is every one.
-pub(crate) const CLUSTER: &str = "crowsnest.io/cluster";
-/// What was asked of it, in RBAC's terms.
-const MEMBER_VERB: &str = "crowsnest.io/member-verb";
-const MEMBER_RESOURCE: &str = "crowsnest.io/member-resource";
-const MEMBER_NAMESPACE: &str = "crowsnest.io/member-namespace";
-const MEMBER_NAME: &str = "crowsnest.io/member-name";
-const MEMBER_PATH: &str = "crowsnest.io/member-path";
-/// As kube-apiserver notes what authorisation found.
-pub(crate) const DECISION: &str = "authorization.k8s.io/decision";
-pub(crate) const REASON: &str = "authorization.k8s.io/reason";
+/// As kube-apiserver notes what authorisation found, and that a body was too large.
+pub(super) const DECISION: &str = "authorization.k8s.io/decision";
+pub(super) const REASON: &str = "authorization.k8s.io/reason";
+pub(super) const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
@@ -46,9 +42,20 @@ const SECRET_PARAMETERS: [&str; 10] = [
     "api_key",
 ];
 
+/// How much of a request an event tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Level {
+    None,
+    Metadata,
+    /// And the body that was sent.
+    Request,
+    /// And the one that was answered.
+    RequestResponse,
+}
+
 /// When of a request an event is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Stage {
+pub enum Stage {
     RequestReceived,
     /// Of those that last: the answer has begun.
     ResponseStarted,
@@ -57,7 +64,7 @@ pub(crate) enum Stage {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct User {
+pub(super) struct User {
     #[serde(skip_serializing_if = "String::is_empty")]
     username: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -77,108 +84,175 @@ impl From<&UserInfo> for User {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ObjectReference {
+pub(super) struct ObjectReference {
     resource: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     namespace: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
+    uid: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     api_group: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     api_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    resource_version: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     subresource: String,
 }
 
 impl ObjectReference {
     /// `None` for paths that name no resource.
-    pub(crate) fn of(wanted: &Wanted) -> Option<Self> {
-        let Wanted { group, version, resource, subresource, namespace, name, path, .. } = wanted.clone();
+    fn of(asked: &Attributes) -> Option<Self> {
+        let Attributes { group, version, resource, subresource, namespace, name, path, .. } = asked.clone();
         path.is_none().then_some(Self {
             resource,
             namespace,
             name,
+            uid: String::new(),
             api_group: group,
             api_version: version,
+            resource_version: String::new(),
             subresource,
         })
     }
-}
 
-/// Fields stand in the order in which kube-apiserver writes them.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Event {
-    kind: &'static str,
-    api_version: &'static str,
-    level: &'static str,
-    #[serde(rename = "auditID")]
-    pub(crate) audit_id: String,
-    pub(crate) stage: Stage,
-    #[serde(rename = "requestURI")]
-    pub(crate) request_uri: String,
-    pub(crate) verb: String,
-    pub(crate) user: User,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) impersonated_user: Option<User>,
-    #[serde(rename = "sourceIPs")]
-    pub(crate) source_ips: Vec<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) user_agent: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) object_ref: Option<ObjectReference>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) response_status: Option<Value>,
-    #[serde(serialize_with = "micro")]
-    pub(crate) request_received_timestamp: Timestamp,
-    #[serde(serialize_with = "micro")]
-    pub(crate) stage_timestamp: Timestamp,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) annotations: BTreeMap<String, String>,
-}
-
-/// What is known of a request before anybody looks into it.
-pub(crate) struct Request<'a> {
-    pub(crate) audit_id: &'a str,
-    pub(crate) received: Timestamp,
-    pub(crate) uri: &'a Uri,
-    pub(crate) headers: &'a HeaderMap,
-    pub(crate) peer: Option<IpAddr>,
-    pub(crate) wanted: &'a Wanted,
-    /// What it asks of members.
-    pub(crate) of_member: Option<&'a Wanted>,
-    pub(crate) cluster: Option<&'a str>,
-}
-
-impl Event {
-    /// The event of a request that has been received; nobody is who could not be authenticated.
-    pub(crate) fn received(request: &Request<'_>, user: Option<&UserInfo>) -> Self {
-        let agent = request.headers.get(header::USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
-        let wanted = request.wanted;
-        Self {
-            kind: "Event",
-            api_version: "audit.k8s.io/v1",
-            level: "Metadata",
-            audit_id: request.audit_id.to_owned(),
-            stage: Stage::RequestReceived,
-            request_uri: request_uri(request.uri),
-            verb: wanted.verb.clone(),
-            user: User::from(user.unwrap_or(&UserInfo::default())),
-            impersonated_user: None,
-            source_ips: source_ips(request.headers, request.peer),
-            user_agent: truncated(&agent.unwrap_or_default(), USER_AGENT),
-            object_ref: ObjectReference::of(wanted),
-            response_status: None,
-            request_received_timestamp: request.received,
-            stage_timestamp: request.received,
-            annotations: annotations(request),
+    /// Fills in what the path does not tell and an object's metadata does.
+    fn complete(&mut self, object: &Value, versioned: bool) {
+        let said = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let fill = |own: &mut String, field: &str| {
+            if own.is_empty() {
+                *own = said(field);
+            }
+        };
+        fill(&mut self.namespace, "namespace");
+        fill(&mut self.name, "name");
+        fill(&mut self.uid, "uid");
+        if versioned {
+            fill(&mut self.resource_version, "resourceVersion");
         }
     }
 }
 
+/// A body as JSON.
+pub(super) type Kept = Arc<RawValue>;
+
+/// Fields stand in the order in which kube-apiserver writes them.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Event {
+    kind: &'static str,
+    api_version: &'static str,
+    level: Level,
+    #[serde(rename = "auditID")]
+    pub(super) audit_id: String,
+    pub(super) stage: Stage,
+    #[serde(rename = "requestURI")]
+    pub(super) request_uri: String,
+    pub(super) verb: String,
+    pub(super) user: User,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) impersonated_user: Option<User>,
+    #[serde(rename = "sourceIPs")]
+    pub(super) source_ips: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) user_agent: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) object_ref: Option<ObjectReference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response_status: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_object: Option<Kept>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response_object: Option<Kept>,
+    #[serde(serialize_with = "micro")]
+    pub(super) request_received_timestamp: Timestamp,
+    #[serde(serialize_with = "micro")]
+    pub(super) stage_timestamp: Timestamp,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) annotations: BTreeMap<String, String>,
+    /// What the bodies take of the memory that there is for them.
+    #[serde(skip)]
+    pub(super) room: Vec<Arc<OwnedSemaphorePermit>>,
+}
+
+/// What is known of a request before anybody looks into it.
+pub struct Request<'a> {
+    pub audit_id: &'a str,
+    pub received: Timestamp,
+    pub uri: &'a Uri,
+    pub headers: &'a HeaderMap,
+    pub peer: Option<IpAddr>,
+    pub asked: &'a Attributes,
+    pub beyond: Option<&'a Beyond>,
+}
+
+/// What a request asks of servers behind this one, where its path tells.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Beyond {
+    /// As they take it.
+    pub asked: Option<Attributes>,
+    pub annotations: BTreeMap<String, String>,
+    /// Watches, streams and tunnels.
+    pub lasts: bool,
+}
+
+impl Event {
+    /// The event of a request that has been received; nobody is who could not be authenticated.
+    pub(super) fn received(request: &Request<'_>, user: Option<&UserInfo>, level: Level) -> Self {
+        let agent = request.headers.get(header::USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
+        let asked = request.asked;
+        Self {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level,
+            audit_id: request.audit_id.to_owned(),
+            stage: Stage::RequestReceived,
+            request_uri: request_uri(request.uri),
+            verb: asked.verb.clone(),
+            user: User::from(user.unwrap_or(&UserInfo::default())),
+            impersonated_user: None,
+            source_ips: source_ips(request.headers, request.peer),
+            user_agent: truncated(&agent.unwrap_or_default(), USER_AGENT),
+            object_ref: ObjectReference::of(asked),
+            response_status: None,
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: request.received,
+            stage_timestamp: request.received,
+            annotations: request.beyond.map(|beyond| beyond.annotations.clone()).unwrap_or_default(),
+            room: Vec::new(),
+        }
+    }
+
+    /// Which object it is about, as far as one that was sent or answered tells. A version is that of what was sent.
+    pub(super) fn about(&mut self, object: &Value, versioned: bool) {
+        if let Some(reference) = &mut self.object_ref {
+            reference.complete(object, versioned);
+        }
+    }
+}
+
+/// Takes managed fields out of an object, and out of a list's or a table's.
+pub(super) fn without_managed_fields(mut object: Value) -> Value {
+    fn strip(object: &mut Value) {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+    }
+    strip(&mut object);
+    for item in object.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        strip(item);
+    }
+    for row in object.get_mut("rows").and_then(Value::as_array_mut).into_iter().flatten() {
+        row.get_mut("object").map(strip);
+    }
+    object
+}
+
 /// `responseStatus`: the code, and of a failure what its Status says, but for the details.
-pub(crate) fn response_status(code: u16, failure: Option<&Value>) -> Value {
+pub(super) fn response_status(code: u16, failure: Option<&Value>) -> Value {
     let mut status = json!({"metadata": {}, "code": code});
     for field in ["status", "message", "reason"] {
         if let Some(value) = failure.and_then(|failure| failure.get(field)) {
@@ -186,29 +260,6 @@ pub(crate) fn response_status(code: u16, failure: Option<&Value>) -> Value {
         }
     }
     status
-}
-
-fn annotations(request: &Request<'_>) -> BTreeMap<String, String> {
-    let mut notes = BTreeMap::new();
-    let mut note = |key: &str, value: &str| {
-        if !value.is_empty() {
-            notes.insert(key.to_owned(), value.to_owned());
-        }
-    };
-    note(CLUSTER, request.cluster.unwrap_or_default());
-    if let Some(theirs) = request.of_member {
-        note(MEMBER_VERB, &theirs.verb);
-        note(MEMBER_PATH, theirs.path.as_deref().unwrap_or_default());
-        note(MEMBER_NAMESPACE, &theirs.namespace);
-        note(MEMBER_NAME, &theirs.name);
-        if theirs.path.is_none() {
-            let dot = if theirs.group.is_empty() { "" } else { "." };
-            let slash = if theirs.subresource.is_empty() { "" } else { "/" };
-            let Wanted { resource, group, subresource, .. } = theirs;
-            note(MEMBER_RESOURCE, &format!("{resource}{dot}{group}{slash}{subresource}"));
-        }
-    }
-    notes
 }
 
 /// Where a request comes from: what proxies say, then who is connected.
@@ -290,27 +341,22 @@ mod tests {
 
     #[test]
     fn a_line_is_what_kubernetes_writes() {
-        let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/default/pods/web/exec";
+        let path = "/apis/example.com/v1/things/m1/proxy/api/v1/namespaces/default/pods/web/exec";
         let uri: Uri = format!("{path}?command=ls&token=x").parse().unwrap();
         let mut headers = HeaderMap::new();
         headers.insert(header::USER_AGENT, "kubectl/v1.36".parse().unwrap());
-        let ours = Wanted {
+        let asked = Attributes {
             verb: "create".into(),
-            group: "cluster.karmada.io".into(),
-            version: "v1alpha1".into(),
-            resource: "clusters".into(),
+            group: "example.com".into(),
+            version: "v1".into(),
+            resource: "things".into(),
             subresource: "proxy".into(),
             name: "m1".into(),
-            ..Wanted::default()
+            ..Attributes::default()
         };
-        let theirs = Wanted {
-            verb: "create".into(),
-            version: "v1".into(),
-            resource: "pods".into(),
-            subresource: "exec".into(),
-            namespace: "default".into(),
-            name: "web".into(),
-            ..Wanted::default()
+        let beyond = Beyond {
+            annotations: BTreeMap::from([("example.com/cluster".to_owned(), "m1".to_owned())]),
+            ..Beyond::default()
         };
         let mut event = Event::received(
             &Request {
@@ -319,14 +365,25 @@ mod tests {
                 uri: &uri,
                 headers: &headers,
                 peer: Some("10.0.0.1".parse().unwrap()),
-                wanted: &ours,
-                of_member: Some(&theirs),
-                cluster: Some("m1"),
+                asked: &asked,
+                beyond: Some(&beyond),
             },
             Some(&UserInfo::new("alice", ["dev"])),
+            Level::Metadata,
         );
+        event.about(&json!({"metadata": {"name": "other", "uid": "u-1", "resourceVersion": "7"}}), true);
         event.stage = Stage::ResponseComplete;
         event.response_status = Some(response_status(403, Some(&json!({"reason": "Forbidden", "details": {}}))));
         insta::assert_json_snapshot!(event);
+    }
+
+    #[test]
+    fn managed_fields_go_wherever_they_are() {
+        let object = || json!({"metadata": {"name": "a", "managedFields": [{}]}, "spec": {}});
+        let left = json!({"metadata": {"name": "a"}, "spec": {}});
+        let given = json!({"metadata": {"managedFields": 1}, "items": [object()], "rows": [{"object": object()}, {}]});
+        let expected = json!({"metadata": {}, "items": [left], "rows": [{"object": left}, {}]});
+        assert_eq!(without_managed_fields(given), expected);
+        assert_eq!(without_managed_fields(json!([1])), json!([1]));
     }
 }

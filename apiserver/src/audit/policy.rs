@@ -1,25 +1,27 @@
-//! `audit.k8s.io/v1` `Policy`: which requests are written down, and when of each. Pure.
+//! `audit.k8s.io/v1` `Policy`: which requests are written down, how much of each, and when. Pure.
 //!
-//! A rule's resources, namespaces and paths match the request itself, or what it asks of a member: `pods/exec` is an exec in
-//! any cluster. Bodies are never written, since they may hold secrets: levels above Metadata are Metadata.
+//! A rule's resources, namespaces and paths match the request itself, or what it asks of a server behind this one: `pods/exec`
+//! is an exec in any of them. Bodies that may hold secrets are written only by a rule that names their resource: one for
+//! everything asks for bodies, but not for those.
 
 use serde::Deserialize;
 
-use super::super::identity::Wanted;
-use super::event::Stage;
+use super::attributes::Attributes;
+use super::event::{Level, Stage};
 use crowsnest_api::user::UserInfo;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(crate) enum Level {
-    None,
-    Metadata,
-    Request,
-    RequestResponse,
-}
+/// Group, resource and subresource of bodies that may hold secrets, as the policies of Kubernetes' own distributions leave
+/// them out.
+const DELICATE: [(&str, &str, &str); 4] = [
+    ("", "secrets", ""),
+    ("", "configmaps", ""),
+    ("", "serviceaccounts", "token"),
+    ("authentication.k8s.io", "tokenreviews", ""),
+];
 
 /// Why a policy can't be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PolicyError {
+pub enum PolicyError {
     #[error("{0}")]
     Syntax(String),
     #[error("apiVersion {0:?} kind {1:?} is no audit policy; expected audit.k8s.io/v1 Policy")]
@@ -45,8 +47,7 @@ struct Document {
     #[serde(default)]
     omit_stages: Vec<Stage>,
     #[serde(default)]
-    #[expect(dead_code, reason = "bodies are not written, so no managed fields are")]
-    omit_managed_fields: Option<bool>,
+    omit_managed_fields: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -67,8 +68,8 @@ struct Rule {
     non_resource_urls: Vec<String>,
     #[serde(default)]
     omit_stages: Vec<Stage>,
+    /// Over what the policy says.
     #[serde(default)]
-    #[expect(dead_code, reason = "bodies are not written, so no managed fields are")]
     omit_managed_fields: Option<bool>,
 }
 
@@ -82,9 +83,21 @@ struct Resources {
 
 /// Checked rules; the first that matches says.
 #[derive(Debug, Clone)]
-pub(crate) struct Policy {
+pub struct Policy {
     rules: Vec<Rule>,
     omit_stages: Vec<Stage>,
+    omit_managed_fields: bool,
+    /// Groups and resources beside [`DELICATE`].
+    delicate: Vec<(String, String)>,
+}
+
+/// What is written of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub level: Level,
+    /// Stages that have no event.
+    pub omit: Vec<Stage>,
+    pub omit_managed_fields: bool,
 }
 
 /// Health and discovery are asked all the time and tell nothing. All else is written down once it is answered.
@@ -107,7 +120,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    pub(crate) fn parse(text: &str) -> Result<Self, PolicyError> {
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let document: Document = serde_saphyr::from_str(text).map_err(|e| PolicyError::Syntax(e.to_string()))?;
         if document.kind != "Policy" || document.api_version != "audit.k8s.io/v1" {
             return Err(PolicyError::Kind(document.api_version, document.kind));
@@ -118,19 +131,32 @@ impl Policy {
         for (nth, rule) in document.rules.iter().enumerate() {
             rule.check().map_err(|why| PolicyError::Rule(nth, why))?;
         }
-        Ok(Self { rules: document.rules, omit_stages: document.omit_stages })
+        let Document { rules, omit_stages, omit_managed_fields, .. } = document;
+        Ok(Self { rules, omit_stages, omit_managed_fields, delicate: Vec::new() })
     }
 
-    /// Some rule asks for bodies, which are not written.
-    pub(crate) fn wants_bodies(&self) -> bool {
-        self.rules.iter().any(|rule| matches!(rule.level, Level::Request | Level::RequestResponse))
+    /// The same where bodies of these groups and resources may hold secrets, too.
+    pub fn with_delicate(mut self, more: &[(&str, &str)]) -> Self {
+        self.delicate.extend(more.iter().map(|(group, resource)| ((*group).to_owned(), (*resource).to_owned())));
+        self
     }
 
-    /// The stages that are left out of a request's events; `None` when it has none at all. `asked` is what it asks of us,
-    /// and of members.
-    pub(crate) fn omitted(&self, user: &UserInfo, asked: &[&Wanted]) -> Option<Vec<Stage>> {
-        let rule = self.rules.iter().find(|rule| rule.matches(user, asked))?;
-        (rule.level != Level::None).then(|| [self.omit_stages.as_slice(), &rule.omit_stages].concat())
+    /// What is written of a request; `None` is nothing at all. `asked` is what it asks of us, and of servers behind us.
+    pub fn decide(&self, user: &UserInfo, asked: &[&Attributes]) -> Option<Decision> {
+        let rule = self.rules.iter().find(|rule| rule.matches(user, asked)).filter(|rule| rule.level != Level::None)?;
+        let withheld = |one: &&Attributes| self.is_delicate(one) && !rule.names(one);
+        let level = if asked.iter().any(withheld) { rule.level.min(Level::Metadata) } else { rule.level };
+        Some(Decision {
+            level,
+            omit: [self.omit_stages.as_slice(), &rule.omit_stages].concat(),
+            omit_managed_fields: rule.omit_managed_fields.unwrap_or(self.omit_managed_fields),
+        })
+    }
+
+    fn is_delicate(&self, asked: &Attributes) -> bool {
+        let Attributes { group, resource, subresource, path: None, .. } = asked else { return false };
+        DELICATE.iter().any(|(g, r, s)| g == group && r == resource && (s.is_empty() || s == subresource))
+            || self.delicate.iter().any(|(g, r)| g == group && r == resource)
     }
 }
 
@@ -160,7 +186,14 @@ impl Rule {
         Ok(())
     }
 
-    fn matches(&self, user: &UserInfo, asked: &[&Wanted]) -> bool {
+    /// Whether it says this resource itself, not only a pattern for it.
+    fn names(&self, asked: &Attributes) -> bool {
+        let slash = if asked.subresource.is_empty() { "" } else { "/" };
+        let full = format!("{}{slash}{}", asked.resource, asked.subresource);
+        self.resources.iter().any(|one| one.group == asked.group && one.resources.contains(&full))
+    }
+
+    fn matches(&self, user: &UserInfo, asked: &[&Attributes]) -> bool {
         let listed = |list: &[String], one: &String| list.is_empty() || list.contains(one);
         if !listed(&self.users, &user.name) {
             return false;
@@ -171,7 +204,7 @@ impl Rule {
         asked.iter().any(|wanted| listed(&self.verbs, &wanted.verb) && self.covers(wanted))
     }
 
-    fn covers(&self, wanted: &Wanted) -> bool {
+    fn covers(&self, wanted: &Attributes) -> bool {
         if !self.resources.is_empty() || !self.namespaces.is_empty() {
             let namespace = self.namespaces.is_empty() || self.namespaces.contains(&wanted.namespace);
             let resource = self.resources.is_empty() || self.resources.iter().any(|one| one.cover(wanted));
@@ -186,7 +219,7 @@ impl Rule {
 }
 
 impl Resources {
-    fn cover(&self, wanted: &Wanted) -> bool {
+    fn cover(&self, wanted: &Attributes) -> bool {
         if self.group != wanted.group {
             return false;
         }
@@ -198,7 +231,7 @@ impl Resources {
     }
 }
 
-fn resource_matches(spec: &str, wanted: &Wanted) -> bool {
+fn resource_matches(spec: &str, wanted: &Attributes) -> bool {
     let sub = wanted.subresource.as_str();
     match spec.split_once('/') {
         None => spec == "*" || (sub.is_empty() && spec == wanted.resource),
@@ -223,22 +256,22 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn resource(verb: &str, resource: &str, namespace: &str) -> Wanted {
+    fn resource(verb: &str, resource: &str, namespace: &str) -> Attributes {
         let (group, resource) = resource.split_once(':').unwrap_or(("", resource));
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        Wanted {
+        Attributes {
             verb: verb.into(),
             group: group.into(),
             resource: resource.into(),
             subresource: subresource.into(),
             namespace: namespace.into(),
             name: "web".into(),
-            ..Wanted::default()
+            ..Attributes::default()
         }
     }
 
-    fn path(path: &str) -> Wanted {
-        Wanted { verb: "get".into(), path: Some(path.into()), ..Wanted::default() }
+    fn path(path: &str) -> Attributes {
+        Attributes { verb: "get".into(), path: Some(path.into()), ..Attributes::default() }
     }
 
     /// What the default says of a request that asks this of a member.
@@ -249,13 +282,15 @@ mod tests {
     #[case(path("/openapi/../api/v1/namespaces/default/pods/web/exec"), true)]
     #[case(path("/apis//"), true)]
     #[case(path("/metrics"), true)]
-    #[case(Wanted { verb: "post".into(), ..path("/apis/x") }, true)]
+    #[case(Attributes { verb: "post".into(), ..path("/apis/x") }, true)]
     #[case(resource("get", "pods/exec", "default"), true)]
     #[case(resource("delete", "apps:deployments", "default"), true)]
-    fn everything_but_health_and_discovery_is_written(#[case] of_member: Wanted, #[case] written: bool) {
-        let proxied = resource("get", "cluster.karmada.io:clusters/proxy", "");
-        let omitted = Policy::default().omitted(&UserInfo::new("alice", ["dev"]), &[&proxied, &of_member]);
-        assert_eq!(omitted, written.then(|| vec![Stage::RequestReceived]));
+    fn everything_but_health_and_discovery_is_written(#[case] of_member: Attributes, #[case] written: bool) {
+        let proxied = resource("get", "example.com:things/proxy", "");
+        let decision = Policy::default().decide(&UserInfo::new("alice", ["dev"]), &[&proxied, &of_member]);
+        let expected =
+            Decision { level: Level::Metadata, omit: vec![Stage::RequestReceived], omit_managed_fields: false };
+        assert_eq!(decision, written.then_some(expected));
     }
 
     #[rstest]
@@ -282,7 +317,7 @@ mod tests {
         let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  {rule}\n");
         let policy = Policy::parse(&text).unwrap();
         let asked = resource("create", "pods/exec", "default");
-        assert_eq!(policy.omitted(&UserInfo::new("alice", ["dev"]), &[&asked]).is_some(), expected);
+        assert_eq!(policy.decide(&UserInfo::new("alice", ["dev"]), &[&asked]).is_some(), expected);
     }
 
     #[test]
@@ -290,11 +325,52 @@ mod tests {
         let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
             - {level: None, users: [bob]}\n- {level: RequestResponse, omitStages: [ResponseStarted]}\n";
         let policy = Policy::parse(text).unwrap();
-        assert!(policy.wants_bodies());
         let asked = resource("get", "pods", "");
-        assert_eq!(policy.omitted(&UserInfo::new("bob", ["dev"]), &[&asked]), None);
-        let stages = policy.omitted(&UserInfo::new("alice", ["dev"]), &[&asked]).unwrap();
-        assert_eq!(stages, [Stage::RequestReceived, Stage::ResponseStarted]);
+        assert_eq!(policy.decide(&UserInfo::new("bob", ["dev"]), &[&asked]), None);
+        let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&asked]).unwrap();
+        assert_eq!(decision.omit, [Stage::RequestReceived, Stage::ResponseStarted]);
+        assert_eq!(decision.level, Level::RequestResponse);
+    }
+
+    const ALL: &str = "{level: RequestResponse}";
+    const CORE: &str = "{level: RequestResponse, resources: [{group: '', resources: ['*', '*/token']}]}";
+    const NAMED: &str = "{level: Request, resources: [{group: '', resources: [secrets, serviceaccounts/token]}]}";
+
+    #[rstest]
+    #[case(ALL, "pods", Level::RequestResponse)]
+    #[case(ALL, "serviceaccounts", Level::RequestResponse)]
+    #[case(ALL, "secrets", Level::Metadata)]
+    #[case(ALL, "configmaps", Level::Metadata)]
+    #[case(ALL, "serviceaccounts/token", Level::Metadata)]
+    #[case(ALL, "authentication.k8s.io:tokenreviews", Level::Metadata)]
+    #[case(ALL, "example.com:parcels", Level::Metadata)]
+    #[case(ALL, "example.com:parcels/status", Level::Metadata)]
+    #[case(CORE, "secrets", Level::Metadata)]
+    #[case(CORE, "serviceaccounts/token", Level::Metadata)]
+    #[case(NAMED, "secrets", Level::Request)]
+    #[case(NAMED, "serviceaccounts/token", Level::Request)]
+    fn bodies_that_may_hold_secrets_are_asked_for_by_name(
+        #[case] rule: &str,
+        #[case] asked: &str,
+        #[case] expected: Level,
+    ) {
+        let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n");
+        let policy = Policy::parse(&text).unwrap().with_delicate(&[("example.com", "parcels")]);
+        let decision = policy.decide(&UserInfo::new("alice", ["dev"]), &[&resource("create", asked, "default")]);
+        assert_eq!(decision.unwrap().level, expected);
+    }
+
+    #[rstest]
+    #[case("false", "", false)]
+    #[case("true", "", true)]
+    #[case("true", ", omitManagedFields: false", false)]
+    #[case("false", ", omitManagedFields: true", true)]
+    fn a_rule_says_more_than_the_policy(#[case] policy: &str, #[case] rule: &str, #[case] expected: bool) {
+        let text = format!(
+            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitManagedFields: {policy}\nrules: [{{level: Request{rule}}}]"
+        );
+        let decision = Policy::parse(&text).unwrap().decide(&UserInfo::default(), &[&resource("get", "pods", "")]);
+        assert_eq!(decision.unwrap().omit_managed_fields, expected);
     }
 
     #[rstest]

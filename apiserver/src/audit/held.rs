@@ -1,0 +1,139 @@
+//! Bodies that a record goes with: its request is over when the last byte was taken, or nobody takes it any more.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use http_body::{Frame, SizeHint};
+use serde_json::Value;
+
+use super::record::{LARGEST, Record};
+
+/// Which body it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Request,
+    Response,
+}
+
+/// A body that holds something until it is over. What of it the record wants is written there.
+pub struct Held<T> {
+    inner: Body,
+    heard: Option<Heard>,
+    holds: Option<T>,
+}
+
+impl<T> Held<T> {
+    pub fn new(inner: Body, holds: T) -> Self {
+        Self { inner, heard: None, holds: Some(holds) }
+    }
+
+    /// Its bytes are told to the record.
+    pub fn heard(mut self, heard: Option<Heard>) -> Self {
+        self.heard = heard;
+        self
+    }
+}
+
+/// What has gone by of a body.
+pub struct Heard {
+    record: Arc<Record>,
+    side: Side,
+    yaml: bool,
+    bytes: Vec<u8>,
+    too_large: bool,
+}
+
+impl Heard {
+    /// Of a request's body, which tells which object it is about. Only text is understood.
+    pub fn request(record: &Arc<Record>, headers: &HeaderMap) -> Option<Self> {
+        Self::of(record, Side::Request, headers)
+    }
+
+    /// Of an answer's body, when its record wants it.
+    pub fn response(record: &Arc<Record>, code: StatusCode, headers: &HeaderMap) -> Option<Self> {
+        let wanted = record.wants_response() && code != StatusCode::SWITCHING_PROTOCOLS;
+        wanted.then(|| Self::of(record, Side::Response, headers)).flatten()
+    }
+
+    fn of(record: &Arc<Record>, side: Side, headers: &HeaderMap) -> Option<Self> {
+        let media = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("application/json");
+        let media = media.split(';').next().unwrap_or_default().trim();
+        let yaml = media.ends_with("yaml");
+        let text = yaml || media.ends_with("json");
+        text.then(|| Self { record: Arc::clone(record), side, yaml, bytes: Vec::new(), too_large: false })
+    }
+
+    fn hear(&mut self, data: &[u8]) {
+        if self.too_large {
+            return;
+        }
+        if self.bytes.len() + data.len() > LARGEST {
+            self.too_large = true;
+            self.bytes = Vec::new();
+            return;
+        }
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// What was not sent whole is nothing.
+    fn told(&self) -> Option<Value> {
+        match self.yaml {
+            true => serde_saphyr::from_str(std::str::from_utf8(&self.bytes).ok()?).ok(),
+            false => serde_json::from_slice(&self.bytes).ok(),
+        }
+    }
+}
+
+/// A body of known length may never be asked for its end.
+impl Drop for Heard {
+    fn drop(&mut self) {
+        if self.too_large {
+            if self.record.wants_request() {
+                self.record.truncated();
+            }
+        } else if let Some(object) = self.told() {
+            match self.side {
+                Side::Request => self.record.requested(&object),
+                Side::Response => self.record.responded(object),
+            }
+        }
+    }
+}
+
+impl<T: Unpin> http_body::Body for Held<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        match (&frame, &mut self.heard) {
+            (Some(Ok(frame)), Some(heard)) => {
+                if let Some(data) = frame.data_ref() {
+                    heard.hear(data);
+                }
+            }
+            (None, _) => {
+                self.heard = None;
+                self.holds = None;
+            }
+            _ => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,190 @@
+//! What is written of one request.
+
+use std::sync::Arc;
+
+use crowsnest_api::user::UserInfo;
+use http::StatusCode;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::Semaphore;
+
+use super::UNIT;
+use super::event::{self, Event, Kept, Level, Request, Stage, User};
+use super::log::{AuditLog, Place};
+use super::policy::Decision;
+
+/// A body larger than this is left out, which the event says.
+pub(super) const LARGEST: usize = 1 << 20;
+
+/// See the module. The last event is written when the last holder lets go.
+pub struct Record {
+    log: AuditLog,
+    room: Arc<Semaphore>,
+    decision: Decision,
+    lasts: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    event: Event,
+    /// For the last event.
+    last: Option<Place>,
+    /// The answer has begun.
+    begun: bool,
+    panicked: bool,
+}
+
+impl Record {
+    pub(super) async fn begin(
+        log: AuditLog,
+        room: Arc<Semaphore>,
+        decision: Decision,
+        request: &Request<'_>,
+        user: Option<&UserInfo>,
+        lasts: bool,
+    ) -> Arc<Self> {
+        let event = Event::received(request, user, decision.level);
+        let state = Mutex::new(State { event, last: None, begun: false, panicked: false });
+        let record = Self { log, room, decision, lasts, state };
+        record.now(Stage::RequestReceived).await;
+        // A request that lasts would keep its place for hours.
+        if !lasts && record.writes(Stage::ResponseComplete) {
+            let place = record.log.place().await;
+            record.state.lock().last = place;
+        }
+        Arc::new(record)
+    }
+
+    fn writes(&self, stage: Stage) -> bool {
+        !self.decision.omit.contains(&stage)
+    }
+
+    async fn now(&self, stage: Stage) {
+        if self.writes(stage) {
+            let place = self.log.place().await;
+            let event = self.at(stage);
+            self.log.put(place, event);
+        }
+    }
+
+    fn at(&self, stage: Stage) -> Event {
+        let mut event = self.state.lock().event.clone();
+        (event.stage, event.stage_timestamp) = (stage, Timestamp::now());
+        event
+    }
+
+    pub fn impersonated(&self, user: &UserInfo) {
+        self.state.lock().event.impersonated_user = Some(User::from(user));
+    }
+
+    /// What authorisation found.
+    pub fn authorized(&self, allowed: bool, reason: &str) {
+        self.note(event::DECISION, if allowed { "allow" } else { "forbid" });
+        self.note(event::REASON, reason);
+    }
+
+    /// Sets an annotation.
+    pub fn note(&self, key: &str, value: &str) {
+        self.state.lock().event.annotations.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// Whether bodies that are sent are written.
+    pub fn wants_request(&self) -> bool {
+        self.decision.level >= Level::Request
+    }
+
+    /// Whether bodies that are answered are. Streams have none.
+    pub fn wants_response(&self) -> bool {
+        self.decision.level >= Level::RequestResponse && !self.lasts
+    }
+
+    /// The object that was sent.
+    pub fn requested(&self, object: &Value) {
+        self.state.lock().event.about(object, true);
+        if self.wants_request()
+            && let Some(kept) = self.kept(object.clone())
+        {
+            self.state.lock().event.request_object = Some(kept);
+        }
+    }
+
+    /// The patch that was sent, which is no object and tells nothing of one.
+    pub fn patched(&self, patch: Value) {
+        if self.wants_request()
+            && let Some(kept) = self.kept(patch)
+        {
+            self.state.lock().event.request_object = Some(kept);
+        }
+    }
+
+    /// The object that was made: what its name became, and which it is.
+    pub fn created(&self, object: &Value) {
+        self.state.lock().event.about(object, false);
+    }
+
+    /// The body that was answered.
+    pub fn responded(&self, object: Value) {
+        if self.wants_response()
+            && let Some(kept) = self.kept(object)
+        {
+            self.state.lock().event.response_object = Some(kept);
+        }
+    }
+
+    /// A body was too large to be written.
+    pub fn truncated(&self) {
+        self.note(event::TRUNCATED, "true");
+    }
+
+    /// A body as it is written, when there is room for it.
+    fn kept(&self, object: Value) -> Option<Kept> {
+        let object = if self.decision.omit_managed_fields { event::without_managed_fields(object) } else { object };
+        let raw: Option<Box<RawValue>> = to_raw_value(&object).ok().filter(|raw| raw.get().len() <= LARGEST);
+        let room = raw.as_ref().and_then(|raw| {
+            let units = u32::try_from(raw.get().len().div_ceil(UNIT)).ok()?;
+            Arc::clone(&self.room).try_acquire_many_owned(units).ok()
+        });
+        let (Some(raw), Some(room)) = (raw, room) else {
+            self.truncated();
+            return None;
+        };
+        self.state.lock().event.room.push(Arc::new(room));
+        Some(Kept::from(raw))
+    }
+
+    /// The answer begins. Of servers that pass it on, the first to know says what it is.
+    pub async fn answered(&self, code: StatusCode, told: Option<&Value>) {
+        let first = {
+            let mut state = self.state.lock();
+            let known = state.event.response_status.as_ref().and_then(|status| status["code"].as_u64());
+            if known != Some(u64::from(code.as_u16())) {
+                state.event.response_status = Some(event::response_status(code.as_u16(), told));
+            }
+            !std::mem::replace(&mut state.begun, true)
+        };
+        if self.lasts && first {
+            self.now(Stage::ResponseStarted).await;
+        }
+    }
+
+    pub fn panicked(&self) {
+        let mut state = self.state.lock();
+        state.panicked = true;
+        state.event.response_status = Some(event::response_status(500, None));
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let (place, panicked) = {
+            let mut state = self.state.lock();
+            (state.last.take(), state.panicked)
+        };
+        let stage = if panicked { Stage::Panic } else { Stage::ResponseComplete };
+        if self.writes(stage) {
+            self.log.put(place, self.at(stage));
+        }
+    }
+}

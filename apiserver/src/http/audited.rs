@@ -1,0 +1,85 @@
+//! A request and its record in the audit log: which one it is, and when it is over.
+//!
+//! Requests of clients in this process have none. What its parts do is theirs to log; what users ask of them was written when
+//! they asked.
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
+
+use axum::body::Body;
+use crowsnest_api::user::UserInfo;
+use futures::FutureExt;
+use serde_json::Value;
+
+use crate::audit::held::{Heard, Held};
+use crate::audit::{self, Auditor, Record};
+use crate::authn::InProcess;
+use crate::http::serve::PeerAddress;
+use crate::http::{Api, Response, layers};
+
+/// Goes with a request, where there is an audit log.
+#[derive(Clone)]
+pub(crate) struct Audited {
+    pub auditor: Auditor,
+    /// None when nothing is written of it.
+    pub record: Option<Arc<Record>>,
+}
+
+/// What an answer's `Status` says, for the log.
+#[derive(Clone)]
+pub(super) struct Told(pub Arc<Value>);
+
+/// The record of a request, where it has one.
+pub(crate) fn record(extensions: &http::Extensions) -> Option<&Arc<Record>> {
+    extensions.get::<Audited>().and_then(|audited| audited.record.as_ref())
+}
+
+/// Begins the record of a request. `user` is none when nobody could be authenticated.
+pub(super) async fn begin(api: &Api, request: &mut http::Request<Body>, user: Option<&UserInfo>) {
+    let auditor = &api.auditor;
+    if auditor.log().is_none() {
+        return;
+    }
+    let record = match request.extensions().get::<InProcess>() {
+        Some(_) => None,
+        None => {
+            let info = layers::info(request);
+            let asked = audit::Attributes::from((*info).clone());
+            let beyond = auditor.beyond(request.method(), request.uri(), request.headers());
+            let lasts = beyond.as_ref().map_or(info.is_long_running(), |beyond| beyond.lasts);
+            let id = audit::id_of(request.headers(), String::new);
+            let facts = audit::Request {
+                audit_id: &id,
+                received: jiff::Timestamp::now(),
+                uri: request.uri(),
+                headers: request.headers(),
+                peer: request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address),
+                asked: &asked,
+                beyond: beyond.as_ref(),
+            };
+            auditor.begin(&facts, user, lasts).await
+        }
+    };
+    request.extensions_mut().insert(Audited { auditor: auditor.clone(), record });
+}
+
+/// Answers a request, and holds its record until the answer's last byte. Bodies of those that are passed on are not looked
+/// into: `own` tells.
+pub(super) async fn follow(
+    record: Option<Arc<Record>>,
+    own: bool,
+    handling: impl Future<Output = Response> + Send,
+) -> Response {
+    let Some(record) = record else { return handling.await };
+    let response = match AssertUnwindSafe(handling).catch_unwind().await {
+        Ok(response) => response,
+        Err(panic) => {
+            record.panicked();
+            resume_unwind(panic)
+        }
+    };
+    let told = response.extensions().get::<Told>().cloned();
+    record.answered(response.status(), told.as_ref().map(|Told(status)| &**status)).await;
+    let heard = own.then(|| Heard::response(&record, response.status(), response.headers())).flatten();
+    response.map(|body| Body::new(Held::new(body, record).heard(heard)))
+}

@@ -1,0 +1,111 @@
+//! Members that begin to answer and don't go on.
+
+use std::time::Duration;
+
+use crowsnest_api::names::ClusterName;
+use crowsnest_proxy::Proxy;
+use http::{Method, header};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::world::{CONFIG_MAPS, LABELLED, World, admin, read, register_with, request, world};
+
+/// What a member does with a request.
+#[derive(Clone, Copy)]
+enum Does {
+    /// It accepts connections and says nothing.
+    Nothing,
+    /// It sends a part of its list and then nothing more.
+    Stall,
+    /// It sends a part of its list and is gone.
+    BreakOff,
+    /// It says that it has an object, and does not say it to its end.
+    StallWithOne,
+}
+
+const PART: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n\
+    {\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"items\":[{\"metadata\":{\"name\":\"first\"}},{\"metadata\":{\"na";
+const ONE: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n{\"metadata\":{";
+
+async fn serve(mut connection: TcpStream, does: Does) {
+    let mut head = [0; 4096];
+    // Requests without a body come at once.
+    let asked = connection.read(&mut head).await.unwrap_or_default();
+    if asked == 0 {
+        return;
+    }
+    let sent = match does {
+        Does::Nothing => Ok(()),
+        Does::Stall | Does::BreakOff => connection.write_all(PART.as_bytes()).await,
+        Does::StallWithOne => connection.write_all(ONE.as_bytes()).await,
+    };
+    if sent.is_ok() && !matches!(does, Does::BreakOff) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// A member that does so until what this gives is dropped.
+async fn member(world: &World, name: &str, does: Does) -> JoinSet<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            connections.spawn(serve(connection, does));
+        }
+    });
+    register_with(&world.control_plane, name, &url, ["a".to_owned(), "b".to_owned()]).await;
+    let (fleet, name) = (world.index.fleet(), ClusterName::parse(name).unwrap());
+    let mut changes = fleet.changes();
+    while fleet.member(&name).is_none_or(|member| member.impersonator_token().is_err()) {
+        changes.next().await.unwrap();
+    }
+    tasks
+}
+
+fn item_names(list: &Value) -> Vec<&str> {
+    let mut names: Vec<&str> =
+        list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_all_names_members_whose_part_is_not_whole() {
+    let world = world().await;
+    let _silent = member(&world, "silent", Does::Nothing).await;
+    let _stalls = member(&world, "stalls", Does::Stall).await;
+    let _breaks = member(&world, "breaks", Does::BreakOff).await;
+    let proxy = Proxy::with_patience(world.index.clone(), Duration::from_secs(2));
+    let answer = proxy.cluster("*", &admin(), CONFIG_MAPS, request(Method::GET, LABELLED, "", None)).await;
+    let warnings: Vec<String> =
+        answer.headers().get_all(header::WARNING).iter().map(|value| value.to_str().unwrap().to_owned()).collect();
+    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert!(warning.contains("cluster silent: no answer within 2 s"), "{warning}");
+    let (code, list) = read(answer).await;
+    assert_eq!((code, &list["kind"]), (200, &json!("ConfigMapList")), "{list}");
+    // What came whole is there.
+    assert_eq!(item_names(&list), ["both", "both", "first", "first", "only-m1", "only-m2"]);
+    let missing = list["metadata"]["incompleteClusters"].as_array().unwrap();
+    let said: Vec<(&str, &str)> =
+        missing.iter().map(|one| (one["cluster"].as_str().unwrap(), one["reason"].as_str().unwrap())).collect();
+    let [(breaks, broke), (silent, never), (stalls, stalled)] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!([*breaks, *silent, *stalls], ["breaks", "silent", "stalls"]);
+    assert!(broke.starts_with("broke off in the middle of its list"), "{broke}");
+    assert!(never.contains("no answer within 2 s"), "{never}");
+    assert_eq!(*stalled, "sent a part of its list, then nothing for 2 s");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_stalls_in_a_probe_is_counted_by_its_answer() {
+    let world = world().await;
+    let _stalls = member(&world, "stalls", Does::StallWithOne).await;
+    let path = format!("{CONFIG_MAPS}/only-m1");
+    let (code, text) = read(world.proxy.cluster("*", &admin(), &path, request(Method::GET, "", "", None)).await).await;
+    assert_eq!((code, text), (409, json!("configmaps \"only-m1\" is in several clusters: m1, stalls\n")));
+    world.stop().await;
+}

@@ -1,0 +1,217 @@
+//! Files that are read again when they change: authorities of clients, serving certificates. One task looks at them every so
+//! often, until the server ends. Told by their content: Kubernetes swaps mounted Secrets by a symbolic link, which leaves
+//! names as they are.
+//!
+//! What can't be used is told, in the log and as a metric, and what was there before stays in use.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use crowsnest_index::metrics::Series;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+type Take = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
+
+/// See the module. Written by whoever starts a server; read by its one task.
+pub(crate) struct Reloader {
+    every: Duration,
+    watched: Vec<Watched>,
+    counts: Arc<Reloads>,
+}
+
+/// Files that are used together.
+struct Watched {
+    /// As the flag that names them.
+    what: &'static str,
+    files: Vec<PathBuf>,
+    take: Take,
+    /// What is in use.
+    used: Vec<String>,
+    /// What was there when it was last found wanting; none is that it could not be read.
+    refused: Option<Option<Vec<String>>>,
+    stale: Arc<AtomicBool>,
+}
+
+/// How often that went well, for the metrics.
+#[derive(Default)]
+pub(crate) struct Reloads {
+    done: AtomicU64,
+    failed: AtomicU64,
+    stale: Mutex<Vec<(&'static str, Arc<AtomicBool>)>>,
+}
+
+impl Reloads {
+    pub(crate) fn series(&self) -> Vec<Series> {
+        let count = |name, help, value: &AtomicU64| Series {
+            name,
+            help,
+            counts: true,
+            labels: Vec::new(),
+            value: value.load(Ordering::Relaxed),
+        };
+        let stale = self.stale.lock();
+        let stale = stale.iter().map(|(what, stale)| Series {
+            name: "crowsnest_reload_stale",
+            help: "Whether files hold something that can't be used, so that what they held before is.",
+            counts: false,
+            labels: vec![("files", (*what).to_owned())],
+            value: u64::from(stale.load(Ordering::Relaxed)),
+        });
+        stale
+            .chain([
+                count("crowsnest_reloads_total", "Changed files that were taken into use.", &self.done),
+                count("crowsnest_reload_failures_total", "Changed files that could not be used.", &self.failed),
+            ])
+            .collect()
+    }
+}
+
+impl Reloader {
+    pub(crate) fn new(every: Duration) -> Self {
+        Self { every, watched: Vec::new(), counts: Arc::default() }
+    }
+
+    pub(crate) fn counts(&self) -> Arc<Reloads> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Has the content of these files taken now, and again whenever one of them has changed. `what` is the flag that names
+    /// them.
+    pub(crate) async fn watch(
+        &mut self,
+        what: &'static str,
+        files: Vec<PathBuf>,
+        take: impl Fn(&[String]) -> anyhow::Result<()> + Send + Sync + 'static,
+    ) -> anyhow::Result<()> {
+        let used = read(&files).await.with_context(|| format!("--{what}"))?;
+        take(&used).with_context(|| format!("--{what}"))?;
+        let stale = Arc::new(AtomicBool::new(false));
+        self.counts.stale.lock().push((what, Arc::clone(&stale)));
+        self.watched.push(Watched { what, files, take: Box::new(take), used, refused: None, stale });
+        Ok(())
+    }
+
+    /// Looks at all files, again and again.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
+            self.look().await;
+        }
+    }
+
+    async fn look(&mut self) {
+        for watched in &mut self.watched {
+            watched.look(&self.counts).await;
+        }
+    }
+}
+
+impl Watched {
+    async fn look(&mut self, counts: &Reloads) {
+        let what = self.what;
+        let found = read(&self.files).await;
+        if found.as_ref().is_ok_and(|found| *found == self.used) {
+            self.settle(None);
+            return;
+        }
+        let now = found.as_ref().ok().cloned();
+        if self.refused.as_ref() == Some(&now) {
+            return;
+        }
+        match found.and_then(|found| (self.take)(&found).map(|()| found)) {
+            Ok(found) => {
+                tracing::info!(what, "files have changed and were read again");
+                counts.done.fetch_add(1, Ordering::Relaxed);
+                self.used = found;
+                self.settle(None);
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(what, error, "files have changed and can't be used: what they held before still is");
+                counts.failed.fetch_add(1, Ordering::Relaxed);
+                self.settle(Some(now));
+            }
+        }
+    }
+
+    fn settle(&mut self, refused: Option<Option<Vec<String>>>) {
+        self.stale.store(refused.is_some(), Ordering::Relaxed);
+        self.refused = refused;
+    }
+}
+
+async fn read(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let mut found = Vec::with_capacity(files.len());
+    for path in files {
+        found.push(tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    /// As a kubelet does it: all files are in a folder, and a link to it is swapped.
+    fn mount(folder: &Path, version: &str, content: &str) {
+        fs::create_dir(folder.join(version)).unwrap();
+        fs::write(folder.join(version).join("ca.crt"), content).unwrap();
+        symlink(version, folder.join("..next")).unwrap();
+        fs::rename(folder.join("..next"), folder.join("..data")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn files_are_taken_when_they_change_and_only_if_they_can_be_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.crt");
+        mount(folder.path(), "v1", "one");
+        symlink("..data/ca.crt", &path).unwrap();
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let mut reloader = Reloader::new(Duration::from_secs(1));
+        let counts = reloader.counts();
+        let take = {
+            let taken = Arc::clone(&taken);
+            move |found: &[String]| {
+                anyhow::ensure!(!found.iter().any(|text| text.contains("bad")), "that is no certificate");
+                taken.lock().extend_from_slice(found);
+                Ok(())
+            }
+        };
+        reloader.watch("client-ca-file", vec![path.clone()], take).await.unwrap();
+        let seen = || {
+            let stale = counts.series()[0].value;
+            (taken.lock().join(" "), counts.done.load(Ordering::Relaxed), counts.failed.load(Ordering::Relaxed), stale)
+        };
+        let mut look = async || {
+            reloader.look().await;
+            // A second look finds nothing new.
+            reloader.look().await;
+            seen()
+        };
+        assert_eq!(look().await, ("one".into(), 0, 0, 0));
+        mount(folder.path(), "v2", "two");
+        assert_eq!(look().await, ("one two".into(), 1, 0, 0));
+        mount(folder.path(), "v3", "bad");
+        assert_eq!(look().await, ("one two".into(), 1, 1, 1));
+        fs::remove_file(folder.path().join("..data")).unwrap();
+        assert_eq!(look().await, ("one two".into(), 1, 2, 1));
+        mount(folder.path(), "v4", "two");
+        assert_eq!(look().await, ("one two".into(), 1, 2, 0));
+        mount(folder.path(), "v5", "five");
+        assert_eq!(look().await, ("one two five".into(), 2, 2, 0));
+    }
+
+    #[tokio::test]
+    async fn a_server_does_not_start_with_files_it_cannot_use() {
+        let mut reloader = Reloader::new(Duration::from_secs(1));
+        let missing = reloader.watch("client-ca-file", vec!["/nowhere/ca.crt".into()], |_| Ok(())).await.unwrap_err();
+        assert!(format!("{missing:#}").starts_with("--client-ca-file: /nowhere/ca.crt: "), "{missing:#}");
+        assert!(reloader.watched.is_empty());
+    }
+}

@@ -1,0 +1,164 @@
+//! Whom the aggregated API server believes: the authorities of front proxies and of users. The control plane tells in the
+//! ConfigMap `kube-system/extension-apiserver-authentication`, which is followed; files say more than it (`reload`).
+//!
+//! A change is for the next connection. What can't be used changes nothing.
+
+use anyhow::Context;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::runtime::watcher::watch_object;
+use kube::runtime::{WatchStreamExt, wait};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::peers::Authorities;
+use crate::serving::{ServingError, Tls};
+
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
+/// How long the control plane may take to say it the first time.
+const TOLD_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Authorities as PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Believed {
+    pub(crate) front_proxies: Option<String>,
+    /// Names that count among front proxies; none is any.
+    pub(crate) allowed_names: Vec<String>,
+    pub(crate) users: Option<String>,
+}
+
+impl Believed {
+    pub(crate) fn authorities(&self) -> Result<Authorities, ServingError> {
+        Authorities::new(self.front_proxies.as_deref(), self.allowed_names.clone(), self.users.as_deref())
+    }
+
+    /// What is said here goes before what is said there.
+    fn or(self, other: &Self) -> Self {
+        let front = if self.front_proxies.is_some() { &self } else { other };
+        let (front_proxies, allowed_names) = (front.front_proxies.clone(), front.allowed_names.clone());
+        Self { front_proxies, allowed_names, users: self.users.or_else(|| other.users.clone()) }
+    }
+
+    /// As the ConfigMap says.
+    fn told(map: &ConfigMap) -> anyhow::Result<Self> {
+        let data = map.data.clone().unwrap_or_default();
+        let front_proxies = data.get("requestheader-client-ca-file");
+        let front_proxies = front_proxies.with_context(|| format!("{NAME} names no front-proxy authority"))?;
+        let names = data.get("requestheader-allowed-names").map(|text| serde_json::from_str(text)).transpose();
+        let allowed_names = names.with_context(|| format!("requestheader-allowed-names of {NAME}"))?;
+        Ok(Self {
+            front_proxies: Some(front_proxies.clone()),
+            allowed_names: allowed_names.unwrap_or_default(),
+            users: data.get("client-ca-file").cloned(),
+        })
+    }
+}
+
+/// What a listener believes, from both sources. Written by whoever reads them.
+pub(crate) struct Trust {
+    tls: Tls,
+    sources: Mutex<Sources>,
+}
+
+#[derive(Clone, Default)]
+struct Sources {
+    control_plane: Believed,
+    files: Believed,
+}
+
+impl Trust {
+    /// `tls` believes what the control plane has told.
+    pub(crate) fn new(tls: Tls, control_plane: Believed) -> Self {
+        Self { tls, sources: Mutex::new(Sources { control_plane, files: Believed::default() }) }
+    }
+
+    /// Files say something else.
+    pub(crate) fn read(&self, change: impl FnOnce(&mut Believed)) -> Result<(), ServingError> {
+        self.change(|sources| change(&mut sources.files))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Sources)) -> Result<(), ServingError> {
+        let mut sources = self.sources.lock();
+        let mut next = sources.clone();
+        change(&mut next);
+        let believed = |sources: &Sources| sources.files.clone().or(&sources.control_plane);
+        let (before, now) = (believed(&sources), believed(&next));
+        if before != now {
+            self.tls.believe(now.authorities()?);
+        }
+        *sources = next;
+        Ok(())
+    }
+
+    /// Follows what the control plane tells, until `stop`.
+    pub(crate) async fn follow(&self, control_plane: kube::Client, stop: CancellationToken) {
+        let told = watch_object(maps(control_plane), NAME).default_backoff();
+        let mut told = std::pin::pin!(told);
+        while let Some(Some(seen)) = stop.run_until_cancelled(told.next()).await {
+            match seen {
+                // Whoever takes it away does not say that nobody is to be believed.
+                Ok(None) => tracing::warn!("{NAMESPACE}/{NAME} is gone: what it said last still counts"),
+                Ok(Some(map)) => {
+                    let told = Believed::told(&map).and_then(|told| Ok(self.change(|s| s.control_plane = told)?));
+                    if let Err(error) = told {
+                        let error = format!("{error:#}");
+                        tracing::error!(error, "{NAMESPACE}/{NAME} can't be used: what it said before still counts");
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "{NAMESPACE}/{NAME} is not watched"),
+            }
+        }
+    }
+}
+
+fn maps(control_plane: kube::Client) -> Api<ConfigMap> {
+    Api::namespaced(control_plane, NAMESPACE)
+}
+
+/// What the control plane tells, once it does.
+pub(crate) async fn told(control_plane: kube::Client) -> anyhow::Result<Believed> {
+    let found = wait::await_condition(maps(control_plane), NAME, |map: Option<&ConfigMap>| map.is_some());
+    let map = tokio::time::timeout(TOLD_WITHIN, found).await;
+    let map = map.with_context(|| format!("waiting for {NAMESPACE}/{NAME}"))??;
+    Believed::told(&map.with_context(|| format!("{NAMESPACE}/{NAME} is gone"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn believed(front_proxies: Option<&str>, names: &[&str], users: Option<&str>) -> Believed {
+        let allowed_names = names.iter().map(|name| (*name).to_owned()).collect();
+        Believed { front_proxies: front_proxies.map(str::to_owned), allowed_names, users: users.map(str::to_owned) }
+    }
+
+    #[test]
+    fn files_say_more_than_the_control_plane() {
+        let told = believed(Some("front"), &["proxy"], Some("users"));
+        assert_eq!(Believed::default().or(&told), told);
+        let users = believed(None, &[], Some("mine"));
+        assert_eq!(users.or(&told), believed(Some("front"), &["proxy"], Some("mine")));
+        // Names go with their authority.
+        let front = believed(Some("mine"), &[], None);
+        assert_eq!(front.or(&told), believed(Some("mine"), &[], Some("users")));
+    }
+
+    #[rstest]
+    #[case(&[("requestheader-client-ca-file", "front"), ("requestheader-allowed-names", "[\"a\"]"),
+        ("client-ca-file", "users")], Ok(believed(Some("front"), &["a"], Some("users"))))]
+    #[case(&[("requestheader-client-ca-file", "front")], Ok(believed(Some("front"), &[], None)))]
+    #[case(&[("client-ca-file", "users")], Err("names no front-proxy authority"))]
+    #[case(&[("requestheader-client-ca-file", "front"), ("requestheader-allowed-names", "a")],
+        Err("requestheader-allowed-names"))]
+    fn the_control_plane_tells(#[case] data: &[(&str, &str)], #[case] expected: Result<Believed, &str>) {
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let told = Believed::told(&ConfigMap { data: Some(data), ..ConfigMap::default() });
+        match expected {
+            Ok(expected) => assert_eq!(told.unwrap(), expected),
+            Err(why) => assert!(told.unwrap_err().to_string().contains(why)),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The one audit log of `crowsnest up`: what the control plane serves itself, what is behind it, and whom that reaches.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until};
+use serde_json::{Value, json};
+
+const POLICY: &str = include_str!("audit/policy.yaml");
+const WEB: &str = include_str!("audit/web.yaml");
+const POD: &str = include_str!("proxies/web.yaml");
+const REGISTRY: &str = include_str!("quickstart/registry.yaml");
+const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+const EVERYWHERE: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+/// In what may not be in the log.
+const SECRET: &str = "hunter2-and-more";
+const SECRET_BASE64: &str = "aHVudGVyMi1hbmQtbW9yZQ==";
+
+#[test]
+fn one_log_tells_of_every_request() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let policy = dir.path().join("policy.yaml");
+    fs::write(&policy, POLICY)?;
+    let file = policy.display().to_string();
+    let fleet = Fleet::start(&data, &["--members", "member1,member2", "--audit-policy-file", &file])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let log = Log { path: data.join("audit/audit.log") };
+    tells_of_what_it_serves_itself(&kubectl, &log)?;
+    tells_of_refusals(&kubectl, &log)?;
+    keeps_secrets_out(&kubectl, &log)?;
+    tells_once_of_what_is_passed_on(&kubectl, &log)?;
+    tells_which_clusters_answered(&fleet, &kubectl, &log)?;
+    ensure!(fleet.stop()?.success());
+
+    let text = fs::read_to_string(&log.path)?;
+    ensure!(!text.contains(SECRET) && !text.contains(SECRET_BASE64), "a secret's value is in the log");
+    let events = log.events()?;
+    let mut seen = BTreeSet::new();
+    for event in &events {
+        let once = seen.insert((event["auditID"].as_str(), event["stage"].as_str()));
+        ensure!(once, "a request is written twice: {event:#}");
+        // What the server's own parts ask of it is nobody's request.
+        ensure!(event["sourceIPs"].as_array().is_some_and(|ips| !ips.is_empty()), "{event:#}");
+    }
+    Ok(())
+}
+
+struct Log {
+    path: std::path::PathBuf,
+}
+
+impl Log {
+    /// Every line that is whole.
+    fn events(&self) -> Result<Vec<Value>> {
+        let text = fs::read_to_string(&self.path)?;
+        let whole = text.rsplit_once('\n').map(|(whole, _)| whole).unwrap_or_default();
+        whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+    }
+
+    /// The last event that satisfies `wanted`, once there is one.
+    fn event(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        let mut found = None;
+        until(what, || {
+            found = self.events()?.into_iter().rfind(&wanted);
+            Ok(found.is_some())
+        })
+        .with_context(|| last_lines(&self.path))?;
+        found.context("an event")
+    }
+
+    /// That of a verb on a named object, and of its subresource.
+    fn of(&self, verb: &str, resource: &str, name: &str) -> Result<Value> {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        self.event(&format!("{verb} {resource} {name}"), |event| {
+            let reference = &event["objectRef"];
+            let sub = reference["subresource"].as_str().unwrap_or_default();
+            event["verb"] == verb
+                && reference["resource"] == resource
+                && reference["name"] == name
+                && sub == subresource
+        })
+    }
+}
+
+fn last_lines(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n")
+}
+
+fn tells_of_what_it_serves_itself(kubectl: &Kubectl, log: &Log) -> Result<()> {
+    kubectl.ok(&["apply", "-f", "-"], WEB)?;
+    let made = log.of("create", "deployments", "web")?;
+    ensure!(made["level"] == "RequestResponse" && made["stage"] == "ResponseComplete", "{made:#}");
+    ensure!(made["user"]["username"] == "system:admin" && made["responseStatus"]["code"] == 201, "{made:#}");
+    ensure!(made["sourceIPs"] == json!(["127.0.0.1"]), "{made:#}");
+    ensure!(made["userAgent"].as_str().is_some_and(|agent| agent.starts_with("kubectl")), "{made:#}");
+    let reference = &made["objectRef"];
+    ensure!(
+        reference["apiGroup"] == "apps" && reference["apiVersion"] == "v1" && reference["namespace"] == "default",
+        "{made:#}"
+    );
+    let (sent, answered) = (&made["requestObject"], &made["responseObject"]);
+    ensure!(sent["kind"] == "Deployment" && sent["spec"]["selector"]["matchLabels"]["app"] == "web", "{made:#}");
+    ensure!(answered["kind"] == "Deployment" && answered["metadata"]["uid"] == reference["uid"], "{made:#}");
+    ensure!(answered["metadata"].get("managedFields").is_none(), "{made:#}");
+    ensure!(made["annotations"]["authorization.k8s.io/decision"] == "allow", "{made:#}");
+
+    kubectl.ok(&["patch", "deployment", "web", "--type=json", "-p", PATCH], "")?;
+    let patched = log.of("patch", "deployments", "web")?;
+    ensure!(patched["requestObject"] == serde_json::from_str::<Value>(PATCH)?, "{patched:#}");
+    let mut watch = kubectl.stream(&["get", "deployments", "--watch", "-o", "name"])?;
+    watch.expect("deployment.apps/web")?;
+    let begun = log.event("a watch", |event| event["verb"] == "watch" && event["stage"] == "ResponseStarted")?;
+    drop(watch);
+    let ended =
+        log.event("its end", |event| event["auditID"] == begun["auditID"] && event["stage"] == "ResponseComplete")?;
+    ensure!(ended.get("responseObject").is_none(), "{ended:#}");
+    Ok(())
+}
+
+const PATCH: &str = r#"[{"op":"replace","path":"/spec/replicas","value":2}]"#;
+
+fn tells_of_refusals(kubectl: &Kubectl, log: &Log) -> Result<()> {
+    let alice = kubectl.with(&["--as", "alice"]);
+    alice.says(&["delete", "deployment", "web"], "", 1, "forbidden")?;
+    let refused = log.of("delete", "deployments", "web")?;
+    ensure!(refused["user"]["username"] == "system:admin", "{refused:#}");
+    ensure!(refused["impersonatedUser"]["username"] == "alice", "{refused:#}");
+    ensure!(refused["annotations"]["authorization.k8s.io/decision"] == "forbid", "{refused:#}");
+    let status = &refused["responseStatus"];
+    ensure!(status["code"] == 403 && status["reason"] == "Forbidden" && status["status"] == "Failure", "{refused:#}");
+
+    let nobody = kubectl.with(&["--token", "made-up"]);
+    nobody.says(&["get", "--raw", "/api/v1/nodes?as=nobody"], "", 1, "")?;
+    let unknown = log.event("a bad token", |event| event["requestURI"] == "/api/v1/nodes?as=nobody")?;
+    ensure!(unknown["verb"] == "list", "{unknown:#}");
+    Ok(())
+}
+
+fn keeps_secrets_out(kubectl: &Kubectl, log: &Log) -> Result<()> {
+    kubectl.ok(&["create", "secret", "generic", "quiet", &format!("--from-literal=password={SECRET}")], "")?;
+    kubectl.ok(&["get", "secret", "quiet", "-o", "yaml"], "")?;
+    kubectl.ok(&["create", "configmap", "quiet", &format!("--from-literal=password={SECRET}")], "")?;
+    kubectl.ok(&["create", "serviceaccount", "robot"], "")?;
+    let token = kubectl.ok(&["create", "token", "robot"], "")?;
+    for (verb, resource, name) in [
+        ("create", "secrets", "quiet"),
+        ("get", "secrets", "quiet"),
+        ("create", "configmaps", "quiet"),
+        ("create", "serviceaccounts/token", "robot"),
+    ] {
+        let event = log.of(verb, resource, name)?;
+        ensure!(event["level"] == "Metadata", "{event:#}");
+        ensure!(event.get("requestObject").is_none() && event.get("responseObject").is_none(), "{event:#}");
+    }
+    ensure!(!fs::read_to_string(&log.path)?.contains(token.trim()), "a token is in the log");
+    Ok(())
+}
+
+/// The aggregated APIs are behind the control plane: both know something of a request.
+fn tells_once_of_what_is_passed_on(kubectl: &Kubectl, log: &Log) -> Result<()> {
+    let root = kubectl.with(&["--as", "root", "--as-group", "system:masters"]);
+    root.ok(&["label", "cluster", "member1", "tier=gold"], "")?;
+    let labelled = log.of("patch", "clusters", "member1")?;
+    ensure!(labelled["user"]["username"] == "system:admin", "{labelled:#}");
+    ensure!(labelled["impersonatedUser"]["username"] == "root", "{labelled:#}");
+    ensure!(labelled["requestObject"]["metadata"]["labels"]["tier"] == "gold", "{labelled:#}");
+    ensure!(labelled["responseObject"]["apiVersion"] == "cluster.karmada.io/v1alpha1", "{labelled:#}");
+    ensure!(labelled["sourceIPs"] == json!(["127.0.0.1"]), "{labelled:#}");
+    // What is refused behind it is told in its words.
+    let unknown = format!("{CLUSTERS}/nowhere/proxy/api/v1/pods");
+    kubectl.says(&["get", "--raw", &unknown], "", 1, "not found")?;
+    let refused = log.event("an unknown cluster", |event| event["requestURI"] == unknown.as_str())?;
+    ensure!(refused["annotations"]["crowsnest.io/cluster"] == "nowhere", "{refused:#}");
+    ensure!(refused["responseStatus"]["code"] == 404, "{refused:#}");
+    // Annotations that nobody understands are refused, as any other field.
+    let odd = ["annotate", "--overwrite", "cluster", "member1", "proxy.crowsnest.io/exec=off"];
+    let said =
+        kubectl.says(&odd, "", 1, "metadata.annotations[proxy.crowsnest.io/exec]: Unsupported value: \"off\"")?;
+    ensure!(said.err.contains("supported values: \"disabled\", \"enabled\""), "{said:?}");
+    let refused = log.event("an odd annotation", |event| {
+        event["verb"] == "patch" && event["responseStatus"]["reason"] == "Invalid"
+    })?;
+    ensure!(refused["objectRef"]["name"] == "member1", "{refused:#}");
+    // Bodies of what a member answers are its own to write.
+    let nodes = format!("{CLUSTERS}/member1/proxy/api/v1/nodes?limit=1");
+    kubectl.ok(&["get", "--raw", &nodes], "")?;
+    let carried = log.event("a member's nodes", |event| event["requestURI"] == nodes.as_str())?;
+    ensure!(carried["annotations"]["crowsnest.io/cluster"] == "member1", "{carried:#}");
+    ensure!(carried.get("responseObject").is_none(), "{carried:#}");
+    Ok(())
+}
+
+fn tells_which_clusters_answered(fleet: &Fleet, kubectl: &Kubectl, log: &Log) -> Result<()> {
+    kubectl.ok(&["apply", "-f", "-"], REGISTRY)?;
+    let member = kubectl.on(&fleet.kubeconfig("member2"));
+    member.ok(&["apply", "-f", "-"], &POD.replace("NAME", "lonely"))?;
+    let everywhere = kubectl.with(&["--server", &format!("{}{EVERYWHERE}", fleet.server()?)]);
+    everywhere.until(&["get", "pod", "lonely", "-o", "name"], |out| out.contains("lonely"))?;
+    let pods = format!("{EVERYWHERE}/api/v1/namespaces/default/pods");
+    let got = log.event("a get", |event| {
+        event["requestURI"] == format!("{pods}/lonely") && event["responseStatus"]["code"] == 200
+    })?;
+    ensure!(got["annotations"]["crowsnest.io/cluster"] == "member2", "{got:#}");
+    kubectl.ok(&["get", "--raw", &pods], "")?;
+    let listed = log.event("a list", |event| event["requestURI"] == pods.as_str())?;
+    let notes = &listed["annotations"];
+    ensure!(
+        notes["crowsnest.io/clusters"] == "member1,member2" && notes["crowsnest.io/cluster-count"] == "2",
+        "{listed:#}"
+    );
+    // All members are asked.
+    let every = format!("{CLUSTERS}/*/proxy/api/v1/namespaces/default/pods");
+    kubectl.ok(&["get", "--raw", &every], "")?;
+    let asked = log.event("every cluster", |event| event["objectRef"]["name"] == "*")?;
+    let notes = &asked["annotations"];
+    ensure!(notes["crowsnest.io/cluster"] == "*" && notes["crowsnest.io/clusters"] == "member1,member2", "{asked:#}");
+    Ok(())
+}
