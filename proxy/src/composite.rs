@@ -12,6 +12,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crowsnest_index::{CacheId, Seq};
 use serde::{Deserialize, Serialize};
 
+/// Stands for the resourceVersion of a cluster that leaves.
+const LEAVING: &str = "leaving";
+
 /// A resourceVersion for each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Composite {
@@ -80,6 +83,16 @@ impl Composite {
     /// Of every cluster everything up to there is told.
     pub fn reach(&mut self, place: &Place) {
         self.positions.values_mut().for_each(|position| position.place = Some(place.clone()));
+    }
+
+    /// Not all of what left with a cluster is told yet.
+    pub fn leave(&mut self, cluster: &str) {
+        self.set(cluster, LEAVING, None);
+    }
+
+    /// Whether whoever has this version knows only some of what left with a cluster.
+    pub fn is_leaving(&self) -> bool {
+        self.positions.values().any(|position| position.version == LEAVING)
     }
 
     pub fn forget(&mut self, cluster: &str) {

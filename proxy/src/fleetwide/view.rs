@@ -244,7 +244,8 @@ impl View {
     /// nobody told them: they have to list again.
     pub fn missing_in(&self, known: &Composite, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
         let clusters = self.clusters(index);
-        if known.clusters().any(|known| clusters.iter().all(|cluster| cluster.as_str() != known)) {
+        let left = |known: &str| clusters.iter().all(|cluster| cluster.as_str() != known);
+        if known.is_leaving() || known.clusters().any(left) {
             return Err(Error::Expired);
         }
         let unknown = clusters.iter().filter(|cluster| !known.knows(cluster.as_str()));

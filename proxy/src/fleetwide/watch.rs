@@ -297,6 +297,11 @@ impl Watch {
     async fn tell_leaving(&mut self, mut query: ListQuery, out: &mut Vec<u8>) -> Result<(), BoxError> {
         let page = self.index.page(&query, CHUNK).await?;
         let mut told = Vec::new();
+        let goes = self.view.query(&query.collection.cluster).is_none();
+        if goes && self.position.knows(query.collection.cluster.as_str()) {
+            // Whoever went on from one of these when it is back would not be told what it holds.
+            self.position.leave(query.collection.cluster.as_str());
+        }
         for object in &page.objects {
             if self.view.allows(&object.record) && !self.view.shows(&object.record)? {
                 self.object("DELETED", object, object.record.seq, false, out)?;
@@ -308,7 +313,7 @@ impl Watch {
         if let Some(next) = page.next {
             query.after = Some(next);
             self.leaving.push_front(query);
-        } else if self.view.query(cluster).is_none() {
+        } else if goes {
             self.position.forget(cluster.as_str());
         }
         Ok(())

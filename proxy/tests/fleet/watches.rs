@@ -123,6 +123,26 @@ async fn a_cluster_that_left_is_told_no_more() {
     world.stop().await;
 }
 
+/// It would know the cluster, and not what it holds when it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_goes_on_from_where_a_cluster_leaves() {
+    let mut world = world().await;
+    let _collected = collect(&world);
+    let both = position(&world).await;
+    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={both}")).await;
+    register(&mut world, &["m1"]);
+    let mut left = Vec::new();
+    while left.len() < 2 {
+        left.extend(events(&mut body).await);
+    }
+    register(&mut world, &["m1", "m2"]);
+    let version = left[1]["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+    let from_there = format!("{LABELLED}&resourceVersion={version}&watch=true");
+    let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &from_there, None).await;
+    assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_of_no_cluster_goes_on_when_clusters_come() {
     let mut world = world().await;

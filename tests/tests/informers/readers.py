@@ -1,7 +1,7 @@
 """Two readers of the fleet's ConfigMaps, written as for one cluster, with the Python client.
 
 `informer` is the client's SharedInformer, which lists once and goes on. `resuming` lists once, too, and then begins a watch each
-second from the version that the one before reached. Each keeps what it was told, and what it should not have been told: an object
+second from the version that the one before reached, or lists again where that is answered with 410. Each keeps what it was told, and what it should not have been told: an object
 twice, or a change of one it had not heard of. Asked by a line on standard input, both are told as a line of JSON.
 
     readers.py KUBECONFIG PATH      PATH is put behind the server's address
@@ -91,6 +91,7 @@ def resume(api):
     reader.begin(items)
 
     def watch():
+        nonlocal listed
         reached = listed.metadata.resource_version
         while True:
             watch = Watch()
@@ -99,6 +100,15 @@ def resume(api):
                 for event in watch.stream(api.list_config_map_for_all_namespaces, **arguments):
                     if event["type"] != "BOOKMARK":
                         reader.hear(event["type"], event["object"])
+            except client.ApiException as error:
+                if error.status != 410:
+                    reader.complain(error)
+                    return
+                # While a cluster leaves, there is no version to go on from.
+                listed = api.list_config_map_for_all_namespaces()
+                reader.begin(listed.items)
+                reached = listed.metadata.resource_version
+                continue
             except Exception as error:  # pylint: disable=broad-except
                 reader.complain(error)
                 return
