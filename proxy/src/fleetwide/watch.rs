@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
-use crowsnest_index::{Change, CollectionKey, Follower, Gone, Happened, Index, ListQuery, Object, Seq};
+use crowsnest_index::{Change, CollectionKey, Follower, Gone, Happened, Index, ListQuery, Object, RecordKey, Seq};
 use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
@@ -70,8 +70,9 @@ struct Watch {
     position: Composite,
     /// Collections whose objects are still to be told as they are.
     initial: VecDeque<Coming>,
-    /// By id, what was told as it is before its change came: it is not told again.
-    ahead: HashMap<u64, Seq>,
+    /// What was told as it is before its change came: neither that is told again, nor what became of it before, of one of
+    /// the same name that went included.
+    ahead: HashMap<RecordKey, Seq>,
     /// Collections whose objects left the view, still to be told as deleted.
     leaving: VecDeque<ListQuery>,
     /// What left the view, and what of it is told.
@@ -277,7 +278,7 @@ impl Watch {
                 continue;
             }
             if record.seq > self.follower.since() {
-                self.ahead.insert(record.id, record.seq);
+                self.ahead.insert(record.key.clone(), record.seq);
             }
             self.object("ADDED", object, object.record.seq, false, out)?;
         }
@@ -321,7 +322,7 @@ impl Watch {
 
     /// A change, as this watch sees it.
     fn tell(&mut self, change: &Change, out: &mut Vec<u8>) -> Result<(), Error> {
-        if self.ahead.get(&change.object.record.id).is_some_and(|told| change.seq <= *told) {
+        if self.ahead.get(&change.object.record.key).is_some_and(|told| change.seq <= *told) {
             return Ok(());
         }
         let is = self.view.shows(&change.object.record)?;

@@ -200,6 +200,26 @@ async fn a_watch_begins_with_what_is_there_only_where_that_is_wanted() {
     world.stop().await;
 }
 
+/// Its deletion was heard of before the reader asked for what is there, and is told to nobody who was told the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_again_before_it_was_told_is_not_told_as_gone() {
+    let world = world().await;
+    // Not read until the object is another one.
+    let mut body = world.watch(CONFIG_MAPS, LABELLED).await;
+    let mut follower = world.index.follow(world.index.seq());
+    let member = world.members["m1"].admin();
+    let objects: Api<ConfigMap> = Api::namespaced(member.clone(), "default");
+    objects.delete("only-m1", &DeleteParams::default()).await.unwrap();
+    heard(&mut follower, Happened::Deleted, "only-m1").await;
+    create(&member, "v1", "ConfigMap", Some("default"), config_map("only-m1", "again")).await;
+    heard(&mut follower, Happened::Added, "only-m1").await;
+    let there = ["ADDED m1/both", "ADDED m1/only-m1", "ADDED m2/both", "ADDED m2/only-m2"];
+    assert_eq!(told(&mut body, 4).await, there);
+    change(&world, "1").await;
+    assert_eq!(told(&mut body, 1).await, ["MODIFIED m1/only-m1"]);
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_view_that_widens_tells_what_is_new_in_it() {
     let mut world = world().await;
