@@ -15,7 +15,7 @@ use crate::admission::{Admission, WebhookClient, plugins};
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
 use crate::audit::Auditor;
-use crate::authn::{Algorithm, Authenticator, Authority, Oidc, Serving, TokenSigner};
+use crate::authn::{Algorithm, Authenticator, Authority, Oidc, Serving, TokenSigner, renew};
 use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
 use crate::builtin::ServiceAllocators;
 use crate::crd::controller::Controller as Definitions;
@@ -104,6 +104,12 @@ struct Inner {
 /// Common name of the certificate that extension API servers see.
 const FRONT_PROXY: &str = "front-proxy-client";
 
+/// What extension API servers are shown, issued now.
+fn front_proxy(authority: &Authority) -> Result<Identity> {
+    let own = authority.client(FRONT_PROXY, &[])?;
+    Ok(Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() })
+}
+
 impl ApiServer {
     /// Opens the data, writes default objects, starts the server's own tasks. Nothing listens yet.
     pub async fn start(config: Config) -> Result<Self> {
@@ -135,10 +141,7 @@ impl ApiServer {
         let serving = Serving::new(&authority.server(&config.names)?)?;
         let tls = authority.tls(serving.clone())?;
         let services = Arc::new(ClusterServices::new(&registry));
-        let front_proxy = authority.client(FRONT_PROXY, &[])?;
-        let identity =
-            Identity { certificate: front_proxy.certificate.into_bytes(), key: front_proxy.key.into_bytes() };
-        let outbound = Arc::new(Outbound::new(services.clone(), Some(identity)));
+        let outbound = Arc::new(Outbound::new(services.clone(), Some(front_proxy(&authority)?)));
         let ca = authority.certificate().to_owned();
         let server = Self {
             inner: Arc::new(Inner {
@@ -164,7 +167,15 @@ impl ApiServer {
         {
             let (mut tasks, names, stopped) = (server.inner.tasks.lock(), config.names, stopped.clone());
             tasks.spawn(aggregate::run(registry.clone(), stopped.clone()));
-            tasks.spawn(async move { authority.renew(&serving, &names, &stopped).await });
+            let outbound = outbound.clone();
+            tasks.spawn(async move {
+                let serves = authority.renew(&serving, &names, &stopped);
+                let presents = renew("the front proxy's certificate", &stopped, || {
+                    outbound.present(front_proxy(&authority)?);
+                    Ok(())
+                });
+                tokio::join!(serves, presents);
+            });
         }
         server.extend(registry, outbound, ca).await?;
         Ok(server)

@@ -144,11 +144,7 @@ impl Authority {
 
     /// Issues a listener's certificate anew, again and again, until `stopped`.
     pub async fn renew(&self, serving: &Serving, names: &[String], stopped: &CancellationToken) {
-        while stopped.run_until_cancelled(tokio::time::sleep(RENEW_EVERY)).await.is_some() {
-            if let Err(error) = self.server(names).and_then(|own| serving.replace(&own)) {
-                tracing::error!(%error, "a serving certificate is not renewed");
-            }
-        }
+        renew("a serving certificate", stopped, || serving.replace(&self.server(names)?)).await;
     }
 
     /// Signs a certificate request (PEM) for client or server use; used by the CSR controller.
@@ -192,6 +188,15 @@ impl Authority {
             .with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+}
+
+/// Issues `what` anew, again and again, until `stopped`.
+pub(crate) async fn renew(what: &str, stopped: &CancellationToken, mut issue: impl FnMut() -> Result<()>) {
+    while stopped.run_until_cancelled(tokio::time::sleep(RENEW_EVERY)).await.is_some() {
+        if let Err(error) = issue() {
+            tracing::error!(%error, what, "not renewed");
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use http::{Extensions, HeaderMap};
 use crate::registry::Registry;
 use crate::status::{ApiError, ApiResult, Reason};
 
+pub(crate) use authority::renew;
 pub use authority::{Authority, Credentials};
 pub use certificate::PeerCertificate;
 pub use oidc::Oidc;

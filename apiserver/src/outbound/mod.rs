@@ -4,6 +4,8 @@
 //! [`ServiceResolver`]: endpoints in the cluster, external names, or a service inside this process.
 
 mod services;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::sync::Arc;
@@ -125,9 +127,13 @@ struct ClientKey {
 /// See the module.
 pub struct Outbound {
     resolver: Arc<dyn ServiceResolver>,
+    connecting: Mutex<Connecting>,
+}
+
+struct Connecting {
     /// Presented to extension API servers.
     identity: Option<Identity>,
-    clients: Mutex<LruCache<ClientKey, HttpsClient>>,
+    clients: LruCache<ClientKey, HttpsClient>,
 }
 
 impl std::fmt::Debug for Outbound {
@@ -139,7 +145,14 @@ impl std::fmt::Debug for Outbound {
 impl Outbound {
     pub fn new(resolver: Arc<dyn ServiceResolver>, identity: Option<Identity>) -> Self {
         let size = std::num::NonZeroUsize::new(CLIENTS).unwrap_or(std::num::NonZeroUsize::MIN);
-        Self { resolver, identity, clients: Mutex::new(LruCache::new(size)) }
+        Self { resolver, connecting: Mutex::new(Connecting { identity, clients: LruCache::new(size) }) }
+    }
+
+    /// Presents another certificate from now on; connections that showed the one before end when they are idle.
+    pub fn present(&self, identity: Identity) {
+        let mut connecting = self.connecting.lock();
+        connecting.identity = Some(identity);
+        connecting.clients.clear();
     }
 
     /// Sends a request whose URI is only a path with query, appended to the target's own path. `with_identity` presents the
@@ -195,17 +208,18 @@ impl Outbound {
         server_name: Option<String>,
         with_identity: bool,
     ) -> Result<HttpsClient, OutboundError> {
+        let mut connecting = self.connecting.lock();
+        let Connecting { identity, clients } = &mut *connecting;
         let key = ClientKey {
             ca_bundle: target.ca_bundle.clone(),
             insecure: target.insecure,
             server_name,
-            with_identity: with_identity && self.identity.is_some(),
+            with_identity: with_identity && identity.is_some(),
         };
-        let mut clients = self.clients.lock();
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
         }
-        let identity = self.identity.as_ref().filter(|_| key.with_identity);
+        let identity = identity.as_ref().filter(|_| key.with_identity);
         let config = tls::client_config(&target.ca_bundle, target.insecure, identity)?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);

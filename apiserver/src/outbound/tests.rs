@@ -1,0 +1,70 @@
+//! Calls to a server that asks for a client certificate.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::authn::{Authority, Serving};
+
+/// Targets are told by URL here.
+struct NoServices;
+
+impl ServiceResolver for NoServices {
+    fn resolve(&self, _: &str, name: &str, _: u16) -> Result<Endpoint, ResolveError> {
+        Err(ResolveError::NotFound(name.to_owned()))
+    }
+}
+
+/// Tells the certificate of each connection, and answers one request with nothing.
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: mpsc::Sender<Vec<u8>>) {
+    while let Ok((socket, _)) = listener.accept().await {
+        let mut stream = acceptor.accept(socket).await.unwrap();
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        seen.send(certificates.first().map(|first| first.to_vec()).unwrap_or_default()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        stream.shutdown().await.unwrap();
+    }
+}
+
+fn identity(authority: &Authority) -> Identity {
+    let own = authority.client("front-proxy-client", &[]).unwrap();
+    Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() }
+}
+
+fn shown(identity: &Identity) -> Vec<u8> {
+    use rustls_pki_types::pem::PemObject;
+    rustls_pki_types::CertificateDer::from_pem_slice(&identity.certificate).unwrap().to_vec()
+}
+
+#[tokio::test]
+async fn a_certificate_issued_anew_is_the_one_that_is_shown() {
+    let authority = Authority::generate("cp").unwrap();
+    let serving = Serving::new(&authority.server(&["127.0.0.1".to_owned()]).unwrap()).unwrap();
+    let acceptor = TlsAcceptor::from(authority.tls(serving).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = Place::Url(format!("https://{}", listener.local_addr().unwrap()));
+    let target = Target { place, ca_bundle: authority.certificate().as_bytes().to_vec(), insecure: false };
+    let (seen, mut certificates) = mpsc::channel(4);
+    let server = tokio::spawn(serve(listener, acceptor, seen));
+
+    let (first, second) = (identity(&authority), identity(&authority));
+    let outbound = Outbound::new(Arc::new(NoServices), Some(first.clone()));
+    let ask = async |with_identity| {
+        let request = http::Request::builder().uri("/").body(Body::empty()).unwrap();
+        outbound.send(&target, request, with_identity).await.unwrap().status().as_u16()
+    };
+    assert_eq!(ask(true).await, 200);
+    assert_eq!(certificates.recv().await.unwrap(), shown(&first));
+    outbound.present(second.clone());
+    assert_eq!(ask(true).await, 200);
+    assert_eq!(certificates.recv().await.unwrap(), shown(&second));
+    assert_eq!(ask(false).await, 200);
+    assert_eq!(certificates.recv().await.unwrap(), Vec::<u8>::new(), "webhooks are not shown who calls");
+    server.abort();
+}
