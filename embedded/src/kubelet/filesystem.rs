@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 /// Bytes of file content one container may hold.
-const CAPACITY: usize = 64 << 20;
+pub(super) const CAPACITY: usize = 256 << 20;
 
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::{Shell, Stdio, resolve};
-use crate::kubelet::filesystem::{Entry, FsError, Node};
+use crate::kubelet::filesystem::{CAPACITY, Entry, FsError, Node};
 use crate::kubelet::stream::Input;
 
 const BLOCK: usize = 512;
-/// A single file taken from an archive.
-const MAX_FILE: u64 = 64 << 20;
+/// A single file taken from an archive: no larger one could be kept.
+const MAX_FILE: u64 = CAPACITY as u64;
 
 /// What the command line asks.
 #[derive(Debug, Default, PartialEq, Eq)]
