@@ -21,7 +21,7 @@ pub use lua::ScriptError;
 
 use crate::Error;
 use crate::plan::gates::Gates;
-use crate::plan::interpreter::dependencies::{self, Dependency};
+use crate::plan::interpreter::dependencies::{self, Needs};
 use crate::plan::interpreter::native::{self, NativeKind};
 use crate::plan::interpreter::replicas;
 use crate::plan::interpreter::status::{MemberStatus, reflect_whole};
@@ -187,15 +187,16 @@ impl Interpreter {
     }
 
     /// What has to go where the template goes; `None` for kinds nobody has a rule for.
-    pub fn dependencies(&self, template: &Value) -> Result<Option<Vec<Dependency>>, Error> {
+    pub fn dependencies(&self, template: &Value) -> Result<Option<Needs>, Error> {
         let scripts = self.scripts(template, &Operation::InterpretDependency);
         if scripts.is_empty() {
-            return Ok(native_of(template).and_then(|kind| kind.dependencies).map(|needed| needed(template)));
+            let rule = native_of(template).and_then(|kind| kind.dependencies);
+            return Ok(rule.map(|needed| Needs::of_native(needed(template))));
         }
         let mut needed = Vec::new();
         for script in &scripts {
             needed.extend(script.ask(|text| lua::dependencies(text, template))?);
         }
-        Ok(Some(dependencies::in_order(needed)))
+        Ok(Some(Needs(Some(dependencies::in_order(needed)))))
     }
 }

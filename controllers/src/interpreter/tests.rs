@@ -47,7 +47,7 @@ fn dependencies_of_all_customizations_are_joined_once_each_and_in_order() {
     };
     let interpreter = interpreter(&[("a", needs("two")), ("b", needs("one")), ("c", needs("two"))]);
     let needed = interpreter.dependencies(&deployment()).expect("a list").expect("some");
-    assert_eq!(needed.iter().map(|needed| needed.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(needed.list().iter().map(|needed| needed.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
 }
 
 #[test]
