@@ -105,6 +105,19 @@ impl Interpreter {
         self.scripts(object, &operation).into_iter().next()
     }
 
+    /// The texts of the scripts for an operation on objects of this kind, in the order in which they count.
+    pub fn scripts_for(&self, object: &Value, operation: &Operation) -> Vec<Arc<str>> {
+        self.scripts(object, operation).into_iter().map(|script| script.text).collect()
+    }
+
+    /// Whether anybody has a rule for an operation on objects of this kind.
+    pub fn is_interpreted(&self, object: &Value, operation: &Operation) -> bool {
+        // The status of any kind is reported as it is.
+        *operation == Operation::InterpretStatus
+            || !self.scripts(object, operation).is_empty()
+            || native_of(object).is_some_and(|kind| kind.interprets(operation))
+    }
+
     /// The template's replicas and what they need; nothing for kinds that have none.
     pub fn replicas(&self, template: &Value) -> Result<Interpreted, Error> {
         if self.gates.multiple_pod_templates_scheduling
