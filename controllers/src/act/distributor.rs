@@ -94,7 +94,7 @@ impl Distributor {
         let Some((_, template)) = template_of(context, &binding).await? else {
             return Err(Error::Waiting("the template does not exist".to_owned()));
         };
-        let dependencies = match context.interpreter.dependencies(&template) {
+        let dependencies = match context.interpreter.dependencies(&template).await {
             Ok(Some(dependencies)) => dependencies,
             Ok(None) => return Ok(Outcome::Done),
             Err(error) => {

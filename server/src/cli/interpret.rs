@@ -108,7 +108,7 @@ pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {
         replicas: args.desired_replica,
     };
     let tried = if args.filename.is_empty() { Tried::BuiltIn } else { Tried::Customizations(&customizations) };
-    let results = execute::execute(rule, &tried, &arguments);
+    let results = execute::execute(rule, &tried, &arguments).await;
     execute::print(rule, &results, &mut std::io::stdout().lock(), &mut std::io::stderr().lock())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -52,7 +52,7 @@ impl Arguments {
     }
 }
 
-pub(super) fn execute(rule: &Rule, tried: &Tried<'_>, arguments: &Arguments) -> anyhow::Result<Results> {
+pub(super) async fn execute(rule: &Rule, tried: &Tried<'_>, arguments: &Arguments) -> anyhow::Result<Results> {
     let object = match rule.operation {
         Operation::Retain => {
             let desired = arguments.desired()?;
@@ -62,7 +62,7 @@ pub(super) fn execute(rule: &Rule, tried: &Tried<'_>, arguments: &Arguments) -> 
     };
     match tried {
         Tried::Customizations(customizations) => scripted(rule, customizations, object, arguments),
-        Tried::BuiltIn => built_in(rule, object, arguments),
+        Tried::BuiltIn => built_in(rule, object, arguments).await,
     }
 }
 
@@ -102,7 +102,7 @@ fn scripted(
     })
 }
 
-fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow::Result<Results> {
+async fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow::Result<Results> {
     // Where components are interpreted, replicas are not asked for.
     let components = rule.operation == Operation::InterpretComponent;
     let gates = Gates { multiple_pod_templates_scheduling: components, ..Gates::default() };
@@ -113,27 +113,27 @@ fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow::Resul
     let mut copy = object.clone();
     Ok(match rule.operation {
         Operation::Retain => {
-            interpreter.retain(&mut copy, arguments.observed()?)?;
+            interpreter.retain(&mut copy, arguments.observed()?).await?;
             vec![("retained", copy)]
         }
         Operation::InterpretReplica => {
-            let told = interpreter.replicas(object)?;
+            let told = interpreter.replicas(object).await?;
             vec![("replica", json!(told.replicas)), ("requires", json!(told.requirements))]
         }
-        Operation::InterpretComponent => vec![("components", json!(interpreter.replicas(object)?.components))],
+        Operation::InterpretComponent => vec![("components", json!(interpreter.replicas(object).await?.components))],
         Operation::ReviseReplica => {
-            interpreter.revise_replicas(&mut copy, arguments.replicas)?;
+            interpreter.revise_replicas(&mut copy, arguments.replicas).await?;
             vec![("revised", copy)]
         }
-        Operation::InterpretStatus => vec![("status", json!(interpreter.reflect(object)?))],
+        Operation::InterpretStatus => vec![("status", json!(interpreter.reflect(object).await?))],
         Operation::AggregateStatus => {
-            if let Some(status) = interpreter.aggregate(object, &arguments.statuses, &now().to_string())? {
+            if let Some(status) = interpreter.aggregate(object, &arguments.statuses, &now().to_string()).await? {
                 object::set(&mut copy, &["status"], status);
             }
             vec![("aggregatedStatus", copy)]
         }
-        Operation::InterpretHealth => vec![("healthy", json!(interpreter.is_healthy(object)?))],
-        Operation::InterpretDependency => vec![("dependencies", json!(interpreter.dependencies(object)?))],
+        Operation::InterpretHealth => vec![("healthy", json!(interpreter.is_healthy(object).await?))],
+        Operation::InterpretDependency => vec![("dependencies", json!(interpreter.dependencies(object).await?))],
         Operation::All | Operation::Prune | Operation::Other(_) => bail!("rule is not enabled"),
     })
 }
