@@ -23,6 +23,7 @@ pub mod policy;
 pub mod print;
 pub mod quantity;
 pub mod rbac;
+pub mod refusal;
 pub mod remedy;
 pub mod search;
 pub mod selector;

@@ -3,6 +3,7 @@
 use crowsnest_api::names::ClusterName;
 
 use crate::interpreter::ScriptError;
+use crate::interpreter::webhook::WebhookError;
 use crate::plan::eviction::PlacementError;
 use crate::plan::overriding;
 
@@ -33,6 +34,12 @@ pub enum Error {
         customization: String,
         #[source]
         source: ScriptError,
+    },
+    #[error("Internal error occurred: failed calling webhook {webhook:?}: {source}")]
+    Webhook {
+        webhook: String,
+        #[source]
+        source: Box<WebhookError>,
     },
     #[error(transparent)]
     Placement(#[from] PlacementError),

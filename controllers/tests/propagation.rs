@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
 mod home;
+mod interpreting;
 mod rebalancing;
 
 use home::{Home, builtin, custom, definition};

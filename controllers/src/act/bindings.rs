@@ -187,18 +187,23 @@ impl Bindings {
         if object::is_terminating(&template) {
             return Ok(Outcome::Done);
         }
-        self.await_agreement(&binding, &typed.spec, &template)?;
+        self.await_agreement(&binding, &typed.spec, &template).await?;
         self.sync(&binding, &typed.spec, &template).await?;
         Ok(Outcome::Done)
     }
 
     /// Where quotas are enforced, they are on bindings: a template that needs more than its binding says is not carried
     /// on before the binding says so too, which a quota may deny. A binding no policy holds any more never will.
-    fn await_agreement(&self, binding: &Value, spec: &ResourceBindingSpec, template: &Value) -> Result<(), Error> {
+    async fn await_agreement(
+        &self,
+        binding: &Value,
+        spec: &ResourceBindingSpec,
+        template: &Value,
+    ) -> Result<(), Error> {
         if !self.context.config.gates.federated_quota_enforcement || !is_claimed(binding) {
             return Ok(());
         }
-        match construct::is_agreed(spec, &self.context.interpreter.replicas(template)?) {
+        match construct::is_agreed(spec, &self.context.interpreter.replicas(template).await?) {
             true => Ok(()),
             false => Err(Error::Waiting("the binding does not allow what the template needs".to_owned())),
         }
@@ -238,7 +243,7 @@ impl Bindings {
         };
         let mut failed = None;
         for target in &targets {
-            let manifest = self.share_of(target, spec, template, completions.get(&target.name).copied());
+            let manifest = self.share_of(target, spec, template, completions.get(&target.name).copied()).await;
             let done = self
                 .sync_one(&target.name, manifest, &cluster_wide, namespaced.as_ref(), |manifest, overrides| {
                     construct::for_binding(
@@ -265,7 +270,7 @@ impl Bindings {
     }
 
     /// The template with what one cluster runs of it.
-    fn share_of(
+    async fn share_of(
         &self,
         target: &TargetCluster,
         spec: &ResourceBindingSpec,
@@ -274,7 +279,7 @@ impl Bindings {
     ) -> Result<Value, Error> {
         let mut manifest = template.clone();
         if spec.is_workload() {
-            self.context.interpreter.revise_replicas(&mut manifest, target.replicas)?;
+            self.context.interpreter.revise_replicas(&mut manifest, target.replicas).await?;
         }
         if let Some(completions) = completions {
             object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::{apps, cluster, config, policy, work};
 use crowsnest_fleet::Fleet;
@@ -16,7 +17,7 @@ use super::events::Events;
 use super::objects::{Objects, Resource, Target};
 use super::world::{Cached, Header, World};
 use crate::Error;
-use crate::interpreter::Interpreter;
+use crate::interpreter::{Interpreter, webhook};
 use crate::plan::object;
 
 /// The resources the loops know by name.
@@ -30,9 +31,11 @@ pub struct Kinds {
     pub override_policy: Resource,
     pub cluster_override_policy: Resource,
     pub interpreter_customization: Resource,
+    pub interpreter_webhook: Resource,
     pub workload_rebalancer: Resource,
     pub deployment: Resource,
     pub namespace: Resource,
+    pub service: Resource,
     pub node: Resource,
     pub pod: Resource,
     pub priority_class: Resource,
@@ -53,9 +56,11 @@ impl Kinds {
             override_policy: Resource::of::<policy::OverridePolicy>(),
             cluster_override_policy: Resource::of::<policy::ClusterOverridePolicy>(),
             interpreter_customization: Resource::of::<config::ResourceInterpreterCustomization>(),
+            interpreter_webhook: Resource::of::<config::ResourceInterpreterWebhookConfiguration>(),
             workload_rebalancer: Resource::of::<apps::WorkloadRebalancer>(),
             deployment: Resource::builtin("apps", "v1", "deployments", "Deployment", true),
             namespace: Resource::builtin("", "v1", "namespaces", "Namespace", false),
+            service: Resource::builtin("", "v1", "services", "Service", true),
             node: Resource::builtin("", "v1", "nodes", "Node", false),
             pod: Resource::builtin("", "v1", "pods", "Pod", true),
             priority_class: Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false),
@@ -65,7 +70,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 13] {
+    pub fn of_control_plane(&self) -> [&Resource; 15] {
         [
             &self.cluster,
             &self.work,
@@ -76,8 +81,10 @@ impl Kinds {
             &self.override_policy,
             &self.cluster_override_policy,
             &self.interpreter_customization,
+            &self.interpreter_webhook,
             &self.workload_rebalancer,
             &self.namespace,
+            &self.service,
             &self.cluster_role,
             &self.cluster_role_binding,
         ]
@@ -102,6 +109,20 @@ pub struct Context {
     pub config: Config,
 }
 
+/// The control plane's Services as the world has them, for webhooks that are named by one.
+struct Services {
+    world: World,
+    services: Resource,
+}
+
+#[async_trait]
+impl webhook::Services for Services {
+    async fn find(&self, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
+        let found = self.world.get(&ClusterName::control_plane(), &self.services.gvr, namespace, name).await?;
+        Ok(found.map(|service| service.view().clone()))
+    }
+}
+
 /// Reads a typed object out of an untyped one.
 pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     T::deserialize(value).map_err(|source| Error::Decode {
@@ -122,6 +143,8 @@ pub fn new_id() -> String {
 
 impl Context {
     pub fn new(fleet: Fleet, world: World, events: Events, config: Config) -> Arc<Self> {
+        let kinds = Kinds::new();
+        let services = Services { world: world.clone(), services: kinds.service.clone() };
         Arc::new(Context {
             control_plane: ClusterName::control_plane(),
             objects: Objects::new(fleet.control_plane()),
@@ -129,8 +152,8 @@ impl Context {
             fleet,
             world,
             events,
-            interpreter: Interpreter::new(config.gates),
-            kinds: Kinds::new(),
+            interpreter: Interpreter::new(config.gates).with_services(Arc::new(services)),
+            kinds,
             config,
         })
     }

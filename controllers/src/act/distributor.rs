@@ -9,7 +9,6 @@ use crowsnest_api::constants::{annotation, event, finalizer, label};
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::ResourceBinding;
 use futures::TryStreamExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -22,7 +21,7 @@ use super::templates::template_of;
 use super::world::{Cached, Change};
 use crate::Error;
 use crate::plan::dependencies::{self, AttachedPlan, Parent, Wishes};
-use crate::plan::interpreter::dependencies::Dependency;
+use crate::plan::interpreter::dependencies::{Dependency, Needs};
 use crate::plan::object;
 use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::selector::labels_match;
@@ -95,7 +94,7 @@ impl Distributor {
         let Some((_, template)) = template_of(context, &binding).await? else {
             return Err(Error::Waiting("the template does not exist".to_owned()));
         };
-        let dependencies = match context.interpreter.dependencies(&template) {
+        let dependencies = match context.interpreter.dependencies(&template).await {
             Ok(Some(dependencies)) => dependencies,
             Ok(None) => return Ok(Outcome::Done),
             Err(error) => {
@@ -104,7 +103,7 @@ impl Distributor {
                 return Err(error);
             }
         };
-        self.wanted.lock().insert(key.clone(), dependencies.clone());
+        self.wanted.lock().insert(key.clone(), dependencies.list().to_vec());
         let synced = self.sync(&key, &binding, &typed, &dependencies).await;
         match &synced {
             Ok(false) => {}
@@ -128,7 +127,7 @@ impl Distributor {
         key: &BindingKey,
         binding: &Arc<Value>,
         typed: &ResourceBinding,
-        dependencies: &[Dependency],
+        dependencies: &Needs,
     ) -> Result<bool, Error> {
         let binding = self.record(&self.context.kinds.resource_binding, binding, dependencies).await?;
         if typed.spec.clusters.is_empty() && !self.is_scheduled(&binding) {
@@ -145,7 +144,7 @@ impl Distributor {
         let mut written = false;
         let mut failed = None;
         let mut all_found = true;
-        for dependency in dependencies {
+        for dependency in dependencies.list() {
             let templates = match self.templates(dependency, &key.0).await {
                 Ok(templates) => templates,
                 Err(error) => {
@@ -178,7 +177,7 @@ impl Distributor {
         &self,
         resource: &Resource,
         binding: &Arc<Value>,
-        dependencies: &[Dependency],
+        dependencies: &Needs,
     ) -> Result<Arc<Value>, Error> {
         let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
         let wanted = dependencies::annotation(dependencies);
@@ -297,6 +296,5 @@ fn means(dependency: &Dependency, object: &Value, labels: &BTreeMap<String, Stri
     if !dependency.name.is_empty() {
         return dependency.name == object::name(object);
     }
-    let selector = dependency.label_selector.clone().and_then(|selector| serde_json::from_value(selector).ok());
-    selector.is_some_and(|selector: LabelSelector| labels_match(&selector, labels))
+    dependency.label_selector.as_ref().is_some_and(|selector| labels_match(selector, labels))
 }

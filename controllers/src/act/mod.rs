@@ -181,6 +181,18 @@ impl Loops {
         }
     }
 
+    /// So may webhooks.
+    fn on_webhooks(&self, change: &Change) {
+        let name = object::name(change.object());
+        match change.current().map(context::decode).transpose() {
+            Ok(configuration) => self.context.interpreter.learn_webhooks(name, configuration.as_ref()),
+            Err(error) => tracing::warn!(name, %error, "webhooks cannot be read; those before them stay"),
+        }
+        if !change.initial {
+            self.pass.notify_one();
+        }
+    }
+
     fn on_cluster(&self, change: &Change) {
         let Ok(name) = ClusterName::parse(object::name(change.object())) else { return };
         if change.deleted {
@@ -298,6 +310,8 @@ impl Listener for Loops {
             self.on_cluster(change);
         } else if change.resource.gvr == self.context.kinds.interpreter_customization.gvr {
             self.on_customization(change);
+        } else if change.resource.gvr == self.context.kinds.interpreter_webhook.gvr {
+            self.on_webhooks(change);
         }
         Ok(())
     }
@@ -310,6 +324,9 @@ impl Listener for Loops {
             self.scale_target_marker.told_again(resource, keys);
             if *resource == self.context.kinds.interpreter_customization {
                 self.context.interpreter.keep(|name| keys.contains(&(String::new(), name.to_owned())));
+            }
+            if *resource == self.context.kinds.interpreter_webhook {
+                self.context.interpreter.keep_webhooks(|name| keys.contains(&(String::new(), name.to_owned())));
             }
         } else {
             self.capacity.told_again(cluster, resource, keys);

@@ -101,7 +101,7 @@ impl Statuses {
         if !same || object::is_terminating(&template) {
             return Ok(());
         }
-        let new = match self.context.interpreter.aggregate(&template, items, &now().to_string()) {
+        let new = match self.context.interpreter.aggregate(&template, items, &now().to_string()).await {
             Ok(Some(new)) => new,
             Ok(None) => return Ok(()),
             Err(error) => {

@@ -319,7 +319,7 @@ impl Templates {
         let intent = Intent {
             template,
             policy,
-            interpreted: self.context.interpreter.replicas(template)?,
+            interpreted: self.context.interpreter.replicas(template).await?,
             priority: self.priority(policy).await?,
             gates: self.context.config.gates,
             template_changed,

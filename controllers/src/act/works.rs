@@ -22,7 +22,7 @@ use super::objects::{Objects, Target};
 use super::queue::{Outcome, Queue};
 use super::world::{Cached, Change};
 use crate::Error;
-use crate::plan::work::apply::{self, ApplyPlan};
+use crate::plan::work::apply::{self, ApplyPlan, Meeting};
 use crate::plan::work::managed;
 use crate::plan::{conditions, object, status};
 
@@ -259,8 +259,7 @@ impl Works {
         };
         const TRIES: usize = 5;
         for attempt in 1.. {
-            let retain = |desired: &mut Value, observed: &Value| self.context.interpreter.retain(desired, observed);
-            let written = match apply::plan(cluster.as_str(), manifest, observed.as_deref(), retain)? {
+            let written = match self.plan(cluster, manifest, observed.as_deref()).await? {
                 ApplyPlan::Keep => Ok(observed.as_deref().cloned().unwrap_or_default()),
                 ApplyPlan::Create(object) => member.create(&resource, target.namespace, &object).await,
                 ApplyPlan::Update(object) => member.replace(target, &object).await,
@@ -285,6 +284,22 @@ impl Works {
             }
         }
         Ok(())
+    }
+
+    /// Plans the write for a manifest; its kind's interpreter says first what the member decides.
+    async fn plan(
+        &self,
+        cluster: &ClusterName,
+        manifest: &Value,
+        observed: Option<&Value>,
+    ) -> Result<ApplyPlan, Error> {
+        match apply::meet(cluster.as_str(), manifest, observed) {
+            Meeting::Planned(plan) => Ok(plan),
+            Meeting::Ours { mut desired, observed } => {
+                self.context.interpreter.retain(&mut desired, observed).await?;
+                Ok(apply::finish(desired, observed))
+            }
+        }
     }
 
     /// The member's object: from the world once its first list is in, else asked for.
@@ -327,11 +342,11 @@ impl Works {
             let Some(seen) = seen.filter(|seen| managed::is_managed(seen.view())) else { continue };
             let seen = seen.view();
             let interpreter = &self.context.interpreter;
-            let reflected = interpreter.reflect(seen).inspect_err(|error| {
+            let reflected = interpreter.reflect(seen).await.inspect_err(|error| {
                 self.context.events.note(manifest, Severity::Warning, event::REFLECT_STATUS_FAILED, error.message());
             })?;
             // A script that cannot tell leaves the health unknown; the status is worth reporting all the same.
-            let healthy = interpreter.is_healthy(seen).inspect_err(|error| {
+            let healthy = interpreter.is_healthy(seen).await.inspect_err(|error| {
                 self.context.events.note(manifest, Severity::Warning, event::INTERPRET_HEALTH_FAILED, error.message());
             });
             statuses.push(status::manifest_status(ordinal, manifest, reflected, healthy.ok()));
@@ -391,9 +406,7 @@ impl Works {
         }
         let mut given_up = manifest.clone();
         managed::disown(&mut given_up);
-        let retain = |desired: &mut Value, observed: &Value| self.context.interpreter.retain(desired, observed);
-        let plan = apply::plan(cluster.as_str(), &given_up, Some(&live), retain)?;
-        if let ApplyPlan::Update(object) = plan {
+        if let ApplyPlan::Update(object) = self.plan(cluster, &given_up, Some(&live)).await? {
             member.replace(target, &object).await?;
         }
         Ok(())

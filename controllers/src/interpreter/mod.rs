@@ -1,17 +1,21 @@
-//! What a kind means to the loops: its users' scripts first, then the rules of `plan` for built-in kinds.
+//! What a kind means to the loops: its users' scripts first, then their webhooks, then the rules of `plan` for built-in kinds.
 //!
 //! The customizations are the control plane's ResourceInterpreterCustomizations, told by `act` as they change. Of several
-//! for one kind the first by name that has a script for an operation is asked. A call is pure: the same script, the
-//! same objects, the same answer.
+//! for one kind the first by name that has a script for an operation is asked. A call of a script is pure: the same script,
+//! the same objects, the same answer. Webhooks ([`webhook`]) are asked over the network, so an answer takes time and is
+//! fetched before a plan that needs it is made.
 
 pub mod lua;
 #[cfg(test)]
 mod tests;
+pub mod webhook;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowsnest_api::config::{InterpreterOperation as Operation, ResourceInterpreterCustomization};
+use crowsnest_api::config::{
+    InterpreterOperation as Operation, ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration,
+};
 use crowsnest_api::work::AggregatedStatusItem;
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -21,12 +25,13 @@ pub use lua::ScriptError;
 
 use crate::Error;
 use crate::plan::gates::Gates;
-use crate::plan::interpreter::dependencies::{self, Dependency};
+use crate::plan::interpreter::dependencies::{self, Needs};
 use crate::plan::interpreter::native::{self, NativeKind};
 use crate::plan::interpreter::replicas;
 use crate::plan::interpreter::status::{MemberStatus, reflect_whole};
 use crate::plan::object;
 use crate::plan::propagation::binding::Interpreted;
+use webhook::{Hook, Services, Webhooks};
 
 /// The scripts of one customization.
 struct Customization {
@@ -53,10 +58,19 @@ impl Script {
     }
 }
 
+/// Who is asked about an operation on objects of a kind.
+enum Interprets {
+    /// The first of the scripts, and the others, which count for dependencies only.
+    Script(Script, Vec<Script>),
+    Webhook(Arc<Hook>),
+    BuiltIn,
+}
+
 /// Answers what the loops ask about objects of any kind.
 pub struct Interpreter {
     gates: Gates,
     customizations: RwLock<BTreeMap<String, Customization>>,
+    webhooks: Webhooks,
 }
 
 fn native_of(object: &Value) -> Option<&'static NativeKind> {
@@ -65,7 +79,22 @@ fn native_of(object: &Value) -> Option<&'static NativeKind> {
 
 impl Interpreter {
     pub fn new(gates: Gates) -> Self {
-        Interpreter { gates, customizations: RwLock::default() }
+        Interpreter { gates, customizations: RwLock::default(), webhooks: Webhooks::default() }
+    }
+
+    /// The same, with the Services that webhooks are named by.
+    pub fn with_services(self, services: Arc<dyn Services>) -> Self {
+        Interpreter { webhooks: Webhooks::new(services), ..self }
+    }
+
+    /// Configurations of webhooks are only those that satisfy `stays`.
+    pub fn keep_webhooks(&self, stays: impl Fn(&str) -> bool) {
+        self.webhooks.keep(stays);
+    }
+
+    /// A configuration of webhooks came, changed, or went (`None`).
+    pub fn learn_webhooks(&self, name: &str, configuration: Option<&ResourceInterpreterWebhookConfiguration>) {
+        self.webhooks.learn(name, configuration);
     }
 
     /// Customizations are only those that satisfy `stays`.
@@ -101,101 +130,150 @@ impl Interpreter {
         of_kind.filter_map(script).collect()
     }
 
-    fn script(&self, object: &Value, operation: Operation) -> Option<Script> {
-        self.scripts(object, &operation).into_iter().next()
+    /// Customizations come before webhooks, those before what is built in; when the one that is asked fails, nobody else is.
+    fn interprets(&self, object: &Value, operation: &Operation) -> Interprets {
+        let mut scripts = self.scripts(object, operation).into_iter();
+        if let Some(first) = scripts.next() {
+            return Interprets::Script(first, scripts.collect());
+        }
+        self.webhooks.find(object, operation).map_or(Interprets::BuiltIn, Interprets::Webhook)
+    }
+
+    /// The texts of the scripts for an operation on objects of this kind, in the order in which they count.
+    pub fn scripts_for(&self, object: &Value, operation: &Operation) -> Vec<Arc<str>> {
+        self.scripts(object, operation).into_iter().map(|script| script.text).collect()
+    }
+
+    /// Whether anybody has a rule for an operation on objects of this kind.
+    pub fn is_interpreted(&self, object: &Value, operation: &Operation) -> bool {
+        // The status of any kind is reported as it is.
+        *operation == Operation::InterpretStatus
+            || match self.interprets(object, operation) {
+                Interprets::Script(..) | Interprets::Webhook(_) => true,
+                Interprets::BuiltIn => native_of(object).is_some_and(|kind| kind.interprets(operation)),
+            }
     }
 
     /// The template's replicas and what they need; nothing for kinds that have none.
-    pub fn replicas(&self, template: &Value) -> Result<Interpreted, Error> {
-        if self.gates.multiple_pod_templates_scheduling
-            && let Some(script) = self.script(template, Operation::InterpretComponent)
-        {
-            let components = script.ask(|text| lua::components(text, template))?;
-            return Ok(Interpreted { components, ..Interpreted::default() });
+    pub async fn replicas(&self, template: &Value) -> Result<Interpreted, Error> {
+        if self.gates.multiple_pod_templates_scheduling {
+            let of_components = |components| Interpreted { components, ..Interpreted::default() };
+            match self.interprets(template, &Operation::InterpretComponent) {
+                Interprets::Script(script, _) => {
+                    return script.ask(|text| lua::components(text, template)).map(of_components);
+                }
+                Interprets::Webhook(hook) => return hook.components(template).await.map(of_components),
+                Interprets::BuiltIn => {}
+            }
         }
-        if let Some(script) = self.script(template, Operation::InterpretReplica) {
-            let (replicas, requirements) = script.ask(|text| lua::replicas(text, template))?;
-            let requirements = requirements.map(|needed| replicas::for_quota(needed, template, self.gates));
-            return Ok(Interpreted { replicas, requirements, components: Vec::new() });
-        }
-        Ok(match native_of(template).and_then(|kind| kind.replicas_of(template)) {
-            None => Interpreted::default(),
-            Some(replicas) => Interpreted {
-                replicas,
-                requirements: replicas::requirements(template, self.gates),
-                components: Vec::new(),
-            },
-        })
+        let (replicas, requirements) = match self.interprets(template, &Operation::InterpretReplica) {
+            Interprets::Script(script, _) => script.ask(|text| lua::replicas(text, template))?,
+            Interprets::Webhook(hook) => hook.replicas(template).await?,
+            Interprets::BuiltIn => {
+                return Ok(match native_of(template).and_then(|kind| kind.replicas_of(template)) {
+                    None => Interpreted::default(),
+                    Some(replicas) => Interpreted {
+                        replicas,
+                        requirements: replicas::requirements(template, self.gates),
+                        components: Vec::new(),
+                    },
+                });
+            }
+        };
+        let requirements = requirements.map(|needed| replicas::for_quota(needed, template, self.gates));
+        Ok(Interpreted { replicas, requirements, components: Vec::new() })
     }
 
     /// Gives a member's copy its share of the replicas.
-    pub fn revise_replicas(&self, manifest: &mut Value, replicas: i32) -> Result<(), Error> {
-        if let Some(script) = self.script(manifest, Operation::ReviseReplica) {
-            *manifest = script.ask(|text| lua::revise(text, manifest, replicas))?;
-        } else if let Some(kind) = native_of(manifest) {
-            kind.revise_replicas(manifest, replicas);
+    pub async fn revise_replicas(&self, manifest: &mut Value, replicas: i32) -> Result<(), Error> {
+        match self.interprets(manifest, &Operation::ReviseReplica) {
+            Interprets::Script(script, _) => *manifest = script.ask(|text| lua::revise(text, manifest, replicas))?,
+            Interprets::Webhook(hook) => *manifest = hook.revise(manifest, replicas).await?,
+            Interprets::BuiltIn => {
+                if let Some(kind) = native_of(manifest) {
+                    kind.revise_replicas(manifest, replicas);
+                }
+            }
         }
         Ok(())
     }
 
     /// Takes over what the member decides.
-    pub fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
-        if let Some(script) = self.script(desired, Operation::Retain) {
-            *desired = script.ask(|text| lua::retain(text, desired, observed))?;
-        } else if let Some(retain) = native_of(desired).and_then(|kind| kind.retain) {
-            retain(desired, observed);
+    pub async fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        match self.interprets(desired, &Operation::Retain) {
+            Interprets::Script(script, _) => *desired = script.ask(|text| lua::retain(text, desired, observed))?,
+            Interprets::Webhook(hook) => *desired = hook.retain(desired, observed).await?,
+            Interprets::BuiltIn => {
+                if let Some(retain) = native_of(desired).and_then(|kind| kind.retain) {
+                    retain(desired, observed);
+                }
+            }
         }
         Ok(())
     }
 
     /// The status to report of a member's object, or `None` while there is nothing to report.
-    pub fn reflect(&self, member: &Value) -> Result<Option<Value>, Error> {
-        if let Some(script) = self.script(member, Operation::InterpretStatus) {
-            return script.ask(|text| lua::reflect(text, member)).map(Some);
+    pub async fn reflect(&self, member: &Value) -> Result<Option<Value>, Error> {
+        match self.interprets(member, &Operation::InterpretStatus) {
+            Interprets::Script(script, _) => script.ask(|text| lua::reflect(text, member)).map(Some),
+            Interprets::Webhook(hook) => hook.reflect(member).await.map(Some),
+            Interprets::BuiltIn => {
+                Ok(native_of(member).map_or_else(|| reflect_whole(member), |kind| kind.reflect(member)))
+            }
         }
-        Ok(native_of(member).map_or_else(|| reflect_whole(member), |kind| kind.reflect(member)))
     }
 
     /// Whether a member's object is well. Kinds without a rule always are.
-    pub fn is_healthy(&self, member: &Value) -> Result<bool, Error> {
-        if let Some(script) = self.script(member, Operation::InterpretHealth) {
-            return script.ask(|text| lua::health(text, member));
+    pub async fn is_healthy(&self, member: &Value) -> Result<bool, Error> {
+        match self.interprets(member, &Operation::InterpretHealth) {
+            Interprets::Script(script, _) => script.ask(|text| lua::health(text, member)),
+            Interprets::Webhook(hook) => hook.is_healthy(member).await,
+            Interprets::BuiltIn => {
+                Ok(native_of(member).and_then(|kind| kind.health).is_none_or(|healthy| healthy(member)))
+            }
         }
-        Ok(native_of(member).and_then(|kind| kind.health).is_none_or(|healthy| healthy(member)))
     }
 
     /// The template's status from its members' ones; `None` for kinds whose template status is left alone.
-    pub fn aggregate(
+    pub async fn aggregate(
         &self,
         template: &Value,
         items: &[AggregatedStatusItem],
         now: &str,
     ) -> Result<Option<Value>, Error> {
-        if let Some(script) = self.script(template, Operation::AggregateStatus) {
-            let mut aggregated = script.ask(|text| lua::aggregate(text, template, items))?;
-            return Ok(aggregated.get_mut("status").map(Value::take));
-        }
-        let Some(kind) = native_of(template) else { return Ok(None) };
-        let members: Vec<MemberStatus<'_>> = items
-            .iter()
-            .map(|item| MemberStatus {
-                cluster: &item.cluster_name,
-                status: item.status.as_ref().map(|status| &status.0),
-            })
-            .collect();
-        Ok(kind.aggregate(template, &members, now))
+        let mut aggregated = match self.interprets(template, &Operation::AggregateStatus) {
+            Interprets::Script(script, _) => script.ask(|text| lua::aggregate(text, template, items))?,
+            Interprets::Webhook(hook) => hook.aggregate(template, items).await?,
+            Interprets::BuiltIn => {
+                let Some(kind) = native_of(template) else { return Ok(None) };
+                let members: Vec<MemberStatus<'_>> = items
+                    .iter()
+                    .map(|item| MemberStatus {
+                        cluster: &item.cluster_name,
+                        status: item.status.as_ref().map(|status| &status.0),
+                    })
+                    .collect();
+                return Ok(kind.aggregate(template, &members, now));
+            }
+        };
+        Ok(aggregated.get_mut("status").map(Value::take))
     }
 
     /// What has to go where the template goes; `None` for kinds nobody has a rule for.
-    pub fn dependencies(&self, template: &Value) -> Result<Option<Vec<Dependency>>, Error> {
-        let scripts = self.scripts(template, &Operation::InterpretDependency);
-        if scripts.is_empty() {
-            return Ok(native_of(template).and_then(|kind| kind.dependencies).map(|needed| needed(template)));
+    pub async fn dependencies(&self, template: &Value) -> Result<Option<Needs>, Error> {
+        match self.interprets(template, &Operation::InterpretDependency) {
+            Interprets::Script(first, others) => {
+                let mut needed = Vec::new();
+                for script in std::iter::once(&first).chain(&others) {
+                    needed.extend(script.ask(|text| lua::dependencies(text, template))?);
+                }
+                Ok(Some(Needs(Some(dependencies::in_order(needed)))))
+            }
+            Interprets::Webhook(hook) => hook.dependencies(template).await.map(Some),
+            Interprets::BuiltIn => {
+                let rule = native_of(template).and_then(|kind| kind.dependencies);
+                Ok(rule.map(|needed| Needs::of_native(needed(template))))
+            }
         }
-        let mut needed = Vec::new();
-        for script in &scripts {
-            needed.extend(script.ask(|text| lua::dependencies(text, template))?);
-        }
-        Ok(Some(dependencies::in_order(needed)))
     }
 }

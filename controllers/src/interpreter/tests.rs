@@ -22,38 +22,62 @@ fn deployment() -> Value {
             {"name": "c", "envFrom": [{"secretRef": {"name": "s"}}], "resources": {"requests": {"cpu": "1"}}}]}}}})
 }
 
-#[test]
-fn scripts_come_before_the_built_in_rules() {
+#[tokio::test]
+async fn scripts_come_before_the_built_in_rules() {
     let count = |n| json!({"replicaResource": {"luaScript": format!("function GetReplicas() return {n} end")}});
     let interpreter = interpreter(&[("b", count(7)), ("a", count(5)), ("0", json!({"retention": {"luaScript": ""}}))]);
-    assert_eq!(interpreter.replicas(&deployment()).expect("replicas").replicas, 5);
+    assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 5);
     interpreter.learn("a", None);
-    assert_eq!(interpreter.replicas(&deployment()).expect("replicas").replicas, 7);
+    assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 7);
     interpreter.learn("b", None);
-    let native = interpreter.replicas(&deployment()).expect("replicas");
+    let native = interpreter.replicas(&deployment()).await.expect("replicas");
     assert_eq!(native.replicas, 2);
     assert_eq!(json!(native.requirements), json!({"namespace": "ns", "resourceRequest": {"cpu": "1"}}));
     let mut revised = deployment();
-    interpreter.revise_replicas(&mut revised, 9).expect("revised");
+    interpreter.revise_replicas(&mut revised, 9).await.expect("revised");
     assert_eq!(revised["spec"]["replicas"], 9);
 }
 
-#[test]
-fn dependencies_of_all_customizations_are_joined_once_each_and_in_order() {
+#[tokio::test]
+async fn dependencies_of_all_customizations_are_joined_once_each_and_in_order() {
     let needs = |name: &str| {
         let script =
             format!("function GetDependencies() return {{{{apiVersion='v1', kind='Secret', name='{name}'}}}} end");
         json!({"dependencyInterpretation": {"luaScript": script}})
     };
     let interpreter = interpreter(&[("a", needs("two")), ("b", needs("one")), ("c", needs("two"))]);
-    let needed = interpreter.dependencies(&deployment()).expect("a list").expect("some");
-    assert_eq!(needed.iter().map(|needed| needed.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+    let needed = interpreter.dependencies(&deployment()).await.expect("a list").expect("some");
+    assert_eq!(needed.list().iter().map(|needed| needed.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
 }
 
-#[test]
-fn a_failing_script_is_named() {
+#[tokio::test]
+async fn a_failing_script_is_named() {
     let broken = json!({"healthInterpretation": {"luaScript": "function InterpretHealth() error('no idea', 0) end"}});
     let interpreter = interpreter(&[("broken", broken)]);
-    let error = interpreter.is_healthy(&deployment()).expect_err("no answer").to_string();
+    let error = interpreter.is_healthy(&deployment()).await.expect_err("no answer").to_string();
     assert_eq!(error, "ResourceInterpreterCustomization broken: no idea");
+}
+
+#[tokio::test]
+async fn webhooks_come_between_scripts_and_the_built_in_rules_and_fail_for_good() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let count = json!({"replicaResource": {"luaScript": "function GetReplicas() return 7 end"}});
+    let interpreter = interpreter(&[("c", count)]);
+    let configuration = json!({"webhooks": [{"name": "a.b", "clientConfig": {}, "interpreterContextVersions": ["v1alpha1"],
+        "rules": [{"operations": ["InterpretReplica"], "apiGroups": ["apps"], "apiVersions": ["*"], "kinds": ["*"]}]}]});
+    let configuration = serde_json::from_value(configuration).expect("a configuration");
+    interpreter.learn_webhooks("w", Some(&configuration));
+    assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 7);
+    interpreter.learn("c", None);
+    let Err(error) = interpreter.replicas(&deployment()).await else { panic!("nobody can be asked") };
+    assert_eq!(
+        error.to_string(),
+        "Internal error occurred: failed calling webhook \"w/a.b\": could not get REST client: webhook configuration must \
+         have either service or URL"
+    );
+    assert!(interpreter.is_interpreted(&deployment(), &Operation::InterpretReplica));
+    // It is asked for nothing else.
+    assert!(!interpreter.is_healthy(&deployment()).await.expect("health"));
+    interpreter.keep_webhooks(|_| false);
+    assert_eq!(interpreter.replicas(&deployment()).await.expect("replicas").replicas, 2);
 }

@@ -6,7 +6,7 @@ use crowsnest_api::policy::ConflictResolution;
 use crowsnest_api::work::{BindingSnapshot, ResourceBindingSpec, TargetCluster};
 use serde_json::{Value, json};
 
-use super::interpreter::dependencies::Dependency;
+use super::interpreter::dependencies::Needs;
 use super::object;
 use super::propagation::binding::{controller_reference, owner_uid, reference};
 
@@ -74,13 +74,8 @@ impl Parent<'_> {
 }
 
 /// The `resourcebinding.karmada.io/dependencies` annotation of the parent.
-pub fn annotation(dependencies: &[Dependency]) -> Value {
-    // Go writes an empty list that was never made as null, and readers of the annotation expect that.
-    let text = match dependencies {
-        [] => "null".to_owned(),
-        dependencies => serde_json::to_string(dependencies).unwrap_or_default(),
-    };
-    json!({ annotations::DEPENDENCIES: text })
+pub fn annotation(needs: &Needs) -> Value {
+    json!({ annotations::DEPENDENCIES: serde_json::to_string(needs).unwrap_or_default() })
 }
 
 /// What to do about an attached binding, and in what its parents disagree.
@@ -273,6 +268,19 @@ mod tests {
 
     const RESOLUTION: &str = "ConflictResolution conflicted (Overwrite vs Abort)";
     const PRESERVE: &str = "PreserveResourcesOnDeletion conflicted (true vs false)";
+
+    #[rstest]
+    #[case::nothing_native(Needs::of_native(Vec::new()), "null")]
+    #[case::nothing_scripted(Needs(Some(Vec::new())), "[]")]
+    #[case::labels_come_first(
+        Needs(Some(vec![serde_json::from_value(json!({"apiVersion": "v1", "kind": "Secret", "namespace": "ns",
+            "labelSelector": {"matchExpressions": [{"operator": "Exists", "key": "a"}], "matchLabels": {"b": "c"}}}))
+            .expect("a dependency")])),
+        r#"[{"apiVersion":"v1","kind":"Secret","namespace":"ns","labelSelector":{"matchLabels":{"b":"c"},"matchExpressions":[{"key":"a","operator":"Exists"}]}}]"#
+    )]
+    fn needs_are_noted_as_go_writes_them(#[case] needs: Needs, #[case] text: &str) {
+        assert_eq!(annotation(&needs), json!({ annotations::DEPENDENCIES: text }));
+    }
 
     #[rstest]
     #[case::silent((None, None), (None, None), ("Abort", false), &[])]

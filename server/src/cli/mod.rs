@@ -16,6 +16,7 @@ pub(crate) mod edge;
 mod events;
 pub(crate) mod exec;
 pub(crate) mod get;
+pub(crate) mod interpret;
 pub(crate) mod join;
 pub(crate) mod keep;
 pub(crate) mod logs;
@@ -67,6 +68,8 @@ enum Command {
     Logs(logs::LogsArgs),
     /// Run a command in a container of any cluster
     Exec(exec::ExecArgs),
+    /// Check, try and edit what says how a kind is interpreted
+    Interpret(interpret::InterpretArgs),
     /// What the cache holds, whether it is sound, and filling it anew
     Cache(cache::CacheArgs),
     /// Break and mend simulated members of a running `crowsnest up`
@@ -94,6 +97,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Get(args) => get::run(args).await,
         Command::Logs(args) => logs::run(args).await,
         Command::Exec(args) => exec::run(args).await,
+        Command::Interpret(args) => interpret::run(args).await,
         Command::Cache(args) => cache::run(args).await,
         Command::Sim(args) => sim::run(args).await,
         Command::Bench(args) => bench::run(args).await,

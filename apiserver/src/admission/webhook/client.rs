@@ -63,7 +63,7 @@ impl WebhookClient {
         let body =
             axum::body::to_bytes(response.into_body(), MAX_ANSWER).await.map_err(|e| CallError::Body(e.to_string()))?;
         if !status.is_success() {
-            return Err(CallError::Status(refusal(status.as_u16(), text_type, &body)));
+            return Err(CallError::Status(crowsnest_api::refusal::message(status.as_u16(), text_type, &body)));
         }
         serde_json::from_slice(&body)
             .map_err(|e| CallError::Body(format!("couldn't get version/kind; json parse error: {e}")))
@@ -75,32 +75,5 @@ fn duration(timeout: Duration) -> String {
     match timeout.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),
         seconds => format!("{}m{}s", seconds / 60, seconds % 60),
-    }
-}
-
-/// What client-go makes of a failed request.
-fn refusal(code: u16, text_type: bool, body: &[u8]) -> String {
-    let status: Option<Value> = serde_json::from_slice(body).ok();
-    if let Some(message) = status.as_ref().filter(|s| s["kind"] == "Status").and_then(|s| s["message"].as_str()) {
-        return message.to_owned();
-    }
-    let said = if text_type { String::from_utf8_lossy(body).trim().to_owned() } else { "unknown".to_owned() };
-    match code {
-        400 => "the server rejected our request for an unknown reason".to_owned(),
-        401 => "the server has asked for the client to provide credentials".to_owned(),
-        403 => said,
-        404 => "the server could not find the requested resource".to_owned(),
-        405 => "the server does not allow this method on the requested resource".to_owned(),
-        406 => "the server was unable to respond with a content type that the client supports".to_owned(),
-        409 => "the server reported a conflict".to_owned(),
-        415 => "the server was unable to respond with a content type that the client supports".to_owned(),
-        429 => "the server has received too many requests and has asked us to try again later".to_owned(),
-        503 => "the server is currently unable to handle the request".to_owned(),
-        504 => {
-            "the server was unable to return a response in the time allotted, but may still be processing the request"
-                .to_owned()
-        }
-        500.. => format!("an error on the server ({said:?}) has prevented the request from succeeding"),
-        _ => format!("the server responded with the status code {code} but did not return more information"),
     }
 }

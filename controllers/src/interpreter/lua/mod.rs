@@ -2,6 +2,7 @@
 
 mod kube;
 mod sandbox;
+mod syntax;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -71,7 +72,15 @@ fn load(lua: &Lua, script: &str) -> Result<Function, ScriptError> {
     if script.len() > LONGEST_SCRIPT {
         return Err(ScriptError::TooLong(script.len()));
     }
-    Ok(lua.load(script).set_name("=<string>").set_mode(ChunkMode::Text).into_function()?)
+    let read = |text: &str| {
+        let chunk = lua.load(text).set_name("=<string>").set_mode(ChunkMode::Text);
+        chunk.into_function().map_err(ScriptError::from)
+    };
+    let refusal = |text: &str| read(text).err().map(|error| error.to_string());
+    read(script).map_err(|error| match error {
+        ScriptError::Lua(words) => ScriptError::Lua(syntax::reworded(script, &words, refusal)),
+        other => other,
+    })
 }
 
 /// Calls a script's function and reads the first results.

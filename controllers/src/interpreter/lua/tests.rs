@@ -12,14 +12,25 @@ fn compiles_or_says_where_not() {
     compile("function Retain(desired, observed) goto done ::done:: return desired end").expect("valid");
     // Nothing of it runs.
     compile("error('run') while true do end").expect("valid");
-    let refused = compile("function Retain(desired\n end").expect_err("invalid").to_string();
-    assert_eq!(refused, "<string>:2: ')' expected near 'end'");
     let long = format!("-- {}", "x".repeat(LONGEST_SCRIPT));
     assert_eq!(
         compile(&long).expect_err("long").to_string(),
         "the script has 1048579 bytes, more than the 1048576 allowed"
     );
     compile("\u{1b}LJ\u{2}\n").expect_err("precompiled code");
+}
+
+#[rstest]
+#[case::bare("function (", "<string> line:1(column:10) near '(':   syntax error")]
+#[case::next_line("function Retain(desired\n end", "<string> line:2(column:4) near 'end':   syntax error")]
+#[case::second_of_its_line("local a = (1) b (2) )", "<string> line:1(column:21) near ')':   syntax error")]
+#[case::not_inside_a_word("local ending = 1 end", "<string> line:1(column:20) near 'end':   syntax error")]
+#[case::a_string("local a \"b c\"", "<string> line:1(column:13) near 'b c':   syntax error")]
+#[case::no_end("function Retain(desired)", "<string> at EOF:   syntax error")]
+#[case::no_expression("x = ", "<string> at EOF:   syntax error")]
+#[case::no_grammar("goto nowhere", "<string>:1: undefined label 'nowhere'")]
+fn says_where_a_script_cannot_be_read(#[case] script: &str, #[case] expected: &str) {
+    assert_eq!(compile(script).expect_err("invalid").to_string(), expected);
 }
 
 #[test]

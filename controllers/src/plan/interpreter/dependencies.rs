@@ -1,13 +1,33 @@
 //! Objects a workload needs beside it: what its pod template refers to, and the parts of an imported Service.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crowsnest_api::field::{self, FieldError};
+use crowsnest_api::names::format;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::plan::object::{at, name, namespace, text};
 
-/// An object another one needs, by name or by label selector. Its JSON is what a binding's
-/// `resourcebinding.karmada.io/dependencies` annotation holds.
+/// What an interpreter told of an object's needs; `None` where it made no list at all, which Go writes as `null` and not as
+/// `[]`. Its JSON is what a binding's `resourcebinding.karmada.io/dependencies` annotation holds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Needs(pub Option<Vec<Dependency>>);
+
+impl Needs {
+    /// Those of a built-in kind, which makes no list for nothing.
+    pub fn of_native(list: Vec<Dependency>) -> Self {
+        Needs((!list.is_empty()).then_some(list))
+    }
+
+    pub fn list(&self) -> &[Dependency] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+/// An object another one needs, by name or by label selector.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dependency {
@@ -19,8 +39,8 @@ pub struct Dependency {
     pub namespace: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label_selector: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "labels_first")]
+    pub label_selector: Option<LabelSelector>,
 }
 
 impl Dependency {
@@ -35,34 +55,83 @@ impl Dependency {
     }
 }
 
+/// A selector with its fields in the order of Go's declaration.
+fn labels_first<S: Serializer>(selector: &Option<LabelSelector>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    if let Some(labels) = selector.as_ref().and_then(|selector| selector.match_labels.as_ref()) {
+        map.serialize_entry("matchLabels", labels)?;
+    }
+    if let Some(expressions) = selector.as_ref().and_then(|selector| selector.match_expressions.as_ref()) {
+        map.serialize_entry("matchExpressions", expressions)?;
+    }
+    map.end()
+}
+
 /// What is wrong with dependencies somebody else made, in Karmada's words.
 pub fn verify(dependencies: &[Dependency]) -> Result<(), String> {
     let mut wrong = Vec::new();
     for (index, dependency) in dependencies.iter().enumerate() {
+        let path = format!("dependencies[{index}]");
         if dependency.api_version.is_empty() {
-            wrong.push(format!("dependencies[{index}].apiVersion: Invalid value: \"\": missing required apiVersion"));
+            wrong.push(FieldError::invalid(format!("{path}.apiVersion"), "", "missing required apiVersion"));
         }
         if dependency.kind.is_empty() {
-            wrong.push(format!("dependencies[{index}].kind: Invalid value: \"\": missing required kind"));
+            wrong.push(FieldError::invalid(format!("{path}.kind"), "", "missing required kind"));
         }
-        if dependency.name.is_empty() && dependency.label_selector.is_none() {
-            wrong.push(format!(
-                "dependencies[{index}]: Invalid value: {}: dependency can not leave name and labelSelector all empty",
-                serde_json::json!(dependency)
-            ));
+        match &dependency.label_selector {
+            Some(selector) => verify_selector(selector, &format!("{path}.labelSelector"), &mut wrong),
+            None if dependency.name.is_empty() => {
+                let detail = "dependency can not leave name and labelSelector all empty";
+                wrong.push(FieldError::invalid(path, dependency, detail));
+            }
+            None => {}
         }
     }
-    match wrong.as_slice() {
-        [] => Ok(()),
-        [one] => Err(one.clone()),
-        several => Err(format!("[{}]", several.join(", "))),
+    if wrong.is_empty() { Ok(()) } else { Err(field::aggregate(&wrong)) }
+}
+
+/// As Kubernetes validates the selectors of its own objects.
+fn verify_selector(selector: &LabelSelector, path: &str, wrong: &mut Vec<FieldError>) {
+    for (key, value) in selector.match_labels.iter().flatten() {
+        let field = format!("{path}.matchLabels");
+        let problems = format::qualified_name(key).into_iter();
+        wrong.extend(problems.map(|problem| FieldError::invalid(&field, key, problem)));
+        let problems = format::label_value(value).into_iter();
+        wrong.extend(problems.map(|problem| FieldError::invalid(&field, value, problem)));
+    }
+    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        verify_requirement(requirement, &format!("{path}.matchExpressions[{index}]"), wrong);
+    }
+}
+
+fn verify_requirement(requirement: &LabelSelectorRequirement, path: &str, wrong: &mut Vec<FieldError>) {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    match requirement.operator.as_str() {
+        "In" | "NotIn" if values.is_empty() => {
+            let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+            wrong.push(FieldError::required(format!("{path}.values"), detail));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            wrong.push(FieldError::forbidden(format!("{path}.values"), detail));
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        other => {
+            wrong.push(FieldError::invalid(format!("{path}.operator"), other, "not a valid selector operator"));
+        }
+    }
+    let problems = format::qualified_name(&requirement.key).into_iter();
+    wrong.extend(problems.map(|problem| FieldError::invalid(format!("{path}.key"), &requirement.key, problem)));
+    for (index, value) in values.iter().enumerate() {
+        let problems = format::label_value(value).into_iter();
+        wrong.extend(problems.map(|problem| FieldError::invalid(format!("{path}.values[{index}]"), value, problem)));
     }
 }
 
 /// Each once, in the order in which they are noted on a binding.
 pub fn in_order(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
     let key = |one: &Dependency| {
-        let selector = one.label_selector.as_ref().map(Value::to_string);
+        let selector = one.label_selector.as_ref().map(|selector| serde_json::json!(selector).to_string());
         (one.api_version.clone(), one.kind.clone(), one.namespace.clone(), one.name.clone(), selector)
     };
     dependencies.sort_by_cached_key(key);
@@ -102,12 +171,13 @@ pub fn of_ingress(ingress: &Value) -> Vec<Dependency> {
 /// The Service derived from the import and that Service's endpoint slices.
 pub fn of_service_import(import: &Value) -> Vec<Dependency> {
     let derived = format!("derived-{}", name(import));
+    let labels = BTreeMap::from([("kubernetes.io/service-name".to_owned(), derived.clone())]);
     let slices = Dependency {
         api_version: "discovery.k8s.io/v1".to_owned(),
         kind: "EndpointSlice".to_owned(),
         namespace: namespace(import).to_owned(),
         name: String::new(),
-        label_selector: Some(serde_json::json!({"matchLabels": {"kubernetes.io/service-name": derived}})),
+        label_selector: Some(LabelSelector { match_labels: Some(labels), match_expressions: None }),
     };
     vec![Dependency::core("Service", namespace(import), &derived), slices]
 }
@@ -218,6 +288,27 @@ mod tests {
         json!([{"apiVersion": "v1", "kind": "Secret", "name": "s"}, {"name": "t"}]),
         Some("[dependencies[1].apiVersion: Invalid value: \"\": missing required apiVersion, \
               dependencies[1].kind: Invalid value: \"\": missing required kind]")
+    )]
+    #[case::good_selector(
+        json!([{"apiVersion": "v1", "kind": "Secret", "labelSelector": {"matchLabels": {"a": ""},
+            "matchExpressions": [{"key": "b", "operator": "Exists"}, {"key": "c", "operator": "In", "values": ["d"]}]}}]),
+        None
+    )]
+    #[case::selector_of_nothing(
+        json!([{"apiVersion": "v1", "kind": "Secret", "labelSelector": {
+            "matchExpressions": [{"key": "a", "operator": "In"}, {"key": "a", "operator": "Near", "values": ["b"]},
+                {"key": "a", "operator": "Exists", "values": ["b"]}]}}]),
+        Some("[dependencies[0].labelSelector.matchExpressions[0].values: Required value: must be specified when `operator` \
+              is 'In' or 'NotIn', dependencies[0].labelSelector.matchExpressions[1].operator: Invalid value: \"Near\": not a \
+              valid selector operator, dependencies[0].labelSelector.matchExpressions[2].values: Forbidden: may not be \
+              specified when `operator` is 'Exists' or 'DoesNotExist']")
+    )]
+    #[case::bad_label(
+        json!([{"apiVersion": "v1", "kind": "Secret", "name": "s", "labelSelector": {"matchLabels": {"a": "b c"}}}]),
+        Some("dependencies[0].labelSelector.matchLabels: Invalid value: \"b c\": a valid label must be an empty string or \
+              consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
+              (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is \
+              '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')")
     )]
     fn verifies(#[case] list: Value, #[case] wrong: Option<&str>) {
         assert_eq!(verify(&read(list)).err().as_deref(), wrong);

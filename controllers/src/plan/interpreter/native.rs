@@ -1,5 +1,6 @@
 //! The table of built-in kinds: one row per kind, one column per operation.
 
+use crowsnest_api::config::InterpreterOperation as Operation;
 use serde_json::{Value, json};
 
 use super::dependencies::{self, Dependency};
@@ -184,6 +185,19 @@ pub fn find(api_version: &str, kind: &str) -> Option<&'static NativeKind> {
 }
 
 impl NativeKind {
+    /// Whether there is a rule for the operation.
+    pub fn interprets(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::InterpretReplica => self.replicas.is_some(),
+            Operation::ReviseReplica => self.revise.is_some(),
+            Operation::Retain => self.retain.is_some(),
+            Operation::InterpretStatus | Operation::AggregateStatus => self.status.is_some(),
+            Operation::InterpretHealth => self.health.is_some(),
+            Operation::InterpretDependency => self.dependencies.is_some(),
+            Operation::All | Operation::InterpretComponent | Operation::Prune | Operation::Other(_) => false,
+        }
+    }
+
     /// The number of replicas the template asks for.
     pub fn replicas_of(&self, template: &Value) -> Option<i32> {
         let spec = |field| object::integer(template, &["spec", field]);

@@ -17,16 +17,20 @@ pub enum ApplyPlan {
     Conflict(String),
 }
 
-/// Plans the write for a manifest; `retain` is the kind's own rule for fields the member decides.
-pub fn plan<E>(
-    cluster: &str,
-    manifest: &Value,
-    observed: Option<&Value>,
-    retain: impl FnOnce(&mut Value, &Value) -> Result<(), E>,
-) -> Result<ApplyPlan, E> {
-    let Some(observed) = observed else { return Ok(ApplyPlan::Create(manifest.clone())) };
+/// What a manifest finds in a member.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Meeting<'o> {
+    /// There is nothing to take over from the member.
+    Planned(ApplyPlan),
+    /// An object to update: the kind's interpreter is to put into `desired` what the member decides before [`finish`].
+    Ours { desired: Value, observed: &'o Value },
+}
+
+/// How a manifest meets the object that a member has, if it has one.
+pub fn meet<'o>(cluster: &str, manifest: &Value, observed: Option<&'o Value>) -> Meeting<'o> {
+    let Some(observed) = observed else { return Meeting::Planned(ApplyPlan::Create(manifest.clone())) };
     if !may_update(manifest, observed) {
-        return Ok(ApplyPlan::Conflict(format!(
+        return Meeting::Planned(ApplyPlan::Conflict(format!(
             "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {} strategy value is empty, \
              Karmada will not manage this resource",
             object::kind(manifest),
@@ -37,8 +41,12 @@ pub fn plan<E>(
     }
     let mut desired = manifest.clone();
     keep_members_metadata(&mut desired, observed);
-    retain(&mut desired, observed)?;
-    Ok(if is_up_to_date(&desired, observed) { ApplyPlan::Keep } else { ApplyPlan::Update(desired) })
+    Meeting::Ours { desired, observed }
+}
+
+/// What to do about an object of which everything is known that the member decides.
+pub fn finish(desired: Value, observed: &Value) -> ApplyPlan {
+    if is_up_to_date(&desired, observed) { ApplyPlan::Keep } else { ApplyPlan::Update(desired) }
 }
 
 /// Ours already, or the manifest says to take it over.

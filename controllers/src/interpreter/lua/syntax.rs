@@ -1,0 +1,64 @@
+//! What is wrong with a script's grammar, in the words of gopher-lua, which is what authors of Karmada's scripts know.
+//!
+//! LuaJIT says which line and which token; the column is found by asking where the script stops making sense.
+
+/// What LuaJIT said: `<string>:LINE: WHY near 'TOKEN'`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Complaint<'m> {
+    line: usize,
+    why: &'m str,
+    token: &'m str,
+}
+
+impl<'m> Complaint<'m> {
+    fn read(message: &'m str) -> Option<Self> {
+        let (line, rest) = message.strip_prefix("<string>:")?.split_once(": ")?;
+        let (why, token) = rest.split_once(" near '")?;
+        Some(Complaint { line: line.parse().ok()?, why, token: token.strip_suffix('\'')? })
+    }
+
+    /// The token as gopher-lua shows it: a string without its quotes.
+    fn shown(&self) -> &'m str {
+        let quoted = |quote: char| self.token.strip_prefix(quote)?.strip_suffix(quote);
+        quoted('"').or_else(|| quoted('\'')).unwrap_or(self.token)
+    }
+
+    fn is_grammar(&self) -> bool {
+        self.why == "unexpected symbol" || self.why.ends_with(" expected") || self.why.contains(" expected (to close ")
+    }
+
+    /// Where in the script the token may be: the column of its last byte, and how much of the script that is.
+    fn places<'s>(&'s self, script: &'s str) -> impl Iterator<Item = (usize, &'s str)> + 's {
+        let start: usize = script.split_inclusive('\n').take(self.line.saturating_sub(1)).map(str::len).sum();
+        let rest = script.get(start..).unwrap_or_default();
+        let line = rest.lines().next().unwrap_or_default();
+        let in_word = |byte: Option<u8>| byte.is_some_and(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+        let is_word = in_word(self.token.bytes().next());
+        let whole = move |(at, _): &(usize, &str)| {
+            let bytes = line.as_bytes();
+            let before = at.checked_sub(1).and_then(|before| bytes.get(before).copied());
+            !is_word || !(in_word(before) || in_word(bytes.get(at + self.token.len()).copied()))
+        };
+        line.match_indices(self.token).filter(whole).filter_map(move |(at, token)| {
+            let column = at + token.len();
+            Some((column, script.get(..start + column)?))
+        })
+    }
+}
+
+/// A message of LuaJIT's as gopher-lua words it, where it has such words. `refusal` says what LuaJIT says of a shorter text.
+pub(super) fn reworded(script: &str, message: &str, refusal: impl Fn(&str) -> Option<String>) -> String {
+    let Some(complaint) = Complaint::read(message) else { return message.to_owned() };
+    let why = if complaint.is_grammar() { "syntax error" } else { complaint.why };
+    if complaint.token == "<eof>" {
+        return format!("<string> at EOF:   {why}");
+    }
+    // Up to its end the script is refused for that very token; a shorter one only lacks its end.
+    let is_there = |text: &str| refusal(text).is_some_and(|shorter| Complaint::read(&shorter) == Some(complaint));
+    match complaint.places(script).find(|(_, text)| is_there(text)) {
+        Some((column, _)) => {
+            format!("<string> line:{}(column:{column}) near '{}':   {why}", complaint.line, complaint.shown())
+        }
+        None => message.to_owned(),
+    }
+}

@@ -1,0 +1,157 @@
+//! A kind that a webhook interprets, all the way to a member and back.
+
+use std::sync::Arc;
+
+use axum::routing::post;
+use axum::{Json, Router};
+use base64::Engine;
+use crowsnest_apiserver::authn::Authority;
+use crowsnest_apiserver::http::serve::serve;
+use crowsnest_controllers::act::objects::{Resource, Target};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::home::{Home, builtin, custom};
+use crate::{binding, deployment, merge, policy, propagation_policy, web};
+
+const OPERATIONS: [&str; 7] = [
+    "InterpretReplica",
+    "ReviseReplica",
+    "Retain",
+    "InterpretStatus",
+    "InterpretHealth",
+    "AggregateStatus",
+    "InterpretDependency",
+];
+
+fn encoded(text: &str) -> String {
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+fn patch(operations: &Value) -> Value {
+    json!({"patchType": "JSONPatch", "patch": encoded(&operations.to_string())})
+}
+
+/// Interprets Deployments in ways that nothing built in does.
+async fn interpret(Json(question): Json<Value>) -> Json<Value> {
+    let asked = &question["request"];
+    let object = &asked["object"];
+    let mut response = match asked["operation"].as_str().unwrap() {
+        "InterpretReplica" => json!({
+            "replicas": object["spec"]["replicas"], "replicaRequirements": {"resourceRequest": {"cpu": "5m"}}}),
+        "ReviseReplica" => patch(&json!([
+            {"op": "replace", "path": "/spec/replicas", "value": asked["replicas"]},
+            {"op": "add", "path": "/metadata/annotations/revised", "value": "by-webhook"},
+        ])),
+        "Retain" => {
+            let kept = asked["observedObject"]["spec"]["minReadySeconds"].as_i64().unwrap_or_default();
+            patch(&json!([{"op": "add", "path": "/spec/minReadySeconds", "value": kept}]))
+        }
+        "InterpretStatus" => json!({"rawStatus": {"seen": object["spec"]["replicas"]}}),
+        "InterpretHealth" => json!({"healthy": true}),
+        "AggregateStatus" => {
+            let items = asked["aggregatedStatus"].as_array().into_iter().flatten();
+            let seen: i64 = items.filter_map(|item| item["status"]["seen"].as_i64()).sum();
+            patch(&json!([{"op": "add", "path": "/status", "value": {"replicas": seen, "readyReplicas": seen}}]))
+        }
+        "InterpretDependency" => json!({"dependencies": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "needed"}]}),
+        other => panic!("nobody should ask for {other}"),
+    };
+    response["uid"] = asked["uid"].clone();
+    response["successful"] = json!(true);
+    Json(
+        json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext", "response": response}),
+    )
+}
+
+/// A webhook that answers until stopped; its port, and its authority's certificate.
+async fn start(stop: &CancellationToken) -> (u16, String) {
+    let authority = Authority::generate("webhooks").unwrap();
+    let own = authority.server(&["interpreter.default.svc".to_owned()]).unwrap();
+    let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect::<Result<_, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
+    let tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let router = Router::new().route("/deployments", post(interpret));
+    tokio::spawn(serve(listener, Some(Arc::new(tls)), router, stop.clone()));
+    (port, authority.certificate().to_owned())
+}
+
+fn configurations() -> Resource {
+    custom(
+        "config.karmada.io",
+        "v1alpha1",
+        "resourceinterpreterwebhookconfigurations",
+        "ResourceInterpreterWebhookConfiguration",
+        false,
+    )
+}
+
+fn configuration(port: u16, authority: &str) -> Value {
+    json!({
+        "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterWebhookConfiguration",
+        "metadata": {"name": "of-deployments"},
+        "webhooks": [{
+            "name": "deployments.example.com", "timeoutSeconds": 5, "interpreterContextVersions": ["v1alpha1"],
+            "rules": [{"operations": OPERATIONS, "apiGroups": ["apps"], "apiVersions": ["v1"], "kinds": ["Deployment"]}],
+            "clientConfig": {
+                "caBundle": encoded(authority),
+                "service": {"namespace": "default", "name": "interpreter", "port": port, "path": "/deployments"},
+            },
+        }],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_says_what_a_kind_means() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let stop = CancellationToken::new();
+    let (port, authority) = start(&stop).await;
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "interpreter", "namespace": "default"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+    control_plane.create(&builtin("", "services", "Service"), "default", &service).await.unwrap();
+    control_plane.create(&configurations(), "", &configuration(port, &authority)).await.unwrap();
+    let config_map = builtin("", "configmaps", "ConfigMap");
+    let needed = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "needed", "namespace": "default"}, "data": {"a": "1"}});
+    control_plane.create(&config_map, "default", &needed).await.unwrap();
+    let mut wanted = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    wanted["spec"]["propagateDeps"] = json!(true);
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(3)).await.unwrap();
+
+    let m1 = home.member("m1");
+    let revised = |object: &Value| object["metadata"]["annotations"]["revised"] == "by-webhook";
+    home.when(&m1, &deployment(), "default", "web", revised).await;
+    let said = |binding: &Value| {
+        let item = &binding["status"]["aggregatedStatus"][0];
+        binding["spec"]["replicaRequirements"]["resourceRequest"]["cpu"] == "5m"
+            && item["health"] == "Healthy"
+            && item["status"] == json!({"seen": 3})
+    };
+    let bound = home.when(&control_plane, &binding(), "default", "web-deployment", said).await;
+    assert_eq!(
+        bound["metadata"]["annotations"]["resourcebinding.karmada.io/dependencies"],
+        r#"[{"apiVersion":"v1","kind":"ConfigMap","namespace":"default","name":"needed"}]"#
+    );
+    home.when(&m1, &config_map, "default", "needed", |object| object["data"]["a"] == "1").await;
+    home.when(&control_plane, &deployment(), "default", "web", |object| object["status"]["readyReplicas"] == 3).await;
+
+    // The webhook keeps one of the member's own values, and nothing the others.
+    merge(&m1, &deployment(), "web", json!({"spec": {"minReadySeconds": 7, "paused": true}})).await;
+    let healed = |object: &Value| object["spec"]["minReadySeconds"] == 7 && object["spec"].get("paused").is_none();
+    home.when(&m1, &deployment(), "default", "web", healed).await;
+
+    // Without the webhook the kind is again what is built in for it.
+    control_plane.delete(Target::new(&configurations(), "", "of-deployments")).await.unwrap();
+    let unhealthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Unhealthy";
+    home.when(&control_plane, &binding(), "default", "web-deployment", unhealthy).await;
+    home.stop().await;
+    stop.cancel();
+}

@@ -1,0 +1,142 @@
+//! What can be asked of an interpreter: the operations in the order in which they are shown, and what their scripts are for.
+
+use crowsnest_api::config::{CustomizationRules, InterpreterOperation as Operation, LuaRule};
+
+/// An operation and its script in a customization.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) operation: Operation,
+    /// What its script is for, as a comment.
+    pub(super) doc: &'static str,
+}
+
+const fn rule(operation: Operation, doc: &'static str) -> Rule {
+    Rule { operation, doc }
+}
+
+pub(super) static RULES: [Rule; 8] = [
+    rule(
+        Operation::Retain,
+        "Keeps what a member has set: gives the desired object with values of the observed one.
+function Retain(desiredObj, observedObj)
+  desiredObj.spec.paused = observedObj.spec.paused
+  return desiredObj
+end",
+    ),
+    rule(
+        Operation::InterpretReplica,
+        "Tells how many replicas an object asks for, and what each of them needs.
+function GetReplicas(desiredObj)
+  local kube = require('kube')
+  return desiredObj.spec.replicas, kube.accuratePodRequirements(desiredObj.spec.template)
+end",
+    ),
+    rule(
+        Operation::InterpretComponent,
+        "Tells the same of each of several pod templates.
+function GetComponents(desiredObj)
+  local kube = require('kube')
+  return {
+    {name = 'leader', replicas = 1, replicaRequirements = kube.accuratePodRequirements(desiredObj.spec.leader)},
+    {name = 'worker', replicas = desiredObj.spec.size, replicaRequirements = kube.accuratePodRequirements(desiredObj.spec.worker)},
+  }
+end",
+    ),
+    rule(
+        Operation::ReviseReplica,
+        "Writes a member's share of the replicas into its copy.
+function ReviseReplica(desiredObj, desiredReplica)
+  desiredObj.spec.replicas = desiredReplica
+  return desiredObj
+end",
+    ),
+    rule(
+        Operation::InterpretStatus,
+        "Picks what of a member's object is reported.
+function ReflectStatus(observedObj)
+  return {phase = observedObj.status.phase}
+end",
+    ),
+    rule(
+        Operation::AggregateStatus,
+        "Puts together in the template what members report.
+function AggregateStatus(desiredObj, statusItems)
+  local ready = 0
+  for _, item in ipairs(statusItems) do
+    if item.status ~= nil then ready = ready + (item.status.readyReplicas or 0) end
+  end
+  desiredObj.status = {readyReplicas = ready}
+  return desiredObj
+end",
+    ),
+    rule(
+        Operation::InterpretHealth,
+        "Tells whether a member's object is well.
+function InterpretHealth(observedObj)
+  return observedObj.status.readyReplicas == observedObj.spec.replicas
+end",
+    ),
+    rule(
+        Operation::InterpretDependency,
+        "Lists what has to go where the object goes.
+function GetDependencies(desiredObj)
+  return {
+    {apiVersion = 'v1', kind = 'ConfigMap', namespace = desiredObj.metadata.namespace, name = desiredObj.spec.config},
+  }
+end",
+    ),
+];
+
+impl Rule {
+    pub(super) fn name(&self) -> &str {
+        self.operation.as_str()
+    }
+
+    /// Its script; an empty one counts as none.
+    pub(super) fn script<'c>(&self, rules: &'c CustomizationRules) -> Option<&'c str> {
+        let mut scripts = rules.scripts().into_iter();
+        scripts.find_map(|(operation, script)| (operation == self.operation).then_some(script)?)
+    }
+
+    /// Sets its script; an empty one removes it.
+    pub(super) fn set_script(&self, rules: &mut CustomizationRules, script: String) {
+        let rule = match self.operation {
+            Operation::Retain => &mut rules.retention,
+            Operation::InterpretReplica => &mut rules.replica_resource,
+            Operation::InterpretComponent => &mut rules.component_resource,
+            Operation::ReviseReplica => &mut rules.replica_revision,
+            Operation::InterpretStatus => &mut rules.status_reflection,
+            Operation::AggregateStatus => &mut rules.status_aggregation,
+            Operation::InterpretHealth => &mut rules.health_interpretation,
+            Operation::InterpretDependency => &mut rules.dependency_interpretation,
+            Operation::All | Operation::Prune | Operation::Other(_) => return,
+        };
+        *rule = (!script.is_empty()).then_some(LuaRule { lua_script: script });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_controllers::interpreter::lua;
+
+    #[test]
+    fn examples_are_scripts_that_work() {
+        for rule in &RULES {
+            let (_, script) = rule.doc.split_once('\n').unwrap();
+            lua::compile(script).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_script_is_set_read_and_removed() {
+        for rule in &RULES {
+            let mut rules = CustomizationRules::default();
+            rule.set_script(&mut rules, "x".to_owned());
+            let set: Vec<&str> = RULES.iter().filter(|rule| rule.script(&rules).is_some()).map(Rule::name).collect();
+            assert_eq!(set, [rule.name()]);
+            rule.set_script(&mut rules, String::new());
+            assert_eq!(rules, CustomizationRules::default());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The text in which a customization is edited: its scripts, with lines between them that say whose they are.
+
+use crowsnest_api::config::{ResourceInterpreterCustomization, ResourceInterpreterCustomizationSpec};
+
+use super::rules::{RULES, Rule};
+
+const COMMENT: &str = "--";
+const MARK: &str = "---@";
+const NAME: &str = "---@name:";
+const API_VERSION: &str = "---@apiVersion:";
+const KIND: &str = "---@kind:";
+const RULE: &str = "---@rule:";
+
+/// What of a customization is edited.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Editable {
+    pub(super) name: String,
+    pub(super) spec: ResourceInterpreterCustomizationSpec,
+}
+
+/// A line that is of no script.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unexpected line {0:?}")]
+pub(super) struct Unexpected(String);
+
+impl Editable {
+    pub(super) fn of(customization: &ResourceInterpreterCustomization) -> Self {
+        let name = customization.metadata.name.clone().unwrap_or_default();
+        Self { name, spec: customization.spec.clone() }
+    }
+
+    pub(super) fn print(&self, docs: bool) -> String {
+        let target = &self.spec.target;
+        let mut text = format!("{NAME} {}\n{API_VERSION} {}\n{KIND} {}\n", self.name, target.api_version, target.kind);
+        for rule in &RULES {
+            text.push_str(&format!("{RULE} {}\n", rule.name()));
+            if docs {
+                text.push_str(&commented(rule.doc));
+            }
+            let script = rule.script(&self.spec.customizations).unwrap_or_default();
+            text.push_str(script);
+            if !script.is_empty() && !script.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    /// What the text makes of this one. A script that was not touched stays as it was, to the last blank.
+    pub(super) fn read(&self, text: &str) -> Result<Self, Unexpected> {
+        let mut read = Self { name: self.name.clone(), spec: ResourceInterpreterCustomizationSpec::default() };
+        let mut current: Option<(&Rule, String)> = None;
+        for line in text.lines() {
+            let trimmed = line.trim();
+            let marked = |mark: &str| trimmed.strip_prefix(mark).map(|value| value.trim().to_owned());
+            if let Some(name) = marked(NAME) {
+                read.name = name;
+            } else if let Some(api_version) = marked(API_VERSION) {
+                read.spec.target.api_version = api_version;
+            } else if let Some(kind) = marked(KIND) {
+                read.spec.target.kind = kind;
+            } else if let Some(name) = marked(RULE) {
+                if let Some(rule) = RULES.iter().find(|rule| rule.name() == name) {
+                    self.take(current.replace((rule, String::new())), &mut read);
+                }
+            } else if !trimmed.starts_with(COMMENT) {
+                match &mut current {
+                    Some((_, script)) => *script += &format!("{line}\n"),
+                    None if trimmed.is_empty() => {}
+                    None => return Err(Unexpected(line.to_owned())),
+                }
+            }
+        }
+        self.take(current, &mut read);
+        Ok(read)
+    }
+
+    fn take(&self, read: Option<(&Rule, String)>, into: &mut Self) {
+        let Some((rule, script)) = read else { return };
+        let old = rule.script(&self.spec.customizations).unwrap_or_default();
+        // Comments are not shown again, so they count for nothing here either.
+        let same = without_comments(old).trim_end() == script.trim_end();
+        let script = if same { old.to_owned() } else { script };
+        let script = if script.trim().is_empty() { String::new() } else { script };
+        rule.set_script(&mut into.spec.customizations, script);
+    }
+}
+
+/// Lines of a text as comments.
+pub(super) fn commented(text: &str) -> String {
+    text.lines().map(|line| format!("{COMMENT} {line}").trim_end().to_owned() + "\n").collect()
+}
+
+/// The text without its comments; marks stay.
+pub(super) fn without_comments(text: &str) -> String {
+    let is_comment = |line: &&str| line.trim().starts_with(COMMENT) && !line.trim().starts_with(MARK);
+    text.lines().filter(|line| !is_comment(line)).map(|line| format!("{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn editable() -> Editable {
+        let customization = json!({"metadata": {"name": "c"}, "spec": {
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment"},
+            "customizations": {
+                "retention": {"luaScript": "function Retain(d, o)\n  -- as it is\n  return d\nend"},
+                "healthInterpretation": {"luaScript": "function InterpretHealth()\n  return true\nend\n"},
+            },
+        }});
+        Editable::of(&serde_json::from_value(customization).unwrap())
+    }
+
+    #[rstest]
+    #[case(false)]
+    #[case(true)]
+    fn what_is_not_touched_stays_as_it_is(#[case] docs: bool) {
+        let editable = editable();
+        let text = editable.print(docs);
+        assert_eq!(editable.read(&text), Ok(editable.clone()), "{text}");
+        assert_eq!(editable.read(&without_comments(&text)), Ok(editable));
+        assert_eq!(text.contains("-- Tells whether a member's object is well.\n"), docs);
+    }
+
+    #[test]
+    fn a_text_begins_with_the_target_and_has_every_rule() {
+        let text = editable().print(false);
+        let head =
+            "---@name: c\n---@apiVersion: apps/v1\n---@kind: Deployment\n---@rule: Retain\nfunction Retain(d, o)\n";
+        assert!(text.starts_with(head), "{text}");
+        assert_eq!(text.matches("---@rule: ").count(), 8);
+    }
+
+    #[test]
+    fn scripts_are_changed_added_and_removed() {
+        let text = editable().print(false).replace("return true", "return false");
+        let text = text.replace("function Retain(d, o)\n  -- as it is\n  return d\nend\n", "");
+        let text = text
+            .replace("---@rule: ReviseReplica\n", "---@rule: ReviseReplica\nfunction ReviseReplica(o) return o end\n");
+        let read = editable().read(&text).unwrap().spec.customizations;
+        let scripts = json!(read);
+        assert_eq!(
+            scripts,
+            json!({
+                "replicaRevision": {"luaScript": "function ReviseReplica(o) return o end\n"},
+                "healthInterpretation": {"luaScript": "function InterpretHealth()\n  return false\nend\n"},
+            })
+        );
+    }
+
+    #[test]
+    fn a_line_before_the_first_rule_is_refused() {
+        assert_eq!(editable().read("---@name: c\nreturn 1\n"), Err(Unexpected("return 1".to_owned())));
+    }
+}

@@ -1,0 +1,89 @@
+//! `crowsnest interpret`: what it says of customizations, what comes out of their scripts and of what is built in, and what an editor
+//! makes of them. Files and cases are data, compared as a whole.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Said, binary};
+use serde::Deserialize;
+
+const CASES: &str = include_str!("interpret/cases.yaml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cases {
+    files: BTreeMap<String, String>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// A file that is put into standard input.
+    input: Option<String>,
+    #[serde(default)]
+    exit: i32,
+    #[serde(default)]
+    out: Vec<String>,
+    /// A line that ends with `*` says how it begins.
+    #[serde(default)]
+    err: Vec<String>,
+    /// Files as they are afterwards.
+    #[serde(default)]
+    after: BTreeMap<String, String>,
+}
+
+#[test]
+fn every_case_says_what_it_should() -> Result<()> {
+    let cases: Cases = serde_saphyr::from_str(CASES)?;
+    for case in &cases.cases {
+        holds(case, &cases.files).with_context(|| case.name.clone())?;
+    }
+    Ok(())
+}
+
+fn holds(case: &Case, files: &BTreeMap<String, String>) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().context("a folder")?)?;
+        fs::write(path, text)?;
+    }
+    let said = run(case, folder.path(), files)?;
+    ensure!(said.code == Some(case.exit), "{said:?}");
+    let out: Vec<&str> = said.out.lines().collect();
+    ensure!(out == case.out, "{}\ninstead of\n{}", said.out, case.out.join("\n"));
+    let is_as = |(said, expected): (&str, &String)| match expected.strip_suffix('*') {
+        Some(start) => said.starts_with(start),
+        None => said == expected,
+    };
+    let same = said.err.lines().count() == case.err.len() && said.err.lines().zip(&case.err).all(is_as);
+    ensure!(same, "{}\ninstead of\n{}", said.err, case.err.join("\n"));
+    for (name, text) in &case.after {
+        let is = fs::read_to_string(folder.path().join(name))?;
+        ensure!(is == *text, "{name} is\n{is}\ninstead of\n{text}");
+    }
+    Ok(())
+}
+
+fn run(case: &Case, folder: &Path, files: &BTreeMap<String, String>) -> Result<Said> {
+    let mut command = Command::new(binary()?);
+    command.arg("interpret").args(&case.args).current_dir(folder);
+    command.env_remove("KUBE_EDITOR").env_remove("EDITOR").env("TMPDIR", folder).envs(&case.env);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let mut stdin = child.stdin.take().context("a standard input")?;
+    if let Some(name) = &case.input {
+        stdin.write_all(files.get(name).context("a file")?.as_bytes())?;
+    }
+    drop(stdin);
+    Said::of(&child.wait_with_output()?)
+}
