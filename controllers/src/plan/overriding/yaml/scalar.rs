@@ -1,0 +1,183 @@
+//! What a word without quotes means in YAML 1.1: yes and no are booleans, 017 is octal, 1_000 a number, a date is text
+//! but needs quotes.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::{Number, Value};
+
+/// The meaning of a word.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Meaning {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Unsigned(u64),
+    Float(f64),
+    /// Text, but other readers take it for a time.
+    Time,
+    Text,
+}
+
+fn pattern(expression: &str) -> Regex {
+    #[expect(clippy::expect_used, reason = "the expressions are constants of this file, covered by its tests")]
+    Regex::new(expression).expect("a valid expression")
+}
+
+static FLOAT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"));
+/// Separators stand between digits.
+static SEPARATED: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?$"));
+static SEXAGESIMAL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$"));
+static TIME: LazyLock<Regex> = LazyLock::new(|| {
+    let zone = r"(Z|[-+]([0-9]{2}):([0-9]{2}))";
+    let clock = r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})([.,][0-9]+)?";
+    pattern(&format!("^([0-9]{{4}})-([0-9]{{1,2}})-([0-9]{{1,2}})(?:[Tt]{clock}{zone}| +{clock})?$"))
+});
+
+/// What a word means where nothing says it: no quotes, no tag.
+pub fn meaning(word: &str) -> Meaning {
+    match word {
+        "" | "~" | "null" | "Null" | "NULL" => return Meaning::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Meaning::Bool(true);
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Meaning::Bool(false);
+        }
+        ".nan" | ".NaN" | ".NAN" => return Meaning::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Meaning::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => return Meaning::Float(f64::NEG_INFINITY),
+        _ => {}
+    }
+    match word.as_bytes()[0] {
+        b'.' if SEPARATED.is_match(word) => float(&word.replace('_', "")),
+        b'0'..=b'9' | b'+' | b'-' if is_time(word) => Meaning::Time,
+        b'0'..=b'9' | b'+' | b'-' => number(&word.replace('_', "")),
+        _ => Meaning::Text,
+    }
+}
+
+fn number(word: &str) -> Meaning {
+    let (negative, digits) = match word.as_bytes().first() {
+        Some(b'-') => (true, &word[1..]),
+        Some(b'+') => (false, &word[1..]),
+        _ => (false, word),
+    };
+    match based(digits) {
+        Some(amount) => {
+            let signed = if negative { -i128::from(amount) } else { i128::from(amount) };
+            match i64::try_from(signed) {
+                Ok(integer) => Meaning::Integer(integer),
+                Err(_) if digits.len() == word.len() => Meaning::Unsigned(amount),
+                Err(_) => float(word),
+            }
+        }
+        None => float(word),
+    }
+}
+
+/// Digits with the prefix of their base, as Go reads them: a leading zero means octal.
+fn based(digits: &str) -> Option<u64> {
+    let prefix = digits.get(..2).unwrap_or_default();
+    let (base, digits) = match prefix {
+        "0x" | "0X" => (16, &digits[2..]),
+        "0b" | "0B" => (2, &digits[2..]),
+        "0o" | "0O" => (8, &digits[2..]),
+        _ if digits.len() > 1 && digits.starts_with('0') => (8, &digits[1..]),
+        _ => (10, digits),
+    };
+    let unsigned = !digits.starts_with(['+', '-']);
+    u64::from_str_radix(digits, base).ok().filter(|_| unsigned)
+}
+
+/// A number too large for any is text.
+fn float(word: &str) -> Meaning {
+    let value = FLOAT.is_match(word).then(|| word.parse::<f64>().ok()).flatten();
+    value.filter(|value| value.is_finite()).map_or(Meaning::Text, Meaning::Float)
+}
+
+fn is_time(word: &str) -> bool {
+    let Some(parts) = TIME.captures(word) else { return false };
+    let part = |index: usize| parts.get(index).map_or(0, |part| part.as_str().parse().unwrap_or(u32::MAX));
+    let (hour, minute, second) = (part(4).max(part(11)), part(5).max(part(12)), part(6).max(part(13)));
+    let (year, month, day) = (part(1), part(2), part(3));
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if leap => 29,
+        2 => 28,
+        _ => 31,
+    };
+    let in_zone = part(9) <= 24 && part(10) <= 60;
+    (1..=12).contains(&month) && (1..=days).contains(&day) && hour < 24 && minute < 60 && second < 60 && in_zone
+}
+
+/// Whether text written without quotes would be read as text again, by every reader.
+pub fn is_plain(text: &str) -> bool {
+    matches!(meaning(text), Meaning::Text) && !SEXAGESIMAL.is_match(text)
+}
+
+/// A float as JSON holds it: one without a fraction is an integer there.
+pub fn json_number(value: f64) -> Value {
+    const EXACT: f64 = 1e21;
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        let whole = value as i128;
+        if let Ok(integer) = i64::try_from(whole) {
+            return Value::from(integer);
+        }
+        if let Ok(unsigned) = u64::try_from(whole) {
+            return Value::from(unsigned);
+        }
+    }
+    Number::from_f64(value).map_or(Value::Null, Value::Number)
+}
+
+/// The shortest digits, with an exponent below -4 and from 6 on.
+pub fn shortest(value: f64) -> String {
+    let scientific = format!("{value:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::octal("0777", Meaning::Integer(511))]
+    #[case::no_octal("09", Meaning::Float(9.0))]
+    #[case::hexadecimal("0x1F", Meaning::Integer(31))]
+    #[case::separated("1_000", Meaning::Integer(1000))]
+    #[case::separated_fraction(".1_0", Meaning::Float(0.1))]
+    #[case::separated_by_two(".1__0", Meaning::Text)]
+    #[case::largest("18446744073709551615", Meaning::Unsigned(u64::MAX))]
+    #[case::too_large("18446744073709551616", Meaning::Float(18_446_744_073_709_551_616.0))]
+    #[case::date("2024-02-29", Meaning::Time)]
+    #[case::no_such_date("2023-02-29", Meaning::Text)]
+    #[case::time("2001-12-14t21:59:43.10-05:00", Meaning::Time)]
+    #[case::version("1.2.3", Meaning::Text)]
+    #[case::exponent("1e3", Meaning::Float(1000.0))]
+    #[case::endless("1e999", Meaning::Text)]
+    #[case::merge_is_no_word_of_its_own("<<", Meaning::Text)]
+    #[case::minus("-", Meaning::Text)]
+    fn words(#[case] word: &str, #[case] expected: Meaning) {
+        assert_eq!(meaning(word), expected);
+    }
+
+    #[rstest]
+    #[case(0.1, "0.1")]
+    #[case(100_000.5, "100000.5")]
+    #[case(1_234_567.5, "1.2345675e+06")]
+    #[case(0.000_012, "1.2e-05")]
+    #[case(1e21, "1e+21")]
+    fn floats(#[case] value: f64, #[case] expected: &str) {
+        assert_eq!(shortest(value), expected);
+    }
+}

@@ -1,0 +1,418 @@
+//! From JSON to YAML text: keys in their natural order, `- ` flush with the key above it, words wrapped after column
+//! 80, text of several lines as a block.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Number, Value};
+
+use super::scalar::{is_plain, json_number, shortest};
+
+/// A line is broken at the first single space beyond it.
+const WIDTH: usize = 80;
+const STEP: usize = 2;
+
+pub fn document(value: &Value) -> String {
+    let mut writer = Writer { out: String::new(), column: 0, after_space: true, in_indent: true };
+    writer.value(value, None, false);
+    writer.indent(0);
+    writer.out
+}
+
+struct Writer {
+    out: String,
+    column: usize,
+    /// Nothing has to be put between what is written and what comes.
+    after_space: bool,
+    /// The line has nothing but indentation and the marks of blocks.
+    in_indent: bool,
+}
+
+/// How far the block around a value is indented; `None` at the root.
+type Indent = Option<usize>;
+
+fn deeper(indent: Indent) -> usize {
+    indent.map_or(0, |indent| indent + STEP)
+}
+
+impl Writer {
+    fn value(&mut self, value: &Value, indent: Indent, after_key: bool) {
+        match value {
+            Value::Null => self.plain("null", indent, false),
+            Value::Bool(value) => self.plain(&value.to_string(), indent, false),
+            Value::Number(number) => self.plain(&number_text(number), indent, false),
+            Value::String(text) => self.text(text, indent, false),
+            Value::Array(list) if list.is_empty() => self.empty("[", "]"),
+            Value::Object(fields) if fields.is_empty() => self.empty("{", "}"),
+            Value::Array(list) => self.list(list, indent, after_key),
+            Value::Object(fields) => self.fields(fields, indent),
+        }
+    }
+
+    fn empty(&mut self, begin: &str, end: &str) {
+        self.mark(begin, true);
+        self.after_space = true;
+        self.mark(end, false);
+    }
+
+    fn list(&mut self, list: &[Value], indent: Indent, after_key: bool) {
+        let flush = after_key && !self.in_indent;
+        let indent = if flush { indent.unwrap_or_default() } else { deeper(indent) };
+        for item in list {
+            self.indent(indent);
+            self.block_mark("-");
+            self.value(item, Some(indent), false);
+        }
+    }
+
+    fn fields(&mut self, fields: &Map<String, Value>, indent: Indent) {
+        let indent = deeper(indent);
+        for (key, value) in in_order(fields) {
+            self.indent(indent);
+            if is_simple(key) {
+                self.text(key, Some(indent), true);
+                self.mark(":", false);
+            } else {
+                self.block_mark("?");
+                self.text(key, Some(indent), false);
+                self.indent(indent);
+                self.block_mark(":");
+            }
+            self.value(value, Some(indent), true);
+        }
+    }
+
+    fn indent(&mut self, indent: usize) {
+        if !self.in_indent || self.column > indent || (self.column == indent && !self.after_space) {
+            self.line_break();
+        }
+        while self.column < indent {
+            self.put(' ');
+        }
+        self.after_space = true;
+        self.in_indent = true;
+    }
+
+    fn line_break(&mut self) {
+        self.out.push('\n');
+        self.column = 0;
+    }
+
+    fn put(&mut self, character: char) {
+        self.out.push(character);
+        self.column += 1;
+    }
+
+    fn mark(&mut self, mark: &str, spaced: bool) {
+        if spaced && !self.after_space {
+            self.put(' ');
+        }
+        mark.chars().for_each(|character| self.put(character));
+        self.after_space = false;
+        self.in_indent = false;
+    }
+
+    /// A mark after which a block may begin on the same line.
+    fn block_mark(&mut self, mark: &str) {
+        let in_indent = self.in_indent;
+        self.mark(mark, true);
+        self.in_indent = in_indent;
+    }
+
+    fn text(&mut self, text: &str, indent: Indent, is_key: bool) {
+        match style(text, is_key) {
+            Style::Plain => self.plain(text, indent, is_key),
+            Style::Single => self.single(text, indent, is_key),
+            Style::Double => self.double(text, indent, is_key),
+            Style::Literal => self.literal(text, indent),
+        }
+    }
+
+    /// Where the lines after the first begin.
+    fn continued(indent: Indent) -> usize {
+        indent.map_or(STEP, |indent| indent + STEP)
+    }
+
+    fn plain(&mut self, text: &str, indent: Indent, is_key: bool) {
+        if !self.after_space {
+            self.put(' ');
+        }
+        self.flow(text, indent, is_key, false);
+        self.after_space = false;
+        self.in_indent = false;
+    }
+
+    fn single(&mut self, text: &str, indent: Indent, is_key: bool) {
+        self.mark("'", true);
+        self.flow(text, indent, is_key, true);
+        self.mark("'", false);
+    }
+
+    /// Plain and single-quoted text: a long line is broken at a single space.
+    fn flow(&mut self, text: &str, indent: Indent, is_key: bool, quoted: bool) {
+        let characters: Vec<char> = text.chars().collect();
+        let (mut after_space, mut after_break) = (false, false);
+        for (index, character) in characters.iter().copied().enumerate() {
+            let next_is_space = characters.get(index + 1) == Some(&' ');
+            let inner = !quoted || (index > 0 && index + 1 < characters.len());
+            match character {
+                ' ' if !is_key && !after_space && self.column > WIDTH && inner && !next_is_space => {
+                    self.indent(Self::continued(indent));
+                    after_space = true;
+                }
+                ' ' => {
+                    self.put(' ');
+                    after_space = true;
+                }
+                character if is_break(character) => {
+                    if !after_break && character == '\n' {
+                        self.line_break();
+                    }
+                    self.broken(character);
+                    self.in_indent = true;
+                    after_break = true;
+                }
+                character => {
+                    if after_break {
+                        self.indent(Self::continued(indent));
+                    }
+                    if quoted && character == '\'' {
+                        self.put('\'');
+                    }
+                    self.put(character);
+                    self.in_indent = false;
+                    (after_space, after_break) = (false, false);
+                }
+            }
+        }
+    }
+
+    fn broken(&mut self, character: char) {
+        if character == '\n' {
+            self.line_break();
+        } else {
+            self.put(character);
+            self.column = 0;
+        }
+    }
+
+    fn double(&mut self, text: &str, indent: Indent, is_key: bool) {
+        self.mark("\"", true);
+        let characters: Vec<char> = text.chars().collect();
+        // The library looks for the mark at the start of the text wherever it is in it.
+        let marked = characters.first() == Some(&'\u{feff}');
+        let mut after_space = false;
+        for (index, character) in characters.iter().copied().enumerate() {
+            if marked || !is_printable(character) || is_break(character) || matches!(character, '"' | '\\') {
+                self.escape(character);
+                after_space = false;
+            } else if character == ' ' {
+                let inner = index > 0 && index + 1 < characters.len();
+                if !is_key && !after_space && self.column > WIDTH && inner {
+                    self.indent(Self::continued(indent));
+                    if characters.get(index + 1) == Some(&' ') {
+                        self.put('\\');
+                    }
+                } else {
+                    self.put(' ');
+                }
+                after_space = true;
+            } else {
+                self.put(character);
+                after_space = false;
+            }
+        }
+        self.mark("\"", false);
+    }
+
+    fn escape(&mut self, character: char) {
+        let short = match character {
+            '\0' => '0',
+            '\u{7}' => 'a',
+            '\u{8}' => 'b',
+            '\t' => 't',
+            '\n' => 'n',
+            '\u{b}' => 'v',
+            '\u{c}' => 'f',
+            '\r' => 'r',
+            '\u{1b}' => 'e',
+            '"' => '"',
+            '\\' => '\\',
+            '\u{85}' => 'N',
+            '\u{a0}' => '_',
+            '\u{2028}' => 'L',
+            '\u{2029}' => 'P',
+            other => {
+                let code = u32::from(other);
+                let escaped = match code {
+                    0..=0xff => format!("\\x{code:02X}"),
+                    0x100..=0xffff => format!("\\u{code:04X}"),
+                    _ => format!("\\U{code:08X}"),
+                };
+                return escaped.chars().for_each(|character| self.put(character));
+            }
+        };
+        self.put('\\');
+        self.put(short);
+    }
+
+    fn literal(&mut self, text: &str, indent: Indent) {
+        self.mark("|", true);
+        if text.starts_with(|first| first == ' ' || is_break(first)) {
+            self.mark("2", false);
+        }
+        let mut from_end = text.chars().rev();
+        match (from_end.next().is_some_and(is_break), from_end.next()) {
+            (false, _) => self.mark("-", false),
+            (true, None) => self.mark("+", false),
+            (true, Some(before)) if is_break(before) => self.mark("+", false),
+            _ => {}
+        }
+        self.line_break();
+        self.in_indent = true;
+        self.after_space = true;
+        let mut after_break = true;
+        for character in text.chars() {
+            if is_break(character) {
+                self.broken(character);
+                self.in_indent = true;
+                after_break = true;
+            } else {
+                if after_break {
+                    self.indent(Self::continued(indent));
+                }
+                self.put(character);
+                self.in_indent = false;
+                after_break = false;
+            }
+        }
+    }
+}
+
+fn number_text(number: &Number) -> String {
+    if number.is_f64()
+        && let Some(float) = number.as_f64()
+    {
+        let Value::Number(number) = json_number(float) else { return shortest(float) };
+        return if number.is_f64() { shortest(float) } else { number.to_string() };
+    }
+    number.to_string()
+}
+
+enum Style {
+    Plain,
+    Single,
+    Double,
+    Literal,
+}
+
+/// The plainest style that reads back as the same text.
+fn style(text: &str, is_key: bool) -> Style {
+    let shape = Shape::of(text);
+    if text.contains('\n') {
+        let block = !is_key && !shape.ends_in_space && !shape.space_before_break && !shape.unprintable;
+        return if block { Style::Literal } else { Style::Double };
+    }
+    if !is_plain(text) {
+        return Style::Double;
+    }
+    let plain = !(shape.space_or_break_at_an_end || shape.breaks || shape.unprintable || shape.indicators);
+    let single = !(shape.space_after_break || shape.space_before_break || shape.unprintable);
+    match (plain, single) {
+        (true, _) => Style::Plain,
+        (false, true) => Style::Single,
+        (false, false) => Style::Double,
+    }
+}
+
+/// What in a text forbids a style.
+#[derive(Default)]
+struct Shape {
+    breaks: bool,
+    unprintable: bool,
+    /// A character that means something else at its place.
+    indicators: bool,
+    ends_in_space: bool,
+    space_or_break_at_an_end: bool,
+    space_after_break: bool,
+    space_before_break: bool,
+}
+
+impl Shape {
+    fn of(text: &str) -> Self {
+        let mut shape = Shape { indicators: text.starts_with("---") || text.starts_with("..."), ..Shape::default() };
+        let blank = |character: Option<&char>| character.is_none_or(|character| matches!(character, ' ' | '\t'));
+        let characters: Vec<char> = text.chars().collect();
+        let mut before: Option<char> = None;
+        for (index, character) in characters.iter().copied().enumerate() {
+            let last = index + 1 == characters.len();
+            let before_blank = blank(characters.get(index + 1));
+            let after_blank = before.is_none_or(|before| matches!(before, ' ' | '\t' | '\0') || is_break(before));
+            shape.indicators |= match character {
+                ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => index == 0,
+                '#' => after_blank,
+                '?' | '-' => index == 0 && before_blank,
+                ':' => before_blank,
+                _ => false,
+            };
+            shape.unprintable |= !is_printable(character);
+            let (space, breaks) = (character == ' ', is_break(character));
+            shape.breaks |= breaks;
+            shape.space_or_break_at_an_end |= (space || breaks) && (index == 0 || last);
+            shape.ends_in_space |= space && last;
+            shape.space_after_break |= space && before.is_some_and(is_break);
+            shape.space_before_break |= breaks && before == Some(' ');
+            before = Some(character);
+        }
+        shape
+    }
+}
+
+fn is_break(character: char) -> bool {
+    matches!(character, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+/// What may stand in text as it is. A tab may not, nor what is beyond the first plane.
+fn is_printable(character: char) -> bool {
+    matches!(character, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
+}
+
+/// Whether a key may stand before its colon without a mark of its own.
+fn is_simple(key: &str) -> bool {
+    const LONGEST: usize = 128;
+    key.len() <= LONGEST && !key.contains(is_break)
+}
+
+/// Keys by their natural order. The order is none of the mathematicians' ("1a" < "2" < "12" < "1a"), so a sort that
+/// trusts it may panic; each key is put where it belongs among those before it.
+fn in_order(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
+    let mut ordered: Vec<(&String, &Value)> = Vec::with_capacity(fields.len());
+    for entry in fields {
+        let place = ordered.partition_point(|known| natural(known.0, entry.0) != Ordering::Greater);
+        ordered.insert(place, entry);
+    }
+    ordered
+}
+
+/// Numbers within keys count by their amount, anything else comes before letters.
+fn natural(left: &str, right: &str) -> Ordering {
+    let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
+    let Some(at) = left.iter().zip(&right).position(|(left, right)| left != right) else {
+        return left.len().cmp(&right.len());
+    };
+    match (left[at].is_alphabetic(), right[at].is_alphabetic()) {
+        (true, true) => return left[at].cmp(&right[at]),
+        (true, false) => return Ordering::Greater,
+        (false, true) => return Ordering::Less,
+        (false, false) => {}
+    }
+    // Zeros count where a digit other than zero stands before them.
+    let significant = (left[at] == '0' || right[at] == '0')
+        && left[..at].iter().rev().take_while(|digit| digit.is_ascii_digit()).any(|digit| *digit != '0');
+    let number = |text: &[char]| {
+        let digits = text[at..].iter().map_while(|digit| digit.to_digit(10).map(i64::from));
+        digits.fold((i64::from(significant), 0_usize), |(amount, length), digit| {
+            (amount.wrapping_mul(10).wrapping_add(digit), length + 1)
+        })
+    };
+    number(&left).cmp(&number(&right)).then_with(|| left[at].cmp(&right[at]))
+}
