@@ -2,7 +2,15 @@
 //! Karmada makes of them. `INSTA_UPDATE=always cargo test --workspace --test planning` writes the snapshots anew,
 //! `cargo insta review` asks for each. Cases that Karmada has, too, are those of its own tables, and so are the answers.
 
+mod choice;
+mod construction;
+mod estimation;
+mod fleets;
+mod native;
 mod overriding;
+mod scheduling;
+mod selectors;
+mod world;
 
 use std::fmt::Display;
 
