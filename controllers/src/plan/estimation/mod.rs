@@ -205,9 +205,10 @@ fn place_assumed(nodes: &[FreeNode], assumed: &[Assumed]) -> Vec<FreeNode> {
 
 /// Takes one replica's request from the first node that holds it.
 fn place(nodes: &mut [FreeNode], claim: Option<&NodeClaim>, request: &Resources, check_claim: bool) -> bool {
+    let no_claim = NodeClaim::default();
     let holds = |node: &&mut FreeNode| {
         node.free.fits(request).is_none_or(|fits| fits > 0)
-            && (!check_claim || claim.is_none_or(|claim| accepts(&node.facts, claim)))
+            && (!check_claim || accepts(&node.facts, claim.unwrap_or(&no_claim)))
     };
     match nodes.iter_mut().find(holds) {
         Some(node) => {

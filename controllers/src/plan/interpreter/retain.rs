@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::plan::object::{at, integer, label, set, text};
+use crate::plan::object::{at, integer, label, remove, set, text};
 
 /// Label on a workload whose replicas a member's own autoscaler owns.
 pub const RETAIN_REPLICAS_LABEL: &str = "resourcetemplate.karmada.io/retain-replicas";
@@ -21,18 +21,29 @@ pub fn workload_replicas(desired: &mut Value, observed: &Value) {
     }
 }
 
+/// What the member added to a pod, or never had: most fields of a pod can't be changed once it is there.
 pub fn pod(desired: &mut Value, observed: &Value) {
     for field in ["nodeName", "serviceAccountName", "volumes"] {
-        keep(desired, observed, &["spec", field]);
+        take_over(desired, observed, &["spec", field]);
     }
     for field in ["containers", "initContainers"] {
         let Some(live) = at(observed, &["spec", field]).and_then(Value::as_array) else { continue };
         let wanted = desired.get_mut("spec").and_then(|spec| spec.get_mut(field)).and_then(Value::as_array_mut);
         for container in wanted.into_iter().flatten() {
             let same = |other: &&Value| text(other, &["name"]) == text(container, &["name"]);
-            if let Some(mounts) = live.iter().find(same).and_then(|other| other.get("volumeMounts")).cloned() {
-                set(container, &["volumeMounts"], mounts);
+            if let Some(other) = live.iter().find(same) {
+                take_over(container, other, &["volumeMounts"]);
             }
+        }
+    }
+}
+
+/// As [`keep`], and what the live object lacks goes.
+fn take_over(desired: &mut Value, observed: &Value, path: &[&str]) {
+    match at(observed, path).filter(|value| !value.is_null()) {
+        Some(value) => set(desired, path, value.clone()),
+        None => {
+            remove(desired, path);
         }
     }
 }

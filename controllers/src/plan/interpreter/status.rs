@@ -3,7 +3,7 @@
 //! Most workload kinds are sums of counters, so they are one table ([`Counters`]); the rest have their own function.
 //! A counter that Go marks `omitempty` is left out when zero, because the stored JSON has to be Karmada's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -220,17 +220,40 @@ pub fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Valu
     }
 }
 
+/// Named points first, then by address and mode; the ports of one that several members report are put together.
 pub fn aggregate_load_balancer(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
-    let mut points: Vec<&Value> = members
+    let mut points: BTreeMap<_, BTreeMap<_, &Value>> = BTreeMap::new();
+    for point in members
         .iter()
         .filter_map(|member| object::at(member.status?, &["loadBalancer", "ingress"])?.as_array())
         .flatten()
+    {
+        let (hostname, mode) = (object::text(point, &["hostname"]), object::text(point, &["ipMode"]));
+        let place = (hostname.is_empty(), hostname, object::text(point, &["ip"]), mode.is_empty(), mode);
+        let ports = points.entry(place).or_default();
+        for port in point.get("ports").and_then(Value::as_array).into_iter().flatten() {
+            let key = (count(port, "port"), object::text(port, &["protocol"]), object::text(port, &["error"]));
+            ports.entry(key).or_insert(port);
+        }
+    }
+    let ingress: Vec<Value> = points
+        .into_iter()
+        .map(|((_, hostname, ip, _, mode), ports)| {
+            let mut point = Map::new();
+            for (field, text) in [("hostname", hostname), ("ip", ip), ("ipMode", mode)] {
+                if !text.is_empty() {
+                    point.insert(field.to_owned(), json!(text));
+                }
+            }
+            if !ports.is_empty() {
+                point.insert("ports".to_owned(), ports.into_values().cloned().collect());
+            }
+            Value::Object(point)
+        })
         .collect();
-    points.sort_by_key(|point| (object::text(point, &["ip"]), object::text(point, &["hostname"])));
-    points.dedup();
-    match points.is_empty() {
+    match ingress.is_empty() {
         true => json!({"loadBalancer": {}}),
-        false => json!({"loadBalancer": {"ingress": points}}),
+        false => json!({"loadBalancer": {"ingress": ingress}}),
     }
 }
 
@@ -343,10 +366,8 @@ pub fn aggregate_job(template: &Value, members: &[MemberStatus<'_>], now: &str) 
         return old;
     }
     let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
-    let mut status = old.as_object().cloned().unwrap_or_default();
-    status.remove("conditions");
+    let mut status = pick(&old, &["startTime"]);
     for field in ["active", "succeeded", "failed"] {
-        status.remove(field);
         insert_nonzero(&mut status, field, sum(&reported, field));
     }
     let conditions = job_conditions(members, &reported, now);

@@ -1,25 +1,41 @@
 //! fieldOverrider: a patch inside a string field that holds JSON or YAML.
+//!
+//! What becomes of the text is Karmada's to the last byte, so that a field it has written is not written again.
 
 use crowsnest_api::policy::{FieldOverrider, FieldPatchOperation};
 use serde_json::Value;
 
-use super::OverrideError;
-use super::patch::{self, Operation};
+use super::patch::{NotANumber, Operation, atoi, unescaped};
+use super::{OverrideError, json, yaml};
+
+/// Why a field can't be found, in the words of the library Karmada finds it with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PointerError {
+    #[error("JSON pointer must be empty or start with a \"/\"\nJSON pointer error")]
+    Start,
+    #[error("object has no key {0:?}: JSON pointer error")]
+    NoKey(String),
+    #[error("nil value has no field {0:?}: JSON pointer error")]
+    Null(String),
+    #[error("{0}\nJSON pointer error")]
+    NotANumber(#[from] NotANumber),
+    #[error("index out of bounds array[0,{last}] index '{index}': JSON pointer error")]
+    OutOfBounds { last: i64, index: i64 },
+    #[error("cannot resolve \"-\" token on get: the \"-\" array token cannot be resolved here: JSON pointer error")]
+    Dash,
+    #[error("invalid token reference {0:?}: JSON pointer error")]
+    Scalar(String),
+}
 
 pub fn apply(manifest: &mut Value, overrider: &FieldOverrider) -> Result<(), OverrideError> {
     let path = &overrider.field_path;
-    let field = manifest.pointer_mut(path).ok_or_else(|| OverrideError::Patch {
-        operator: "field".to_owned(),
-        path: path.clone(),
-        reason: "path does not exist".to_owned(),
-    })?;
-    let Some(text) = field.as_str() else { return Err(OverrideError::NotText(path.clone())) };
-    let edited = if overrider.yaml.is_empty() {
-        edit_json(path, text, &overrider.json)?
-    } else {
-        edit_yaml(path, text, &overrider.yaml)?
+    let Value::String(text) = pointed(manifest, path)? else { return Err(OverrideError::NotText(path.clone())) };
+    *text = match (overrider.yaml.as_slice(), overrider.json.as_slice()) {
+        // Admission lets nobody write an overrider of neither; Karmada empties the field then.
+        ([], []) => String::new(),
+        ([], entries) => json::edit(text, operations(entries))?,
+        (entries, _) => yaml::edit(text, operations(entries))?,
     };
-    *field = Value::String(edited);
     Ok(())
 }
 
@@ -31,19 +47,22 @@ fn operations(entries: &[FieldPatchOperation]) -> impl Iterator<Item = Operation
     })
 }
 
-fn edit_json(path: &str, text: &str, entries: &[FieldPatchOperation]) -> Result<String, OverrideError> {
-    let failed = |error: serde_json::Error| content(path, "JSON", &error);
-    let mut document: Value = serde_json::from_str(text).map_err(failed)?;
-    patch::apply(&mut document, operations(entries))?;
-    serde_json::to_string(&document).map_err(failed)
-}
-
-fn edit_yaml(path: &str, text: &str, entries: &[FieldPatchOperation]) -> Result<String, OverrideError> {
-    let mut document: Value = serde_saphyr::from_str(text).map_err(|error| content(path, "YAML", &error))?;
-    patch::apply(&mut document, operations(entries))?;
-    serde_saphyr::to_string(&document).map_err(|error| content(path, "YAML", &error))
-}
-
-fn content(path: &str, format: &'static str, error: &dyn std::error::Error) -> OverrideError {
-    OverrideError::Content { path: path.to_owned(), format, reason: error.to_string() }
+/// The place a JSON pointer means. Indices count from the start only.
+fn pointed<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut Value, PointerError> {
+    if path.is_empty() {
+        return Ok(manifest);
+    }
+    let steps = path.strip_prefix('/').ok_or(PointerError::Start)?;
+    steps.split('/').map(unescaped).try_fold(manifest, |place, step| match place {
+        Value::Object(fields) => fields.get_mut(&step).ok_or(PointerError::NoKey(step)),
+        Value::Array(_) if step == "-" => Err(PointerError::Dash),
+        Value::Array(list) => {
+            let index = atoi(&step)?;
+            let last = i64::try_from(list.len()).unwrap_or(i64::MAX) - 1;
+            let place = usize::try_from(index).ok().and_then(|index| list.get_mut(index));
+            place.ok_or(PointerError::OutOfBounds { last, index })
+        }
+        Value::Null => Err(PointerError::Null(step)),
+        _ => Err(PointerError::Scalar(step)),
+    })
 }

@@ -13,9 +13,13 @@ use crate::plan::object::text;
 /// containers are left alone, as in Karmada.
 pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<(), OverrideError> {
     if let Some(predicate) = &overrider.predicate {
-        let image = image_at(manifest, &predicate.path)?;
-        let Value::String(text) = image else { return Err(OverrideError::NotText(predicate.path.clone())) };
-        *text = overridden(text, overrider)?;
+        let path = &predicate.path;
+        let image =
+            image_at(manifest, path).map_err(|reason| OverrideError::Predicate { path: path.clone(), reason })?;
+        if !path.starts_with('/') {
+            return Err(OverrideError::ImagePath);
+        }
+        *image = overridden(image, overrider)?;
         return Ok(());
     }
     for container in super::containers(manifest).into_iter().flatten() {
@@ -25,21 +29,33 @@ pub fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<(), Ove
     Ok(())
 }
 
-/// Walks a `/`-separated path of keys and list indices (no escapes).
-fn image_at<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut Value, OverrideError> {
-    let failed = |reason: String| OverrideError::Predicate { path: path.to_owned(), reason };
-    if !path.starts_with('/') {
-        return Err(failed("imagePath should be start with / character".to_owned()));
-    }
+/// Walks a `/`-separated path of keys and list indices (no escapes) to the key that holds the image.
+fn image_at<'a>(manifest: &'a mut Value, path: &str) -> Result<&'a mut String, String> {
+    let steps: Vec<&str> = path.trim_matches('/').split('/').collect();
     let mut current = manifest;
-    for segment in path.trim_matches('/').split('/') {
-        let next = match current {
-            Value::Array(list) => segment.parse().ok().and_then(|index: usize| list.get_mut(index)),
-            other => other.get_mut(segment),
+    let mut at = 0;
+    while at + 1 < steps.len() {
+        let (step, next) = (steps[at], steps[at + 1]);
+        current = match current.get_mut(step) {
+            Some(object @ Value::Object(_)) => object,
+            Some(Value::Array(list)) => {
+                at += 1;
+                let index: usize = next.parse().map_err(|_| format!("path({next}) of rawObj's is not number"))?;
+                list.get_mut(index).ok_or_else(|| format!("path({next}) does not exist"))?
+            }
+            _ => {
+                return Err(format!(
+                    "path({step}) of rawObj's type is not map[string]interface{{}} and []interface{{}}"
+                ));
+            }
         };
-        current = next.ok_or_else(|| failed(format!("path({segment}) does not exist")))?;
+        at += 1;
     }
-    Ok(current)
+    let last = steps.last().copied().unwrap_or_default();
+    match current.get_mut(last) {
+        Some(Value::String(image)) => Ok(image),
+        _ => Err(format!("failed to convert path({last}) to string")),
+    }
 }
 
 struct Image {
@@ -68,8 +84,14 @@ static DIGEST: LazyLock<Regex> =
 
 impl Image {
     /// A digest beside a tag is dropped, as Karmada does.
-    fn parse(image: &str) -> Option<Self> {
-        let parts = REFERENCE.captures(image)?;
+    fn parse(image: &str) -> Result<Self, &'static str> {
+        let Some(parts) = REFERENCE.captures(image) else {
+            return Err(match image {
+                "" => "repository name must have at least one component",
+                _ if REFERENCE.is_match(&image.to_lowercase()) => "repository name must be lowercase",
+                _ => "invalid reference format",
+            });
+        };
         let group = |index| parts.get(index).map_or("", |part| part.as_str());
         let name = group(1);
         let (registry, repository) = match name.split_once('/') {
@@ -77,7 +99,11 @@ impl Image {
             _ => ("", name),
         };
         let (tag, digest) = (group(2), group(3));
-        Some(Image {
+        if name.split_once('/').map_or(name, |(_, path)| path).len() > LONGEST_PATH {
+            return Err("repository name must not be more than 255 characters");
+        }
+        check_digest(digest)?;
+        Ok(Image {
             registry: registry.to_owned(),
             repository: repository.to_owned(),
             tag: tag.to_owned(),
@@ -110,6 +136,23 @@ impl Image {
     }
 }
 
+const LONGEST_PATH: usize = 255;
+
+fn check_digest(digest: &str) -> Result<(), &'static str> {
+    let Some((algorithm, encoded)) = digest.split_once(':') else { return Ok(()) };
+    let length = match algorithm {
+        "sha256" => 64,
+        "sha384" => 96,
+        "sha512" => 128,
+        _ => return Err("unsupported digest algorithm"),
+    };
+    if encoded.len() != length {
+        return Err("invalid checksum digest length");
+    }
+    let lowercase = encoded.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if lowercase { Ok(()) } else { Err("invalid checksum digest format") }
+}
+
 fn edit(component: &mut String, overrider: &ImageOverrider) {
     match overrider.operator {
         OverriderOperator::Add => component.push_str(&overrider.value),
@@ -120,7 +163,7 @@ fn edit(component: &mut String, overrider: &ImageOverrider) {
 }
 
 fn overridden(image: &str, overrider: &ImageOverrider) -> Result<String, OverrideError> {
-    let mut parts = Image::parse(image).ok_or_else(|| OverrideError::Image { image: image.to_owned() })?;
+    let mut parts = Image::parse(image).map_err(|reason| OverrideError::Image { image: image.to_owned(), reason })?;
     match &overrider.component {
         ImageComponent::Registry => edit(&mut parts.registry, overrider),
         ImageComponent::Repository => edit(&mut parts.repository, overrider),

@@ -7,14 +7,22 @@
 mod command;
 mod field;
 mod image;
+mod json;
 mod metadata;
 mod patch;
 pub mod yaml;
+
+use std::error::Error;
+use std::fmt;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{OverrideSpec, Overriders};
 use serde::Serialize;
 use serde_json::Value;
+
+pub use field::PointerError;
+pub use patch::{PatchError, PlaceError};
+pub use yaml::ReadError;
 
 use super::object;
 use super::selector::{Precision, best_precision, cluster_matches};
@@ -22,18 +30,24 @@ use super::selector::{Precision, best_precision, cluster_matches};
 /// Why an override can't be applied to an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
-    #[error("failed to parse image value({image})")]
-    Image { image: String },
+    #[error("failed to parse image value({image}), error: {reason}")]
+    Image { image: String, reason: &'static str },
+    #[error("imagePath should be start with / character")]
+    ImagePath,
     #[error("failed to obtain imageValue with predicate path({path}), error: {reason}")]
     Predicate { path: String, reason: String },
     #[error("unsupported image component({0})")]
     Component(String),
     #[error("Get object's value by overrider's path({0}) is not string")]
     NotText(String),
-    #[error("field {path} does not hold {format}: {reason}")]
-    Content { path: String, format: &'static str, reason: String },
-    #[error("{operator} operation does not apply: {path}: {reason}")]
-    Patch { operator: String, path: String, reason: String },
+    #[error(transparent)]
+    Pointer(#[from] PointerError),
+    #[error(transparent)]
+    Patch(#[from] PatchError),
+    #[error(transparent)]
+    Yaml(#[from] ReadError),
+    #[error("Object 'Kind' is missing in '{0}'")]
+    NoKind(String),
 }
 
 /// An override policy of either scope.
@@ -72,14 +86,24 @@ fn annotation(applied: &[Applied]) -> Option<String> {
     if applied.is_empty() { None } else { serde_json::to_string(&applied).ok() }
 }
 
-/// An override that failed, and whose it was.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("override policy {policy}: {error}")]
+/// An override that failed, and whose it was. Its text is the cause's own.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Failed {
     pub policy: String,
     pub cluster_scoped: bool,
-    #[source]
-    pub error: OverrideError,
+    pub error: Box<OverrideError>,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(formatter)
+    }
+}
+
+impl Error for Failed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
 }
 
 /// Applies every override that means this object in this cluster. `namespaced` are the policies of the object's
@@ -108,7 +132,7 @@ fn apply_scope(
         apply_overriders(manifest, overriders).map_err(|error| Failed {
             policy: policy.to_owned(),
             cluster_scoped,
-            error,
+            error: Box::new(error),
         })?;
         applied.push(Applied { policy_name: policy.to_owned(), overriders: overriders.clone() });
     }
@@ -172,7 +196,8 @@ fn apply_overriders(manifest: &mut Value, overriders: &Overriders) -> Result<(),
             path: &entry.path,
             value: entry.value.as_ref().map(|value| &value.0),
         }),
-    )
+    )?;
+    if object::kind(manifest).is_empty() { Err(OverrideError::NoKind(manifest.to_string())) } else { Ok(()) }
 }
 
 /// Where a workload kind keeps its containers; overriders of images, commands and arguments know these kinds only.

@@ -1,35 +1,268 @@
 //! RFC 6902 patches made of override entries: plaintext overriders on the object, sub-path entries on a field's text.
+//!
+//! Rules and texts are those of the library Karmada patches with: a negative index counts from the end (`add` at `-1`
+//! appends), an entry without a value means null, and nothing is walked through but objects and lists.
 
 use crowsnest_api::policy::OverriderOperator;
-use serde_json::{Value, json};
-
-use super::OverrideError;
+use serde_json::{Map, Value};
 
 /// One entry of a patch.
+#[derive(Debug, Clone, Copy)]
 pub struct Operation<'a> {
     pub operator: &'a OverriderOperator,
     pub path: &'a str,
     pub value: Option<&'a Value>,
 }
 
-/// Applies the entries as one patch: all of them or, on an error, none.
-pub fn apply<'a>(document: &mut Value, operations: impl Iterator<Item = Operation<'a>>) -> Result<(), OverrideError> {
-    let entries: Vec<Value> = operations
-        .map(|operation| match operation.operator {
-            OverriderOperator::Remove => json!({"op": "remove", "path": operation.path}),
-            operator => json!({"op": operator.as_str(), "path": operation.path, "value": operation.value}),
-        })
-        .collect();
-    if entries.is_empty() {
-        return Ok(());
+/// Why a patch can't be applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    #[error("invalid operation {0}: unsupported operation")]
+    Unsupported(String),
+    #[error("json: cannot unmarshal {0} into Go value of type map[string]*jsonpatch.lazyNode")]
+    NotADocument(&'static str),
+    #[error("replace operation value must be object or array: %!w(<nil>)")]
+    ReplacedByScalar,
+    #[error("json: error calling MarshalJSON for type *jsonpatch.partialDoc: invalid value, expected object")]
+    ReplacedByNull,
+    #[error("invalid state detected")]
+    NotJson,
+    #[error("{operator} operation does not apply: doc is missing path: {path}: missing value")]
+    MissingPath { operator: &'static str, path: String },
+    #[error("replace operation does not apply: doc is missing key: {0}: missing value")]
+    MissingKey(String),
+    #[error("error in {operator} for path: '{path}': {cause}")]
+    At {
+        operator: &'static str,
+        path: String,
+        #[source]
+        cause: PlaceError,
+    },
+}
+
+/// What is wrong with the last step of a path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    #[error("invalid value, expected object")]
+    NoObject,
+    #[error("unable to remove nonexistent key: {0}: missing value")]
+    NoKey(String),
+    #[error("Unable to access invalid index: {0}: invalid index referenced")]
+    OutOfRange(i64),
+    #[error("value was not a proper array index: '{key}': {source}")]
+    NotAnIndex { key: String, source: NotANumber },
+    #[error(transparent)]
+    NotANumber(#[from] NotANumber),
+}
+
+/// An index that is no number, in the words of Go's `strconv`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("strconv.Atoi: parsing {text:?}: {problem}")]
+pub struct NotANumber {
+    text: String,
+    problem: &'static str,
+}
+
+pub fn atoi(text: &str) -> Result<i64, NotANumber> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let problem = if is_number { "value out of range" } else { "invalid syntax" };
+    text.parse().map_err(|_| NotANumber { text: text.to_owned(), problem })
+}
+
+/// `~1` is `/` and `~0` is `~` in a step of a path.
+pub fn unescaped(step: &str) -> String {
+    step.replace("~1", "/").replace("~0", "~")
+}
+
+/// A document that a patch walks through.
+pub trait Tree: Sized {
+    type Fields: Fields<Self>;
+
+    /// An override's value as a part of the document.
+    fn of(value: &Value) -> Self;
+    fn open(&mut self) -> Branch<'_, Self>;
+}
+
+/// What a place in a document holds.
+pub enum Branch<'a, T: Tree> {
+    Object(&'a mut T::Fields),
+    List(&'a mut Vec<T>),
+    Null,
+    /// Anything else; the word is JSON's for it.
+    Leaf(&'static str),
+}
+
+/// The fields of an object.
+pub trait Fields<T> {
+    fn child(&mut self, key: &str) -> Option<&mut T>;
+    fn put(&mut self, key: &str, value: T);
+    /// Whether there was such a field.
+    fn take(&mut self, key: &str) -> bool;
+}
+
+impl Tree for Value {
+    type Fields = Map<String, Value>;
+
+    fn of(value: &Value) -> Self {
+        value.clone()
     }
-    let failed = |operator: &str, path: &str, reason: String| OverrideError::Patch {
-        operator: operator.to_owned(),
-        path: path.to_owned(),
-        reason,
-    };
-    let patch: json_patch::Patch =
-        serde_json::from_value(Value::Array(entries)).map_err(|error| failed("patch", "", error.to_string()))?;
-    json_patch::patch(document, &patch)
-        .map_err(|error| failed("patch", &error.path.to_string(), error.kind.to_string()))
+
+    fn open(&mut self) -> Branch<'_, Self> {
+        match self {
+            Value::Object(fields) => Branch::Object(fields),
+            Value::Array(list) => Branch::List(list),
+            Value::Null => Branch::Null,
+            Value::Bool(_) => Branch::Leaf("bool"),
+            Value::Number(_) => Branch::Leaf("number"),
+            Value::String(_) => Branch::Leaf("string"),
+        }
+    }
+}
+
+impl Fields<Value> for Map<String, Value> {
+    fn child(&mut self, key: &str) -> Option<&mut Value> {
+        self.get_mut(key)
+    }
+
+    fn put(&mut self, key: &str, value: Value) {
+        self.insert(key.to_owned(), value);
+    }
+
+    fn take(&mut self, key: &str) -> bool {
+        self.remove(key).is_some()
+    }
+}
+
+/// Applies the entries in order. After an error the document is of no use: some of them may have been applied.
+pub fn apply<'a, T: Tree>(
+    document: &mut T,
+    operations: impl IntoIterator<Item = Operation<'a>>,
+) -> Result<(), PatchError> {
+    let operations: Vec<Operation<'a>> = operations.into_iter().collect();
+    if let Some(unknown) = operations.iter().find(|entry| matches!(entry.operator, OverriderOperator::Other(_))) {
+        let entry = serde_json::json!({
+            "op": unknown.operator.as_str(), "path": unknown.path, "value": unknown.value,
+        });
+        return Err(PatchError::Unsupported(entry.to_string()));
+    }
+    if let Branch::Leaf(kind) = document.open() {
+        return Err(PatchError::NotADocument(kind));
+    }
+    operations.into_iter().try_for_each(|operation| operation.apply(document))
+}
+
+impl Operation<'_> {
+    fn apply<T: Tree>(&self, document: &mut T) -> Result<(), PatchError> {
+        match self.operator {
+            OverriderOperator::Add if self.path.is_empty() => self.replace_document(document, true),
+            OverriderOperator::Add => {
+                let (parent, key) = self.place("add", document)?;
+                add(parent, &key, self.value()).map_err(|cause| self.at("add", cause))
+            }
+            OverriderOperator::Remove => {
+                let (parent, key) = self.place("remove", document)?;
+                remove(parent, &key).map_err(|cause| self.at("remove", cause))
+            }
+            _ if self.path.is_empty() => self.replace_document(document, false),
+            _ => {
+                let (parent, key) = self.place("replace", document)?;
+                let place = child(parent, &key).ok_or_else(|| PatchError::MissingKey(self.path.to_owned()))?;
+                *place = self.value();
+                Ok(())
+            }
+        }
+    }
+
+    fn value<T: Tree>(&self) -> T {
+        T::of(self.value.unwrap_or(&Value::Null))
+    }
+
+    fn replace_document<T: Tree>(&self, document: &mut T, adds: bool) -> Result<(), PatchError> {
+        let mut value: T = self.value();
+        match value.open() {
+            Branch::Leaf(kind) if adds => return Err(PatchError::NotADocument(kind)),
+            Branch::Leaf(_) => return Err(PatchError::ReplacedByScalar),
+            Branch::Null if adds => return Err(PatchError::ReplacedByNull),
+            _ => {}
+        }
+        *document = value;
+        Ok(())
+    }
+
+    /// The object or list that the path ends in, and the last step.
+    fn place<'t, T: Tree>(
+        &self,
+        operator: &'static str,
+        document: &'t mut T,
+    ) -> Result<(&'t mut T, String), PatchError> {
+        let missing = || {
+            let path = if operator == "replace" { self.path.to_owned() } else { format!("\"{}\"", self.path) };
+            PatchError::MissingPath { operator, path }
+        };
+        if self.path.is_empty() {
+            return Ok((document, String::new()));
+        }
+        let (parents, last) = self.path.rsplit_once('/').ok_or_else(missing)?;
+        let mut parent = document;
+        for (depth, step) in parents.split('/').skip(1).enumerate() {
+            parent = child(parent, &unescaped(step)).filter(|_| depth < DEPTH).ok_or_else(missing)?;
+            if let Branch::Null | Branch::Leaf(_) = parent.open() {
+                return Err(missing());
+            }
+        }
+        Ok((parent, unescaped(last)))
+    }
+
+    fn at(&self, operator: &'static str, cause: PlaceError) -> PatchError {
+        PatchError::At { operator, path: self.path.to_owned(), cause }
+    }
+}
+
+/// No document that anybody writes is deeper; one that is would exhaust the stack when it is dropped.
+const DEPTH: usize = 1000;
+
+fn child<'t, T: Tree>(parent: &'t mut T, key: &str) -> Option<&'t mut T> {
+    match parent.open() {
+        Branch::Object(fields) => fields.child(key),
+        Branch::List(list) => {
+            let index = position(atoi(key).ok()?, list.len()).ok()?;
+            list.get_mut(index)
+        }
+        _ => None,
+    }
+}
+
+/// The place an index means in a list of `length`, counted from the end where it is negative.
+fn position(index: i64, length: usize) -> Result<usize, PlaceError> {
+    let counted = if index < 0 { index.saturating_add(i64::try_from(length).unwrap_or(i64::MAX)) } else { index };
+    usize::try_from(counted).ok().filter(|place| *place < length).ok_or(PlaceError::OutOfRange(index))
+}
+
+fn add<T: Tree>(parent: &mut T, key: &str, value: T) -> Result<(), PlaceError> {
+    match parent.open() {
+        Branch::Object(fields) => fields.put(key, value),
+        Branch::List(list) if key == "-" => list.push(value),
+        Branch::List(list) => {
+            let index = atoi(key).map_err(|source| PlaceError::NotAnIndex { key: key.to_owned(), source })?;
+            list.insert(position(index, list.len() + 1)?, value);
+        }
+        _ => return Err(PlaceError::NoObject),
+    }
+    Ok(())
+}
+
+fn remove<T: Tree>(parent: &mut T, key: &str) -> Result<(), PlaceError> {
+    match parent.open() {
+        Branch::Object(fields) => match fields.take(key) {
+            true => Ok(()),
+            false => Err(PlaceError::NoKey(key.to_owned())),
+        },
+        Branch::List(list) => {
+            let index = position(atoi(key)?, list.len())?;
+            list.remove(index);
+            Ok(())
+        }
+        _ => Err(PlaceError::NoObject),
+    }
 }

@@ -105,4 +105,32 @@ mod tests {
         let bounds = Bounds { min_groups: min, max_groups: max, min_clusters: clusters };
         assert_eq!(select(groups, bounds), expected);
     }
+
+    /// Karmada's own cases: groups with their clusters and weights, the least and the most of groups, the clusters needed.
+    #[rstest]
+    #[case::none(&[], 2, 3, 1, &[])]
+    #[case::too_few_groups(&[("R1", 1, 80)], 2, 3, 1, &[])]
+    #[case::too_few_clusters(&[("R1", 1, 80), ("R2", 2, 30)], 2, 3, 4, &[])]
+    #[case::one(&[("R1", 1, 80)], 1, 3, 1, &["R1"])]
+    #[case::one_way(
+        &[("R1", 1, 80), ("R3", 1, 80), ("R2", 1, 60), ("R5", 2, 60), ("R4", 5, 50), ("R6", 3, 50)], 1, 3, 10, &["R5", "R4", "R6"]
+    )]
+    #[case::fewer_groups(
+        &[("R1", 1, 80), ("R2", 4, 40), ("R3", 1, 30), ("R4", 3, 30), ("R5", 3, 20), ("R6", 5, 10)], 2, 6, 5, &["R1", "R2"]
+    )]
+    #[case::the_highest_score(
+        &[("R1", 1, 60), ("R2", 1, 50), ("R3", 1, 40), ("R4", 3, 30), ("R5", 3, 20), ("R6", 3, 10)], 1, 3, 6, &["R1", "R4", "R5"]
+    )]
+    #[case::the_first_found(&[("R1", 1, 60), ("R2", 2, 50), ("R3", 3, 40), ("R4", 4, 30)], 1, 2, 5, &["R1", "R4"])]
+    #[case::more_clusters(&[("R4", 1, 60), ("R3", 3, 50), ("R1", 3, 40), ("R2", 4, 30)], 1, 2, 5, &["R3", "R1"])]
+    fn the_best_set(
+        #[case] groups: &[(&str, usize, i64)],
+        #[case] min_groups: usize,
+        #[case] max_groups: usize,
+        #[case] min_clusters: usize,
+        #[case] expected: &[&str],
+    ) {
+        let groups = groups.iter().map(|(name, clusters, weight)| group(name, *clusters, *weight)).collect();
+        assert_eq!(select(groups, Bounds { min_groups, max_groups, min_clusters }), expected);
+    }
 }

@@ -219,3 +219,50 @@ fn divided_weight(clusters: &[Candidate], replicas: i32, min_regions: usize, min
 fn count(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Case {
+        name: String,
+        candidates: Vec<Fit>,
+        placement: Placement,
+        replicas: i32,
+        want: String,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Fit {
+        name: String,
+        region: String,
+        score: i64,
+        available: i64,
+    }
+
+    #[test]
+    fn constraints_choose() {
+        let cases: Vec<Case> = serde_saphyr::from_str(include_str!("fixtures/selection.yaml")).expect("cases");
+        for case in cases {
+            let candidate = |fit: Fit| Candidate {
+                name: fit.name,
+                region: fit.region,
+                score: fit.score,
+                overflow_order: 0,
+                allocatable: 0,
+                available: fit.available,
+            };
+            let candidates: Vec<Candidate> = case.candidates.into_iter().map(candidate).collect();
+            let demand = Demand { capacity: case.replicas, replicas: case.replicas };
+            let said = match select(&case.placement, candidates, demand) {
+                Ok(chosen) => chosen.into_iter().map(|candidate| candidate.name).collect::<Vec<_>>().join(" "),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(said, case.want, "{}", case.name);
+        }
+    }
+}

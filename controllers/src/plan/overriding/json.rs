@@ -1,0 +1,212 @@
+//! JSON text that a patch changes without touching the rest: what the patch does not walk through keeps its bytes, but
+//! for white space between tokens and for the characters HTML gives a meaning, which are escaped.
+//!
+//! Fields stay in the order they are written in, new ones come last.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::patch::{self, Branch, Operation, PatchError, Tree};
+
+/// A part of a document; it is parsed when a patch opens it.
+pub enum Node {
+    Text(String),
+    Object(Fields),
+    List(Vec<Node>),
+}
+
+/// An object's keys as they are written, also one that is there twice, and the last value of each.
+#[derive(Default)]
+pub struct Fields {
+    keys: Vec<String>,
+    values: HashMap<String, Node>,
+}
+
+/// The text after the patch. Empty text stays empty, whatever the patch says.
+pub fn edit<'a>(text: &str, operations: impl IntoIterator<Item = Operation<'a>>) -> Result<String, PatchError> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    let raw: &RawValue = serde_json::from_str(text).map_err(|_| PatchError::NotJson)?;
+    if raw.get().starts_with('[') && !text.starts_with('[') {
+        return Err(PatchError::NotADocument("array"));
+    }
+    let mut document = Node::Text(raw.get().to_owned());
+    patch::apply(&mut document, operations)?;
+    let mut written = String::with_capacity(text.len());
+    document.write(&mut written);
+    Ok(written)
+}
+
+impl Tree for Node {
+    type Fields = Fields;
+
+    fn of(value: &Value) -> Self {
+        Node::Text(value.to_string())
+    }
+
+    fn open(&mut self) -> Branch<'_, Self> {
+        if let Node::Text(text) = self
+            && let Some(opened) = parsed(text)
+        {
+            *self = opened;
+        }
+        match self {
+            Node::Object(fields) => Branch::Object(fields),
+            Node::List(list) => Branch::List(list),
+            Node::Text(text) => match text.as_bytes().first() {
+                Some(b'n') => Branch::Null,
+                Some(b'"') => Branch::Leaf("string"),
+                Some(b't' | b'f') => Branch::Leaf("bool"),
+                _ => Branch::Leaf("number"),
+            },
+        }
+    }
+}
+
+/// The parts of an object or a list, each as its text.
+fn parsed(text: &str) -> Option<Node> {
+    match text.as_bytes().first()? {
+        b'{' => serde_json::from_str(text).ok().map(Node::Object),
+        b'[' => {
+            let items: Vec<Box<RawValue>> = serde_json::from_str(text).ok()?;
+            Some(Node::List(items.into_iter().map(Node::from).collect()))
+        }
+        _ => None,
+    }
+}
+
+impl From<Box<RawValue>> for Node {
+    fn from(raw: Box<RawValue>) -> Self {
+        Node::Text(Box::<str>::from(raw).into_string())
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AsWritten;
+
+        impl<'de> Visitor<'de> for AsWritten {
+            type Value = Fields;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Fields::default();
+                while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    fields.keys.push(key.clone());
+                    fields.values.insert(key, value.into());
+                }
+                Ok(fields)
+            }
+        }
+
+        deserializer.deserialize_map(AsWritten)
+    }
+}
+
+impl patch::Fields<Node> for Fields {
+    fn child(&mut self, key: &str) -> Option<&mut Node> {
+        self.values.get_mut(key)
+    }
+
+    fn put(&mut self, key: &str, value: Node) {
+        if !self.keys.iter().any(|known| known == key) {
+            self.keys.push(key.to_owned());
+        }
+        self.values.insert(key.to_owned(), value);
+    }
+
+    fn take(&mut self, key: &str) -> bool {
+        if self.values.remove(key).is_none() {
+            return false;
+        }
+        if let Some(index) = self.keys.iter().position(|known| known == key) {
+            self.keys.remove(index);
+        }
+        true
+    }
+}
+
+impl Node {
+    fn write(&self, out: &mut String) {
+        match self {
+            Node::Text(text) => compact(text, out),
+            Node::List(list) => {
+                out.push('[');
+                for (index, item) in list.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    item.write(out);
+                }
+                out.push(']');
+            }
+            Node::Object(fields) => {
+                out.push('{');
+                for (index, key) in fields.keys.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    quote(key, out);
+                    out.push(':');
+                    // A key that was there twice and is removed once has no value left.
+                    match fields.values.get(key) {
+                        Some(value) => value.write(out),
+                        None => out.push_str("null"),
+                    }
+                }
+                out.push('}');
+            }
+        }
+    }
+}
+
+/// Without white space between tokens; strings keep their escapes.
+fn compact(text: &str, out: &mut String) {
+    let (mut in_string, mut escaped) = (false, false);
+    for character in text.chars() {
+        match character {
+            ' ' | '\t' | '\n' | '\r' if !in_string => continue,
+            '"' if !escaped => in_string = !in_string,
+            _ => {}
+        }
+        escaped = in_string && character == '\\' && !escaped;
+        push(character, out);
+    }
+}
+
+/// One character of a document, escaped where a browser or JavaScript would see more in it.
+fn push(character: char, out: &mut String) {
+    match character {
+        '<' => out.push_str(r"\u003c"),
+        '>' => out.push_str(r"\u003e"),
+        '&' => out.push_str(r"\u0026"),
+        '\u{2028}' => out.push_str(r"\u2028"),
+        '\u{2029}' => out.push_str(r"\u2029"),
+        other => out.push(other),
+    }
+}
+
+fn quote(text: &str, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str(r#"\""#),
+            '\\' => out.push_str(r"\\"),
+            '\n' => out.push_str(r"\n"),
+            '\r' => out.push_str(r"\r"),
+            '\t' => out.push_str(r"\t"),
+            control if control < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => push(other, out),
+        }
+    }
+    out.push('"');
+}

@@ -1,0 +1,311 @@
+//! From YAML text to the JSON it stands for. Of duplicate keys the last counts, a merge key (`<<`) overwrites what
+//! stands before it, only the first document is read.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine;
+use granit_parser::{Event, Options, Parser, ScalarStyle};
+use serde_json::{Map, Value};
+
+use super::scalar::{Meaning, json_number, meaning, shortest};
+
+/// Why text is no YAML document that JSON can hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    #[error("yaml: line {line}: {problem}")]
+    Syntax { line: usize, problem: String },
+    #[error("yaml: cannot decode {is} `{text}` as a {tag}")]
+    Tag { is: &'static str, text: String, tag: String },
+    #[error("yaml: !!binary value contains invalid base64 data")]
+    Binary,
+    #[error("yaml: map merge requires map or sequence of maps as the value")]
+    Merge,
+    #[error("yaml: anchor value contains itself")]
+    SelfReference,
+    #[error("yaml: document contains excessive aliasing")]
+    Aliasing,
+    #[error("yaml: document is nested too deeply")]
+    Depth,
+    #[error("yaml: invalid map key: a map or a list")]
+    CollectionAsKey,
+    #[error("unsupported map key of type: {0}")]
+    Key(&'static str),
+    #[error("json: unsupported value: {0}")]
+    NotFinite(&'static str),
+}
+
+/// The first document of the text; null where there is none.
+pub fn document(text: &str) -> Result<Value, ReadError> {
+    let tree = Tree::parse(text)?;
+    let Some(root) = tree.root else { return Ok(Value::Null) };
+    Decoder { tree: &tree, decoded: 0, of_aliases: 0, aliases: BTreeSet::new(), depth: 0 }.value(root)
+}
+
+/// A node by its place in [`Tree::nodes`].
+type Id = usize;
+
+enum Node {
+    Scalar {
+        text: String,
+        quoted: bool,
+        tag: Option<String>,
+    },
+    List(Vec<Id>),
+    /// Keys and values in turn.
+    Map(Vec<Id>),
+    Alias(Id),
+}
+
+#[derive(Default)]
+struct Tree {
+    nodes: Vec<Node>,
+    root: Option<Id>,
+    /// Lists and maps that have not ended.
+    open: Vec<Id>,
+    anchors: BTreeMap<usize, Id>,
+}
+
+impl Tree {
+    fn parse(text: &str) -> Result<Self, ReadError> {
+        let mut options = Options::default();
+        options.set_emit_comments(false);
+        let mut tree = Tree::default();
+        for event in Parser::new_from_str_with_options(text, options) {
+            let (event, _) =
+                event.map_err(|error| ReadError::Syntax { line: error.marker().line(), problem: error.info() })?;
+            match event {
+                Event::DocumentEnd => break,
+                Event::Scalar(text, style, anchor, tag) => {
+                    let tag = tag.map(|tag| format!("{}{}", tag.handle(), tag.suffix()));
+                    let quoted = style != ScalarStyle::Plain;
+                    tree.add(Node::Scalar { text: text.into_owned(), quoted, tag }, anchor);
+                }
+                Event::SequenceStart(_, anchor, _) => tree.begin(Node::List(Vec::new()), anchor),
+                Event::MappingStart(_, anchor, _) => tree.begin(Node::Map(Vec::new()), anchor),
+                Event::SequenceEnd | Event::MappingEnd => {
+                    tree.open.pop();
+                }
+                Event::Alias(anchor) => {
+                    if let Some(target) = tree.anchors.get(&anchor).copied() {
+                        tree.add(Node::Alias(target), 0);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(tree)
+    }
+
+    fn add(&mut self, node: Node, anchor: usize) -> Id {
+        let id = self.nodes.len();
+        self.nodes.push(node);
+        if anchor > 0 {
+            self.anchors.insert(anchor, id);
+        }
+        match self.open.last().and_then(|parent| self.nodes.get_mut(*parent)) {
+            Some(Node::List(children) | Node::Map(children)) => children.push(id),
+            _ => self.root = Some(id),
+        }
+        id
+    }
+
+    fn begin(&mut self, node: Node, anchor: usize) {
+        let id = self.add(node, anchor);
+        self.open.push(id);
+    }
+}
+
+struct Decoder<'t> {
+    tree: &'t Tree,
+    decoded: u32,
+    /// How many of `decoded` an alias repeated.
+    of_aliases: u32,
+    /// The targets that are being repeated.
+    aliases: BTreeSet<Id>,
+    depth: u32,
+}
+
+/// Deeper than the parser lets anybody write, so that only aliases within aliases come here.
+const DEPTH: u32 = 600;
+
+impl<'t> Decoder<'t> {
+    fn node(&self, id: Id) -> &'t Node {
+        &self.tree.nodes[id]
+    }
+
+    fn value(&mut self, id: Id) -> Result<Value, ReadError> {
+        self.count()?;
+        match self.node(id) {
+            Node::Scalar { text, quoted, tag } => {
+                let (meaning, text) = scalar(text, *quoted, tag.as_deref())?;
+                json_of(meaning, &text)
+            }
+            Node::List(children) => {
+                self.deeper(|this| children.iter().map(|child| this.value(*child)).collect()).map(Value::Array)
+            }
+            Node::Map(children) => {
+                let mut fields = Map::new();
+                self.deeper(|this| this.fields(children, &mut fields))?;
+                Ok(Value::Object(fields))
+            }
+            Node::Alias(target) => self.repeated(*target, |this| this.value(*target)),
+        }
+    }
+
+    fn fields(&mut self, children: &[Id], fields: &mut Map<String, Value>) -> Result<(), ReadError> {
+        for pair in children.chunks_exact(2) {
+            if self.is_merge(pair[0]) {
+                self.merge(pair[1], fields)?;
+            } else {
+                let key = self.key(pair[0])?;
+                fields.insert(key, self.value(pair[1])?);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_merge(&self, key: Id) -> bool {
+        match self.node(key) {
+            Node::Scalar { text, quoted, tag } => {
+                text == "<<" && tag.as_deref().map_or(!quoted, |tag| tag == format!("{YAML_ORG}merge"))
+            }
+            _ => false,
+        }
+    }
+
+    /// Of several maps the first has the last word.
+    fn merge(&mut self, from: Id, into: &mut Map<String, Value>) -> Result<(), ReadError> {
+        self.count()?;
+        match self.node(from) {
+            Node::Map(children) => self.deeper(|this| this.fields(children, into)),
+            Node::Alias(target) if matches!(self.node(*target), Node::Map(_)) => {
+                self.repeated(*target, |this| this.merge(*target, into))
+            }
+            Node::List(maps) => maps.iter().rev().try_for_each(|map| match self.node(*map) {
+                Node::List(_) => Err(ReadError::Merge),
+                _ => self.merge(*map, into),
+            }),
+            _ => Err(ReadError::Merge),
+        }
+    }
+
+    fn key(&mut self, id: Id) -> Result<String, ReadError> {
+        let (text, quoted, tag) = match self.node(id) {
+            Node::Scalar { text, quoted, tag } => (text, *quoted, tag.as_deref()),
+            Node::Alias(target) => return self.repeated(*target, |this| this.key(*target)),
+            Node::List(_) | Node::Map(_) => return Err(ReadError::CollectionAsKey),
+        };
+        let (meaning, text) = scalar(text, quoted, tag)?;
+        match meaning {
+            Meaning::Null => Err(ReadError::Key("null")),
+            Meaning::Unsigned(_) => Err(ReadError::Key("uint64")),
+            Meaning::Bool(value) => Ok(value.to_string()),
+            Meaning::Integer(value) => Ok(value.to_string()),
+            Meaning::Float(value) => Ok(float_key(value)),
+            Meaning::Time | Meaning::Text => Ok(text.into_owned()),
+        }
+    }
+
+    fn repeated<T>(
+        &mut self,
+        target: Id,
+        decode: impl FnOnce(&mut Self) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        if !self.aliases.insert(target) {
+            return Err(ReadError::SelfReference);
+        }
+        let decoded = self.deeper(decode);
+        self.aliases.remove(&target);
+        decoded
+    }
+
+    fn deeper<T>(&mut self, decode: impl FnOnce(&mut Self) -> Result<T, ReadError>) -> Result<T, ReadError> {
+        self.depth += 1;
+        let decoded = if self.depth > DEPTH { Err(ReadError::Depth) } else { decode(self) };
+        self.depth -= 1;
+        decoded
+    }
+
+    /// Counts a node, and refuses a document that is mostly repetitions: a few lines can stand for gigabytes.
+    fn count(&mut self) -> Result<(), ReadError> {
+        self.decoded += 1;
+        self.of_aliases += u32::from(!self.aliases.is_empty());
+        let share = f64::from(self.of_aliases) / f64::from(self.decoded);
+        let excessive = self.of_aliases > 100 && self.decoded > 1000 && share > allowed_share(self.decoded);
+        if excessive { Err(ReadError::Aliasing) } else { Ok(()) }
+    }
+}
+
+/// Nearly all of a small document may come from aliases, a tenth of a large one.
+fn allowed_share(decoded: u32) -> f64 {
+    const SMALL: f64 = 400_000.0;
+    const LARGE: f64 = 4_000_000.0;
+    let beyond = (f64::from(decoded) - SMALL) / (LARGE - SMALL);
+    0.99 - 0.89 * beyond.clamp(0.0, 1.0)
+}
+
+const YAML_ORG: &str = "tag:yaml.org,2002:";
+
+/// What a scalar means by its quotes, its tag, or itself, and its text.
+fn scalar<'t>(text: &'t str, quoted: bool, tag: Option<&str>) -> Result<(Meaning, Cow<'t, str>), ReadError> {
+    let as_text = (Meaning::Text, Cow::Borrowed(text));
+    let kind = match tag {
+        None if quoted => return Ok(as_text),
+        None => return Ok((meaning(text), Cow::Borrowed(text))),
+        // Also `!`, with which anything is text.
+        Some(tag) => match tag.strip_prefix(YAML_ORG) {
+            Some(kind) => kind,
+            None => return Ok(as_text),
+        },
+    };
+    let word = meaning(text);
+    let (is, fits) = match word {
+        Meaning::Null => ("!!null", kind == "null"),
+        Meaning::Bool(_) => ("!!bool", kind == "bool"),
+        Meaning::Integer(_) => ("!!int", kind == "int" || kind == "float"),
+        Meaning::Unsigned(_) => ("!!int", kind == "int"),
+        Meaning::Float(_) => ("!!float", kind == "float"),
+        Meaning::Time => ("!!timestamp", kind == "timestamp"),
+        Meaning::Text => ("!!str", false),
+    };
+    match kind {
+        "bool" | "int" | "float" | "null" | "timestamp" if !fits => {
+            Err(ReadError::Tag { is, text: text.to_owned(), tag: format!("!!{kind}") })
+        }
+        "bool" | "int" | "float" | "null" | "timestamp" => Ok((word, Cow::Borrowed(text))),
+        "binary" => Ok((Meaning::Text, Cow::Owned(binary(text)?))),
+        _ => Ok(as_text),
+    }
+}
+
+fn binary(text: &str) -> Result<String, ReadError> {
+    let lines: String = text.chars().filter(|character| !matches!(character, '\n' | '\r')).collect();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(lines).map_err(|_| ReadError::Binary)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn json_of(meaning: Meaning, text: &str) -> Result<Value, ReadError> {
+    Ok(match meaning {
+        Meaning::Null => Value::Null,
+        Meaning::Bool(value) => Value::Bool(value),
+        Meaning::Integer(value) => value.into(),
+        Meaning::Unsigned(value) => value.into(),
+        Meaning::Float(value) if value.is_nan() => return Err(ReadError::NotFinite("NaN")),
+        Meaning::Float(value) if value.is_infinite() => {
+            return Err(ReadError::NotFinite(if value > 0.0 { "+Inf" } else { "-Inf" }));
+        }
+        Meaning::Float(value) => json_number(value),
+        Meaning::Time | Meaning::Text => Value::String(text.to_owned()),
+    })
+}
+
+/// A float as a key has the digits of single precision.
+fn float_key(value: f64) -> String {
+    let single = value as f32;
+    match value {
+        _ if value.is_nan() => ".nan".to_owned(),
+        _ if single.is_infinite() => if value > 0.0 { ".inf" } else { "-.inf" }.to_owned(),
+        _ => shortest(single.to_string().parse().unwrap_or(value)),
+    }
+}

@@ -1,0 +1,59 @@
+//! Which policy a template that nobody has claimed follows.
+
+use crowsnest_api::policy::PropagationSpec;
+use crowsnest_controllers::plan::propagation::choice::{Choice, Policy, choose};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::cases;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Chosen {
+    policies: Vec<Selecting>,
+    want: Option<String>,
+}
+
+/// A policy of the namespace `shop`, or a cluster-wide one.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Selecting {
+    name: String,
+    #[serde(default)]
+    cluster_wide: bool,
+    #[serde(default)]
+    terminating: bool,
+    spec: Value,
+}
+
+#[test]
+fn unclaimed_templates() {
+    let template = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "nginx"}}});
+    for (name, case) in cases::<Chosen>(include_str!("fixtures/choice.yaml")) {
+        let read = |selecting: &Selecting| -> PropagationSpec {
+            let mut spec = selecting.spec.clone();
+            spec["placement"] = json!({});
+            serde_json::from_value(spec).unwrap_or_else(|error| panic!("{name}: {error}"))
+        };
+        let specs: Vec<PropagationSpec> = case.policies.iter().map(read).collect();
+        let policies: Vec<Policy<'_>> = case
+            .policies
+            .iter()
+            .zip(&specs)
+            .map(|(selecting, spec)| Policy {
+                namespace: if selecting.cluster_wide { "" } else { "shop" },
+                name: &selecting.name,
+                permanent_id: "",
+                terminating: selecting.terminating,
+                spec,
+            })
+            .collect();
+        let chosen = match choose(&template, &policies, true).0 {
+            Choice::Follow(policy) => Some(policy.name.to_owned()),
+            Choice::Unmatched => None,
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!(chosen, case.want, "{name}");
+    }
+}

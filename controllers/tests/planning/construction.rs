@@ -1,0 +1,155 @@
+//! From a template to the Work of one cluster, and from its manifest to the object in the member.
+
+use crowsnest_api::work::ResourceBindingSpec;
+use crowsnest_controllers::plan::overriding;
+use crowsnest_controllers::plan::work::construct::{
+    BindingIdentity, WorkPlan, for_binding, is_expected_in, is_suspended, job_completions, purged_directly, targets,
+};
+use crowsnest_controllers::plan::work::{apply, managed, prune};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{answers, told};
+
+fn spec(mut spec: Value) -> ResourceBindingSpec {
+    if spec.is_null() {
+        spec = json!({});
+    }
+    spec["resource"] = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "d"});
+    serde_json::from_value(spec).expect("a binding's spec")
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Constructed {
+    #[serde(default)]
+    spec: Value,
+    template: Value,
+    /// A ClusterResourceBinding.
+    #[serde(default)]
+    cluster_scoped: bool,
+    #[serde(default)]
+    inject_state: bool,
+    /// A Work that is there already.
+    #[serde(default)]
+    existing: Value,
+    /// What is there already is what was made, changed by this.
+    #[serde(default)]
+    merged: Value,
+}
+
+#[test]
+fn works() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/works.yaml"), |case: Constructed| {
+        let spec = spec(case.spec);
+        let binding = BindingIdentity {
+            namespace: if case.cluster_scoped { "" } else { "n" },
+            name: "d-deployment",
+            permanent_id: "binding-id",
+        };
+        let report = overriding::Report::default();
+        let single = targets(&spec).len() == 1;
+        let desired = for_binding(&spec, binding, "m1", case.template, &report, single, case.inject_state);
+        let plan = |existing: Option<&Value>| match desired.plan(existing, "work-id") {
+            WorkPlan::Keep => json!("keep"),
+            WorkPlan::WaitForDeletion => json!("wait"),
+            WorkPlan::Create(work) => json!({"create": work}),
+            WorkPlan::Update(work) => json!({"update": json_patch::diff(existing.unwrap_or(&Value::Null), &work)}),
+        };
+        if !case.existing.is_null() {
+            return plan(Some(&case.existing));
+        }
+        match (&case.merged, desired.plan(None, "work-id")) {
+            (Value::Null, _) => plan(None),
+            (changes, WorkPlan::Create(mut work)) => {
+                json_patch::merge(&mut work, changes);
+                plan(Some(&work))
+            }
+            (_, other) => panic!("{other:?}"),
+        }
+    }));
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Clusters {
+    spec: Value,
+    #[serde(default)]
+    template: Value,
+}
+
+/// Where a binding's object is to be, and what of it each cluster gets.
+#[test]
+fn clusters_of_a_binding() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/clusters.yaml"), |case: Clusters| {
+        let spec = spec(case.spec);
+        let targets = targets(&spec);
+        let of_each = |asked: &dyn Fn(&str) -> bool| -> Vec<&str> {
+            ["m1", "m2", "m3"].into_iter().filter(|cluster| asked(cluster)).collect()
+        };
+        json!({
+            "targets": targets,
+            "expected": of_each(&|cluster| is_expected_in(&spec, cluster)),
+            "suspended": of_each(&|cluster| is_suspended(spec.suspension.as_ref(), cluster)),
+            "purgedDirectly": purged_directly(&spec),
+            "completions": job_completions(&spec, &case.template, &targets),
+        })
+    }));
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Object {
+    object: Value,
+}
+
+#[test]
+fn pruning() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/pruning.yaml"), |case: Object| {
+        let mut pruned = case.object.clone();
+        prune::prune(&mut pruned);
+        prune::prune_job_ttl(&mut pruned);
+        json!(json_patch::diff(&case.object, &pruned))
+    }));
+}
+
+#[test]
+fn giving_up() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/giving-up.yaml"), |case: Object| {
+        let mut disowned = case.object.clone();
+        managed::disown(&mut disowned);
+        disowned
+    }));
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Applied {
+    manifest: Value,
+    #[serde(default)]
+    observed: Value,
+}
+
+/// The kind's own rule is told by `native`; here it keeps replicas.
+#[test]
+fn applying() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/applying.yaml"), |case: Applied| {
+        let observed = Some(&case.observed).filter(|observed| !observed.is_null());
+        let keep_replicas = |desired: &mut Value, observed: &Value| -> Result<(), String> {
+            match observed["spec"].get("broken") {
+                Some(_) => Err("the rule failed".to_owned()),
+                None if observed["spec"]["replicas"].is_null() => Ok(()),
+                None => {
+                    desired["spec"]["replicas"] = observed["spec"]["replicas"].clone();
+                    Ok(())
+                }
+            }
+        };
+        told(apply::plan("m1", &case.manifest, observed, keep_replicas).map(|plan| match plan {
+            apply::ApplyPlan::Keep => json!("keep"),
+            apply::ApplyPlan::Conflict(message) => json!({"conflict": message}),
+            apply::ApplyPlan::Create(object) => json!({"create": object}),
+            apply::ApplyPlan::Update(object) => json!({"update": json_patch::diff(&case.observed, &object)}),
+        }))
+    }));
+}

@@ -1,0 +1,77 @@
+//! How many replicas, or sets of components, still fit into a cluster.
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::work::{Component, ReplicaRequirements};
+use crowsnest_controllers::plan::estimation::capacity::{NodeFacts, PodFacts, node_summary, resource_summary};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::world::fits;
+use super::{answers, cases};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Room {
+    #[serde(default)]
+    status: Value,
+    #[serde(default)]
+    models: Value,
+    #[serde(default)]
+    requirements: Option<ReplicaRequirements>,
+    /// Sets of these are asked for instead of replicas.
+    #[serde(default)]
+    components: Vec<Component>,
+    /// The cluster's nodes and pods are known.
+    #[serde(default)]
+    nodes: Option<Vec<Value>>,
+    #[serde(default)]
+    pods: Vec<Value>,
+    want: i32,
+}
+
+#[test]
+fn room() {
+    let mut wrong = Vec::new();
+    for (name, case) in cases::<Room>(include_str!("fixtures/room.yaml")) {
+        let mut cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Push"}, "status": case.status});
+        if case.status.is_null() {
+            cluster["status"] = json!({});
+        }
+        if !case.models.is_null() {
+            cluster["spec"]["resourceModels"] = case.models;
+        }
+        let cluster: Cluster = serde_json::from_value(cluster).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let nodes: Option<Vec<NodeFacts>> = case.nodes.as_ref().map(|nodes| nodes.iter().map(NodeFacts::of).collect());
+        let pods: Vec<PodFacts> = case.pods.iter().map(PodFacts::of).collect();
+        let known = nodes.as_deref().map(|nodes| (nodes, &*pods));
+        let fits = fits(&cluster, known, case.requirements.as_ref(), &case.components);
+        if fits != Some(case.want) {
+            wrong.push(format!("{name}: is {fits:?}, should be {}", case.want));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Summarized {
+    nodes: Vec<Value>,
+    #[serde(default)]
+    pods: Vec<Value>,
+    #[serde(default)]
+    models: Value,
+}
+
+#[test]
+fn summaries() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/summaries.yaml"), |case: Summarized| {
+        let models = match case.models {
+            Value::Null => Vec::new(),
+            models => serde_json::from_value(models).expect("models"),
+        };
+        let nodes: Vec<NodeFacts> = case.nodes.iter().map(NodeFacts::of).collect();
+        let pods: Vec<PodFacts> = case.pods.iter().map(PodFacts::of).collect();
+        let allocatable: Vec<&Value> = case.nodes.iter().map(|node| &node["status"]["allocatable"]).collect();
+        json!({"nodes": node_summary(&nodes), "resources": resource_summary(&allocatable, &nodes, &pods, &models)})
+    }));
+}

@@ -1,0 +1,285 @@
+//! What every decision of the scheduler keeps to, over random fleets and bindings.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::policy::Placement;
+use crowsnest_api::policy::SpreadFieldValue::Region;
+use crowsnest_api::work::{ResourceBindingSpec, ResourceBindingStatus, TargetCluster};
+use crowsnest_controllers::plan::gates::Gates;
+use crowsnest_controllers::plan::scheduling::{Plan, Report};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::{Value, json};
+
+use super::world::{Member, Question};
+
+#[derive(Debug, Clone)]
+struct Wish {
+    members: BTreeMap<String, Member>,
+    replicas: i32,
+    placement: Placement,
+    had: BTreeMap<String, i32>,
+    uid: String,
+}
+
+fn member() -> impl Strategy<Value = Member> {
+    let region = select(vec!["", "east", "west"]).prop_map(str::to_owned);
+    (proptest::option::weighted(0.9, 0..30_i32), region, 0..10_u8).prop_map(|(room, region, oddity)| Member {
+        room,
+        region,
+        taints: if oddity == 0 { vec![json!({"key": "k", "effect": "NoSchedule"})] } else { Vec::new() },
+        lacks: oddity == 1,
+        leaving: oddity == 2,
+        ..Member::default()
+    })
+}
+
+const DUPLICATED: &str = "Duplicated";
+
+fn strategies() -> impl Strategy<Value = Value> {
+    let divided = |preference: &str, weights: Value| {
+        json!({
+            "replicaSchedulingType": "Divided", "replicaDivisionPreference": preference, "weightPreference": weights,
+        })
+    };
+    let weight = |name: &str, weight: i64| json!({"targetCluster": {"clusterNames": [name]}, "weight": weight});
+    prop_oneof![
+        Just(json!({"replicaSchedulingType": DUPLICATED})),
+        Just(divided("Aggregated", Value::Null)),
+        Just(divided("Weighted", Value::Null)),
+        Just(divided("Weighted", json!({"dynamicWeight": "AvailableReplicas"}))),
+        (1..5_i64, 1..5_i64).prop_map(move |(one, two)| {
+            divided("Weighted", json!({"staticWeightList": [weight("m1", one), weight("m2", two)]}))
+        }),
+    ]
+}
+
+fn constraints() -> impl Strategy<Value = Value> {
+    let by =
+        |field: &str, least: i64, most: i64| json!({"spreadByField": field, "minGroups": least, "maxGroups": most});
+    prop_oneof![
+        3 => Just(json!([])),
+        1 => (1..3_i64, 0..3_i64).prop_map(move |(least, more)| json!([by("cluster", least, least + more)])),
+        1 => (1..3_i64, 0..3_i64).prop_map(move |(least, more)| json!([by("region", 1, 2), by("cluster", least, least + more)])),
+    ]
+}
+
+fn affinities() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        3 => Just(json!({})),
+        1 => Just(json!({"clusterAffinity": {"exclude": ["m3"]}})),
+        1 => Just(json!({"clusterAffinities": [
+            {"affinityName": "a", "clusterNames": ["m1", "m4"], "overflowAffinities": [{"affinityName": "b", "clusterNames": ["m2"]}]},
+            {"affinityName": "c", "exclude": ["m5"]},
+        ]})),
+    ]
+}
+
+fn wishes(spread: bool) -> impl Strategy<Value = Wish> {
+    let placement =
+        (strategies(), constraints(), affinities()).prop_map(move |(strategy, constraints, mut placement)| {
+            placement["replicaScheduling"] = strategy;
+            if spread {
+                placement["spreadConstraints"] = constraints;
+            }
+            serde_json::from_value(placement).expect("a placement")
+        });
+    let members = proptest::collection::btree_map("m[1-9]", member(), 1..8);
+    let had = proptest::collection::btree_map("m[1-9]", 1..10_i32, 0..4);
+    (members, 1..40_i32, placement, had, "[a-f0-9]{4}").prop_map(|(members, replicas, placement, had, uid)| Wish {
+        members,
+        replicas,
+        placement,
+        had,
+        uid,
+    })
+}
+
+/// What the last decision left behind.
+#[derive(Debug, Clone, Default)]
+struct Before {
+    targets: Vec<TargetCluster>,
+    applied: Option<String>,
+    affinity: String,
+    fresh: bool,
+}
+
+impl Wish {
+    fn before(&self) -> Before {
+        let target = |(name, replicas): (&String, &i32)| TargetCluster {
+            name: name.clone(),
+            replicas: *replicas,
+            ..TargetCluster::default()
+        };
+        Before { targets: self.had.iter().map(target).collect(), ..Before::default() }
+    }
+
+    fn decide(&self, before: &Before, order: &[Index]) -> (Plan, Report) {
+        let mut members: Vec<(&str, &Member)> =
+            self.members.iter().map(|(name, member)| (name.as_str(), member)).collect();
+        for (place, index) in order.iter().enumerate().take(members.len()) {
+            let other = index.index(members.len());
+            members.swap(place, other);
+        }
+        let mut spec: ResourceBindingSpec = serde_json::from_value(json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "d", "uid": self.uid},
+            "replicas": self.replicas,
+            "placement": self.placement,
+        }))
+        .expect("a spec");
+        spec.clusters.clone_from(&before.targets);
+        let mut status = json!({
+            "schedulerObservingAffinityName": before.affinity, "lastScheduledTime": "2026-01-01T00:00:00Z",
+        });
+        if before.fresh {
+            status["lastScheduledTime"] = json!("2025-01-01T00:00:00Z");
+            let now = serde_json::from_value(json!("2026-01-01T00:00:00Z")).expect("a time");
+            spec.reschedule_triggered_at = Some(now);
+        }
+        let status: ResourceBindingStatus = serde_json::from_value(status).expect("a status");
+        let applied = before.applied.as_deref();
+        let (gates, propagate_empty) = (Gates::default(), false);
+        Question { members, spec: &spec, status: &status, applied, peers: &[], gates, propagate_empty }.decide()
+    }
+
+    fn is_duplicated(&self) -> bool {
+        json!(self.placement)["replicaScheduling"]["replicaSchedulingType"] == DUPLICATED
+    }
+
+    /// What a decision leaves behind, by way of the annotation the scheduler writes.
+    fn after(&self, plan: &Plan) -> Option<Before> {
+        let Plan::Schedule { clusters, affinity } = plan else { return None };
+        Some(Before {
+            targets: clusters.clone(),
+            applied: Some(serde_json::to_string(&self.placement).expect("an annotation")),
+            affinity: affinity.clone().unwrap_or_default(),
+            fresh: false,
+        })
+    }
+}
+
+fn seats(targets: &[TargetCluster]) -> BTreeMap<&str, i32> {
+    targets.iter().map(|target| (target.name.as_str(), target.replicas)).collect()
+}
+
+fn total(targets: &[TargetCluster]) -> i32 {
+    targets.iter().map(|target| target.replicas).sum()
+}
+
+/// Replicas that are in other clusters than before.
+fn moved(before: &[TargetCluster], after: &[TargetCluster]) -> i32 {
+    let (before, after) = (seats(before), seats(after));
+    let names: std::collections::BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
+    let of = |seats: &BTreeMap<&str, i32>, name: &str| seats.get(name).copied().unwrap_or_default();
+    names.into_iter().map(|name| (of(&before, name) - of(&after, name)).abs()).sum()
+}
+
+/// Made with the affinity that has overflow tiers.
+fn is_tiered(plan: &Plan) -> bool {
+    matches!(plan, Plan::Schedule { affinity: Some(affinity), .. } if affinity == "a")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_replica_has_a_seat(wish in wishes(true)) {
+        let (decision, _) = wish.decide(&wish.before(), &[]);
+        if let Plan::Schedule { clusters, .. } = &decision {
+            prop_assert!(!clusters.is_empty());
+            prop_assert_eq!(seats(clusters).len(), clusters.len(), "a cluster twice: {:?}", clusters);
+            if is_tiered(&decision) && wish.is_duplicated() {
+                // What each of several tiers holds is duplicated in it, as in Karmada.
+            } else if wish.is_duplicated() {
+                prop_assert!(clusters.iter().all(|target| target.replicas == wish.replicas), "{:?}", clusters);
+            } else {
+                prop_assert_eq!(total(clusters), wish.replicas, "{:?}", clusters);
+            }
+        }
+    }
+
+    #[test]
+    fn no_target_is_a_cluster_that_was_rejected(wish in wishes(true)) {
+        let (decision, report) = wish.decide(&wish.before(), &[]);
+        let used = report.terms.last().map(|term| term.clusters.as_slice()).unwrap_or_default();
+        if let Plan::Schedule { clusters, .. } = &decision {
+            for target in clusters {
+                let entry = used.iter().find(|cluster| cluster.name == target.name);
+                prop_assert!(entry.is_some_and(|entry| entry.rejected.is_none() && entry.selected), "{}", target.name);
+                prop_assert!(!wish.members[&target.name].leaving);
+            }
+        }
+    }
+
+    /// But for duplicates over regions (a region weighs more once it has the copies, so that others may be left) and over
+    /// tiers (one has more room once it has the copies).
+    #[test]
+    fn a_second_look_changes_nothing(wish in wishes(true)) {
+        let regional = wish.placement.spread_constraints.iter().any(|by| by.spread_by_field == Some(Region));
+        prop_assume!(!(regional && wish.is_duplicated()));
+        let (first, _) = wish.decide(&wish.before(), &[]);
+        prop_assume!(!(is_tiered(&first) && wish.is_duplicated()));
+        let Some(after) = wish.after(&first) else { return Ok(()) };
+        let (second, _) = wish.decide(&after, &[]);
+        match &second {
+            Plan::Schedule { clusters, .. } => {
+                prop_assert!(wish.is_duplicated(), "divided again: {:?}", clusters);
+                prop_assert_eq!(moved(&after.targets, clusters), 0, "{:?} to {:?}", after.targets, clusters);
+            }
+            other => prop_assert_eq!(other, &Plan::Keep),
+        }
+    }
+
+    #[test]
+    fn the_order_of_clusters_means_nothing(wish in wishes(true), order in proptest::collection::vec(any::<Index>(), 8)) {
+        let (in_order, _) = wish.decide(&wish.before(), &[]);
+        let (shuffled, _) = wish.decide(&wish.before(), &order);
+        prop_assert_eq!(in_order, shuffled);
+    }
+
+    #[test]
+    fn one_replica_more_or_less_moves_one(wish in wishes(false), more in any::<bool>()) {
+        let (first, _) = wish.decide(&wish.before(), &[]);
+        // What comes free in an earlier tier is taken first.
+        let counted = !wish.is_duplicated() && !is_tiered(&first);
+        let Some(after) = wish.after(&first).filter(|_| counted) else { return Ok(()) };
+        let scaled = Wish { replicas: wish.replicas + if more { 1 } else { -1 }, ..wish.clone() };
+        let (second, _) = scaled.decide(&after, &[]);
+        let counted = scaled.replicas > 0 && !is_tiered(&second);
+        if let (Plan::Schedule { clusters, .. }, true) = (&second, counted) {
+            prop_assert_eq!(moved(&after.targets, clusters), 1, "{:?} to {:?}", after.targets, clusters);
+        }
+    }
+
+    /// A fresh look may move everything, and a steady one takes nothing away while there is more to place; both are the
+    /// same where there was nothing before.
+    #[test]
+    fn steady_keeps_and_fresh_forgets(wish in wishes(false)) {
+        let nothing = Before::default();
+        let anew = |before: Before| Before { fresh: true, ..before };
+        let (steady, _) = wish.decide(&nothing, &[]);
+        let (fresh, _) = wish.decide(&anew(nothing), &[]);
+        match (&steady, &fresh) {
+            (Plan::Fail { .. }, Plan::Fail { .. }) => {}
+            _ => prop_assert_eq!(&steady, &fresh),
+        }
+        let weights = &json!(wish.placement)["replicaScheduling"];
+        let by_room = weights["replicaDivisionPreference"] == "Aggregated" || !weights["weightPreference"]["dynamicWeight"].is_null();
+        let before = wish.before();
+        let (steady, report) = wish.decide(&before, &[]);
+        let feasible = report.terms.last().map(|term| term.clusters.as_slice()).unwrap_or_default();
+        let stays = |name: &str| feasible.iter().any(|cluster| cluster.name == name && cluster.rejected.is_none());
+        let kept: Vec<&TargetCluster> = before.targets.iter().filter(|target| stays(&target.name)).collect();
+        let held: i32 = kept.iter().map(|target| target.replicas).sum();
+        let grows = by_room && held <= wish.replicas && !is_tiered(&steady);
+        if let (Plan::Schedule { clusters, .. }, true) = (&steady, grows) {
+            let now = seats(clusters);
+            for target in kept {
+                let room = wish.members[&target.name].room.unwrap_or(wish.replicas);
+                let has = now.get(target.name.as_str()).copied().unwrap_or_default();
+                prop_assert!(has >= target.replicas, "{} lost some: {:?}", target.name, clusters);
+                prop_assert!(has <= target.replicas + room, "{} has too many: {:?}", target.name, clusters);
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What built-in kinds mean: replicas and what they need, members' shares, what members decide, status, health, and
+//! what a workload depends on.
+
+use crowsnest_controllers::plan::gates::Gates;
+use crowsnest_controllers::plan::interpreter::native::{NativeKind, find};
+use crowsnest_controllers::plan::interpreter::replicas;
+use crowsnest_controllers::plan::interpreter::status::MemberStatus;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::answers;
+
+fn row(object: &Value) -> &'static NativeKind {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    find(text("apiVersion"), text("kind")).expect("a native kind")
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Object {
+    object: Value,
+}
+
+#[test]
+fn replicas_and_requirements() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/replicas.yaml"), |case: Object| {
+        let requirements = replicas::requirements(&case.object, Gates::default());
+        json!({"replicas": row(&case.object).replicas_of(&case.object), "requirements": requirements})
+    }));
+}
+
+#[test]
+fn revision() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/revision.yaml"), |case: Object| {
+        let mut revised = case.object.clone();
+        row(&case.object).revise_replicas(&mut revised, 7);
+        json!(json_patch::diff(&case.object, &revised))
+    }));
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Retained {
+    desired: Value,
+    observed: Value,
+}
+
+#[test]
+fn retention() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/retention.yaml"), |case: Retained| {
+        let mut retained = case.desired.clone();
+        if let Some(retain) = row(&case.desired).retain {
+            retain(&mut retained, &case.observed);
+        }
+        json!(json_patch::diff(&case.desired, &retained))
+    }));
+}
+
+#[test]
+fn reflection() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/reflection.yaml"), |case: Object| {
+        json!(row(&case.object).reflect(&case.object))
+    }));
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Aggregated {
+    object: Value,
+    members: Vec<Member>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Member {
+    cluster: String,
+    status: Option<Value>,
+}
+
+#[test]
+fn aggregation() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/aggregation.yaml"), |case: Aggregated| {
+        let reported: Vec<MemberStatus<'_>> = case
+            .members
+            .iter()
+            .map(|member| MemberStatus { cluster: &member.cluster, status: member.status.as_ref() })
+            .collect();
+        json!(row(&case.object).aggregate(&case.object, &reported, "2026-01-01T00:00:00Z"))
+    }));
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Health {
+    object: Value,
+    healthy: bool,
+}
+
+#[test]
+fn health() {
+    for (name, case) in super::cases::<Health>(include_str!("fixtures/health.yaml")) {
+        let health = row(&case.object).health.expect("a rule");
+        assert_eq!(health(&case.object), case.healthy, "{name}");
+    }
+}
+
+#[test]
+fn dependencies() {
+    insta::assert_yaml_snapshot!(answers(include_str!("fixtures/dependencies.yaml"), |case: Object| {
+        json!(row(&case.object).dependencies.map(|of| of(&case.object)))
+    }));
+}

@@ -1,0 +1,174 @@
+//! Decisions of the scheduler, whole: what makes it look, filters, affinities, selection and assignment.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::policy::Placement;
+use crowsnest_api::work::{Component, ResourceBindingSpec, ResourceBindingStatus};
+use crowsnest_controllers::plan::gates::Gates;
+use crowsnest_controllers::plan::scheduling::{Peer, Plan, Report, TieBreak, divide};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::cases;
+use super::world::{Member, Question};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Scheduled {
+    clusters: BTreeMap<String, Member>,
+    #[serde(default)]
+    replicas: i32,
+    /// What the binding has already.
+    #[serde(default)]
+    had: BTreeMap<String, i32>,
+    #[serde(default)]
+    evicted: Vec<String>,
+    #[serde(default)]
+    placement: Placement,
+    /// The placement of the last decision; without it there was none.
+    #[serde(default)]
+    applied: Option<Placement>,
+    #[serde(default)]
+    affinity: String,
+    /// A reschedule was asked for.
+    #[serde(default)]
+    fresh: bool,
+    #[serde(default)]
+    components: Vec<Component>,
+    #[serde(default)]
+    groups: Value,
+    #[serde(default)]
+    peers: Vec<Group>,
+    #[serde(default)]
+    propagate_empty: bool,
+    #[serde(default)]
+    uid: String,
+    want: String,
+    /// Why clusters were left out, by cluster.
+    #[serde(default)]
+    rejected: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[derive(Default)]
+struct Group {
+    affinity: String,
+    anti_affinity: String,
+    clusters: Vec<String>,
+}
+
+impl Scheduled {
+    fn spec(&self) -> ResourceBindingSpec {
+        let target = |(name, replicas): (&String, &i32)| json!({"name": name, "replicas": replicas});
+        let task = |cluster: &String| json!({"fromCluster": cluster, "reason": "r", "producer": "p"});
+        let mut spec = json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "d", "uid": self.uid},
+            "replicas": self.replicas,
+            "clusters": self.had.iter().map(target).collect::<Vec<_>>(),
+            "gracefulEvictionTasks": self.evicted.iter().map(task).collect::<Vec<_>>(),
+            "components": self.components,
+            "placement": self.placement,
+        });
+        if self.fresh {
+            spec["rescheduleTriggeredAt"] = json!("2026-01-02T00:00:00Z");
+        }
+        if !self.groups.is_null() {
+            spec["workloadAffinityGroups"] = self.groups.clone();
+        }
+        serde_json::from_value(spec).expect("a spec")
+    }
+
+    fn decide(&self) -> (Plan, Report) {
+        let peer = |group: &Group| Peer {
+            affinity_group: group.affinity.clone(),
+            anti_affinity_group: group.anti_affinity.clone(),
+            clusters: group.clusters.clone(),
+        };
+        let peers: Vec<Peer> = self.peers.iter().map(peer).collect();
+        let status: ResourceBindingStatus = serde_json::from_value(json!({
+            "schedulerObservingAffinityName": self.affinity, "lastScheduledTime": "2026-01-01T00:00:00Z",
+        }))
+        .expect("a status");
+        let applied = self.applied.as_ref().map(|placement| json!(placement).to_string());
+        let spec = self.spec();
+        let members = self.clusters.iter().map(|(name, member)| (name.as_str(), member)).collect();
+        let (peers, gates, propagate_empty) = (&*peers, Gates::all(), self.propagate_empty);
+        let applied = applied.as_deref();
+        Question { members, spec: &spec, status: &status, applied, peers, gates, propagate_empty }.decide()
+    }
+}
+
+/// `m1=2 m2=4`, in the order of names; with the affinity in front where there is one.
+pub fn said(plan: &Plan) -> String {
+    match plan {
+        Plan::Keep => "keep".to_owned(),
+        Plan::Clear { error } => format!("clear: {error}"),
+        Plan::Fail { error } => format!("fail: {error}"),
+        Plan::Schedule { clusters, affinity } => {
+            let mut targets: Vec<String> =
+                clusters.iter().map(|target| format!("{}={}", target.name, target.replicas)).collect();
+            targets.sort();
+            affinity.iter().cloned().map(|affinity| format!("{affinity}:")).chain(targets).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+fn holds(fixture: &str) {
+    let mut wrong = Vec::new();
+    for (name, case) in cases::<Scheduled>(fixture) {
+        let (plan, report) = case.decide();
+        if said(&plan) != case.want {
+            wrong.push(format!("{name}: is {:?}, should be {:?}", said(&plan), case.want));
+        }
+        let rejected: BTreeMap<String, String> = report
+            .terms
+            .iter()
+            .flat_map(|term| &term.clusters)
+            .filter_map(|cluster| {
+                let rejection = cluster.rejected.as_ref()?;
+                Some((cluster.name.clone(), format!("{}: {}", rejection.filter, rejection.reason)))
+            })
+            .collect();
+        if !case.rejected.is_empty() && rejected != case.rejected {
+            wrong.push(format!("{name}: rejects {rejected:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn assignment() {
+    holds(include_str!("fixtures/assignment.yaml"));
+}
+
+#[test]
+fn filters_and_affinities() {
+    holds(include_str!("fixtures/filters.yaml"));
+}
+
+#[test]
+fn triggers() {
+    holds(include_str!("fixtures/triggers.yaml"));
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Division {
+    seats: i32,
+    votes: BTreeMap<String, i64>,
+    #[serde(default)]
+    descending: bool,
+    want: BTreeMap<String, i32>,
+}
+
+#[test]
+fn division() {
+    for (name, case) in cases::<Division>(include_str!("fixtures/division.yaml")) {
+        let tie_break = if case.descending { TieBreak::NameDescending } else { TieBreak::NameAscending };
+        let votes = case.votes.iter().map(|(name, votes)| (name.as_str(), *votes));
+        let divided: BTreeMap<String, i32> =
+            divide(case.seats, votes, tie_break).into_iter().map(|(name, seats)| (name.to_owned(), seats)).collect();
+        assert_eq!(divided, case.want, "{name}");
+    }
+}

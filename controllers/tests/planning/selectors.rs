@@ -1,0 +1,52 @@
+//! Which clusters an affinity means, and how precisely a selector names a template.
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::policy::{ClusterAffinity, ResourceSelector};
+use crowsnest_controllers::plan::selector::{best_precision, cluster_matches};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::cases;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Affinity {
+    affinity: ClusterAffinity,
+    /// Instead of a cluster with everything.
+    #[serde(default)]
+    cluster: Option<Cluster>,
+    matches: bool,
+}
+
+#[test]
+fn clusters() {
+    let whole: Cluster = serde_json::from_value(json!({
+        "metadata": {"name": "m1", "labels": {"foo": "bar"}},
+        "spec": {"syncMode": "Push", "zones": ["z1", "z2", "z3"], "region": "r1", "provider": "p1"},
+    }))
+    .expect("a cluster");
+    let mut wrong = Vec::new();
+    for (name, case) in cases::<Affinity>(include_str!("fixtures/affinities.yaml")) {
+        if cluster_matches(case.cluster.as_ref().unwrap_or(&whole), &case.affinity) != case.matches {
+            wrong.push(name);
+        }
+    }
+    assert!(wrong.is_empty(), "not as they should be: {wrong:#?}");
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Selectors {
+    selectors: Vec<ResourceSelector>,
+    /// `null` where none of them means the template.
+    precision: Value,
+}
+
+#[test]
+fn templates() {
+    let template = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "nginx"}}});
+    for (name, case) in cases::<Selectors>(include_str!("fixtures/selectors.yaml")) {
+        assert_eq!(json!(best_precision(&case.selectors, &template)), case.precision, "{name}");
+    }
+}

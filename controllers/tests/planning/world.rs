@@ -1,0 +1,111 @@
+//! The one place where these tests meet the planner's own types: a fleet's members as fixtures write them, and a
+//! question to the scheduler or the estimator about them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, ResourceBindingStatus};
+use crowsnest_controllers::plan::estimation::Estimator;
+use crowsnest_controllers::plan::estimation::capacity::{NodeFacts, PodFacts, free_nodes};
+use crowsnest_controllers::plan::gates::Gates;
+use crowsnest_controllers::plan::scheduling::{Binding, ClusterFacts, Estimate, Peer, Plan, Report, World, plan};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// A member of a fleet as a fixture writes it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Member {
+    /// Replicas that still fit; absent when nobody can say.
+    pub room: Option<i32>,
+    pub labels: BTreeMap<String, String>,
+    pub provider: String,
+    pub region: String,
+    pub zones: Vec<String>,
+    pub taints: Vec<Value>,
+    /// Does not serve the kind.
+    pub lacks: bool,
+    pub leaving: bool,
+}
+
+impl Member {
+    fn facts(&self, name: &str) -> Arc<ClusterFacts> {
+        let enablements = match self.lacks {
+            true => json!([{"groupVersion": "v1", "resources": [{"name": "pods", "kind": "Pod"}]}]),
+            false => json!([{"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]}]),
+        };
+        let mut cluster = json!({
+            "metadata": {"name": name, "labels": self.labels},
+            "spec": {
+                "syncMode": "Push", "provider": self.provider, "region": self.region, "zones": self.zones,
+                "taints": self.taints,
+            },
+            "status": {"apiEnablements": enablements},
+        });
+        if self.leaving {
+            cluster["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        Arc::new(ClusterFacts::new(serde_json::from_value(cluster).expect("a cluster")))
+    }
+}
+
+/// An estimator that says what it is told.
+struct Rooms<'a>(BTreeMap<&'a str, Option<i32>>);
+
+impl Estimate for Rooms<'_> {
+    fn replicas(&self, cluster: &Cluster, _: Option<&ReplicaRequirements>) -> Option<i32> {
+        *self.0.get(cluster.metadata.name.as_deref()?)?
+    }
+
+    fn component_sets(&self, cluster: &Cluster, _: &[Component], _: &str) -> Option<i32> {
+        self.replicas(cluster, None)
+    }
+}
+
+/// A binding among the members of a fleet, in the order given.
+pub struct Question<'a> {
+    pub members: Vec<(&'a str, &'a Member)>,
+    pub spec: &'a ResourceBindingSpec,
+    pub status: &'a ResourceBindingStatus,
+    /// The placement of the last decision, as it is annotated.
+    pub applied: Option<&'a str>,
+    pub peers: &'a [Peer],
+    pub gates: Gates,
+    pub propagate_empty: bool,
+}
+
+impl Question<'_> {
+    pub fn decide(&self) -> (Plan, Report) {
+        let clusters: Vec<_> = self.members.iter().map(|(name, member)| member.facts(name)).collect();
+        let rooms = Rooms(self.members.iter().map(|(name, member)| (*name, member.room)).collect());
+        let world = World {
+            clusters: &clusters,
+            estimate: &rooms,
+            peers: self.peers,
+            gates: self.gates,
+            propagate_empty_workloads: self.propagate_empty,
+        };
+        let (spec, status) = (self.spec, self.status);
+        plan(&world, &Binding { generation: 1, applied_placement: self.applied, spec, status })
+    }
+}
+
+/// How many replicas still fit into a cluster, or sets of components where there are any. `known` are its nodes and
+/// pods, where they are known.
+pub fn fits(
+    cluster: &Cluster,
+    known: Option<(&[NodeFacts], &[PodFacts])>,
+    requirements: Option<&ReplicaRequirements>,
+    components: &[Component],
+) -> Option<i32> {
+    let free = known.map(|(nodes, pods)| free_nodes(nodes, pods));
+    let mut estimator = Estimator { gates: Gates::default(), ..Estimator::default() };
+    if let (Some(free), Some(name)) = (&free, &cluster.metadata.name) {
+        estimator.nodes.insert(name, free);
+    }
+    match components {
+        [] => estimator.replicas(cluster, requirements),
+        components => estimator.component_sets(cluster, components, "shop"),
+    }
+}
