@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod clusters;
 pub mod config;
 pub mod context;
+pub mod controllers;
 pub mod discovering;
 pub mod distributor;
 pub mod events;
@@ -25,7 +26,7 @@ pub mod templates;
 pub mod works;
 pub mod world;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use config::{Config, Periods, Workers};
 use context::Context;
+use controllers::Controller;
 use discovering::Discovering;
 use events::Events;
 use objects::{Objects, Resource};
@@ -92,6 +94,7 @@ impl Manager {
             Events::new(Objects::new(fleet.control_plane()), "crowsnest-controllers", stop.child_token());
         let context = Context::new(fleet, world, events, config);
         let loops = Arc::new(Loops::new(context));
+        loops.close_switched_off();
         let (health, reader) = watch::channel(Err("the control plane has not been read yet".to_owned()));
         let supervisor = tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), (teller, writer)));
         Manager { loops, health: reader, stop, supervisor }
@@ -114,26 +117,22 @@ impl Manager {
 
     /// Waits until no loop has anything to do.
     pub async fn idle(&self) {
-        let loops = &self.loops;
-        let queues: [&dyn Busy; 12] = [
-            &loops.templates.templates,
-            &loops.templates.policies,
-            &loops.scheduling.bindings,
-            &loops.bindings.bindings,
-            &loops.works.works,
-            &loops.statuses.bindings,
-            &loops.distributor.parents,
-            &loops.namespaces.namespaces,
-            &loops.access.clusters,
-            &loops.rebalancer.rebalancers,
-            &loops.scale_target_marker.targets,
-            &loops.replicas_syncer.deployments,
-        ];
-        let mut finished: Vec<_> = queues.iter().map(|queue| queue.finished()).collect();
-        while !queues.iter().all(|queue| queue.is_idle()) {
+        let queues = self.loops.queues();
+        let mut finished: Vec<_> = queues.iter().map(|(queue, _)| queue.finished()).collect();
+        while !queues.iter().all(|(queue, _)| queue.is_idle()) {
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
             drop(futures::future::select_all(next).await);
         }
+    }
+
+    /// How often each loop has looked at something, by the name of its queue.
+    pub fn looks(&self) -> BTreeMap<&'static str, u64> {
+        self.loops.queues().iter().map(|(queue, _)| (queue.name(), *queue.finished().borrow())).collect()
+    }
+
+    /// How many objects, or what is told of them without their bodies, all loops have read so far.
+    pub fn objects_read(&self) -> u64 {
+        self.loops.context.world.objects_read()
     }
 
     /// Ends the loops, after what they are at.
@@ -169,6 +168,34 @@ impl Loops {
         }
     }
 
+    /// What every loop has to do, and the switch of those that have one.
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 15] {
+        [
+            (&self.templates.templates, None),
+            (&self.templates.policies, None),
+            (&self.scheduling.bindings, None),
+            (&self.bindings.bindings, Some(Controller::Binding)),
+            (&self.works.works, Some(Controller::Execution)),
+            (&self.statuses.bindings, Some(Controller::BindingStatus)),
+            (&self.distributor.parents, None),
+            (&self.namespaces.namespaces, Some(Controller::Namespace)),
+            (&self.clusters.lives, Some(Controller::Cluster)),
+            (&self.clusters.statuses, Some(Controller::ClusterStatus)),
+            (&self.evictions.bindings, None),
+            (&self.access.clusters, Some(Controller::UnifiedAuth)),
+            (&self.rebalancer.rebalancers, Some(Controller::WorkloadRebalancer)),
+            (&self.scale_target_marker.targets, Some(Controller::HpaScaleTargetMarker)),
+            (&self.replicas_syncer.deployments, Some(Controller::DeploymentReplicasSyncer)),
+        ]
+    }
+
+    /// What is switched off keeps no keys, and is not run.
+    fn close_switched_off(&self) {
+        let running = &self.context.config.controllers;
+        let off = |controller: Option<Controller>| controller.is_some_and(|controller| !running.runs(controller));
+        self.queues().iter().filter(|(_, controller)| off(*controller)).for_each(|(queue, _)| queue.close());
+    }
+
     /// Scripts may change the meaning of any template, wherever it is on its way.
     fn on_customization(&self, change: &Change) {
         let name = object::name(change.object());
@@ -200,6 +227,7 @@ impl Loops {
         self.distributor.full_pass().await?;
         self.namespaces.full_pass().await?;
         self.clusters.full_pass().await?;
+        self.evictions.full_pass().await?;
         self.access.full_pass().await?;
         self.rebalancer.full_pass().await?;
         self.scale_target_marker.full_pass();
@@ -335,6 +363,9 @@ fn spawn<K, L, R>(
     L: Send + Sync + 'static,
     R: Future<Output = Result<Outcome, Error>> + Send + 'static,
 {
+    if queue.is_closed() {
+        return;
+    }
     let owner = Arc::clone(owner);
     let (queue, stop) = (queue.clone(), stop.clone());
     tasks.spawn(queue.run(workers, stop, move |key| reconcile(Arc::clone(&owner), key)));

@@ -57,7 +57,7 @@ impl Namespaces {
         let name = object::name(namespace);
         let skips = object::label(namespace, label::NAMESPACE_SKIP_AUTO_PROPAGATION) == Some("true");
         let system = name == "default" || is_reserved_namespace(name);
-        !skips && !system && !self.context.config.skipped_namespaces.is_match(name)
+        !skips && !system && !self.context.config.skipped_namespaces.contains(name)
     }
 
     pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {

@@ -179,7 +179,7 @@ impl Templates {
     fn on_template(&self, change: &Change) {
         let (namespace, name) = change.key();
         let key = TemplateKey { gvr: change.resource.gvr.clone(), namespace, name };
-        if change.deleted || !self.is_template(&key) {
+        if change.deleted || !self.is_template(&change.resource, &key) {
             return;
         }
         let changed = if change.initial { TemplateChange::ByControlPlane } else { change.of_template() };
@@ -191,12 +191,12 @@ impl Templates {
         }
     }
 
-    fn is_template(&self, key: &TemplateKey) -> bool {
+    fn is_template(&self, resource: &Resource, key: &TemplateKey) -> bool {
+        let config = &self.context.config;
         let authentication = key.namespace == "kube-system" && key.name == "extension-apiserver-authentication";
         let skipped = !key.namespace.is_empty()
-            && (is_reserved_namespace(&key.namespace)
-                || self.context.config.skipped_namespaces.is_match(&key.namespace));
-        !skipped && !authentication
+            && (is_reserved_namespace(&key.namespace) || config.skipped_namespaces.contains(&key.namespace));
+        !skipped && !authentication && !config.skipped_apis.contains(&key.gvr, &resource.kind)
     }
 
     /// Everything is looked at again.
@@ -410,7 +410,7 @@ impl Templates {
 
     fn ask(&self, resource: &Resource, namespace: String, name: String) {
         let key = TemplateKey { gvr: resource.gvr.clone(), namespace, name };
-        if self.is_template(&key) {
+        if self.is_template(resource, &key) {
             self.templates.add(key);
         }
     }

@@ -4,6 +4,7 @@ pub mod binding;
 pub mod change;
 pub mod choice;
 pub mod claim;
+pub mod skipped;
 
 pub use choice::{Choice, Policy, choose};
 pub use claim::Claim;
