@@ -65,7 +65,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 13] {
+    pub fn of_control_plane(&self) -> [&Resource; 14] {
         [
             &self.cluster,
             &self.work,
@@ -77,6 +77,7 @@ impl Kinds {
             &self.cluster_override_policy,
             &self.interpreter_customization,
             &self.workload_rebalancer,
+            &self.priority_class,
             &self.namespace,
             &self.cluster_role,
             &self.cluster_role_binding,

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crowsnest_api::names::ClusterName;
+use crowsnest_api::names::{ClusterName, binding_name};
 use crowsnest_index::Index;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -196,16 +196,42 @@ impl Loops {
         self.queues().iter().filter(|(_, controller)| off(*controller)).for_each(|(queue, _)| queue.close());
     }
 
-    /// Scripts may change the meaning of any template, wherever it is on its way.
-    fn on_customization(&self, change: &Change) {
+    /// Scripts may change the meaning of their kind's objects, wherever those are on their way.
+    async fn on_customization(&self, change: &Change) -> Result<(), Error> {
         let name = object::name(change.object());
+        let before = self.context.interpreter.target_of(name);
         match change.current().map(context::decode).transpose() {
             Ok(customization) => self.context.interpreter.learn(name, customization.as_ref()),
             Err(error) => tracing::warn!(name, %error, "customization cannot be read; the one before it stays"),
         }
-        if !change.initial {
-            self.pass.notify_one();
+        if change.initial {
+            return Ok(());
         }
+        let after = self.context.interpreter.target_of(name).filter(|after| Some(after) != before.as_ref());
+        for (api_version, kind) in before.iter().chain(&after) {
+            self.ask_for_kind(api_version, kind).await?;
+        }
+        Ok(())
+    }
+
+    /// What a kind means has changed: its templates, their bindings and Works are looked at again.
+    async fn ask_for_kind(&self, api_version: &str, kind: &str) -> Result<(), Error> {
+        let resources = self.context.world.resources(&self.context.control_plane);
+        let of_kind = |resource: &&Arc<Resource>| resource.kind == kind && resource.gvr.api_version() == api_version;
+        let templates = resources.iter().filter(|resource| templates::is_template_resource(&resource.gvr));
+        if let Some(resource) = templates.into_iter().find(of_kind) {
+            for (namespace, name) in self.context.keys(resource).await? {
+                let binding = (namespace.clone(), binding_name(kind, &name));
+                if !namespace.is_empty() {
+                    self.distributor.parents.add(binding.clone());
+                }
+                self.bindings.bindings.add(binding.clone());
+                self.statuses.bindings.add(binding);
+                self.templates.ask(resource, namespace, name);
+            }
+        }
+        self.works.ask_for_kind(api_version, kind);
+        Ok(())
     }
 
     fn on_cluster(&self, change: &Change) {
@@ -325,7 +351,7 @@ impl Listener for Loops {
         if change.resource.gvr == self.context.kinds.cluster.gvr {
             self.on_cluster(change);
         } else if change.resource.gvr == self.context.kinds.interpreter_customization.gvr {
-            self.on_customization(change);
+            self.on_customization(change).await?;
         }
         Ok(())
     }
