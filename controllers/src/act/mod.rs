@@ -115,13 +115,23 @@ impl Manager {
         self.loops.full_pass().await
     }
 
-    /// Waits until no loop has anything to do.
+    /// Waits until no loop has anything to do, nor will have because of what another has just written.
     pub async fn idle(&self) {
         let queues = self.loops.queues();
         let mut finished: Vec<_> = queues.iter().map(|(queue, _)| queue.finished()).collect();
-        while !queues.iter().all(|(queue, _)| queue.is_idle()) {
+        let mut untold = self.loops.context.world.untold();
+        loop {
+            let told = *untold.borrow_and_update() == 0;
+            let idle = told && queues.iter().all(|(queue, _)| queue.is_idle());
+            // What was written or told meanwhile may be in a queue that was looked at before.
+            if idle && !untold.has_changed().unwrap_or_default() {
+                return;
+            }
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
-            drop(futures::future::select_all(next).await);
+            tokio::select! {
+                _ = futures::future::select_all(next) => {}
+                _ = untold.changed() => {}
+            }
         }
     }
 

@@ -73,6 +73,8 @@ struct Inner {
     decoded: Decoded,
     own: Mutex<Own>,
     wrote: mpsc::Sender<Wrote>,
+    /// Own writes on their way to be told.
+    untold: watch::Sender<usize>,
     /// Everything up to here has been told.
     told: AtomicU64,
     read: AtomicU64,
@@ -101,6 +103,7 @@ impl World {
             decoded: Decoded::new(bytes),
             own: Mutex::new(Own::new(bytes)),
             wrote,
+            untold: watch::Sender::new(0),
             read: AtomicU64::new(0),
         };
         let world = World { inner: Arc::new(inner) };
@@ -397,11 +400,19 @@ impl World {
         let place = place(&self.inner.index, &self.inner.told, &collection);
         let before = || self.inner.decoded.peek(&record);
         let written = (Cached::live(object), version, bytes);
-        if self.inner.own.lock().put(&collection, key.clone(), written, place, before, Instant::now())
-            && self.inner.wrote.try_send(Wrote { collection, key, version }).is_err()
-        {
+        if !self.inner.own.lock().put(&collection, key.clone(), written, place, before, Instant::now()) {
+            return;
+        }
+        self.inner.untold.send_modify(|untold| *untold += 1);
+        if self.inner.wrote.try_send(Wrote { collection, key, version }).is_err() {
+            self.inner.untold.send_modify(|untold| *untold -= 1);
             tracing::debug!("a write is told when the cache hears of it");
         }
+    }
+
+    /// How many of our own writes the loops have not heard of yet.
+    pub fn untold(&self) -> watch::Receiver<usize> {
+        self.inner.untold.subscribe()
     }
 }
 
