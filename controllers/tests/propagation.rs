@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
+mod detector;
 mod home;
 mod interpreting;
 mod rebalancing;
@@ -335,11 +336,18 @@ async fn a_taint_evicts_only_what_is_known_not_to_tolerate_it() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let placed = "policy.karmada.io/applied-placement";
-    for (name, annotations) in [("unknown", json!({})), ("known", json!({placed: "{}"}))] {
+    let tolerating = json!({"clusterTolerations": [{"operator": "Exists"}]}).to_string();
+    let bindings = [
+        ("unknown", "m1", json!({})),
+        ("known", "m1", json!({placed: "{}"})),
+        ("tolerating", "m1", json!({placed: tolerating})),
+        ("elsewhere", "m2", json!({placed: "{}"})),
+    ];
+    for (name, cluster, annotations) in bindings {
         let by_hand = json!({
             "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
             "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-            "spec": {"schedulerName": "by-hand", "clusters": [{"name": "m1"}],
+            "spec": {"schedulerName": "by-hand", "clusters": [{"name": cluster}],
                 "resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": name}},
         });
         control_plane.create(&binding(), "default", &by_hand).await.unwrap();
@@ -354,5 +362,10 @@ async fn a_taint_evicts_only_what_is_known_not_to_tolerate_it() {
     home.when(&control_plane, &binding(), "default", "unknown", stays).await;
     merge(&control_plane, &binding(), "unknown", json!({"metadata": {"annotations": {placed: "{}"}}})).await;
     home.when(&control_plane, &binding(), "default", "unknown", evicted).await;
+
+    // Whatever was missed is found in turn: what is or goes where the taint is, and nothing else.
+    let before = home.looks("evictions").await;
+    home.manager.full_pass().await.unwrap();
+    assert_eq!(home.looks("evictions").await - before, 3);
     home.stop().await;
 }

@@ -20,13 +20,12 @@ mod stored;
 
 use crate::aggregated::reply::{Failure, json as reply};
 
-/// Settings of admission.
+/// Settings of admission; the gates are those of the loops.
 #[derive(Clone)]
 pub(crate) struct Webhooks {
     pub(crate) control_plane: kube::Client,
     pub(crate) gates: Gates,
     pub(crate) allow_no_execute_taint_policy: bool,
-    pub(crate) clusters_modelled: bool,
 }
 
 /// How often a review whose quota writes met a conflict is asked again.
@@ -55,7 +54,8 @@ async fn stored_object(
     Path(resource): Path<String>,
     axum::Json(review): axum::Json<Value>,
 ) -> Response {
-    reply(StatusCode::OK, &stored::review(&resource, &review, webhooks.clusters_modelled, jiff::Timestamp::now()))
+    let modelled = webhooks.gates.customized_cluster_resource_modeling;
+    reply(StatusCode::OK, &stored::review(&resource, &review, modelled, jiff::Timestamp::now()))
 }
 
 async fn review(

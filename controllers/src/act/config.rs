@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use crowsnest_api::policy::PurgeMode;
-use regex::Regex;
 
+use super::controllers::Controllers;
+use crate::plan::eviction::Safety;
 use crate::plan::gates::Gates;
+use crate::plan::propagation::skipped::{self, SkippedApis, SkippedNamespaces};
 
 /// How often things are looked at, and how long they may take.
 #[derive(Debug, Clone)]
@@ -56,20 +58,22 @@ impl Default for Workers {
 #[derive(Debug, Clone)]
 pub struct Config {
     pub gates: Gates,
+    pub controllers: Controllers,
     pub periods: Periods,
     pub workers: Workers,
     /// Bindings that name another scheduler are left to it.
     pub scheduler_name: String,
     pub propagate_empty_workloads: bool,
+    /// APIs whose objects follow no policy. They may still be what others depend on.
+    pub skipped_apis: SkippedApis,
     /// Namespaces that are never propagated, beside the reserved ones.
-    pub skipped_namespaces: Regex,
+    pub skipped_namespaces: SkippedNamespaces,
     /// Whether NoExecute taints evict.
     pub no_execute_taint_eviction: bool,
     pub no_execute_purge_mode: PurgeMode,
-    /// Whether templates that an autoscaler scales in the members are marked as such (`hpaScaleTargetMarker`).
-    pub marks_scale_targets: bool,
-    /// Whether divided Deployments that are so marked take over what their members came to (`deploymentReplicasSyncer`).
-    pub syncs_deployment_replicas: bool,
+    pub failover_safety: Safety,
+    /// Whether ClusterTaintPolicies may add NoExecute taints. Read by admission.
+    pub allow_no_execute_taint_policy: bool,
     /// Whether members are told UID and extra of whom the control plane speaks for, by a role beside Karmada's.
     pub impersonate_whole: bool,
     /// Bounds the objects kept decoded for the loops, and again those just written, in bytes each.
@@ -79,18 +83,20 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         #[expect(clippy::expect_used, reason = "a constant expression, compiled in every test of the loops")]
-        let skipped_namespaces = Regex::new("^kube-.*$").expect("a valid expression");
+        let skipped_namespaces = SkippedNamespaces::new([skipped::NAMESPACES]).expect("a valid expression");
         Config {
             gates: Gates::default(),
+            controllers: Controllers::default(),
             periods: Periods::default(),
             workers: Workers::default(),
             scheduler_name: "default-scheduler".to_owned(),
             propagate_empty_workloads: false,
+            skipped_apis: SkippedApis::default(),
             skipped_namespaces,
             no_execute_taint_eviction: false,
             no_execute_purge_mode: PurgeMode::Gracefully,
-            marks_scale_targets: false,
-            syncs_deployment_replicas: false,
+            failover_safety: Safety::default(),
+            allow_no_execute_taint_policy: false,
             impersonate_whole: true,
             decoded_bytes: 32 << 20,
         }
@@ -103,6 +109,7 @@ impl Config {
         let second = Duration::from_secs(1);
         Config {
             gates: Gates::all(),
+            controllers: Controllers::all(),
             periods: Periods {
                 cluster_status: 3 * second,
                 cluster_success_threshold: 4 * second,
@@ -110,8 +117,7 @@ impl Config {
                 ..Periods::default()
             },
             no_execute_taint_eviction: true,
-            marks_scale_targets: true,
-            syncs_deployment_replicas: true,
+            allow_no_execute_taint_policy: true,
             impersonate_whole: false,
             ..Config::default()
         }

@@ -70,7 +70,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 15] {
+    pub fn of_control_plane(&self) -> [&Resource; 16] {
         [
             &self.cluster,
             &self.work,
@@ -83,6 +83,7 @@ impl Kinds {
             &self.interpreter_customization,
             &self.interpreter_webhook,
             &self.workload_rebalancer,
+            &self.priority_class,
             &self.namespace,
             &self.service,
             &self.cluster_role,

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, event, eviction};
 use crowsnest_api::taints;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::clusters::targets;
 use super::context::{Context, decode, now};
+use super::controllers::Controller;
 use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
@@ -46,8 +48,7 @@ impl Evictions {
             }
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
             let Some(new) = change.current() else { return Ok(()) };
-            let evicting = object::at(new, &["spec", "gracefulEvictionTasks"]).is_some();
-            if evicting || (change.is_moved() && self.evicts_by_taint()) {
+            if is_leaving(new) || (change.is_moved() && self.evicts_by_taint()) {
                 self.bindings.add(change.key());
             }
         }
@@ -58,13 +59,36 @@ impl Evictions {
         self.context.config.gates.failover && self.context.config.no_execute_taint_eviction
     }
 
+    /// Whether evictions that have begun are ended here, whoever began them.
+    fn ends_evictions(&self) -> bool {
+        self.context.config.controllers.runs(Controller::GracefulEviction)
+    }
+
+    /// Looks for bindings again that have to leave a cluster, or have begun to.
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        let mut tainted = Vec::new();
+        if self.evicts_by_taint() {
+            for cluster in self.context.list(&self.context.kinds.cluster, None).await? {
+                let cluster: Cluster = decode(cluster.view())?;
+                if cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE) {
+                    tainted.extend(cluster.metadata.name);
+                }
+            }
+        }
+        self.ask_those(|binding| is_leaving(binding) || tainted.iter().any(|cluster| targets(binding, cluster))).await
+    }
+
     async fn ask_for(&self, cluster: &str) -> Result<(), Error> {
+        self.ask_those(|binding| targets(binding, cluster) || leaves_from(binding, cluster)).await
+    }
+
+    async fn ask_those(&self, which: impl Fn(&Value) -> bool) -> Result<(), Error> {
         let kinds = &self.context.kinds;
         for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
             let mut bindings = pin!(self.context.stream(resource, None));
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
-                if targets(binding, cluster) || leaves_from(binding, cluster) {
+                if which(binding) {
                     self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
                 }
             }
@@ -88,14 +112,20 @@ impl Evictions {
             Err(error) => return Err(error),
         };
         let evicted = spec != typed.spec;
-        if self.context.config.gates.graceful_eviction {
+        if self.ends_evictions() {
             let timeout = self.context.config.periods.graceful_eviction_timeout;
             let timeout = SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX);
             // A result that was just changed here has not been seen by the scheduler, so nothing counts as replaced.
             let generation = if evicted { i64::MAX } else { object::generation(&binding) };
             let leaving = self.leaving(&spec).await?;
-            let evicting =
-                plan::Evicting { generation, spec: &spec, status: &typed.status, timeout, leaving: &leaving };
+            let evicting = plan::Evicting {
+                safety: self.context.config.failover_safety,
+                generation,
+                spec: &spec,
+                status: &typed.status,
+                timeout,
+                leaving: &leaving,
+            };
             let tasks = plan::tasks(&evicting, now);
             spec.graceful_eviction_tasks = tasks.tasks;
             look_again = [look_again, tasks.look_again].into_iter().flatten().min();
@@ -171,6 +201,11 @@ impl Evictions {
         }
         Ok(next)
     }
+}
+
+/// Whether a binding is being evicted from any cluster.
+fn is_leaving(binding: &Value) -> bool {
+    object::at(binding, &["spec", "gracefulEvictionTasks"]).is_some()
 }
 
 /// Whether a binding is being evicted from a cluster.

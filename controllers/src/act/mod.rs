@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod clusters;
 pub mod config;
 pub mod context;
+pub mod controllers;
 pub mod discovering;
 pub mod distributor;
 pub mod events;
@@ -25,14 +26,14 @@ pub mod templates;
 pub mod works;
 pub mod world;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crowsnest_api::names::ClusterName;
+use crowsnest_api::names::{ClusterName, binding_name};
 use crowsnest_index::Index;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use config::{Config, Periods, Workers};
 use context::Context;
+use controllers::Controller;
 use discovering::Discovering;
 use events::Events;
 use objects::{Objects, Resource};
@@ -92,6 +94,7 @@ impl Manager {
             Events::new(Objects::new(fleet.control_plane()), "crowsnest-controllers", stop.child_token());
         let context = Context::new(fleet, world, events, config);
         let loops = Arc::new(Loops::new(context));
+        loops.close_switched_off();
         let (health, reader) = watch::channel(Err("the control plane has not been read yet".to_owned()));
         let supervisor = tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), (teller, writer)));
         Manager { loops, health: reader, stop, supervisor }
@@ -112,28 +115,34 @@ impl Manager {
         self.loops.full_pass().await
     }
 
-    /// Waits until no loop has anything to do.
+    /// Waits until no loop has anything to do, nor will have because of what another has just written.
     pub async fn idle(&self) {
-        let loops = &self.loops;
-        let queues: [&dyn Busy; 12] = [
-            &loops.templates.templates,
-            &loops.templates.policies,
-            &loops.scheduling.bindings,
-            &loops.bindings.bindings,
-            &loops.works.works,
-            &loops.statuses.bindings,
-            &loops.distributor.parents,
-            &loops.namespaces.namespaces,
-            &loops.access.clusters,
-            &loops.rebalancer.rebalancers,
-            &loops.scale_target_marker.targets,
-            &loops.replicas_syncer.deployments,
-        ];
-        let mut finished: Vec<_> = queues.iter().map(|queue| queue.finished()).collect();
-        while !queues.iter().all(|queue| queue.is_idle()) {
+        let queues = self.loops.queues();
+        let mut finished: Vec<_> = queues.iter().map(|(queue, _)| queue.finished()).collect();
+        let mut untold = self.loops.context.world.untold();
+        loop {
+            let told = *untold.borrow_and_update() == 0;
+            let idle = told && queues.iter().all(|(queue, _)| queue.is_idle());
+            // What was written or told meanwhile may be in a queue that was looked at before.
+            if idle && !untold.has_changed().unwrap_or_default() {
+                return;
+            }
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
-            drop(futures::future::select_all(next).await);
+            tokio::select! {
+                _ = futures::future::select_all(next) => {}
+                _ = untold.changed() => {}
+            }
         }
+    }
+
+    /// How often each loop has looked at something, by the name of its queue.
+    pub fn looks(&self) -> BTreeMap<&'static str, u64> {
+        self.loops.queues().iter().map(|(queue, _)| (queue.name(), *queue.finished().borrow())).collect()
+    }
+
+    /// How many objects, or what is told of them without their bodies, all loops have read so far.
+    pub fn objects_read(&self) -> u64 {
+        self.loops.context.world.objects_read()
     }
 
     /// Ends the loops, after what they are at.
@@ -169,16 +178,70 @@ impl Loops {
         }
     }
 
-    /// Scripts may change the meaning of any template, wherever it is on its way.
-    fn on_customization(&self, change: &Change) {
+    /// What every loop has to do, and the switch of those that have one.
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 15] {
+        [
+            (&self.templates.templates, None),
+            (&self.templates.policies, None),
+            (&self.scheduling.bindings, None),
+            (&self.bindings.bindings, Some(Controller::Binding)),
+            (&self.works.works, Some(Controller::Execution)),
+            (&self.statuses.bindings, Some(Controller::BindingStatus)),
+            (&self.distributor.parents, None),
+            (&self.namespaces.namespaces, Some(Controller::Namespace)),
+            (&self.clusters.lives, Some(Controller::Cluster)),
+            (&self.clusters.statuses, Some(Controller::ClusterStatus)),
+            (&self.evictions.bindings, None),
+            (&self.access.clusters, Some(Controller::UnifiedAuth)),
+            (&self.rebalancer.rebalancers, Some(Controller::WorkloadRebalancer)),
+            (&self.scale_target_marker.targets, Some(Controller::HpaScaleTargetMarker)),
+            (&self.replicas_syncer.deployments, Some(Controller::DeploymentReplicasSyncer)),
+        ]
+    }
+
+    /// What is switched off keeps no keys, and is not run.
+    fn close_switched_off(&self) {
+        let running = &self.context.config.controllers;
+        let off = |controller: Option<Controller>| controller.is_some_and(|controller| !running.runs(controller));
+        self.queues().iter().filter(|(_, controller)| off(*controller)).for_each(|(queue, _)| queue.close());
+    }
+
+    /// Scripts may change the meaning of their kind's objects, wherever those are on their way.
+    async fn on_customization(&self, change: &Change) -> Result<(), Error> {
         let name = object::name(change.object());
+        let before = self.context.interpreter.target_of(name);
         match change.current().map(context::decode).transpose() {
             Ok(customization) => self.context.interpreter.learn(name, customization.as_ref()),
             Err(error) => tracing::warn!(name, %error, "customization cannot be read; the one before it stays"),
         }
-        if !change.initial {
-            self.pass.notify_one();
+        if change.initial {
+            return Ok(());
         }
+        let after = self.context.interpreter.target_of(name).filter(|after| Some(after) != before.as_ref());
+        for (api_version, kind) in before.iter().chain(&after) {
+            self.ask_for_kind(api_version, kind).await?;
+        }
+        Ok(())
+    }
+
+    /// What a kind means has changed: its templates, their bindings and Works are looked at again.
+    async fn ask_for_kind(&self, api_version: &str, kind: &str) -> Result<(), Error> {
+        let resources = self.context.world.resources(&self.context.control_plane);
+        let of_kind = |resource: &&Arc<Resource>| resource.kind == kind && resource.gvr.api_version() == api_version;
+        let templates = resources.iter().filter(|resource| templates::is_template_resource(&resource.gvr));
+        if let Some(resource) = templates.into_iter().find(of_kind) {
+            for (namespace, name) in self.context.keys(resource).await? {
+                let binding = (namespace.clone(), binding_name(kind, &name));
+                if !namespace.is_empty() {
+                    self.distributor.parents.add(binding.clone());
+                }
+                self.bindings.bindings.add(binding.clone());
+                self.statuses.bindings.add(binding);
+                self.templates.ask(resource, namespace, name);
+            }
+        }
+        self.works.ask_for_kind(api_version, kind);
+        Ok(())
     }
 
     /// So may webhooks.
@@ -212,6 +275,7 @@ impl Loops {
         self.distributor.full_pass().await?;
         self.namespaces.full_pass().await?;
         self.clusters.full_pass().await?;
+        self.evictions.full_pass().await?;
         self.access.full_pass().await?;
         self.rebalancer.full_pass().await?;
         self.scale_target_marker.full_pass();
@@ -309,7 +373,7 @@ impl Listener for Loops {
         if change.resource.gvr == self.context.kinds.cluster.gvr {
             self.on_cluster(change);
         } else if change.resource.gvr == self.context.kinds.interpreter_customization.gvr {
-            self.on_customization(change);
+            self.on_customization(change).await?;
         } else if change.resource.gvr == self.context.kinds.interpreter_webhook.gvr {
             self.on_webhooks(change);
         }
@@ -352,6 +416,9 @@ fn spawn<K, L, R>(
     L: Send + Sync + 'static,
     R: Future<Output = Result<Outcome, Error>> + Send + 'static,
 {
+    if queue.is_closed() {
+        return;
+    }
     let owner = Arc::clone(owner);
     let (queue, stop) = (queue.clone(), stop.clone());
     tasks.spawn(queue.run(workers, stop, move |key| reconcile(Arc::clone(&owner), key)));

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::names::is_reserved_namespace;
+use crowsnest_api::policy::{OverrideSpec, ResourceSelector};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::bindings::{Overrides, write_work};
 use super::context::Context;
 use super::queue::{Outcome, Queue};
-use super::world::Change;
+use super::world::{Change, Header};
 use crate::Error;
 use crate::plan::propagation::binding::controller_reference;
 use crate::plan::propagation::change::Change as TemplateChange;
+use crate::plan::selector::{Named, best_precision_of_named};
 use crate::plan::work::construct::{self, WorkOptions};
 use crate::plan::{object, overriding};
 
@@ -33,9 +36,9 @@ impl Namespaces {
             if change.of_template() != TemplateChange::None {
                 self.namespaces.add(object::name(change.object()).to_owned());
             }
-        } else if !change.initial
-            && (*gvr == kinds.cluster_override_policy.gvr || (*gvr == kinds.cluster.gvr && change.old.is_none()))
-        {
+        } else if *gvr == kinds.cluster_override_policy.gvr && !change.initial {
+            self.ask_overridden(change).await?;
+        } else if *gvr == kinds.cluster.gvr && change.old.is_none() && !change.initial {
             self.full_pass().await?;
         } else if *gvr == kinds.work.gvr && change.deleted {
             let owners = object::at(change.object(), &["metadata", "ownerReferences"]).and_then(Value::as_array);
@@ -47,6 +50,37 @@ impl Namespaces {
         Ok(())
     }
 
+    /// Namespaces that an override policy means, before or after its change; all of them when it isn't known any more what
+    /// it meant before.
+    async fn ask_overridden(&self, change: &Change) -> Result<(), Error> {
+        if change.is_old_forgotten() && !change.deleted {
+            return self.full_pass().await;
+        }
+        let versions = [change.old(), Some(change.object())].into_iter().flatten();
+        let specs: Vec<OverrideSpec> =
+            versions.filter_map(|policy| OverrideSpec::deserialize(policy.get("spec")?).ok()).collect();
+        let is_meant = |namespace: &Header| {
+            let named = Named { api_version: "v1", kind: "Namespace", namespace: "", name: &namespace.name };
+            let selects = |spec: &OverrideSpec| {
+                spec.resource_selectors.is_empty()
+                    || best_precision_of_named(&spec.resource_selectors, named, &namespace.labels).is_some()
+            };
+            specs.iter().any(selects)
+        };
+        let selectors = || specs.iter().flat_map(|spec| &spec.resource_selectors);
+        let by_name = specs.iter().all(|spec| !spec.resource_selectors.is_empty())
+            && selectors().all(|selector| !is_of_namespaces(selector) || !selector.name.is_empty());
+        if by_name {
+            let named = selectors().filter(|selector| is_of_namespaces(selector));
+            named.for_each(|selector| self.namespaces.add(selector.name.clone()));
+            return Ok(());
+        }
+        let Context { world, control_plane, kinds, .. } = self.context.as_ref();
+        let namespaces = world.headers(control_plane, &kinds.namespace.gvr, None).await?;
+        namespaces.into_iter().filter(is_meant).for_each(|namespace| self.namespaces.add(namespace.name));
+        Ok(())
+    }
+
     pub async fn full_pass(&self) -> Result<(), Error> {
         let namespaces = self.context.keys(&self.context.kinds.namespace).await?;
         namespaces.into_iter().for_each(|(_, name)| self.namespaces.add(name));
@@ -55,9 +89,10 @@ impl Namespaces {
 
     fn is_synced(&self, namespace: &Value) -> bool {
         let name = object::name(namespace);
-        let skips = object::label(namespace, label::NAMESPACE_SKIP_AUTO_PROPAGATION) == Some("true");
+        let skips = object::label(namespace, label::NAMESPACE_SKIP_AUTO_PROPAGATION)
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let system = name == "default" || is_reserved_namespace(name);
-        !skips && !system && !self.context.config.skipped_namespaces.is_match(name)
+        !skips && !system && !self.context.config.skipped_namespaces.contains(name)
     }
 
     pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
@@ -91,4 +126,8 @@ impl Namespaces {
         desired.owner = Some(controller_reference(namespace));
         write_work(&self.context, &desired).await
     }
+}
+
+fn is_of_namespaces(selector: &ResourceSelector) -> bool {
+    selector.api_version == "v1" && selector.kind == "Namespace"
 }

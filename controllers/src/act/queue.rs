@@ -34,6 +34,7 @@ struct State<K> {
     delayed_at: HashMap<K, (Instant, u64)>,
     failures: HashMap<K, u32>,
     sequence: u64,
+    closed: bool,
 }
 
 /// A queue of keys. Cheap to clone; all clones are the same queue.
@@ -45,8 +46,13 @@ pub struct Queue<K> {
     finished: watch::Sender<u64>,
 }
 
-/// Any queue, to wait for.
+/// Any queue, to wait for, to count and to switch off.
 pub trait Busy {
+    fn name(&self) -> &'static str;
+
+    /// Nobody will work on it: keys are not kept.
+    fn close(&self);
+
     /// Whether there is nothing to do right now.
     fn is_idle(&self) -> bool;
 
@@ -55,6 +61,19 @@ pub trait Busy {
 }
 
 impl<K> Busy for Queue<K> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.ready.clear();
+        state.queued.clear();
+        state.delayed.clear();
+        state.delayed_at.clear();
+    }
+
     fn is_idle(&self) -> bool {
         let state = self.state.lock();
         state.ready.is_empty() && state.running.is_empty()
@@ -86,6 +105,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
             delayed_at: HashMap::new(),
             failures: HashMap::new(),
             sequence: 0,
+            closed: false,
         };
         Queue {
             name,
@@ -95,10 +115,14 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         }
     }
 
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
     /// Asks for `key` to be looked at. While a worker has it, it is looked at once more afterwards.
     pub fn add(&self, key: K) {
         let mut state = self.state.lock();
-        if state.queued.insert(key.clone()) {
+        if !state.closed && state.queued.insert(key.clone()) {
             state.ready.push_back(key);
             drop(state);
             self.wake.notify_one();
@@ -108,6 +132,9 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
     /// Asks for `key` to be looked at after a while; the earlier of two such wishes counts.
     pub fn add_after(&self, key: K, delay: Duration) {
         let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
         let at = Instant::now() + delay;
         match state.delayed_at.get(&key).copied() {
             Some((earlier, _)) if earlier <= at => return,
@@ -228,6 +255,17 @@ async fn sleep_until(at: Option<Instant>) {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_closed_queue_keeps_nothing() {
+        let queue: Queue<u8> = Queue::new("test");
+        queue.add(1);
+        queue.close();
+        queue.add(2);
+        queue.add_after(3, Duration::ZERO);
+        assert!(queue.is_closed() && queue.is_idle());
+        assert_eq!(queue.next(), Err(None));
+    }
 
     #[tokio::test]
     async fn a_key_added_while_running_runs_once_more_and_failures_come_back() {

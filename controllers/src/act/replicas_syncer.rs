@@ -1,6 +1,5 @@
 //! deploymentReplicasSyncer: a divided Deployment whose replicas the members' autoscalers set takes over what they came
-//! to, so that scheduling anew starts from there. Off unless asked for ([`super::Config::syncs_deployment_replicas`]);
-//! writes `spec.replicas` of templates.
+//! to, so that scheduling anew starts from there. Off unless asked for (`--controllers`); writes `spec.replicas` of templates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use crowsnest_api::work::ResourceBinding;
 use serde_json::{Value, json};
 
 use super::context::{Context, decode};
+use super::controllers::Controller;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
@@ -31,8 +31,8 @@ impl ReplicasSyncer {
     }
 
     pub fn on_change(&self, change: &Change) {
-        let ours =
-            self.context.config.syncs_deployment_replicas && change.resource.gvr == self.context.kinds.deployment.gvr;
+        let ours = self.context.config.controllers.runs(Controller::DeploymentReplicasSyncer)
+            && change.resource.gvr == self.context.kinds.deployment.gvr;
         let Some(new) = change.current().filter(|new| ours && is_retained(new)) else { return };
         let replicas = |deployment: &Value| {
             ["spec", "status"].map(|part| object::integer(deployment, &[part, "replicas"]).unwrap_or_default())

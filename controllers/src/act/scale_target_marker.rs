@@ -1,6 +1,6 @@
 //! hpaScaleTargetMarker: templates that a propagated HorizontalPodAutoscaler scales carry the label that leaves their
-//! replicas to the members. Off unless asked for ([`super::Config::marks_scale_targets`]); writes that label only, which
-//! the interpreter reads when a Work is applied.
+//! replicas to the members. Off unless asked for (`--controllers`); writes that label only, which the interpreter reads
+//! when a Work is applied.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use crowsnest_api::names::Gvr;
 use parking_lot::Mutex;
 
 use super::context::Context;
+use super::controllers::Controller;
 use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::templates::is_template_resource;
@@ -38,7 +39,7 @@ impl ScaleTargetMarker {
     }
 
     pub fn on_change(&self, change: &Change) {
-        if !self.context.config.marks_scale_targets {
+        if !self.context.config.controllers.runs(Controller::HpaScaleTargetMarker) {
             return;
         }
         if is_autoscaler(&change.resource.gvr) {

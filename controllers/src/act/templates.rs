@@ -1,32 +1,33 @@
 //! The detector: templates and policies become bindings.
 //!
 //! Every deletable resource of the control plane is collected; a changed template is matched with the policies, claimed
-//! and bound. A changed policy only asks for the templates it claims or could claim.
+//! and bound. A changed policy asks for the templates it claims or could claim, and for no others ([`policies`]).
 
-use std::collections::{BTreeMap, HashSet};
-use std::pin::pin;
+mod policies;
+mod unclaimed;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crowsnest_api::constants::{event, finalizer, label};
+use crowsnest_api::constants::{event, label};
 use crowsnest_api::names::{Gvr, binding_name, is_reserved_namespace};
-use crowsnest_api::policy::PropagationSpec;
 use crowsnest_fleet::ApiResources;
-use futures::TryStreamExt;
 use parking_lot::{Mutex, RwLock};
-use serde::Deserialize;
 use serde_json::Value;
 
+use self::policies::{PolicyKey, PolicyRecord};
+use self::unclaimed::Unclaimed;
 use super::context::{Context, decode, new_id};
 use super::events::Severity;
 use super::objects::{Resource, Target};
 use super::queue::{Outcome, Queue};
-use super::world::{Cached, Change};
+use super::world::Change;
 use crate::Error;
 use crate::plan::object;
-use crate::plan::propagation::binding::{self, BindingPlan, Intent};
+use crate::plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
 use crate::plan::propagation::change::Change as TemplateChange;
-use crate::plan::propagation::{Choice, Policy, choose, claim};
-use crate::plan::selector::{best_precision, precision_of};
+use crate::plan::propagation::lazy::{self, Touch};
+use crate::plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
 
 /// A template in the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,42 +35,6 @@ pub struct TemplateKey {
     pub gvr: Gvr,
     pub namespace: String,
     pub name: String,
-}
-
-/// A policy; the namespace is empty for a cluster-wide one.
-type PolicyKey = (String, String);
-
-struct PolicyRecord {
-    object: Cached,
-    spec: PropagationSpec,
-}
-
-impl PolicyRecord {
-    fn policy(&self) -> Policy<'_> {
-        let policy = self.object.view();
-        let namespace = object::namespace(policy);
-        let id = match namespace {
-            "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
-            _ => label::PROPAGATION_POLICY_PERMANENT_ID,
-        };
-        Policy {
-            namespace,
-            name: object::name(policy),
-            permanent_id: object::label(policy, id).unwrap_or_default(),
-            terminating: object::is_terminating(policy),
-            spec: &self.spec,
-        }
-    }
-}
-
-/// The detector's loops.
-pub struct Templates {
-    context: Arc<Context>,
-    pub templates: Queue<TemplateKey>,
-    pub policies: Queue<PolicyKey>,
-    known_policies: RwLock<BTreeMap<PolicyKey, Arc<PolicyRecord>>>,
-    /// Templates whose user changed them since they were last looked at.
-    changed: Mutex<HashSet<TemplateKey>>,
 }
 
 /// API groups whose objects steer the fleet and are no templates.
@@ -93,6 +58,17 @@ pub(super) fn is_template_resource(gvr: &Gvr) -> bool {
     !own && !event && !lease
 }
 
+/// The detector's loops.
+pub struct Templates {
+    context: Arc<Context>,
+    pub templates: Queue<TemplateKey>,
+    pub policies: Queue<PolicyKey>,
+    known_policies: RwLock<BTreeMap<PolicyKey, Arc<PolicyRecord>>>,
+    unclaimed: Unclaimed,
+    /// Templates that were changed since they were last looked at.
+    touched: Mutex<HashMap<TemplateKey, Touch>>,
+}
+
 impl Templates {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
         Arc::new(Templates {
@@ -100,7 +76,8 @@ impl Templates {
             templates: Queue::new("templates"),
             policies: Queue::new("policies"),
             known_policies: RwLock::default(),
-            changed: Mutex::default(),
+            unclaimed: Unclaimed::default(),
+            touched: Mutex::default(),
         })
     }
 
@@ -125,6 +102,7 @@ impl Templates {
             let gone = is_template_resource(&resource.gvr) && !wanted.contains(&resource.gvr);
             if gone && !unavailable(&resource.gvr) {
                 self.context.world.forget_resource(control_plane, &resource.gvr);
+                self.unclaimed.forget(&resource.gvr);
             }
         }
     }
@@ -138,65 +116,52 @@ impl Templates {
             self.on_override(change);
         } else if is_template_resource(gvr) {
             self.on_template(change);
-        }
-    }
-
-    fn on_policy(&self, change: &Change) {
-        let key = change.key();
-        let Some(policy) = change.current() else {
-            self.known_policies.write().remove(&key);
-            return;
-        };
-        match PropagationSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
-            Ok(spec) => {
-                let record = PolicyRecord { object: change.object.clone(), spec };
-                self.known_policies.write().insert(key.clone(), Arc::new(record));
+            if *gvr == kinds.priority_class.gvr {
+                self.on_priority_class(change);
             }
-            Err(error) => tracing::warn!(?key, %error, "policy cannot be read"),
-        }
-        if change.is_marked() {
-            self.policies.add(key);
         }
     }
 
-    /// Policies are only these.
-    pub fn told_again(&self, resource: &Resource, keys: &HashSet<PolicyKey>) {
+    /// What was kept of others went unnoticed.
+    pub fn told_again(&self, resource: &Resource, keys: &HashSet<(String, String)>) {
         let kinds = &self.context.kinds;
         if *resource == kinds.propagation_policy || *resource == kinds.cluster_propagation_policy {
-            let stays = |key: &PolicyKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
-            self.known_policies.write().retain(|key, _| stays(key));
+            self.policies_told_again(resource, keys);
+        } else {
+            self.unclaimed.keep(&resource.gvr, keys);
         }
-    }
-
-    /// Policies that wait for an override look again when one comes.
-    fn on_override(&self, change: &Change) {
-        let name = object::name(change.object());
-        let known = self.known_policies.read();
-        let waiting = known.iter().filter(|(_, record)| record.spec.dependent_overrides.iter().any(|on| on == name));
-        waiting.for_each(|(key, _)| self.policies.add(key.clone()));
     }
 
     fn on_template(&self, change: &Change) {
         let (namespace, name) = change.key();
         let key = TemplateKey { gvr: change.resource.gvr.clone(), namespace, name };
-        if change.deleted || !self.is_template(&key) {
+        if change.deleted {
+            self.unclaimed.remove(&key);
+            self.touched.lock().remove(&key);
             return;
         }
         let changed = if change.initial { TemplateChange::ByControlPlane } else { change.of_template() };
-        if changed == TemplateChange::ByUser {
-            self.changed.lock().insert(key.clone());
+        if changed == TemplateChange::None || !self.is_template(&change.resource, &key) {
+            return;
         }
-        if changed != TemplateChange::None {
-            self.templates.add(key);
+        if let Some(touch) = touch_of(change, changed) {
+            self.touch(&key, touch);
         }
+        self.templates.add(key);
     }
 
-    fn is_template(&self, key: &TemplateKey) -> bool {
+    fn touch(&self, key: &TemplateKey, touch: Touch) {
+        let mut touched = self.touched.lock();
+        let known = touched.entry(key.clone()).or_insert(touch);
+        *known = touch.max(*known);
+    }
+
+    fn is_template(&self, resource: &Resource, key: &TemplateKey) -> bool {
+        let config = &self.context.config;
         let authentication = key.namespace == "kube-system" && key.name == "extension-apiserver-authentication";
         let skipped = !key.namespace.is_empty()
-            && (is_reserved_namespace(&key.namespace)
-                || self.context.config.skipped_namespaces.is_match(&key.namespace));
-        !skipped && !authentication
+            && (is_reserved_namespace(&key.namespace) || config.skipped_namespaces.contains(&key.namespace));
+        !skipped && !authentication && !config.skipped_apis.contains(&key.gvr, &resource.kind)
     }
 
     /// Everything is looked at again.
@@ -212,46 +177,63 @@ impl Templates {
         Ok(())
     }
 
-    fn policies_for(&self, namespace: &str) -> Vec<Arc<PolicyRecord>> {
-        let known = self.known_policies.read();
-        let own = known.iter().filter(|((of, _), _)| of.is_empty() || (of == namespace && !namespace.is_empty()));
-        own.map(|(_, record)| Arc::clone(record)).collect()
-    }
-
-    fn resource_of(&self, gvr: &Gvr) -> Option<Arc<Resource>> {
-        let resources = self.context.world.resources(&self.context.control_plane);
-        resources.into_iter().find(|resource| resource.gvr == *gvr)
+    pub fn ask(&self, resource: &Resource, namespace: String, name: String) {
+        let key = TemplateKey { gvr: resource.gvr.clone(), namespace, name };
+        if self.is_template(resource, &key) {
+            self.templates.add(key);
+        }
     }
 
     pub async fn reconcile_template(self: Arc<Self>, key: TemplateKey) -> Result<Outcome, Error> {
-        let Some(resource) = self.resource_of(&key.gvr) else { return Ok(Outcome::Done) };
-        let Some(template) = self.context.glance(&resource, &key.namespace, &key.name).await? else {
-            self.changed.lock().remove(&key);
-            return Ok(Outcome::Done);
+        // A change that comes from now on is for the next look.
+        let touch = self.touched.lock().remove(&key);
+        let looked = self.look(&key, touch).await;
+        if let (Err(_), Some(touch)) = (&looked, touch) {
+            self.touch(&key, touch);
+        }
+        looked.map(|()| Outcome::Done)
+    }
+
+    async fn look(&self, key: &TemplateKey, touch: Option<Touch>) -> Result<(), Error> {
+        let context = &self.context;
+        let found = match context.world.resource(&context.control_plane, &key.gvr) {
+            Some(resource) => {
+                context.glance(&resource, &key.namespace, &key.name).await?.map(|template| (resource, template))
+            }
+            None => None,
+        };
+        let Some((resource, template)) = found else {
+            self.unclaimed.remove(key);
+            return Ok(());
         };
         let template = template.view();
         let claimed_elsewhere =
             object::label(template, label::RESOURCE_TEMPLATE_CLAIMED_BY).is_some_and(|by| !by.is_empty());
         if object::is_terminating(template) || claimed_elsewhere {
-            return Ok(Outcome::Done);
+            self.unclaimed.remove(key);
+            return Ok(());
+        }
+        let claim = Claim::of(template);
+        match claim {
+            Claim::None => self.unclaimed.put(key, object::labels(template)),
+            _ => self.unclaimed.remove(key),
         }
         let records = self.policies_for(&key.namespace);
         let policies: Vec<Policy<'_>> = records.iter().map(|record| record.policy()).collect();
-        let (choice, _) = choose(template, &policies, self.context.config.gates.propagation_policy_preemption);
+        let (choice, _) = choose(template, &policies, context.config.gates.propagation_policy_preemption);
         match choice {
-            Choice::Follow(policy) => self.apply(&key, &resource, template, &policy, None).await?,
-            Choice::Preempt(policy) => {
-                let loser = claim::Claim::of(template);
-                self.apply(&key, &resource, template, &policy, Some(&loser)).await?;
+            Choice::Follow(policy) => {
+                let chosen = |record: &&Arc<PolicyRecord>| record.is_of(&policy);
+                let came_late = |record: &Arc<PolicyRecord>| lazy::is_newer(template, record.resource_version());
+                let newer = || claim == Claim::None && records.iter().find(chosen).is_some_and(came_late);
+                let touch = touch.or_else(|| newer().then_some(Touch::Unknown));
+                self.apply(key, &resource, template, &policy, None, touch).await
             }
-            Choice::Release => {
-                let id = claim::Claim::of(template).id().to_owned();
-                self.release(&resource, template, &id).await?;
-            }
-            Choice::Unselected(_) | Choice::Unmatched => {}
-            Choice::Wait => return Err(Error::Waiting("the policy is being deleted".to_owned())),
+            Choice::Preempt(policy) => self.apply(key, &resource, template, &policy, Some(&claim), touch).await,
+            Choice::Release => self.release(&resource, template, claim.id()).await,
+            Choice::Unselected(_) | Choice::Unmatched => Ok(()),
+            Choice::Wait => Err(Error::Waiting("the policy is being deleted".to_owned())),
         }
-        Ok(Outcome::Done)
     }
 
     /// Claims the template and brings its binding up to date, with an event for either end.
@@ -261,42 +243,62 @@ impl Templates {
         resource: &Resource,
         template: &Value,
         policy: &Policy<'_>,
-        preempted: Option<&claim::Claim>,
+        preempted: Option<&Claim>,
+        touch: Option<Touch>,
     ) -> Result<(), Error> {
         self.check_dependent_overrides(policy).await?;
-        let claimed = match claim::patch(template, policy) {
-            None => None,
-            Some(patch) => Some(self.context.merge(resource, template, patch).await?),
+        let applied = match self.claim(resource, template, policy, preempted).await {
+            Ok(claimed) => {
+                self.unclaimed.remove(key);
+                self.bind(claimed.as_ref().unwrap_or(template), policy, touch).await
+            }
+            Err(error) => Err(error),
         };
-        let template = claimed.as_ref().unwrap_or(template);
-        if let Some(claim::Claim::Policy { name, .. } | claim::Claim::ClusterPolicy { name, .. }) = preempted {
-            let message =
-                format!("Propagation policy({}) preempted propagation policy({name}) successfully", policy.name);
-            self.context.events.note(template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, message);
-        }
-        let by_user = self.changed.lock().remove(key);
-        if policy.is_lazy() && !by_user {
-            return Ok(());
-        }
-        match self.bind(template, policy, by_user).await {
-            Ok(changed) => {
-                if changed {
-                    let message = format!("Apply {} succeed", describe(policy));
-                    self.context.events.note(template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
-                }
+        let events = &self.context.events;
+        match applied {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let message = format!("Apply {} succeed", describe(policy));
+                events.note(template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
                 Ok(())
             }
             Err(error) => {
-                if by_user {
-                    self.changed.lock().insert(key.clone());
+                if let Some(touch) = touch {
+                    self.touch(key, touch);
                 }
                 if !error.is_conflict() && !error.is_waiting() {
                     let message = format!("Apply {} failed: {}", describe(policy), error.message());
-                    self.context.events.note(template, Severity::Warning, event::APPLY_POLICY_FAILED, message);
+                    events.note(template, Severity::Warning, event::APPLY_POLICY_FAILED, message);
                 }
                 Err(error)
             }
         }
+    }
+
+    /// The template as it is once the policy has claimed it; `None` when it had before.
+    async fn claim(
+        &self,
+        resource: &Resource,
+        template: &Value,
+        policy: &Policy<'_>,
+        preempted: Option<&Claim>,
+    ) -> Result<Option<Value>, Error> {
+        let Some(patch) = claim::patch(template, policy) else { return Ok(None) };
+        let claimed = self.context.merge(resource, template, patch).await;
+        if let Some(from) = preempted {
+            let (preemption, events) = (Preemption { by: policy, from }, &self.context.events);
+            match &claimed {
+                Ok(_) => {
+                    events.note(template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, preemption.succeeded());
+                }
+                Err(error) if error.is_conflict() => {}
+                Err(error) => {
+                    let message = preemption.failed(&error.message());
+                    events.note(template, Severity::Warning, event::PREEMPT_POLICY_FAILED, message);
+                }
+            }
+        }
+        claimed.map(Some)
     }
 
     async fn check_dependent_overrides(&self, policy: &Policy<'_>) -> Result<(), Error> {
@@ -312,17 +314,24 @@ impl Templates {
     }
 
     /// Writes the binding; whether there was anything to write.
-    async fn bind(&self, template: &Value, policy: &Policy<'_>, template_changed: bool) -> Result<bool, Error> {
+    async fn bind(&self, template: &Value, policy: &Policy<'_>, touch: Option<Touch>) -> Result<bool, Error> {
+        if policy.is_lazy() && touch.is_none() {
+            return Ok(false);
+        }
         let resource = self.context.kinds.binding(object::namespace(template));
         let name = binding_name(object::kind(template), object::name(template));
         let existing = self.context.get(resource, object::namespace(template), &name).await?;
+        let interpreted = self.interpret(template).await?;
+        if !lazy::activates(policy, touch, template, existing.as_deref(), &interpreted) {
+            return Ok(false);
+        }
         let intent = Intent {
             template,
             policy,
-            interpreted: self.context.interpreter.replicas(template).await?,
-            priority: self.priority(policy).await?,
+            interpreted,
+            priority: self.priority(template, policy).await?,
             gates: self.context.config.gates,
-            template_changed,
+            template_changed: touch.is_some_and(|touch| touch > Touch::Found),
             new_permanent_id: &new_id(),
         };
         match binding::plan(&intent, existing.as_deref()) {
@@ -337,18 +346,29 @@ impl Templates {
         }
     }
 
-    /// The value of the PriorityClass the policy names.
-    async fn priority(&self, policy: &Policy<'_>) -> Result<Option<i32>, Error> {
+    /// What the template needs; a script that cannot tell is told of on the template.
+    async fn interpret(&self, template: &Value) -> Result<Interpreted, Error> {
+        let interpreter = &self.context.interpreter;
+        interpreter.replicas(template).await.inspect_err(|error| {
+            let reason = match interpreter.has_components(template) {
+                true => event::GET_COMPONENTS_FAILED,
+                false => event::GET_REPLICAS_FAILED,
+            };
+            self.context.events.note(template, Severity::Warning, reason, error.message());
+        })
+    }
+
+    /// The value of the PriorityClass the policy names. Nothing cluster-scoped has one.
+    async fn priority(&self, template: &Value, policy: &Policy<'_>) -> Result<Option<i32>, Error> {
         let Some(wanted) = &policy.spec.schedule_priority else { return Ok(None) };
-        if !self.context.config.gates.priority_based_scheduling {
+        if !self.context.config.gates.priority_based_scheduling || object::namespace(template).is_empty() {
             return Ok(None);
         }
-        let target = Target::new(&self.context.kinds.priority_class, "", &wanted.priority_class_name);
-        let class = self.context.objects.get(target).await?;
-        let class = class.ok_or_else(|| {
-            Error::Apply(format!("priorityclasses.scheduling.k8s.io \"{}\" not found", wanted.priority_class_name))
-        })?;
-        Ok(object::integer(&class, &["value"]).and_then(|value| i32::try_from(value).ok()))
+        let name = &wanted.priority_class_name;
+        let class = self.context.glance(&self.context.kinds.priority_class, "", name).await?;
+        let class =
+            class.ok_or_else(|| Error::Apply(format!("PriorityClass.scheduling.k8s.io \"{name}\" not found")))?;
+        Ok(object::integer(class.view(), &["value"]).and_then(|value| i32::try_from(value).ok()))
     }
 
     /// Removes a claim, from the binding first so that it never follows a policy its template doesn't.
@@ -365,77 +385,19 @@ impl Templates {
         }
         Ok(())
     }
+}
 
-    pub async fn reconcile_policy(self: Arc<Self>, key: PolicyKey) -> Result<Outcome, Error> {
-        let Some(record) = self.known_policies.read().get(&key).cloned() else { return Ok(Outcome::Done) };
-        let policy = record.policy();
-        let id_label = match policy.namespace {
-            "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
-            _ => label::PROPAGATION_POLICY_PERMANENT_ID,
-        };
-        let claimed = self.claimed_by(id_label, policy.permanent_id).await?;
-        if policy.terminating {
-            for (resource, template) in &claimed {
-                self.release(resource, template.view(), policy.permanent_id).await?;
-            }
-            let kinds = &self.context.kinds;
-            let (resource, finalizer) = match policy.namespace {
-                "" => (&kinds.cluster_propagation_policy, finalizer::CLUSTER_PROPAGATION_POLICY_CONTROLLER),
-                _ => (&kinds.propagation_policy, finalizer::PROPAGATION_POLICY_CONTROLLER),
-            };
-            self.context.remove_finalizer(resource, record.object.view(), finalizer).await?;
-            return Ok(Outcome::Done);
-        }
-        for (resource, template) in &claimed {
-            let template = template.view();
-            if best_precision(&policy.spec.resource_selectors, template).is_none() {
-                self.release(resource, template, policy.permanent_id).await?;
-            } else {
-                self.ask(resource, object::namespace(template).to_owned(), object::name(template).to_owned());
-            }
-        }
-        self.ask_for_selected(&policy).await?;
-        Ok(Outcome::Done)
-    }
-
-    async fn claimed_by(&self, id_label: &str, id: &str) -> Result<Vec<(Arc<Resource>, Cached)>, Error> {
-        let resources = self.context.world.resources(&self.context.control_plane);
-        let mut claimed = Vec::new();
-        for resource in resources.into_iter().filter(|resource| is_template_resource(&resource.gvr)) {
-            let templates = self.context.with_id(&resource, id_label, id).await?;
-            claimed.extend(templates.into_iter().map(|template| (Arc::clone(&resource), template)));
-        }
-        Ok(claimed)
-    }
-
-    fn ask(&self, resource: &Resource, namespace: String, name: String) {
-        let key = TemplateKey { gvr: resource.gvr.clone(), namespace, name };
-        if self.is_template(&key) {
-            self.templates.add(key);
-        }
-    }
-
-    /// Asks for every template a policy selects; each decides for itself whether that changes anything.
-    async fn ask_for_selected(&self, policy: &Policy<'_>) -> Result<(), Error> {
-        let resources = self.context.world.resources(&self.context.control_plane);
-        for selector in &policy.spec.resource_selectors {
-            let of_kind = |resource: &&Arc<Resource>| {
-                resource.kind == selector.kind && resource.gvr.api_version() == selector.api_version
-            };
-            let Some(resource) = resources.iter().find(of_kind) else { continue };
-            let namespace = match (policy.namespace, selector.namespace.as_str()) {
-                ("", "") => None,
-                ("", namespace) | (namespace, _) => Some(namespace),
-            };
-            let mut templates = pin!(self.context.stream(resource, namespace));
-            while let Some(template) = templates.try_next().await? {
-                let template = template.view();
-                if precision_of(selector, template).is_some() {
-                    self.ask(resource, object::namespace(template).to_owned(), object::name(template).to_owned());
-                }
-            }
-        }
-        Ok(())
+/// What a change says of who made it, as lazy policies count it. A template nobody claims is matched anew whoever changed
+/// it, and then bound at once.
+fn touch_of(change: &Change, changed: TemplateChange) -> Option<Touch> {
+    let unclaimed = Claim::of(change.object()) == Claim::None;
+    let forgotten = change.is_old_forgotten() && object::generation(change.object()) == 0;
+    match changed {
+        _ if change.initial => Some(Touch::Found),
+        _ if unclaimed => Some(Touch::ByUser),
+        TemplateChange::ByUser if change.old.is_none() || forgotten => Some(Touch::Unknown),
+        TemplateChange::ByUser => Some(Touch::ByUser),
+        TemplateChange::None | TemplateChange::ByControlPlane => None,
     }
 }
 

@@ -124,6 +124,21 @@ impl Works {
         Ok(())
     }
 
+    /// Works with an object of a kind whose meaning has changed, as far as they were carried out.
+    pub fn ask_for_kind(&self, api_version: &str, kind: &str) {
+        let mut resources: HashMap<ClusterName, Option<Gvr>> = HashMap::new();
+        let mut is_meant = |object: &MemberObject| {
+            let known = |cluster: &ClusterName| self.context.catalog.known(cluster, api_version, kind);
+            let resource = resources
+                .entry(object.cluster.clone())
+                .or_insert_with_key(|cluster| known(cluster).map(|resource| resource.gvr));
+            resource.as_ref() == Some(&object.gvr)
+        };
+        let written = self.written.lock();
+        let meant = written.iter().filter(|(object, _)| is_meant(object));
+        meant.for_each(|(_, written)| self.works.add(written.work.clone()));
+    }
+
     pub fn forget(&self, cluster: &ClusterName) {
         self.written.lock().retain(|key, _| key.cluster != *cluster);
         self.unserved.lock().retain(|key| cluster_of(&key.0) != Some(cluster.as_str()));

@@ -35,6 +35,8 @@ pub use review::{Operation, Outcome, Refusal, Request, Review};
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
 
+pub use crate::plan::gates::Gates;
+
 /// What decisions need to know beside the request.
 pub struct World<'w> {
     /// A new id, in case the object gets one.
@@ -48,13 +50,6 @@ pub struct World<'w> {
     pub quotas: &'w [FederatedResourceQuota],
     /// Whether a Lua script compiles; otherwise the compiler's words.
     pub compile_lua: &'w dyn Fn(&str) -> Result<(), String>,
-}
-
-/// The feature gates admission looks at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gates {
-    pub federated_quota_enforcement: bool,
-    pub multiple_pod_templates_scheduling: bool,
 }
 
 /// What a review of a path asks to have at hand, so that the server reads no more than needed.

@@ -35,7 +35,7 @@ fn compile(script: &str) -> Result<(), String> {
 fn answer(case: &Case) -> Value {
     let world = World {
         permanent_id: "the-id",
-        gates: Gates { federated_quota_enforcement: true, multiple_pod_templates_scheduling: true },
+        gates: Gates::all(),
         allow_no_execute_taint_policy: false,
         customizations: &case.customizations,
         quotas: &case.quotas,

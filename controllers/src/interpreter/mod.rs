@@ -118,6 +118,11 @@ impl Interpreter {
         self.customizations.write().insert(name.to_owned(), known);
     }
 
+    /// apiVersion and kind that a customization is about.
+    pub fn target_of(&self, name: &str) -> Option<(String, String)> {
+        self.customizations.read().get(name).map(|known| (known.api_version.clone(), known.kind.clone()))
+    }
+
     /// The scripts for an operation on objects of this kind, in order.
     fn scripts(&self, object: &Value, operation: &Operation) -> Vec<Script> {
         let (api_version, kind) = (object::api_version(object), object::kind(object));
@@ -152,6 +157,11 @@ impl Interpreter {
                 Interprets::Script(..) | Interprets::Webhook(_) => true,
                 Interprets::BuiltIn => native_of(object).is_some_and(|kind| kind.interprets(operation)),
             }
+    }
+
+    /// Whether a template is read as several components instead of replicas.
+    pub fn has_components(&self, template: &Value) -> bool {
+        self.gates.multiple_pod_templates_scheduling && self.is_interpreted(template, &Operation::InterpretComponent)
     }
 
     /// The template's replicas and what they need; nothing for kinds that have none.

@@ -83,8 +83,19 @@ pub struct TaskPlan {
     pub look_again: Option<Timestamp>,
 }
 
+/// What an eviction needs to end (`--failover-safety`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Safety {
+    /// Something that has replaced the copy.
+    #[default]
+    Safe,
+    /// As Karmada: time is enough, and a binding without any target counts as healthy.
+    Karmada,
+}
+
 /// What the end of an eviction depends on.
 pub struct Evicting<'a> {
+    pub safety: Safety,
     pub generation: i64,
     pub spec: &'a ResourceBindingSpec,
     pub status: &'a ResourceBindingStatus,
@@ -104,13 +115,14 @@ impl Evicting<'_> {
     fn is_replaced(&self) -> bool {
         let targets = &self.spec.clusters;
         self.status.scheduler_observed_generation == self.generation
-            && !targets.is_empty()
+            && (self.safety == Safety::Karmada || !targets.is_empty())
             && targets.iter().all(|target| self.is_healthy(&target.name))
     }
 
     /// Whether the copy may go when its time is over: not when it is the last good one, unless that was asked for.
     fn may_time_out(&self, task: &GracefulEvictionTask) -> bool {
-        task.purge_mode == Some(PurgeMode::Directly)
+        self.safety == Safety::Karmada
+            || task.purge_mode == Some(PurgeMode::Directly)
             || self.leaving.contains(&task.from_cluster)
             || self.spec.clusters.iter().any(|target| self.is_healthy(&target.name))
     }
@@ -245,7 +257,8 @@ mod tests {
         let status: ResourceBindingStatus = read(json!({"schedulerObservedGeneration": 3, "aggregatedStatus": items}));
         let leaving = ["leaving".to_owned()];
         let timeout = SignedDuration::from_secs(600);
-        let evicting = Evicting { generation: 3, spec: &spec, status: &status, timeout, leaving: &leaving };
+        let safety = Safety::Safe;
+        let evicting = Evicting { safety, generation: 3, spec: &spec, status: &status, timeout, leaving: &leaving };
         for (now, goes_on) in [(930, expected[0]), (NOW, expected[1])] {
             let plan = tasks(&evicting, at(now));
             assert_eq!(plan.tasks.len(), usize::from(goes_on), "at {now}");
@@ -256,5 +269,23 @@ mod tests {
         }
         let unseen = tasks(&Evicting { generation: 4, ..evicting }, at(930));
         assert_eq!(unseen.tasks.len(), usize::from(special["suppressDeletion"] != json!(false)));
+    }
+
+    /// The same eviction where Karmada's rule was asked for; the replacement, if any, is not well.
+    #[rstest]
+    #[case::nowhere_to_go(json!([]), [false, false])]
+    #[case::replacement_unwell(json!([{"name": "new", "replicas": 1}]), [true, false])]
+    fn with_karmadas_rule_time_is_enough(#[case] targets: Value, #[case] expected: [bool; 2]) {
+        let spec: ResourceBindingSpec =
+            read(json!({"resource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "c"}, "clusters": targets,
+            "gracefulEvictionTasks": [{"fromCluster": "old", "reason": "", "producer": "", "gracePeriodSeconds": 60,
+                "creationTimestamp": at(900).to_string()}]}));
+        let status: ResourceBindingStatus = read(json!({"schedulerObservedGeneration": 3}));
+        let timeout = SignedDuration::from_secs(600);
+        let evicting =
+            Evicting { safety: Safety::Karmada, generation: 3, spec: &spec, status: &status, timeout, leaving: &[] };
+        for (now, goes_on) in [(930, expected[0]), (NOW, expected[1])] {
+            assert_eq!(tasks(&evicting, at(now)).tasks.len(), usize::from(goes_on), "at {now}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Feature gates, by Karmada's names and defaults. Read by planners and loops; set once from the command line.
+//! Feature gates, by Karmada's names and defaults. Read by planners, loops and webhooks; set once from the command line.
 
 /// Which optional behaviour is on. `Default` is Karmada's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,91 +38,158 @@ impl Default for Gates {
     }
 }
 
+/// How far a gate's behaviour has come: `AllAlpha` and `AllBeta` mean all of one stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Alpha,
+    Beta,
+}
+
+type Field = fn(&mut Gates) -> &mut bool;
+
+const GATES: [(&str, Stage, Field); 13] = [
+    ("CustomizedClusterResourceModeling", Stage::Beta, |gates| &mut gates.customized_cluster_resource_modeling),
+    ("Failover", Stage::Beta, |gates| &mut gates.failover),
+    ("FederatedQuotaEnforcement", Stage::Alpha, |gates| &mut gates.federated_quota_enforcement),
+    ("GracefulEviction", Stage::Beta, |gates| &mut gates.graceful_eviction),
+    ("MultiClusterService", Stage::Alpha, |gates| &mut gates.multi_cluster_service),
+    ("MultiplePodTemplatesScheduling", Stage::Alpha, |gates| &mut gates.multiple_pod_templates_scheduling),
+    ("PriorityBasedScheduling", Stage::Beta, |gates| &mut gates.priority_based_scheduling),
+    ("PropagateDeps", Stage::Beta, |gates| &mut gates.propagate_deps),
+    ("PropagationPolicyPreemption", Stage::Alpha, |gates| &mut gates.propagation_policy_preemption),
+    ("ResourceQuotaEstimate", Stage::Alpha, |gates| &mut gates.resource_quota_estimate),
+    ("SchedulingOvercommitProtection", Stage::Alpha, |gates| &mut gates.scheduling_overcommit_protection),
+    ("StatefulFailoverInjection", Stage::Alpha, |gates| &mut gates.stateful_failover_injection),
+    ("WorkloadAffinity", Stage::Alpha, |gates| &mut gates.workload_affinity),
+];
+
+/// Gates of Karmada's that are about what it is made of (its queues, its log). Nothing here depends on them.
+const WITHOUT_EFFECT: [&str; 4] =
+    ["ContextualLogging", "ControllerPriorityQueue", "LoggingAlphaOptions", "LoggingBetaOptions"];
+
+const ALL_ALPHA: &str = "AllAlpha";
+const ALL_BETA: &str = "AllBeta";
+
 /// A `--feature-gates` entry that is no `Name=true|false`, or names no gate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
     #[error("feature gate {0:?} is not of the form Name=true or Name=false")]
     Form(String),
-    #[error("unrecognized feature gate: {0}")]
+    #[error("unrecognized feature gate: {0} (known are {known})", known = known())]
     Unknown(String),
+}
+
+/// All names, for whoever got one wrong.
+fn known() -> String {
+    let named = GATES.iter().map(|(name, _, _)| *name).chain(WITHOUT_EFFECT);
+    let mut names: Vec<&str> = named.chain([ALL_ALPHA, ALL_BETA]).collect();
+    names.sort_unstable();
+    names.join(", ")
+}
+
+/// The values Go reads as a bool.
+fn truth(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Names and values of a comma-separated list.
+fn entries(list: &str) -> impl Iterator<Item = Result<(&str, bool), GateError>> {
+    list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(|entry| {
+        let read = entry.split_once('=').and_then(|(name, value)| Some((name.trim(), truth(value.trim())?)));
+        read.ok_or_else(|| GateError::Form(entry.to_owned()))
+    })
 }
 
 impl Gates {
     /// Every gate on: `AllAlpha=true,AllBeta=true`.
     pub fn all() -> Self {
         let mut gates = Gates::default();
-        gates.set_alpha(true);
-        gates.set_beta(true);
+        GATES.iter().for_each(|(_, _, field)| *field(&mut gates) = true);
         gates
     }
 
-    /// Defaults changed by a comma-separated list such as `Failover=true,AllAlpha=false`. The two `All…` entries
-    /// apply first, so that a gate named beside them wins.
-    pub fn parse(list: &str) -> Result<Self, GateError> {
-        let mut named = Vec::new();
-        let mut gates = Gates::default();
-        for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-            let (name, value) = entry.split_once('=').ok_or_else(|| GateError::Form(entry.to_owned()))?;
-            let on = value.trim().parse().map_err(|_| GateError::Form(entry.to_owned()))?;
-            match name.trim() {
-                "AllAlpha" => gates.set_alpha(on),
-                "AllBeta" => gates.set_beta(on),
-                name => named.push((name.to_owned(), on)),
+    /// These, changed by a comma-separated list such as `Failover=true,AllAlpha=false`. The two `All…` entries apply
+    /// first, so that a gate named beside them wins.
+    pub fn with(mut self, list: &str) -> Result<Self, GateError> {
+        let mut named: Vec<(Field, bool)> = Vec::new();
+        for entry in entries(list) {
+            let (name, on) = entry?;
+            match name {
+                ALL_ALPHA => self.set(Stage::Alpha, on),
+                ALL_BETA => self.set(Stage::Beta, on),
+                _ if WITHOUT_EFFECT.contains(&name) => {}
+                _ => match GATES.iter().find(|(known, _, _)| *known == name) {
+                    Some((_, _, field)) => named.push((*field, on)),
+                    None => return Err(GateError::Unknown(name.to_owned())),
+                },
             }
         }
-        for (name, on) in named {
-            *gates.named(&name).ok_or(GateError::Unknown(name))? = on;
-        }
-        Ok(gates)
+        named.into_iter().for_each(|(field, on)| *field(&mut self) = on);
+        Ok(self)
     }
 
-    fn set_alpha(&mut self, on: bool) {
-        self.propagation_policy_preemption = on;
-        self.multi_cluster_service = on;
-        self.resource_quota_estimate = on;
-        self.stateful_failover_injection = on;
-        self.federated_quota_enforcement = on;
-        self.multiple_pod_templates_scheduling = on;
-        self.workload_affinity = on;
-        self.scheduling_overcommit_protection = on;
+    /// Those names of a list that change nothing.
+    pub fn without_effect(list: &str) -> Vec<&'static str> {
+        let named: Vec<&str> = entries(list).filter_map(|entry| Some(entry.ok()?.0)).collect();
+        WITHOUT_EFFECT.into_iter().filter(|gate| named.contains(gate)).collect()
     }
 
-    fn set_beta(&mut self, on: bool) {
-        self.failover = on;
-        self.graceful_eviction = on;
-        self.propagate_deps = on;
-        self.customized_cluster_resource_modeling = on;
-        self.priority_based_scheduling = on;
-    }
-
-    fn named(&mut self, name: &str) -> Option<&mut bool> {
-        Some(match name {
-            "Failover" => &mut self.failover,
-            "GracefulEviction" => &mut self.graceful_eviction,
-            "PropagateDeps" => &mut self.propagate_deps,
-            "CustomizedClusterResourceModeling" => &mut self.customized_cluster_resource_modeling,
-            "PropagationPolicyPreemption" => &mut self.propagation_policy_preemption,
-            "MultiClusterService" => &mut self.multi_cluster_service,
-            "ResourceQuotaEstimate" => &mut self.resource_quota_estimate,
-            "StatefulFailoverInjection" => &mut self.stateful_failover_injection,
-            "PriorityBasedScheduling" => &mut self.priority_based_scheduling,
-            "FederatedQuotaEnforcement" => &mut self.federated_quota_enforcement,
-            "MultiplePodTemplatesScheduling" => &mut self.multiple_pod_templates_scheduling,
-            "WorkloadAffinity" => &mut self.workload_affinity,
-            "SchedulingOvercommitProtection" => &mut self.scheduling_overcommit_protection,
-            _ => return None,
-        })
+    fn set(&mut self, stage: Stage, on: bool) {
+        GATES.iter().filter(|(_, of, _)| *of == stage).for_each(|(_, _, field)| *field(self) = on);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::nothing("", Gates::default())]
+    #[case::one("Failover=true", Gates { failover: true, ..Gates::default() })]
+    #[case::as_go_writes_it(" Failover = T , PropagateDeps=0,", Gates {
+        failover: true, propagate_deps: false, ..Gates::default()
+    })]
+    #[case::everything("AllAlpha=true,AllBeta=true", Gates::all())]
+    #[case::a_named_gate_beats_all("Failover=false,AllBeta=true,AllAlpha=1", Gates { failover: false, ..Gates::all() })]
+    #[case::the_last_counts("Failover=true,Failover=false", Gates::default())]
+    #[case::of_karmada_only("ControllerPriorityQueue=false,LoggingAlphaOptions=true", Gates::default())]
+    fn lists(#[case] list: &str, #[case] expected: Gates) {
+        assert_eq!(Gates::default().with(list), Ok(expected));
+    }
+
+    #[rstest]
+    #[case("Nope=true", GateError::Unknown("Nope".to_owned()))]
+    #[case("failover=true", GateError::Unknown("failover".to_owned()))]
+    #[case("Failover", GateError::Form("Failover".to_owned()))]
+    #[case("Failover=yes", GateError::Form("Failover=yes".to_owned()))]
+    fn what_makes_no_sense(#[case] list: &str, #[case] expected: GateError) {
+        assert_eq!(Gates::default().with(list), Err(expected));
+    }
 
     #[test]
-    fn a_named_gate_beats_all() {
-        let gates = Gates::parse("Failover=false,AllBeta=true,AllAlpha=true").expect("valid list");
-        assert_eq!(gates, Gates { failover: false, ..Gates::all() });
-        assert_eq!(Gates::parse("Nope=true"), Err(GateError::Unknown("Nope".to_owned())));
+    fn whoever_names_an_unknown_gate_learns_the_known_ones() {
+        let said = GateError::Unknown("Nope".to_owned()).to_string();
+        let names = GATES.iter().map(|(name, _, _)| *name).chain(WITHOUT_EFFECT).chain([ALL_ALPHA, ALL_BETA]);
+        names.for_each(|name| assert!(said.contains(name), "{name}: {said}"));
+        assert_eq!(Gates::without_effect("Failover=true,ContextualLogging=true"), ["ContextualLogging"]);
+    }
+
+    #[test]
+    fn a_gate_changes_one_field_only() {
+        for (index, (_, _, field)) in GATES.iter().enumerate() {
+            let mut gates = Gates::all();
+            *field(&mut gates) = false;
+            let is_off = |gates: &mut Gates, other: usize| {
+                let (_, _, field) = GATES[other];
+                !*field(gates)
+            };
+            let off: Vec<usize> = (0..GATES.len()).filter(|other| is_off(&mut gates, *other)).collect();
+            assert_eq!(off, [index]);
+        }
     }
 }

@@ -39,19 +39,51 @@ pub enum Precision {
     Name,
 }
 
+/// What selectors compare of an object beside its labels.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
 /// How one selector matches a template, or `None`.
 pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Precision> {
-    let of_kind = selector.api_version == object::api_version(template) && selector.kind == object::kind(template);
-    let in_namespace = selector.namespace.is_empty() || selector.namespace == object::namespace(template);
+    let named = Named {
+        api_version: object::api_version(template),
+        kind: object::kind(template),
+        namespace: object::namespace(template),
+        name: object::name(template),
+    };
+    precision(selector, named, |wanted| labels_match(wanted, &object::labels(template)))
+}
+
+/// The best precision with which any of the selectors matches an object of which only this much is at hand.
+pub fn best_precision_of_named(
+    selectors: &[ResourceSelector],
+    named: Named<'_>,
+    labels: &BTreeMap<String, String>,
+) -> Option<Precision> {
+    selectors.iter().filter_map(|selector| precision(selector, named, |wanted| labels_match(wanted, labels))).max()
+}
+
+fn precision(
+    selector: &ResourceSelector,
+    named: Named<'_>,
+    has_labels: impl FnOnce(&LabelSelector) -> bool,
+) -> Option<Precision> {
+    let of_kind = selector.api_version == named.api_version && selector.kind == named.kind;
+    let in_namespace = selector.namespace.is_empty() || selector.namespace == named.namespace;
     if !of_kind || !in_namespace {
         return None;
     }
     if !selector.name.is_empty() {
-        return (selector.name == object::name(template)).then_some(Precision::Name);
+        return (selector.name == named.name).then_some(Precision::Name);
     }
     match &selector.label_selector {
         None => Some(Precision::All),
-        Some(labels) => labels_match(labels, &object::labels(template)).then_some(Precision::LabelSelector),
+        Some(wanted) => has_labels(wanted).then_some(Precision::LabelSelector),
     }
 }
 
@@ -144,5 +176,7 @@ mod tests {
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "web", "namespace": "a", "labels": {"app": "web"}}});
         assert_eq!(precision_of(&selector, &template), expected);
+        let named = Named { api_version: "v1", kind: "ConfigMap", namespace: "a", name: "web" };
+        assert_eq!(best_precision_of_named(&[selector], named, &object::labels(&template)), expected);
     }
 }

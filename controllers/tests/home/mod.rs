@@ -127,6 +127,10 @@ fn takes_workloads(cluster: &Value) -> bool {
 
 impl Home {
     pub async fn start(members: &[&str]) -> Self {
+        Home::start_as(members, Config::conformance()).await
+    }
+
+    pub async fn start_as(members: &[&str], config: Config) -> Self {
         // A second test of this process finds the provider installed already.
         drop(rustls::crypto::ring::default_provider().install_default());
         let filter = tracing_subscriber::EnvFilter::from_default_env();
@@ -149,9 +153,8 @@ impl Home {
         let mut options = IndexOptions::new(directory.path());
         options.chosen_labels = chosen_labels();
         let index = Index::open(fleet, options).await.expect("a cache");
-        let manager = Manager::start(index.clone(), Config::conformance(), stop.clone());
-        let mut health = manager.health();
-        health.wait_for(Result::is_ok).await.expect("healthy");
+        let manager = Manager::start(index.clone(), config, stop.clone());
+        manager.health().wait_for(Result::is_ok).await.expect("healthy");
         let home = Home { control_plane, members: running, manager, index, directory, stop };
         for name in members {
             home.when(&objects, &cluster_resource(), "", name, takes_workloads).await;
@@ -191,6 +194,21 @@ impl Home {
     pub async fn gone(&self, objects: &Objects, resource: &Resource, namespace: &str, name: &str) {
         let what = format!("no {} {namespace}/{name}", resource.kind);
         watch(&what, objects, resource, namespace, name, |object| object.is_none()).await;
+    }
+
+    /// Lets something happen while nobody looks.
+    pub async fn without_controllers<W: Future<Output = ()>>(self, meanwhile: W) -> Self {
+        self.manager.stop().await;
+        meanwhile.await;
+        let manager = Manager::start(self.index.clone(), Config::conformance(), self.stop.clone());
+        manager.health().wait_for(Result::is_ok).await.expect("healthy");
+        Home { manager, ..self }
+    }
+
+    /// How often a loop has looked at something, once none has anything to do.
+    pub async fn looks(&self, queue: &str) -> u64 {
+        self.idle().await;
+        self.manager.looks()[queue]
     }
 
     /// Waits until no loop has anything to do.

@@ -12,6 +12,7 @@ pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod columns;
 pub(crate) mod connection;
+pub(crate) mod controllers;
 pub(crate) mod edge;
 mod events;
 pub(crate) mod exec;

@@ -9,6 +9,7 @@ use clap::Args;
 use crowsnest_api::names::ClusterName;
 use crowsnest_embedded::load::Load;
 
+use super::controllers::ControllerArgs;
 use super::edge::EdgeArgs;
 use super::keep::KeepArgs;
 use super::oidc::{OidcArgs, SignInArgs};
@@ -94,6 +95,8 @@ pub(crate) struct UpArgs {
     /// Throw away everything in the data directory first
     #[arg(long)]
     pub(crate) reset: bool,
+    #[command(flatten)]
+    pub(crate) controllers: ControllerArgs,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     #[command(flatten)]

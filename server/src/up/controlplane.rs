@@ -10,7 +10,8 @@ use crowsnest_apiserver::authn::token::Algorithm;
 use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
-use crowsnest_controllers::admission::{Gates, webhook_configurations};
+use crowsnest_controllers::act;
+use crowsnest_controllers::admission::webhook_configurations;
 use crowsnest_embedded::controlplane::{self, Controllers};
 use crowsnest_embedded::member::admin;
 use serde_json::Value;
@@ -103,7 +104,7 @@ impl ControlPlane {
         roles: &Arc<Roles>,
         edge: Edge,
         (args, reloader): (&EdgeArgs, &mut Reloader),
-        conformance: bool,
+        controllers: &act::Config,
         (servers, serving): (&TaskTracker, &CancellationToken),
     ) -> anyhow::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the aggregation layer")?;
@@ -129,9 +130,8 @@ impl ControlPlane {
         };
         let webhooks = Webhooks {
             control_plane: client.clone(),
-            gates: Gates { federated_quota_enforcement: conformance, multiple_pod_templates_scheduling: conformance },
-            allow_no_execute_taint_policy: conformance,
-            clusters_modelled: true,
+            gates: controllers.gates,
+            allow_no_execute_taint_policy: controllers.allow_no_execute_taint_policy,
         };
         let aggregated = router(state);
         let local = Arc::new(Local(aggregated.clone()));

@@ -177,7 +177,11 @@ impl Fleet {
         (api, ui_listener): (TcpListener, TcpListener),
         progress: &Progress,
     ) -> anyhow::Result<Self> {
-        let conformance = args.profile == Some(Profile::Conformance);
+        let standard = match args.profile {
+            Some(Profile::Conformance) => act::Config::conformance(),
+            None => act::Config::default(),
+        };
+        let controllers = args.controllers.read(standard)?;
         let ui_address = ui_listener.local_addr()?;
         let simulated = admin::Members::default();
         let sign_in = oidc.as_ref().map(|_| args.sign_in.read(ui_address)).transpose()?;
@@ -198,7 +202,7 @@ impl Fleet {
         let mut reloader = args.edge.reloader();
         let edge = args.edge.edge(auditor, reloader.counts());
         let trusted = (&args.edge, &mut reloader);
-        control_plane.install(&roles, edge, trusted, conformance, (&servers, &serving)).await?;
+        control_plane.install(&roles, edge, trusted, &controllers, (&servers, &serving)).await?;
         servers.spawn(reloader.run(serving.clone()));
         progress.done("aggregated APIs, webhooks");
 
@@ -207,7 +211,6 @@ impl Fleet {
         let kubeconfig = files.finish()?;
         progress.done("members joined");
 
-        let controllers = if conformance { act::Config::conformance() } else { act::Config::default() };
         let cache = args.keep.options(dir.dir("cache")?);
         roles.start(control_plane.client(), RolesConfig { cache, controllers }).await?;
         progress.done("cache, controllers");

@@ -73,8 +73,11 @@ struct Inner {
     decoded: Decoded,
     own: Mutex<Own>,
     wrote: mpsc::Sender<Wrote>,
+    /// Own writes on their way to be told.
+    untold: watch::Sender<usize>,
     /// Everything up to here has been told.
     told: AtomicU64,
+    read: AtomicU64,
 }
 
 /// The objects of all clusters that the loops asked for. Cheap to clone.
@@ -100,6 +103,8 @@ impl World {
             decoded: Decoded::new(bytes),
             own: Mutex::new(Own::new(bytes)),
             wrote,
+            untold: watch::Sender::new(0),
+            read: AtomicU64::new(0),
         };
         let world = World { inner: Arc::new(inner) };
         (world.clone(), Teller::new(world, waiting))
@@ -167,6 +172,15 @@ impl World {
         self.collection(&CollectionKey::new(cluster.clone(), gvr.clone()))
     }
 
+    /// How many objects were asked for or listed so far, with or without their bodies.
+    pub fn objects_read(&self) -> u64 {
+        self.inner.read.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, objects: usize) {
+        self.inner.read.fetch_add(objects as u64, Ordering::Relaxed);
+    }
+
     /// Whether everything of a resource is here and has been told.
     pub fn is_synced(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
         self.wanted(cluster, gvr).is_some_and(|collection| *collection.told.borrow())
@@ -178,6 +192,11 @@ impl World {
         let mut told = collection.told.subscribe();
         let waited = tokio::time::timeout(longest, told.wait_for(|told| *told)).await;
         matches!(waited, Ok(Ok(_)))
+    }
+
+    /// A resource that is collected of a cluster.
+    pub fn resource(&self, cluster: &ClusterName, gvr: &Gvr) -> Option<Arc<Resource>> {
+        self.wanted(cluster, gvr).map(|collection| Arc::clone(&collection.resource))
     }
 
     /// The resources collected of a cluster.
@@ -198,6 +217,7 @@ impl World {
         if !self.is_wanted(&key.collection) {
             return Ok(None);
         }
+        self.count(1);
         // Our own first: it is only dropped once the cache shows something as new.
         let named = (namespace.to_owned(), name.to_owned());
         let ours = self.inner.own.lock().newer(&key.collection, &named, Version::default());
@@ -246,9 +266,11 @@ impl World {
                     let Some(mut current) = query.take() else {
                         // What the cache has not heard of yet.
                         let Some((_, (_, object))) = ours.pop_first() else { return Ok(None) };
+                        world.count(1);
                         return Ok(Some((object, (None, ours, ready))));
                     };
                     let (records, next) = world.inner.index.records_page(&current, CHUNK).await?;
+                    world.count(records.len());
                     ready = world.with_bodies(records, &mut ours).await?.into_iter();
                     query = next.map(|next| {
                         current.after = Some(next);
@@ -275,6 +297,7 @@ impl World {
         let ours = self.inner.own.lock().of(&key);
         let mut keys = self.inner.index.keys(&key).await?;
         keys.extend(ours.into_keys());
+        self.count(keys.len());
         Ok(keys)
     }
 
@@ -294,6 +317,7 @@ impl World {
         }
         let ours = self.ours(&query.collection, namespace);
         let records = self.inner.index.records(&query).await?;
+        self.count(records.len());
         Ok(headers(&records, ours, |_| true))
     }
 
@@ -311,6 +335,7 @@ impl World {
         }
         let mut ours = self.inner.own.lock().of(&key);
         let records = self.inner.index.labelled(&key, label, value).await?;
+        self.count(records.len());
         let mut found = self.with_bodies(records, &mut ours).await?;
         found.extend(ours.into_values().map(|(_, object)| object));
         found.retain(|object| has_label(object::label(object.view(), label), value));
@@ -331,6 +356,7 @@ impl World {
         }
         let ours = self.inner.own.lock().of(&key);
         let records = self.inner.index.labelled(&key, label, value).await?;
+        self.count(records.len());
         Ok(headers(&records, ours, |header| has_label(header.labels.get(label).map(String::as_str), value)))
     }
 
@@ -374,11 +400,19 @@ impl World {
         let place = place(&self.inner.index, &self.inner.told, &collection);
         let before = || self.inner.decoded.peek(&record);
         let written = (Cached::live(object), version, bytes);
-        if self.inner.own.lock().put(&collection, key.clone(), written, place, before, Instant::now())
-            && self.inner.wrote.try_send(Wrote { collection, key, version }).is_err()
-        {
+        if !self.inner.own.lock().put(&collection, key.clone(), written, place, before, Instant::now()) {
+            return;
+        }
+        self.inner.untold.send_modify(|untold| *untold += 1);
+        if self.inner.wrote.try_send(Wrote { collection, key, version }).is_err() {
+            self.inner.untold.send_modify(|untold| *untold -= 1);
             tracing::debug!("a write is told when the cache hears of it");
         }
+    }
+
+    /// How many of our own writes the loops have not heard of yet.
+    pub fn untold(&self) -> watch::Receiver<usize> {
+        self.inner.untold.subscribe()
     }
 }
 

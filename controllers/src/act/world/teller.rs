@@ -219,6 +219,11 @@ impl Teller {
 
     /// A write of our own, before the cache hears of it.
     async fn tell_own(&self, wrote: Wrote, listener: &dyn Listener) {
+        self.tell_wrote(wrote, listener).await;
+        self.world.inner.untold.send_modify(|untold| *untold -= 1);
+    }
+
+    async fn tell_wrote(&self, wrote: Wrote, listener: &dyn Listener) {
         let Some(collection) = self.world.collection(&wrote.collection) else { return };
         if !collection.telling.load(Ordering::Acquire) {
             return;

@@ -2,16 +2,17 @@
 //!
 //! A claim stands as long as its policy exists and still selects the template, unless another policy may preempt it.
 //! An unclaimed template takes the best policy of its namespace, else the best cluster-wide one: higher explicit
-//! priority, then the more precise selector, then the first name.
+//! priority, then the more precise selector, then the first name. Who takes a template over names it and its namespace.
 
 use std::cmp::Reverse;
 
-use crowsnest_api::policy::{ActivationPreference, PreemptionBehavior, PropagationSpec};
+use crowsnest_api::policy::{ActivationPreference, PreemptionBehavior, PropagationSpec, ResourceSelector};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::claim::Claim;
-use crate::plan::selector::{Precision, best_precision};
+use crate::plan::object;
+use crate::plan::selector::{Precision, best_precision, precision_of};
 
 /// A propagation policy of either scope.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,8 +35,26 @@ impl Policy<'_> {
         self.spec.activation_preference == Some(ActivationPreference::Lazy)
     }
 
-    fn preempts(&self) -> bool {
+    pub fn preempts(&self) -> bool {
         self.spec.preemption == Some(PreemptionBehavior::Always)
+    }
+
+    /// The namespace a selector means; `None` for all of them, and for kinds that have none.
+    pub fn namespace_of<'s>(&'s self, selector: &'s ResourceSelector) -> Option<&'s str> {
+        match (self.namespace, selector.namespace.as_str()) {
+            ("", "") => None,
+            ("", namespace) | (namespace, _) => Some(namespace),
+        }
+    }
+
+    /// Whether one of the selectors means this template and no other.
+    fn names(&self, template: &Value) -> bool {
+        let one = |selector: &&ResourceSelector| {
+            let namespace = self.namespace_of(selector).unwrap_or_default();
+            !selector.name.is_empty() && namespace == object::namespace(template)
+        };
+        let mut selectors = self.spec.resource_selectors.iter().filter(one);
+        selectors.any(|selector| precision_of(selector, template).is_some())
     }
 }
 
@@ -94,7 +113,13 @@ pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -
             let best = best(&matching);
             (best.map_or(Choice::Unmatched, Choice::Follow), best)
         }
-        ref claim => claimed(claim, policies, &matching, preemption),
+        ref claim => {
+            let preemptors: Vec<Policy<'a>> = match preemption {
+                true => matching.iter().map(|(policy, _)| *policy).filter(|policy| policy.names(template)).collect(),
+                false => Vec::new(),
+            };
+            claimed(claim, policies, &matching, &preemptors)
+        }
     };
     let report = report(&matching, winner, claim != Claim::None);
     (choice, report)
@@ -112,7 +137,7 @@ fn claimed<'a>(
     claim: &Claim,
     policies: &[Policy<'a>],
     matching: &[(Policy<'a>, Precision)],
-    preemption: bool,
+    preemptors: &[Policy<'a>],
 ) -> (Choice<'a>, Option<Policy<'a>>) {
     let Some(owner) = policies.iter().find(|policy| claim.names(policy)).copied() else {
         return (Choice::Release, None);
@@ -120,10 +145,9 @@ fn claimed<'a>(
     if owner.terminating {
         return (Choice::Wait, None);
     }
-    let preemptor = matching
+    let preemptor = preemptors
         .iter()
-        .filter(|_| preemption)
-        .map(|(policy, _)| *policy)
+        .copied()
         .filter(|policy| policy.preempts() && may_preempt(policy, &owner))
         .min_by_key(|policy| (policy.namespace.is_empty(), Reverse(policy.priority()), policy.name));
     if let Some(preemptor) = preemptor {
@@ -227,5 +251,23 @@ mod tests {
         assert!(matches!(choose(&claimed, &policies, true).0, Choice::Preempt(policy) if policy.name == "new"));
         assert!(matches!(choose(&claimed, &policies, false).0, Choice::Follow(policy) if policy.name == "old"));
         assert_eq!(choose(&claimed, &policies[1..], false).0, Choice::Release);
+    }
+
+    #[test]
+    fn who_takes_over_names_the_template_and_its_namespace() {
+        let plain = spec(json!({}));
+        let taking =
+            |selector: Value| spec(json!({"priority": 5, "preemption": "Always", "resourceSelectors": [selector]}));
+        let by_all = taking(json!({}));
+        let by_name = taking(json!({"name": "app"}));
+        let by_both = taking(json!({"name": "app", "namespace": "ns"}));
+        for (taking, expected) in [(&by_all, "old"), (&by_name, "old"), (&by_both, "new")] {
+            let policies = [policy("", "old", &plain), policy("", "new", taking)];
+            let follows = match choose(&template(Some(("", "old"))), &policies, true).0 {
+                Choice::Follow(policy) | Choice::Preempt(policy) => policy.name,
+                _ => "",
+            };
+            assert_eq!(follows, expected, "{taking:?}");
+        }
     }
 }

@@ -48,6 +48,40 @@ impl Claim {
     }
 }
 
+/// One policy takes a template over from another.
+#[derive(Debug, Clone, Copy)]
+pub struct Preemption<'a> {
+    pub by: &'a Policy<'a>,
+    pub from: &'a Claim,
+}
+
+impl Preemption<'_> {
+    fn winner(&self) -> String {
+        match self.by.namespace {
+            "" => format!("Cluster propagation policy({})", self.by.name),
+            namespace => format!("Propagation policy({namespace}/{})", self.by.name),
+        }
+    }
+
+    fn loser(&self) -> String {
+        match self.from {
+            Claim::None => String::new(),
+            Claim::Policy { namespace, name, .. } => format!("propagation policy({namespace}/{name})"),
+            Claim::ClusterPolicy { name, .. } => format!("cluster propagation policy({name})"),
+        }
+    }
+
+    /// The event's text when it went well.
+    pub fn succeeded(&self) -> String {
+        format!("{} preempted {} successfully", self.winner(), self.loser())
+    }
+
+    /// The event's text when it did not.
+    pub fn failed(&self, error: &str) -> String {
+        format!("{} failed to preempt {}: {error}", self.winner(), self.loser())
+    }
+}
+
 /// Labels and annotations that claim an object for a policy.
 pub fn metadata(policy: &Policy<'_>) -> (Vec<(&'static str, String)>, Vec<(&'static str, String)>) {
     let owned = |text: &str| text.to_owned();
@@ -109,4 +143,32 @@ pub fn release(object: &Value, id: &str) -> Option<Value> {
             "annotations": {annotations::CLUSTER_PROPAGATION_POLICY_NAME: null},
         }})
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_api::policy::PropagationSpec;
+    use rstest::rstest;
+
+    fn policy(name: &str) -> Claim {
+        Claim::Policy { namespace: "ns".to_owned(), name: name.to_owned(), id: "1".to_owned() }
+    }
+
+    fn cluster_policy(name: &str) -> Claim {
+        Claim::ClusterPolicy { name: name.to_owned(), id: "1".to_owned() }
+    }
+
+    #[rstest]
+    #[case("ns", policy("old"), ["Propagation policy(ns/new)", "propagation policy(ns/old)"])]
+    #[case("ns", cluster_policy("old"), ["Propagation policy(ns/new)", "cluster propagation policy(old)"])]
+    #[case("", cluster_policy("old"), ["Cluster propagation policy(new)", "cluster propagation policy(old)"])]
+    fn a_preemption_is_told(#[case] namespace: &str, #[case] from: Claim, #[case] expected: [&str; 2]) {
+        let [by, old] = expected;
+        let spec = PropagationSpec::default();
+        let by_policy = Policy { namespace, name: "new", permanent_id: "2", terminating: false, spec: &spec };
+        let preemption = Preemption { by: &by_policy, from: &from };
+        assert_eq!(preemption.succeeded(), format!("{by} preempted {old} successfully"));
+        assert_eq!(preemption.failed("no"), format!("{by} failed to preempt {old}: no"));
+    }
 }

@@ -4,6 +4,8 @@ pub mod binding;
 pub mod change;
 pub mod choice;
 pub mod claim;
+pub mod lazy;
+pub mod skipped;
 
 pub use choice::{Choice, Policy, choose};
-pub use claim::Claim;
+pub use claim::{Claim, Preemption};

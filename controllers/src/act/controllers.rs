@@ -1,0 +1,134 @@
+//! Which loops run, by the names of Karmada's controllers. Read once, when they start.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+/// A loop that can be switched off. The detector, the dependencies distributor and the scheduler always run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Controller {
+    Binding,
+    BindingStatus,
+    Cluster,
+    ClusterStatus,
+    DeploymentReplicasSyncer,
+    Execution,
+    GracefulEviction,
+    HpaScaleTargetMarker,
+    Namespace,
+    UnifiedAuth,
+    WorkStatus,
+    WorkloadRebalancer,
+}
+
+const NAMES: [(&str, Controller); 12] = [
+    ("binding", Controller::Binding),
+    ("bindingStatus", Controller::BindingStatus),
+    ("cluster", Controller::Cluster),
+    ("clusterStatus", Controller::ClusterStatus),
+    ("deploymentReplicasSyncer", Controller::DeploymentReplicasSyncer),
+    ("execution", Controller::Execution),
+    ("gracefulEviction", Controller::GracefulEviction),
+    ("hpaScaleTargetMarker", Controller::HpaScaleTargetMarker),
+    ("namespace", Controller::Namespace),
+    ("unifiedAuth", Controller::UnifiedAuth),
+    ("workStatus", Controller::WorkStatus),
+    ("workloadRebalancer", Controller::WorkloadRebalancer),
+];
+
+/// Off unless named.
+const OFF: [Controller; 2] = [Controller::DeploymentReplicasSyncer, Controller::HpaScaleTargetMarker];
+
+/// The loops that run. `Default` is Karmada's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controllers(BTreeSet<Controller>);
+
+/// A `--controllers` list that cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ControllersError {
+    #[error("there is no controller {0:?} here; known are {known}, each also with a - before it, and *", known = known())]
+    Unknown(String),
+    #[error("execution and workStatus are one loop here: name both, with or without a -, or neither")]
+    OneLoop,
+}
+
+fn known() -> String {
+    NAMES.map(|(name, _)| name).join(", ")
+}
+
+impl Default for Controllers {
+    fn default() -> Self {
+        let standard = NAMES.map(|(_, controller)| controller).into_iter().filter(|one| !OFF.contains(one));
+        Controllers(standard.collect())
+    }
+}
+
+impl FromStr for Controllers {
+    type Err = ControllersError;
+
+    /// `*` is what runs by default, `name` one more, `-name` one less; what is said first of a name counts.
+    fn from_str(list: &str) -> Result<Self, ControllersError> {
+        let entries: Vec<&str> = list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
+        let named = |entry: &str| entry.strip_prefix('-').unwrap_or(entry).to_owned();
+        let is_known = |entry: &str| entry == "*" || NAMES.iter().any(|(name, _)| *name == named(entry));
+        if let Some(unknown) = entries.iter().find(|entry| !is_known(entry)) {
+            return Err(ControllersError::Unknown(named(unknown)));
+        }
+        let standard = if entries.contains(&"*") { Controllers::default().0 } else { BTreeSet::new() };
+        let said = |name: &str| Some(!entries.iter().find(|entry| named(entry) == name)?.starts_with('-'));
+        let runs = |(name, controller): &(&str, Controller)| said(name).unwrap_or(standard.contains(controller));
+        let running: BTreeSet<Controller> =
+            NAMES.iter().filter(|one| runs(one)).map(|(_, controller)| *controller).collect();
+        match running.contains(&Controller::Execution) == running.contains(&Controller::WorkStatus) {
+            true => Ok(Controllers(running)),
+            false => Err(ControllersError::OneLoop),
+        }
+    }
+}
+
+impl Controllers {
+    pub fn all() -> Self {
+        Controllers(NAMES.map(|(_, controller)| controller).into())
+    }
+
+    pub fn runs(&self, controller: Controller) -> bool {
+        self.0.contains(&controller)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn without(mut controllers: Controllers, less: &[Controller]) -> Controllers {
+        controllers.0.retain(|one| !less.contains(one));
+        controllers
+    }
+
+    #[rstest]
+    #[case::standard("*", Controllers::default())]
+    #[case::more("*,hpaScaleTargetMarker, deploymentReplicasSyncer", Controllers::all())]
+    #[case::less("*,-namespace", without(Controllers::default(), &[Controller::Namespace]))]
+    #[case::only("cluster", Controllers([Controller::Cluster].into()))]
+    #[case::no_star("-cluster", Controllers(BTreeSet::new()))]
+    #[case::the_first_counts("-cluster,*,cluster", without(Controllers::default(), &[Controller::Cluster]))]
+    #[case::one_loop_off("*,-execution,-workStatus", without(
+        Controllers::default(), &[Controller::Execution, Controller::WorkStatus]
+    ))]
+    fn lists(#[case] list: &str, #[case] expected: Controllers) {
+        assert_eq!(list.parse(), Ok(expected));
+    }
+
+    #[rstest]
+    #[case("*,-remedy", ControllersError::Unknown("remedy".to_owned()))]
+    #[case("Cluster", ControllersError::Unknown("Cluster".to_owned()))]
+    #[case("*,-workStatus", ControllersError::OneLoop)]
+    fn what_makes_no_sense(#[case] list: &str, #[case] expected: ControllersError) {
+        assert_eq!(list.parse::<Controllers>(), Err(expected.clone()));
+        let said = expected.to_string();
+        assert!(
+            expected == ControllersError::OneLoop || said.contains("bindingStatus, cluster, clusterStatus"),
+            "{said}"
+        );
+    }
+}

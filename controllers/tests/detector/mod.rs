@@ -1,0 +1,349 @@
+//! Which templates a change has looked at, and when a policy's change reaches bindings.
+
+use crowsnest_controllers::act::Config;
+use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use serde_json::{Value, json};
+
+use crate::home::{Home, builtin, custom};
+use crate::{binding, customize, deployment, merge, policy, propagation_policy, web};
+
+const CLAIM: &str = "propagationpolicy.karmada.io/permanent-id";
+
+fn config_map() -> Resource {
+    builtin("", "configmaps", "ConfigMap")
+}
+
+fn cluster_policy() -> Resource {
+    custom("policy.karmada.io", "v1alpha1", "clusterpropagationpolicies", "ClusterPropagationPolicy", false)
+}
+
+fn labelled(name: &str, app: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": app}}, "data": {"a": "1"}})
+}
+
+fn placed_in(cluster: &str) -> Value {
+    json!({"clusterAffinity": {"clusterNames": [cluster]}})
+}
+
+/// A policy whose bindings nobody schedules, for what else its selector says.
+fn unscheduled(name: &str, api_version: &str, kind: &str, selector: Value) -> Value {
+    let mut policy = policy(name, kind, api_version, placed_in("m1"));
+    policy["metadata"]["finalizers"] = json!(["karmada.io/propagation-policy-controller"]);
+    policy["spec"]["schedulerName"] = json!("nobody");
+    json_patch::merge(&mut policy["spec"]["resourceSelectors"][0], &selector);
+    policy
+}
+
+fn lazy(name: &str, selector: Value) -> Value {
+    let mut policy = unscheduled(name, "v1", "ConfigMap", selector);
+    policy["spec"]["activationPreference"] = json!("Lazy");
+    policy
+}
+
+fn is_placed_in(cluster: &'static str) -> impl Fn(&Value) -> bool {
+    move |binding| binding["spec"]["placement"] == placed_in(cluster)
+}
+
+fn is_claimed_by(policy: &str) -> impl Fn(&Value) -> bool {
+    let id = format!("id-of-{policy}");
+    move |template| template["metadata"]["labels"][CLAIM] == id.as_str()
+}
+
+async fn move_to(control_plane: &Objects, policy: &str, cluster: &str) {
+    merge(control_plane, &propagation_policy(), policy, json!({"spec": {"placement": placed_in(cluster)}})).await;
+}
+
+/// Waits until everything that was done so far to templates and policies has been looked at: what comes last of either is.
+async fn settled(home: &Home, witness: &'static str) {
+    let control_plane = home.objects();
+    let bound = |binding: &Value| binding["spec"]["placement"] == placed_in(witness);
+    if control_plane.get(Target::new(&config_map(), "default", "witness")).await.unwrap().is_none() {
+        control_plane.create(&config_map(), "default", &labelled("witness", "witness")).await.unwrap();
+        let seen = unscheduled("witness", "v1", "ConfigMap", json!({"name": "witness"}));
+        control_plane.create(&propagation_policy(), "default", &seen).await.unwrap();
+    }
+    move_to(&control_plane, "witness", witness).await;
+    home.when(&control_plane, &binding(), "default", "witness-configmap", bound).await;
+    home.idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lazy_policy_waits_for_its_templates_users() {
+    let home = Home::start(&[]).await;
+    let control_plane = home.objects();
+    let create = async |resource: &Resource, object: Value| {
+        control_plane.create(resource, "default", &object).await.unwrap();
+    };
+    let app = async |holds: &(dyn Fn(&Value) -> bool + Sync)| {
+        home.when(&control_plane, &binding(), "default", "app-configmap", holds).await;
+    };
+    create(&config_map(), labelled("app", "old")).await;
+    settled(&home, "w1").await;
+
+    // What was there before is claimed, and bound when its user changes it.
+    create(&propagation_policy(), lazy("p", json!({"name": "app"}))).await;
+    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("p")).await;
+    settled(&home, "w2").await;
+    assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
+    merge(&control_plane, &config_map(), "app", json!({"data": {"a": "2"}})).await;
+    app(&is_placed_in("m1")).await;
+
+    // So is a change of the policy.
+    move_to(&control_plane, "p", "m2").await;
+    settled(&home, "w3").await;
+    app(&is_placed_in("m1")).await;
+    merge(&control_plane, &config_map(), "app", json!({"data": {"a": "3"}})).await;
+    app(&is_placed_in("m2")).await;
+
+    // What comes after its policy is bound at once, and so is what another policy has let go.
+    create(&propagation_policy(), lazy("q", json!({"labelSelector": {"matchLabels": {"app": "new"}}}))).await;
+    create(&config_map(), labelled("late", "new")).await;
+    home.when(&control_plane, &binding(), "default", "late-configmap", is_placed_in("m1")).await;
+    merge(&control_plane, &config_map(), "app", json!({"metadata": {"labels": {"app": "new"}}})).await;
+    control_plane.delete(Target::new(&propagation_policy(), "default", "p")).await.unwrap();
+    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("q")).await;
+    app(&is_placed_in("m1")).await;
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edit_under_a_lazy_policy_outlives_the_process() {
+    let home = Home::start(&[]).await;
+    let control_plane = home.objects();
+    let mut wanted = unscheduled("p", "apps/v1", "Deployment", json!({}));
+    wanted["spec"]["activationPreference"] = json!("Lazy");
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    for name in ["edited", "calm"] {
+        let mut template = web(2);
+        template["metadata"]["name"] = json!(name);
+        control_plane.create(&deployment(), "default", &template).await.unwrap();
+        let name = format!("{name}-deployment");
+        home.when(&control_plane, &binding(), "default", &name, is_placed_in("m1")).await;
+    }
+    home.idle().await;
+    let home = home
+        .without_controllers(async {
+            move_to(&control_plane, "p", "m2").await;
+            merge(&control_plane, &deployment(), "edited", json!({"spec": {"replicas": 5}})).await;
+        })
+        .await;
+    let carried_out = |binding: &Value| binding["spec"]["replicas"] == 5 && is_placed_in("m2")(binding);
+    home.when(&control_plane, &binding(), "default", "edited-deployment", carried_out).await;
+    home.idle().await;
+    home.when(&control_plane, &binding(), "default", "calm-deployment", is_placed_in("m1")).await;
+    home.stop().await;
+}
+
+/// Templates that no change below is about: claimed by another policy, and claimed by none.
+const BYSTANDERS: u64 = 120;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_looks_only_at_what_it_touches() {
+    let home = Home::start(&[]).await;
+    let control_plane = home.objects();
+    let create = async |resource: &Resource, namespace: &str, object: Value| {
+        control_plane.create(resource, namespace, &object).await.unwrap();
+    };
+    let by_app = |app: &str| json!({"labelSelector": {"matchLabels": {"app": app}}});
+    create(&propagation_policy(), "default", unscheduled("many", "v1", "ConfigMap", by_app("many"))).await;
+    for n in 0..BYSTANDERS / 2 {
+        create(&config_map(), "default", labelled(&format!("claimed-{n}"), "many")).await;
+        create(&config_map(), "default", labelled(&format!("free-{n}"), "none")).await;
+    }
+    for n in 0..4 {
+        create(&config_map(), "default", labelled(&format!("one-{n}"), &format!("one-{n}"))).await;
+    }
+    for n in 0..BYSTANDERS / 2 {
+        home.when(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), |_| true).await;
+    }
+    settled(&home, "w1").await;
+
+    let by_name = unscheduled("p0", "v1", "ConfigMap", json!({"name": "one-0"}));
+    let by_label = unscheduled("p1", "v1", "ConfigMap", by_app("one-1"));
+    let mut of_the_fleet = unscheduled("p2", "v1", "ConfigMap", json!({"name": "one-2", "namespace": "default"}));
+    let mut of_any_namespace = unscheduled("p3", "v1", "ConfigMap", json!({"name": "one-3", "namespace": null}));
+    for policy in [&mut of_the_fleet, &mut of_any_namespace] {
+        policy["kind"] = json!("ClusterPropagationPolicy");
+        let name = policy["metadata"]["name"].clone();
+        policy["metadata"] =
+            json!({"name": name, "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": name}});
+    }
+    let policies = [
+        (propagation_policy(), "default", by_name),
+        (propagation_policy(), "default", by_label),
+        (cluster_policy(), "", of_the_fleet),
+        (cluster_policy(), "", of_any_namespace),
+    ];
+    for (n, (resource, namespace, policy)) in policies.into_iter().enumerate() {
+        // Its template is looked at because of the policy, and once more because it was claimed.
+        let (looks, read) = (home.looks("templates").await, home.manager.objects_read());
+        create(&resource, namespace, policy.clone()).await;
+        let bound = format!("one-{n}-configmap");
+        home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m1")).await;
+        let looked = home.looks("templates").await - looks;
+        assert!((1..=3).contains(&looked), "{looked} looks because of {policy}");
+        let read = home.manager.objects_read() - read;
+        assert!(read < BYSTANDERS / 2, "{read} objects read because of {policy}");
+
+        let (looks, read) = (home.looks("templates").await, home.manager.objects_read());
+        let name = policy["metadata"]["name"].as_str().unwrap();
+        let moved = json!({"spec": {"placement": placed_in("m2")}});
+        control_plane.merge(Target::new(&resource, namespace, name), &moved).await.unwrap();
+        home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m2")).await;
+        assert_eq!(home.looks("templates").await - looks, 1, "looks because of a change of {policy}");
+        let read = home.manager.objects_read() - read;
+        assert!(read < BYSTANDERS / 2, "{read} objects read because of a change of {policy}");
+    }
+
+    // A policy that claims many looks at those.
+    let looks = home.looks("templates").await;
+    move_to(&control_plane, "many", "m2").await;
+    for n in 0..BYSTANDERS / 2 {
+        home.when(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), is_placed_in("m2")).await;
+    }
+    assert_eq!(home.looks("templates").await - looks, BYSTANDERS / 2);
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_customization_looks_only_at_its_kind() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let config_maps = policy("config-maps", "ConfigMap", "v1", placed_in("m1"));
+    control_plane.create(&propagation_policy(), "default", &config_maps).await.unwrap();
+    let deployments = policy("deployments", "Deployment", "apps/v1", placed_in("m1"));
+    control_plane.create(&propagation_policy(), "default", &deployments).await.unwrap();
+    for n in 0..20 {
+        control_plane.create(&config_map(), "default", &labelled(&format!("c{n}"), "many")).await.unwrap();
+    }
+    control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
+    let m1 = home.member("m1");
+    for n in 0..20 {
+        home.when(&m1, &config_map(), "default", &format!("c{n}"), |_| true).await;
+    }
+    home.when(&m1, &deployment(), "default", "web", |_| true).await;
+
+    let queues = ["templates", "bindings", "works", "binding-status", "scheduling"];
+    home.idle().await;
+    let before = home.manager.looks();
+    let script = "function ReviseReplica(obj, replicas)
+        obj.spec.replicas = replicas + 5
+        return obj
+    end";
+    customize(&control_plane, json!({"replicaRevision": {"luaScript": script}})).await;
+    home.when(&m1, &deployment(), "default", "web", |object| object["spec"]["replicas"] == 7).await;
+    home.idle().await;
+    let after = home.manager.looks();
+    for queue in queues {
+        let looked = after[queue] - before[queue];
+        assert!(looked < 10, "{looked} looks of {queue} because of one Deployment's customization");
+    }
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_override_policy_looks_only_at_namespaces_it_means() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let namespaces = Resource::builtin("", "v1", "namespaces", "Namespace", false);
+    let m1 = home.member("m1");
+    for n in 0..10 {
+        let named = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+            "name": format!("team-{n}"), "labels": {"team": format!("t{n}")}}});
+        control_plane.create(&namespaces, "", &named).await.unwrap();
+        home.when(&m1, &namespaces, "", &format!("team-{n}"), |_| true).await;
+    }
+    let overrides = custom("policy.karmada.io", "v1alpha1", "clusteroverridepolicies", "ClusterOverridePolicy", false);
+    let selectors = [
+        ("by-name", json!({"apiVersion": "v1", "kind": "Namespace", "name": "team-3"}), "team-3"),
+        (
+            "by-label",
+            json!({"apiVersion": "v1", "kind": "Namespace",
+            "labelSelector": {"matchLabels": {"team": "t4"}}}),
+            "team-4",
+        ),
+    ];
+    for (name, selector, namespace) in selectors {
+        let before = home.looks("namespaces").await;
+        let policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterOverridePolicy",
+            "metadata": {"name": name}, "spec": {"resourceSelectors": [selector],
+                "overrideRules": [{"overriders": {"labelsOverrider": [{"operator": "add", "value": {"by": name}}]}}]}});
+        control_plane.create(&overrides, "", &policy).await.unwrap();
+        home.when(&m1, &namespaces, "", namespace, |object| object["metadata"]["labels"]["by"] == name).await;
+        assert_eq!(home.looks("namespaces").await - before, 1, "{name}");
+    }
+
+    // However it is written, a namespace that is to be left alone is.
+    let skips = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+        "name": "private", "labels": {"namespace.karmada.io/skip-auto-propagation": "True"}}});
+    let shared = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared"}});
+    control_plane.create(&namespaces, "", &skips).await.unwrap();
+    control_plane.create(&namespaces, "", &shared).await.unwrap();
+    home.when(&m1, &namespaces, "", "shared", |_| true).await;
+    home.idle().await;
+    assert_eq!(m1.get(Target::new(&namespaces, "", "private")).await.unwrap(), None);
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn priorities_are_those_of_classes_and_only_in_namespaces() {
+    let home = Home::start(&[]).await;
+    let control_plane = home.objects();
+    let wanted = json!({"priorityClassSource": "KubePriorityClass", "priorityClassName": "urgent"});
+    let mut namespaced = unscheduled("p", "v1", "ConfigMap", json!({"name": "app"}));
+    namespaced["spec"]["schedulePriority"] = wanted.clone();
+    control_plane.create(&propagation_policy(), "default", &namespaced).await.unwrap();
+    control_plane.create(&config_map(), "default", &labelled("app", "app")).await.unwrap();
+    let rbac = |resource, kind| Resource::builtin("rbac.authorization.k8s.io", "v1", resource, kind, false);
+    let role = rbac("clusterroles", "ClusterRole");
+    let of_the_fleet = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
+        "metadata": {"name": "p", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "p"}},
+        "spec": {"placement": placed_in("m1"), "schedulerName": "nobody", "schedulePriority": wanted,
+            "resourceSelectors": [{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "r"}]}});
+    control_plane.create(&cluster_policy(), "", &of_the_fleet).await.unwrap();
+    let template = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "r"}, "rules": []});
+    control_plane.create(&role, "", &template).await.unwrap();
+
+    let cluster_bindings =
+        custom("work.karmada.io", "v1alpha2", "clusterresourcebindings", "ClusterResourceBinding", false);
+    let without = |binding: &Value| binding["spec"]["schedulePriority"].is_null();
+    home.when(&control_plane, &cluster_bindings, "", "r-clusterrole", without).await;
+    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("p")).await;
+    home.idle().await;
+    assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
+
+    let classes = Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false);
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"},
+        "value": 7});
+    control_plane.create(&classes, "", &class).await.unwrap();
+    let urgent = |binding: &Value| binding["spec"]["schedulePriority"]["priority"] == 7;
+    home.when(&control_plane, &binding(), "default", "app-configmap", urgent).await;
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_switched_off_or_skipped_is_left_alone() {
+    let config = Config {
+        controllers: "*,-namespace".parse().unwrap(),
+        skipped_apis: "v1/ConfigMap".parse().unwrap(),
+        ..Config::conformance()
+    };
+    let home = Home::start_as(&[], config).await;
+    let control_plane = home.objects();
+    control_plane.create(&config_map(), "default", &labelled("app", "app")).await.unwrap();
+    let secret = builtin("", "secrets", "Secret");
+    for (name, kind) in [("config-maps", "ConfigMap"), ("secrets", "Secret")] {
+        let wanted = unscheduled(name, "v1", kind, json!({}));
+        control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    }
+    let template = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}});
+    control_plane.create(&secret, "default", &template).await.unwrap();
+    home.when(&control_plane, &secret, "default", "s", is_claimed_by("secrets")).await;
+    home.manager.full_pass().await.unwrap();
+    assert_eq!(home.looks("namespaces").await, 0);
+    let app = control_plane.get(Target::new(&config_map(), "default", "app")).await.unwrap().unwrap();
+    assert_eq!(app["metadata"]["labels"], json!({"app": "app"}));
+    home.stop().await;
+}

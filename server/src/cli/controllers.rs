@@ -1,0 +1,225 @@
+//! How the control plane steers: feature gates, which loops run, what is left out and how long things take. Flags named as those of
+//! Karmada's components, with their defaults; what is not said stays as the profile has it.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use crowsnest_api::policy::PurgeMode;
+use crowsnest_controllers::act::Config;
+use crowsnest_controllers::act::controllers::Controllers;
+use crowsnest_controllers::plan::eviction::Safety;
+use crowsnest_controllers::plan::gates::Gates;
+use crowsnest_controllers::plan::propagation::skipped::{SkippedApis, SkippedNamespaces};
+
+use super::keep;
+
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Controllers")]
+pub(crate) struct ControllerArgs {
+    /// Optional behaviour by Karmada's names: Name=true|false, by comma; AllAlpha and AllBeta mean all of a stage
+    #[arg(long, env = "CROWSNEST_FEATURE_GATES", value_name = "GATES", value_parser = gates)]
+    feature_gates: Option<String>,
+    /// Loops by the names of Karmada's controllers, by comma: * for those that run by default, NAME for one more, -NAME for one less
+    /// [default: *]
+    #[arg(long, env = "CROWSNEST_CONTROLLERS", value_name = "NAMES", allow_hyphen_values = true, value_parser = Controllers::from_str)]
+    controllers: Option<Controllers>,
+    /// APIs whose objects follow no policy, by semicolon: GROUP, GROUP/VERSION, GROUP/VERSION/KIND,KIND or v1/KIND,KIND
+    #[arg(long, env = "CROWSNEST_SKIPPED_PROPAGATING_APIS", value_name = "APIS", value_parser = SkippedApis::from_str)]
+    skipped_propagating_apis: Option<SkippedApis>,
+    /// Namespaces that are not propagated, beside the reserved ones: regular expressions of whole names, by comma [default: kube-.*]
+    #[arg(long, env = "CROWSNEST_SKIPPED_PROPAGATING_NAMESPACES", value_name = "EXPRESSIONS", value_parser = namespaces)]
+    skipped_propagating_namespaces: Option<SkippedNamespaces>,
+    /// Send workloads with 0 replicas to the selected clusters, too
+    #[arg(long, env = "CROWSNEST_ENABLE_EMPTY_WORKLOAD_PROPAGATION", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    enable_empty_workload_propagation: Option<bool>,
+    /// Bindings that name another scheduler are left to it [default: default-scheduler]
+    #[arg(long, env = "CROWSNEST_SCHEDULER_NAME", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    scheduler_name: Option<String>,
+    /// Let NoExecute taints evict (the gate Failover has to be on, too)
+    #[arg(long, env = "CROWSNEST_ENABLE_NO_EXECUTE_TAINT_EVICTION", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    enable_no_execute_taint_eviction: Option<bool>,
+    /// What becomes of copies that such a taint evicts, where the policy does not say [default: Gracefully]
+    #[arg(long, env = "CROWSNEST_NO_EXECUTE_TAINT_EVICTION_PURGE_MODE", value_name = "MODE", value_enum)]
+    no_execute_taint_eviction_purge_mode: Option<Purge>,
+    /// Admit ClusterTaintPolicies that add NoExecute taints
+    #[arg(long, env = "CROWSNEST_ALLOW_NO_EXECUTE_TAINT_POLICY", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    allow_no_execute_taint_policy: Option<bool>,
+    /// How long an evicted copy may wait for its replacement where the policy does not say [default: 10m]
+    #[arg(long, env = "CROWSNEST_GRACEFUL_EVICTION_TIMEOUT", value_name = "DURATION", value_parser = keep::duration)]
+    graceful_eviction_timeout: Option<Duration>,
+    /// Whether the last good copy stays until something has replaced it, or goes when its time is over, as in Karmada
+    /// [default: safe]
+    #[arg(long, env = "CROWSNEST_FAILOVER_SAFETY", value_name = "RULE", value_enum)]
+    failover_safety: Option<FailoverSafety>,
+    /// Between two collections of a cluster's status [default: 10s]
+    #[arg(long, env = "CROWSNEST_CLUSTER_STATUS_UPDATE_FREQUENCY", value_name = "DURATION", value_parser = period)]
+    cluster_status_update_frequency: Option<Duration>,
+    /// How long a cluster must answer well before it counts as ready again [default: 30s]
+    #[arg(long, env = "CROWSNEST_CLUSTER_SUCCESS_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
+    cluster_success_threshold: Option<Duration>,
+    /// How long a cluster must fail before it counts as not ready [default: 30s]
+    #[arg(long, env = "CROWSNEST_CLUSTER_FAILURE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
+    cluster_failure_threshold: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum Purge {
+    Gracefully,
+    Directly,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FailoverSafety {
+    Safe,
+    Karmada,
+}
+
+impl ControllerArgs {
+    /// The settings, where nothing is said those of `standard`.
+    pub(crate) fn read(&self, mut standard: Config) -> anyhow::Result<Config> {
+        let settings = &mut standard;
+        if let Some(list) = &self.feature_gates {
+            settings.gates = settings.gates.with(list).context("--feature-gates")?;
+            let idle = Gates::without_effect(list);
+            if !idle.is_empty() {
+                tracing::info!(gates = idle.join(","), "these feature gates change nothing here");
+            }
+        }
+        take(&mut settings.controllers, &self.controllers);
+        take(&mut settings.skipped_apis, &self.skipped_propagating_apis);
+        take(&mut settings.skipped_namespaces, &self.skipped_propagating_namespaces);
+        take(&mut settings.propagate_empty_workloads, &self.enable_empty_workload_propagation);
+        take(&mut settings.scheduler_name, &self.scheduler_name);
+        take(&mut settings.no_execute_taint_eviction, &self.enable_no_execute_taint_eviction);
+        take(&mut settings.allow_no_execute_taint_policy, &self.allow_no_execute_taint_policy);
+        let purge = self.no_execute_taint_eviction_purge_mode.map(|mode| match mode {
+            Purge::Gracefully => PurgeMode::Gracefully,
+            Purge::Directly => PurgeMode::Directly,
+        });
+        take(&mut settings.no_execute_purge_mode, &purge);
+        let safety = self.failover_safety.map(|rule| match rule {
+            FailoverSafety::Safe => Safety::Safe,
+            FailoverSafety::Karmada => Safety::Karmada,
+        });
+        take(&mut settings.failover_safety, &safety);
+        let periods = &mut settings.periods;
+        take(&mut periods.graceful_eviction_timeout, &self.graceful_eviction_timeout);
+        take(&mut periods.cluster_status, &self.cluster_status_update_frequency);
+        take(&mut periods.cluster_success_threshold, &self.cluster_success_threshold);
+        take(&mut periods.cluster_failure_threshold, &self.cluster_failure_threshold);
+        Ok(standard)
+    }
+}
+
+fn take<T: Clone>(setting: &mut T, said: &Option<T>) {
+    if let Some(said) = said {
+        setting.clone_from(said);
+    }
+}
+
+/// Checked here, so that clap says whose value it was; applied to the profile's gates later.
+fn gates(list: &str) -> Result<String, String> {
+    match Gates::default().with(list) {
+        Ok(_) => Ok(list.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn namespaces(list: &str) -> Result<SkippedNamespaces, String> {
+    let expressions = list.split(',').map(str::trim).filter(|expression| !expression.is_empty());
+    SkippedNamespaces::new(expressions).map_err(|error| error.to_string())
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    match keep::duration(text)? {
+        Duration::ZERO => Err("must be greater than 0".to_owned()),
+        period => Ok(period),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use crowsnest_controllers::act::controllers::Controller;
+    use rstest::rstest;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        controllers: ControllerArgs,
+    }
+
+    fn settings(arguments: &str, standard: Config) -> Result<Config, String> {
+        let command = Command::try_parse_from(["up"].into_iter().chain(arguments.split_whitespace()));
+        let command = command.map_err(|error| error.to_string())?;
+        command.controllers.read(standard).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_the_profile_has_it() {
+        for standard in [Config::default(), Config::conformance()] {
+            let said = settings("", standard.clone()).unwrap();
+            assert_eq!(format!("{said:?}"), format!("{standard:?}"));
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_kept() {
+        let said = settings(
+            "--feature-gates Failover=true,LoggingBetaOptions=false --controllers=*,-namespace,hpaScaleTargetMarker \
+             --skipped-propagating-apis batch;v1/Secret --skipped-propagating-namespaces kube-.*,infra \
+             --enable-empty-workload-propagation --scheduler-name mine --enable-no-execute-taint-eviction=true \
+             --no-execute-taint-eviction-purge-mode Directly --allow-no-execute-taint-policy \
+             --graceful-eviction-timeout 2m30s --failover-safety karmada --cluster-status-update-frequency 5s \
+             --cluster-success-threshold 0s --cluster-failure-threshold 1m",
+            Config::default(),
+        );
+        let said = said.unwrap();
+        assert_eq!(said.gates, Gates { failover: true, ..Gates::default() });
+        let runs = [Controller::Namespace, Controller::HpaScaleTargetMarker, Controller::Binding];
+        assert_eq!(runs.map(|controller| said.controllers.runs(controller)), [false, true, true]);
+        assert_eq!(said.skipped_apis, "batch;v1/Secret".parse().unwrap());
+        assert!(said.skipped_namespaces.contains("infra") && !said.skipped_namespaces.contains("default"));
+        assert_eq!((said.propagate_empty_workloads, said.scheduler_name.as_str()), (true, "mine"));
+        assert!(said.no_execute_taint_eviction && said.allow_no_execute_taint_policy);
+        assert_eq!((said.no_execute_purge_mode, said.failover_safety), (PurgeMode::Directly, Safety::Karmada));
+        let periods = &said.periods;
+        assert_eq!(periods.graceful_eviction_timeout, Duration::from_secs(150));
+        assert_eq!(
+            (periods.cluster_status, periods.cluster_success_threshold),
+            (Duration::from_secs(5), Duration::ZERO)
+        );
+        assert_eq!(periods.cluster_failure_threshold, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn the_profile_gives_way_to_what_is_said() {
+        let arguments = "--feature-gates Failover=false --controllers * --enable-no-execute-taint-eviction=false";
+        let said = settings(arguments, Config::conformance()).unwrap();
+        assert_eq!(said.gates, Gates { failover: false, ..Gates::all() });
+        assert_eq!((said.controllers, said.no_execute_taint_eviction), (Controllers::default(), false));
+    }
+
+    #[rstest]
+    #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope (known are AllAlpha, AllBeta, ")]
+    #[case("--feature-gates Failover", "not of the form")]
+    #[case("--controllers *,-remedy", "there is no controller \"remedy\" here; known are binding, ")]
+    #[case("--controllers *,-workStatus", "one loop here")]
+    #[case("--skipped-propagating-apis v1", "is none of <group>")]
+    #[case("--skipped-propagating-namespaces a(", "unclosed group")]
+    #[case("--no-execute-taint-eviction-purge-mode Never", "[possible values: Gracefully, Directly]")]
+    #[case("--failover-safety none", "[possible values: safe, karmada]")]
+    #[case("--cluster-status-update-frequency 0s", "must be greater than 0")]
+    #[case("--scheduler-name=", "a value is required")]
+    fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
+        let error = settings(arguments, Config::default()).map(|_| ()).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}

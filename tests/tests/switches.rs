@@ -1,0 +1,39 @@
+//! What `crowsnest up` is told about its controllers reaches them and its webhooks, and what it cannot know is refused.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use crowsnest_tests::{Fleet, binary};
+
+const QUOTA: &str = include_str!("switches/quota.yaml");
+const BINDING: &str = include_str!("switches/binding.yaml");
+
+#[test]
+fn a_gate_and_a_controller_that_nobody_knows() -> Result<()> {
+    for (flag, value, known) in
+        [("--feature-gates", "Nope=true", "FederatedQuotaEnforcement"), ("--controllers", "*,-nope", "bindingStatus")]
+    {
+        let output = Command::new(binary()?).args(["up", flag, value]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(2), "{said}");
+        ensure!(said.contains("nope") || said.contains("Nope"), "{said}");
+        ensure!(said.contains(flag) && said.contains(known), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn webhooks_follow_the_flags() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let flags =
+        ["--no-members", "--feature-gates", "FederatedQuotaEnforcement=true", "--allow-no-execute-taint-policy"];
+    let fleet = Fleet::start(&dir.path().join("data"), &flags)?;
+    if let Some(kubectl) = fleet.any_kubectl()? {
+        kubectl.ok(&["apply", "-f", "-"], QUOTA)?;
+        let refused = kubectl.run(&["apply", "-f", "-"], BINDING)?;
+        ensure!(refused.code == Some(1), "{refused:?}");
+        ensure!(refused.err.contains("FederatedResourceQuota(default/team) exceeded for resource cpu"), "{refused:?}");
+    }
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
