@@ -4,6 +4,7 @@ use crowsnest_api::names::ClusterName;
 
 use crate::interpreter::ScriptError;
 use crate::plan::eviction::PlacementError;
+use crate::plan::interpreter::thirdparty::NoAnswer;
 use crate::plan::overriding;
 
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,13 @@ pub enum Error {
         customization: String,
         #[source]
         source: ScriptError,
+    },
+    #[error("{api_version} {kind}: {source}")]
+    ThirdParty {
+        api_version: &'static str,
+        kind: &'static str,
+        #[source]
+        source: NoAnswer,
     },
     #[error(transparent)]
     Placement(#[from] PlacementError),
