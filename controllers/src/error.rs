@@ -5,6 +5,7 @@ use crowsnest_api::names::ClusterName;
 use crate::interpreter::ScriptError;
 use crate::interpreter::webhook::WebhookError;
 use crate::plan::eviction::PlacementError;
+use crate::plan::interpreter::thirdparty::NoAnswer;
 use crate::plan::overriding;
 
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,13 @@ pub enum Error {
         webhook: String,
         #[source]
         source: Box<WebhookError>,
+    },
+    #[error("{api_version} {kind}: {source}")]
+    ThirdParty {
+        api_version: &'static str,
+        kind: &'static str,
+        #[source]
+        source: NoAnswer,
     },
     #[error(transparent)]
     Placement(#[from] PlacementError),

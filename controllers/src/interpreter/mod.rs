@@ -1,4 +1,5 @@
-//! What a kind means to the loops: its users' scripts first, then their webhooks, then the rules of `plan` for built-in kinds.
+//! What a kind means to the loops: its users' scripts first, then their webhooks, then the rules of `plan` for kinds of other
+//! projects, then those for built-in kinds.
 //!
 //! The customizations are the control plane's ResourceInterpreterCustomizations, told by `act` as they change. Of several
 //! for one kind the first by name that has a script for an operation is asked. A call of a script is pure: the same script,
@@ -29,6 +30,7 @@ use crate::plan::interpreter::dependencies::{self, Needs};
 use crate::plan::interpreter::native::{self, NativeKind};
 use crate::plan::interpreter::replicas;
 use crate::plan::interpreter::status::{MemberStatus, reflect_whole};
+use crate::plan::interpreter::thirdparty::{self, NoAnswer, ThirdPartyKind};
 use crate::plan::object;
 use crate::plan::propagation::binding::Interpreted;
 use webhook::{Hook, Services, Webhooks};
@@ -75,6 +77,16 @@ pub struct Interpreter {
 
 fn native_of(object: &Value) -> Option<&'static NativeKind> {
     native::find(object::api_version(object), object::kind(object))
+}
+
+/// What the row of this kind of another project says, if there is one and it has a rule.
+fn third_party<T>(
+    object: &Value,
+    ask: impl FnOnce(&'static ThirdPartyKind) -> Option<Result<T, NoAnswer>>,
+) -> Result<Option<T>, Error> {
+    let Some(row) = thirdparty::find(object::api_version(object), object::kind(object)) else { return Ok(None) };
+    let of_kind = |source| Error::ThirdParty { api_version: row.api_version, kind: row.kind, source };
+    ask(row).transpose().map_err(of_kind)
 }
 
 impl Interpreter {
@@ -155,7 +167,11 @@ impl Interpreter {
         *operation == Operation::InterpretStatus
             || match self.interprets(object, operation) {
                 Interprets::Script(..) | Interprets::Webhook(_) => true,
-                Interprets::BuiltIn => native_of(object).is_some_and(|kind| kind.interprets(operation)),
+                Interprets::BuiltIn => {
+                    let other = thirdparty::find(object::api_version(object), object::kind(object));
+                    other.is_some_and(|kind| kind.interprets(operation))
+                        || native_of(object).is_some_and(|kind| kind.interprets(operation))
+                }
             }
     }
 
@@ -173,25 +189,42 @@ impl Interpreter {
                     return script.ask(|text| lua::components(text, template)).map(of_components);
                 }
                 Interprets::Webhook(hook) => return hook.components(template).await.map(of_components),
-                Interprets::BuiltIn => {}
+                Interprets::BuiltIn => {
+                    let components = |kind: &ThirdPartyKind| Some((kind.components?)(template, self.gates));
+                    if let Some(components) = third_party(template, components)? {
+                        return Ok(of_components(components));
+                    }
+                }
             }
         }
         let (replicas, requirements) = match self.interprets(template, &Operation::InterpretReplica) {
             Interprets::Script(script, _) => script.ask(|text| lua::replicas(text, template))?,
             Interprets::Webhook(hook) => hook.replicas(template).await?,
-            Interprets::BuiltIn => {
-                return Ok(match native_of(template).and_then(|kind| kind.replicas_of(template)) {
-                    None => Interpreted::default(),
-                    Some(replicas) => Interpreted {
-                        replicas,
-                        requirements: replicas::requirements(template, self.gates),
-                        components: Vec::new(),
-                    },
-                });
-            }
+            Interprets::BuiltIn => return self.built_in_replicas(template),
         };
         let requirements = requirements.map(|needed| replicas::for_quota(needed, template, self.gates));
         Ok(Interpreted { replicas, requirements, components: Vec::new() })
+    }
+
+    fn built_in_replicas(&self, template: &Value) -> Result<Interpreted, Error> {
+        let counted = third_party(template, |kind| Some((kind.replicas?)(template, self.gates)))?;
+        if let Some((replicas, mut requirements)) = counted {
+            if let Some(needed) = &mut requirements
+                && needed.namespace.is_empty()
+                && self.gates.resource_quota_estimate
+            {
+                object::namespace(template).clone_into(&mut needed.namespace);
+            }
+            return Ok(Interpreted { replicas, requirements, components: Vec::new() });
+        }
+        Ok(match native_of(template).and_then(|kind| kind.replicas_of(template)) {
+            None => Interpreted::default(),
+            Some(replicas) => Interpreted {
+                replicas,
+                requirements: replicas::requirements(template, self.gates),
+                components: Vec::new(),
+            },
+        })
     }
 
     /// Gives a member's copy its share of the replicas.
@@ -200,7 +233,9 @@ impl Interpreter {
             Interprets::Script(script, _) => *manifest = script.ask(|text| lua::revise(text, manifest, replicas))?,
             Interprets::Webhook(hook) => *manifest = hook.revise(manifest, replicas).await?,
             Interprets::BuiltIn => {
-                if let Some(kind) = native_of(manifest) {
+                if let Some(revise) = third_party(manifest, |kind| kind.revise.map(Ok))? {
+                    revise(manifest, replicas);
+                } else if let Some(kind) = native_of(manifest) {
                     kind.revise_replicas(manifest, replicas);
                 }
             }
@@ -214,7 +249,8 @@ impl Interpreter {
             Interprets::Script(script, _) => *desired = script.ask(|text| lua::retain(text, desired, observed))?,
             Interprets::Webhook(hook) => *desired = hook.retain(desired, observed).await?,
             Interprets::BuiltIn => {
-                if let Some(retain) = native_of(desired).and_then(|kind| kind.retain) {
+                let known = third_party(desired, |kind| kind.retain.map(Ok))?;
+                if let Some(retain) = known.or_else(|| native_of(desired).and_then(|kind| kind.retain)) {
                     retain(desired, observed);
                 }
             }
@@ -227,9 +263,10 @@ impl Interpreter {
         match self.interprets(member, &Operation::InterpretStatus) {
             Interprets::Script(script, _) => script.ask(|text| lua::reflect(text, member)).map(Some),
             Interprets::Webhook(hook) => hook.reflect(member).await.map(Some),
-            Interprets::BuiltIn => {
-                Ok(native_of(member).map_or_else(|| reflect_whole(member), |kind| kind.reflect(member)))
-            }
+            Interprets::BuiltIn => match third_party(member, |kind| kind.status_of(member).map(Ok))? {
+                Some(status) => Ok(Some(status)),
+                None => Ok(native_of(member).map_or_else(|| reflect_whole(member), |kind| kind.reflect(member))),
+            },
         }
     }
 
@@ -238,9 +275,10 @@ impl Interpreter {
         match self.interprets(member, &Operation::InterpretHealth) {
             Interprets::Script(script, _) => script.ask(|text| lua::health(text, member)),
             Interprets::Webhook(hook) => hook.is_healthy(member).await,
-            Interprets::BuiltIn => {
-                Ok(native_of(member).and_then(|kind| kind.health).is_none_or(|healthy| healthy(member)))
-            }
+            Interprets::BuiltIn => match third_party(member, |kind| Some((kind.health?)(member)))? {
+                Some(healthy) => Ok(healthy),
+                None => Ok(native_of(member).and_then(|kind| kind.health).is_none_or(|healthy| healthy(member))),
+            },
         }
     }
 
@@ -255,7 +293,6 @@ impl Interpreter {
             Interprets::Script(script, _) => script.ask(|text| lua::aggregate(text, template, items))?,
             Interprets::Webhook(hook) => hook.aggregate(template, items).await?,
             Interprets::BuiltIn => {
-                let Some(kind) = native_of(template) else { return Ok(None) };
                 let members: Vec<MemberStatus<'_>> = items
                     .iter()
                     .map(|item| MemberStatus {
@@ -263,7 +300,10 @@ impl Interpreter {
                         status: item.status.as_ref().map(|status| &status.0),
                     })
                     .collect();
-                return Ok(kind.aggregate(template, &members, now));
+                if let Some(total) = third_party(template, |kind| kind.total_of(template, &members, now))? {
+                    return Ok(Some(total));
+                }
+                return Ok(native_of(template).and_then(|kind| kind.aggregate(template, &members, now)));
             }
         };
         Ok(aggregated.get_mut("status").map(Value::take))
@@ -281,6 +321,9 @@ impl Interpreter {
             }
             Interprets::Webhook(hook) => hook.dependencies(template).await.map(Some),
             Interprets::BuiltIn => {
+                if let Some(needed) = third_party(template, |kind| kind.needs_of(template))? {
+                    return Ok(Some(Needs(Some(needed))));
+                }
                 let rule = native_of(template).and_then(|kind| kind.dependencies);
                 Ok(rule.map(|needed| Needs::of_native(needed(template))))
             }

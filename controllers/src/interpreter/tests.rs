@@ -1,4 +1,4 @@
-//! Who is asked: the first customization with a script, then the built-in rules.
+//! Who is asked: the first customization with a script, then the rules for other projects' kinds, then the built-in ones.
 
 use serde_json::json;
 
@@ -48,6 +48,53 @@ async fn dependencies_of_all_customizations_are_joined_once_each_and_in_order() 
     let interpreter = interpreter(&[("a", needs("two")), ("b", needs("one")), ("c", needs("two"))]);
     let needed = interpreter.dependencies(&deployment()).await.expect("a list").expect("some");
     assert_eq!(needed.list().iter().map(|needed| needed.name.as_str()).collect::<Vec<_>>(), ["one", "two"]);
+}
+
+fn of_kind(api_version: &str, kind: &str, fields: Value) -> Value {
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", "namespace": "ns"}});
+    for field in ["spec", "status"] {
+        object::set(&mut object, &[field], fields[field].clone());
+    }
+    object
+}
+
+#[tokio::test]
+async fn kinds_of_other_projects_have_rules_which_scripts_replace_one_by_one() {
+    let template = json!({"spec": {"nodeSelector": {"a": "b"}, "volumes": [{"secret": {"secretName": "s"}}]}});
+    let fields = json!({"spec": {"replicas": 2, "template": template}, "status": {"replicas": 2, "other": 1}});
+    let mut set = of_kind("apps.kruise.io/v1alpha1", "CloneSet", fields);
+    let interpreter = interpreter(&[]);
+    let read = interpreter.replicas(&set).await.expect("replicas");
+    assert_eq!(
+        (read.replicas, json!(read.requirements)),
+        (2, json!({"namespace": "ns", "nodeClaim": {"nodeSelector": {"a": "b"}}}))
+    );
+    assert_eq!(interpreter.dependencies(&set).await.expect("a list").expect("some").list().len(), 1);
+    assert_eq!(interpreter.reflect(&set).await.expect("a status"), Some(json!({"replicas": 2})));
+    let items = serde_json::from_value::<Vec<AggregatedStatusItem>>(json!([{"clusterName": "m1"}])).expect("items");
+    let total = interpreter.aggregate(&set, &items, "now").await.expect("a status").expect("some");
+    assert_eq!((&total["replicas"], &total["other"]), (&json!(0), &json!(1)));
+    let unknown = interpreter.is_healthy(&of_kind("apps.kruise.io/v1alpha1", "CloneSet", json!({}))).await;
+    let told = unknown.expect_err("no answer").to_string();
+    assert_eq!(told, "apps.kruise.io/v1alpha1 CloneSet: status is missing");
+
+    let customization = json!({"metadata": {"name": "c"}, "spec": {
+        "target": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet"},
+        "customizations": {"healthInterpretation": {"luaScript": "function InterpretHealth() return true end"}}}});
+    interpreter.learn("c", Some(&serde_json::from_value(customization).expect("a customization")));
+    assert!(interpreter.is_healthy(&set).await.expect("an answer"));
+    interpreter.revise_replicas(&mut set, 1).await.expect("revised");
+    assert_eq!(set["spec"]["replicas"], 1);
+}
+
+#[tokio::test]
+async fn pod_templates_are_counted_each_where_that_is_switched_on() {
+    let spec = json!({"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"replicas": 2}]});
+    let cluster = of_kind("ray.io/v1", "RayCluster", json!({"spec": spec}));
+    let read = async |gates| Interpreter::new(gates).replicas(&cluster).await.expect("replicas");
+    let names = |read: Interpreted| read.components.into_iter().map(|one| one.name).collect::<Vec<_>>();
+    assert_eq!(names(read(Gates::all()).await), ["ray-head", "worker-1"]);
+    assert_eq!(read(Gates::default()).await, Interpreted::default());
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ pub struct Dependency {
 }
 
 impl Dependency {
-    fn core(kind: &str, namespace: &str, name: &str) -> Self {
+    pub(super) fn core(kind: &str, namespace: &str, name: &str) -> Self {
         Dependency {
             api_version: "v1".to_owned(),
             kind: kind.to_owned(),

@@ -1,8 +1,9 @@
 //! What a kind means: its replicas, how they are revised, what a member may decide itself, how its status is read and
 //! added up, when it is healthy and what it depends on.
 //!
-//! [`native`] has one entry per built-in kind. An operation a kind has no rule for is `None` there, and the caller
-//! falls back as Karmada does (no replicas, whole status, healthy).
+//! [`native`] has one entry per built-in kind, [`thirdparty`] one per kind of another project that Karmada knows. An
+//! operation a kind has no rule for is `None` there, and the caller falls back as Karmada does (no replicas, whole status,
+//! healthy).
 
 pub mod dependencies;
 pub mod health;
@@ -10,3 +11,4 @@ pub mod native;
 pub mod replicas;
 pub mod retain;
 pub mod status;
+pub mod thirdparty;
