@@ -4,6 +4,8 @@ use crowsnest_api::names::ClusterName;
 
 use crate::interpreter::ScriptError;
 use crate::plan::eviction::PlacementError;
+use crate::plan::eviction::application::ApplicationError;
+use crate::plan::eviction::state::StateError;
 use crate::plan::overriding;
 
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +38,10 @@ pub enum Error {
     },
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Application(#[from] ApplicationError),
     #[error("waiting: {0}")]
     Waiting(String),
     #[error("{0}")]
