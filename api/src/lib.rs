@@ -13,6 +13,7 @@ pub mod config;
 pub mod constants;
 pub mod crd;
 pub mod field;
+pub mod jsonpath;
 pub mod list_options;
 pub mod modeling;
 pub mod multicluster;

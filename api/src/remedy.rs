@@ -19,10 +19,10 @@ shape! {
         /// The clusters; absent means all.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub cluster_affinity: Option<ClusterAffinity>,
-        /// Any of these starts the actions; none means always.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub decision_matches: Vec<DecisionMatch>,
-        /// The actions; none means all.
+        /// Any of these starts the actions; absent means always, an empty list never.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub decision_matches: Option<Vec<DecisionMatch>>,
+        /// The actions.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub actions: Vec<RemedyAction>,
     }

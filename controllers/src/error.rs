@@ -5,6 +5,8 @@ use crowsnest_api::names::ClusterName;
 use crate::interpreter::ScriptError;
 use crate::interpreter::webhook::WebhookError;
 use crate::plan::eviction::PlacementError;
+use crate::plan::eviction::application::ApplicationError;
+use crate::plan::eviction::state::StateError;
 use crate::plan::interpreter::thirdparty::NoAnswer;
 use crate::plan::overriding;
 
@@ -51,6 +53,10 @@ pub enum Error {
     },
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Application(#[from] ApplicationError),
     #[error("waiting: {0}")]
     Waiting(String),
     #[error("{0}")]

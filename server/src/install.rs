@@ -162,6 +162,14 @@ fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {
     ]
 }
 
+/// Another administrator by certificate beside `system:admin`, as installations that were made by hand have.
+pub(crate) fn proxy_admin(user: &str) -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+           "metadata": {"name": format!("cluster-proxy-admin-{user}")},
+           "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-proxy-admin"},
+           "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
+}
+
 /// `karmada-view` and `karmada-edit`, aggregated into the stock view and edit roles.
 fn aggregated_roles() -> [Value; 2] {
     let kinds: [(&str, &[&str]); 5] = [

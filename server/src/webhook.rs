@@ -10,12 +10,13 @@ use axum::response::Response;
 use axum::routing::post;
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
-use crowsnest_controllers::admission::{self, Gates, World};
+use crowsnest_controllers::admission::{self, Gates, Refusal, Review, World};
 use crowsnest_controllers::interpreter::lua;
 use http::StatusCode;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
+mod quota;
 mod stored;
 
 use crate::aggregated::reply::{Failure, json as reply};
@@ -28,8 +29,11 @@ pub(crate) struct Webhooks {
     pub(crate) allow_no_execute_taint_policy: bool,
 }
 
-/// How often a review whose quota writes met a conflict is asked again.
-const QUOTA_ATTEMPTS: usize = 5;
+/// What requests share.
+struct Shared {
+    webhooks: Webhooks,
+    turns: quota::Turns,
+}
 
 pub(crate) fn router(webhooks: Webhooks) -> Router {
     Router::new()
@@ -37,7 +41,7 @@ pub(crate) fn router(webhooks: Webhooks) -> Router {
         .route("/stored/{resource}", post(stored_object))
         .route("/{path}", post(review))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
-        .with_state(Arc::new(webhooks))
+        .with_state(Arc::new(Shared { webhooks, turns: quota::Turns::default() }))
 }
 
 /// The configurations of the internal group's admission. `base_url` has no trailing slash; `ca_bundle` is PEM in base64.
@@ -50,16 +54,16 @@ async fn convert(axum::Json(review): axum::Json<Value>) -> Response {
 }
 
 async fn stored_object(
-    State(webhooks): State<Arc<Webhooks>>,
+    State(shared): State<Arc<Shared>>,
     Path(resource): Path<String>,
     axum::Json(review): axum::Json<Value>,
 ) -> Response {
-    let modelled = webhooks.gates.customized_cluster_resource_modeling;
+    let modelled = shared.webhooks.gates.customized_cluster_resource_modeling;
     reply(StatusCode::OK, &stored::review(&resource, &review, modelled, jiff::Timestamp::now()))
 }
 
 async fn review(
-    State(webhooks): State<Arc<Webhooks>>,
+    State(shared): State<Arc<Shared>>,
     Path(path): Path<String>,
     axum::Json(body): axum::Json<Value>,
 ) -> Response {
@@ -71,55 +75,42 @@ async fn review(
             Err(error) => return Failure::bad_request(format!("not an AdmissionReview: {error}")).into_response(),
         },
     };
-    match decide(&webhooks, &path, &request).await {
-        Ok(Some(review)) => reply(StatusCode::OK, &review.to_wire(&request)),
-        Ok(None) => Failure::not_found(format!("there is no webhook at {path}")).into_response(),
-        Err(error) => Failure::upstream(error).into_response(),
-    }
+    let review = match decide(&shared, &path, &request).await {
+        Ok(Some(review)) => review,
+        Ok(None) => return Failure::not_found(format!("there is no webhook at {path}")).into_response(),
+        // An answer of the field's own kind: whoever asked is told why, instead of that the webhook could not be called.
+        Err(error) => Review::from(Err(Refusal::internal(error.to_string()))),
+    };
+    reply(StatusCode::OK, &review.to_wire(&request))
 }
 
 async fn decide(
-    webhooks: &Webhooks,
+    shared: &Shared,
     path: &str,
     request: &admission::Request,
 ) -> Result<Option<admission::Review>, kube::Error> {
+    let webhooks = &shared.webhooks;
     let needs = admission::needs(path);
-    for attempt in 1..=QUOTA_ATTEMPTS {
-        let customizations = match needs.customizations {
-            true => listed(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?,
-            false => Vec::new(),
-        };
-        let quotas = match needs.quotas && webhooks.gates.federated_quota_enforcement {
-            true => {
-                listed(Api::<FederatedResourceQuota>::namespaced(webhooks.control_plane.clone(), &request.namespace))
-                    .await?
-            }
-            false => Vec::new(),
-        };
-        let id = uuid::Uuid::new_v4().to_string();
-        let Some(review) = judge(webhooks, path, request, &id, &customizations, &quotas) else { return Ok(None) };
-        if review.quota_usage.is_empty() || request.is_dry_run() || !review.is_allowed() {
-            return Ok(Some(review));
-        }
-        match record(webhooks, &review.quota_usage).await {
-            Ok(()) => return Ok(Some(review)),
-            Err(kube::Error::Api(status)) if status.code == 409 && attempt < QUOTA_ATTEMPTS => {}
-            Err(error) => return Err(error),
-        }
+    if needs.quotas && webhooks.gates.federated_quota_enforcement {
+        return quota::decide(webhooks, &shared.turns, path, request).await;
     }
-    Ok(None)
+    let customizations = match needs.customizations {
+        true => listed(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?,
+        false => Vec::new(),
+    };
+    Ok(judge(webhooks, path, request, &customizations, &[]))
 }
 
 fn judge(
     webhooks: &Webhooks,
     path: &str,
     request: &admission::Request,
-    permanent_id: &str,
     customizations: &[ResourceInterpreterCustomization],
     quotas: &[FederatedResourceQuota],
 ) -> Option<admission::Review> {
+    let permanent_id = uuid::Uuid::new_v4().to_string();
     let world = World {
-        permanent_id,
+        permanent_id: &permanent_id,
         gates: webhooks.gates,
         allow_no_execute_taint_policy: webhooks.allow_no_execute_taint_policy,
         customizations,
@@ -127,16 +118,6 @@ fn judge(
         compile_lua: &|script| lua::compile(script).map_err(|problem| problem.to_string()),
     };
     admission::review(path, request, &world)
-}
-
-async fn record(webhooks: &Webhooks, quotas: &[FederatedResourceQuota]) -> Result<(), kube::Error> {
-    for quota in quotas {
-        let namespace = quota.metadata.namespace.as_deref().unwrap_or_default();
-        let name = quota.metadata.name.as_deref().unwrap_or_default();
-        let api: Api<FederatedResourceQuota> = Api::namespaced(webhooks.control_plane.clone(), namespace);
-        api.replace_status(name, &PostParams::default(), quota).await?;
-    }
-    Ok(())
 }
 
 async fn listed<K>(api: Api<K>) -> Result<Vec<K>, kube::Error>

@@ -107,6 +107,26 @@ fn roles() -> Vec<Value> {
             &[],
             vec![rule(&["create", "get", "list", "watch"], &["certificates.k8s.io"], &["certificatesigningrequests"])],
         ),
+        role("system:kube-controller-manager", &[], controller_manager_rules()),
+        role("system:controller:generic-garbage-collector", &[], collector_rules()),
+        role(
+            "system:controller:namespace-controller",
+            &[],
+            vec![
+                rule(&["get", "list", "watch"], &[""], &["namespaces"]),
+                rule(&["update"], &[""], &["namespaces/finalize", "namespaces/status"]),
+                rule(&["delete", "deletecollection", "get", "list"], &["*"], &["*"]),
+            ],
+        ),
+        role(
+            "system:controller:resourcequota-controller",
+            &[],
+            vec![
+                rule(&["list", "watch"], &["*"], &["*"]),
+                rule(&["update"], &[""], &["resourcequotas/status"]),
+                rule(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
+            ],
+        ),
         aggregating("admin", &[]),
         aggregating("edit", &[("rbac.authorization.k8s.io/aggregate-to-admin", "true")]),
         aggregating("view", &[("rbac.authorization.k8s.io/aggregate-to-edit", "true")]),
@@ -200,7 +220,42 @@ fn view_rules() -> Vec<Value> {
     ]
 }
 
+/// Kubernetes' own controllers may run beside this server.
+fn controller_manager_rules() -> Vec<Value> {
+    vec![
+        rule(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
+        rule(&["create"], &["coordination.k8s.io"], &["leases"]),
+        json!({
+            "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "update"],
+            "resourceNames": ["kube-controller-manager"],
+        }),
+        rule(&["create"], &[""], &["secrets", "serviceaccounts", "serviceaccounts/token"]),
+        rule(&["delete", "get", "update"], &[""], &["namespaces", "secrets", "serviceaccounts"]),
+        json!({
+            "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"],
+            "resourceNames": ["extension-apiserver-authentication"],
+        }),
+        rule(&["create"], &["authentication.k8s.io"], &["tokenreviews"]),
+        rule(&["create"], &["authorization.k8s.io"], &["subjectaccessreviews"]),
+        rule(&["list", "watch"], &["*"], &["*"]),
+    ]
+}
+
+fn collector_rules() -> Vec<Value> {
+    vec![
+        rule(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
+        rule(&["delete", "get", "list", "patch", "update", "watch"], &["*"], &["*"]),
+    ]
+}
+
 fn bindings() -> Vec<Value> {
+    let controller = |name: &str| {
+        let role = format!("system:controller:{name}");
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": metadata(&role, &[]),
+               "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+               "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}]})
+    };
+    let manager = "system:kube-controller-manager";
     let bind = |role: &str, groups: &[&str]| {
         let subjects: Vec<Value> = groups
             .iter()
@@ -217,5 +272,11 @@ fn bindings() -> Vec<Value> {
         bind("system:public-info-viewer", &["system:authenticated", "system:unauthenticated"]),
         bind("system:service-account-issuer-discovery", &["system:serviceaccounts"]),
         bind("system:monitoring", &["system:monitoring"]),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": metadata(manager, &[]),
+               "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": manager},
+               "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": manager}]}),
+        controller("generic-garbage-collector"),
+        controller("namespace-controller"),
+        controller("resourcequota-controller"),
     ]
 }

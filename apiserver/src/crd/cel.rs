@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crowsnest_api::field::{FieldError, FieldErrorKind, printed};
+use crowsnest_api::jsonpath::JsonPath;
 use kube::core::cel::KubeCelExt;
 use kube::core::cel::cel::objects::{Key, Map};
 use kube::core::cel::cel::{Context, ExecutionError, Program, Value as Cel};
 use serde_json::Value;
-
-use crate::table::jsonpath::JsonPath;
 
 /// Longest text a `messageExpression` may give.
 const MAX_MESSAGE: usize = 5 * 1024;

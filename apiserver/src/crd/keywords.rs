@@ -255,7 +255,7 @@ fn rules(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldErro
 fn field_path(schema: &Value, rule: &Value, at: &str, errors: &mut Vec<FieldError>) {
     let Some(given) = get(rule, "fieldPath").filter(|f| *f != "") else { return };
     let text = given.as_str().unwrap_or("");
-    let path = crate::table::jsonpath::JsonPath::parse(text).ok();
+    let path = crowsnest_api::jsonpath::JsonPath::parse(text).ok();
     let mut current = Some(schema);
     for field in path.as_ref().and_then(|p| p.fields()).unwrap_or_default() {
         current = current.and_then(|s| {

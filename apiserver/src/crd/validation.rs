@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_api::jsonpath::JsonPath;
 use serde_json::Value;
 
 use super::definition::{Definition, Version, flag, list, text, texts};
 use super::structural;
 use crate::registry::validation::{dns1035_label, dns1123_subdomain};
-use crate::table::jsonpath::JsonPath;
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";

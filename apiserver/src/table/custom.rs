@@ -1,8 +1,8 @@
 //! Printer columns of custom resources: `additionalPrinterColumns` compiled once per definition.
 
+use crowsnest_api::jsonpath::{self, JsonPath};
 use serde_json::{Value, json};
 
-use super::jsonpath::JsonPath;
 use super::{CREATION, Doc, Now, age};
 
 #[derive(Debug, Clone)]
@@ -84,7 +84,7 @@ fn cell(column: &CustomColumn, object: &Value, now: Now) -> Value {
     let Some(value) = found.first().copied() else { return Value::Null };
     match (column.kind.as_str(), value) {
         ("string", Value::Null) => Value::Null,
-        ("string", value) => json!(super::jsonpath::print(value)),
+        ("string", value) => json!(jsonpath::print(value)),
         ("integer", Value::Number(n)) => {
             n.as_i64().or_else(|| n.as_f64().map(|f| f as i64)).map_or(Value::Null, |n| json!(n))
         }

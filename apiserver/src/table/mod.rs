@@ -9,7 +9,6 @@ mod cluster;
 mod config;
 mod custom;
 mod docs;
-pub mod jsonpath;
 mod network;
 mod pod;
 mod read;

@@ -1,8 +1,8 @@
+use crowsnest_api::jsonpath::{self, JsonPath};
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::jsonpath::{self, JsonPath};
 use super::{IncludeObject, ListMeta, Printer, table};
 
 fn now() -> jiff::Timestamp {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE, RIGHTS};
 use crowsnest_api::constants::condition::APPLIED;
+use crowsnest_api::constants::event;
 use crowsnest_api::names::work_name;
 use crowsnest_api::work::Work;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::bindings::{cluster_of, write_work};
 use super::context::{Context, decode};
+use super::events::Severity;
 use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
@@ -86,11 +88,17 @@ impl Access {
         if !context.exists(&context.kinds.namespace, "", &execution).await? {
             return Err(Error::Waiting(format!("namespace {execution} does not exist")));
         }
-        let roles: Vec<ClusterRole> = self.read(&context.kinds.cluster_role).await?;
-        let bindings: Vec<ClusterRoleBinding> = self.read(&context.kinds.cluster_role_binding).await?;
-        let (role, binding) = access::plan(&name, &roles, &bindings, &secret.namespace);
-        for manifest in [role, binding] {
-            self.put(&cluster, manifest).await?;
+        match self.mirror(&cluster, &secret.namespace).await {
+            Ok(false) => {}
+            Ok(true) => {
+                let text = "Sync impersonation config succeed.";
+                context.events.note(&cluster, Severity::Normal, event::SYNC_IMPERSONATION_CONFIG_SUCCEED, text);
+            }
+            Err(error) => {
+                let failed = event::SYNC_IMPERSONATION_CONFIG_FAILED;
+                context.events.note(&cluster, Severity::Warning, failed, error.to_string());
+                return Err(error);
+            }
         }
         let whole = context.config.impersonate_whole;
         if whole {
@@ -110,7 +118,17 @@ impl Access {
         Ok(Outcome::Done)
     }
 
-    async fn put(&self, cluster: &Value, manifest: Value) -> Result<(), Error> {
+    /// Writes who may claim to be whom in a member; whether that was anything new.
+    async fn mirror(&self, cluster: &Value, namespace: &str) -> Result<bool, Error> {
+        let roles: Vec<ClusterRole> = self.read(&self.context.kinds.cluster_role).await?;
+        let bindings: Vec<ClusterRoleBinding> = self.read(&self.context.kinds.cluster_role_binding).await?;
+        let (role, binding) = access::plan(object::name(cluster), &roles, &bindings, namespace);
+        let role = self.put(cluster, role).await?;
+        Ok(self.put(cluster, binding).await? || role)
+    }
+
+    /// Whether it was written.
+    async fn put(&self, cluster: &Value, manifest: Value) -> Result<bool, Error> {
         let name = object::name(cluster);
         let mut desired =
             construct::wrap(name, manifest, Default::default(), Default::default(), WorkOptions::default());

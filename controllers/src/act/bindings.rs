@@ -301,18 +301,18 @@ impl Bindings {
         let own = namespaced.map(Overrides::as_plan).unwrap_or_default();
         let mut manifest = manifest?;
         let overrides = overriding::apply(&mut manifest, &member, &cluster_wide.as_plan(), &own)?;
-        write_work(&self.context, &construct(manifest, &overrides)).await
+        write_work(&self.context, &construct(manifest, &overrides)).await.map(drop)
     }
 }
 
-/// Creates or updates a Work, unless it is as it should be.
-pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<(), Error> {
+/// Creates or updates a Work, unless it is as it should be; whether it was written.
+pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool, Error> {
     let resource = &context.kinds.work;
     let existing = context.get(resource, &desired.namespace, &desired.name).await?;
     match desired.plan(existing.as_deref(), &new_id()) {
-        WorkPlan::Keep => Ok(()),
-        WorkPlan::Create(work) => context.create(resource, &work).await.map(|_| ()),
-        WorkPlan::Update(work) => context.replace(resource, &work).await.map(|_| ()),
+        WorkPlan::Keep => Ok(false),
+        WorkPlan::Create(work) => context.create(resource, &work).await.map(|_| true),
+        WorkPlan::Update(work) => context.replace(resource, &work).await.map(|_| true),
         WorkPlan::WaitForDeletion => {
             Err(Error::Waiting(format!("work {}/{} is being deleted", desired.namespace, desired.name)))
         }

@@ -24,7 +24,7 @@ use super::world::Change;
 use crate::Error;
 use crate::plan::clusters::{self, Health, Observed, Thresholds};
 use crate::plan::estimation::capacity;
-use crate::plan::{conditions, object};
+use crate::plan::{conditions, object, taint_policies};
 
 pub struct Clusters {
     context: Arc<Context>,
@@ -91,7 +91,7 @@ impl Clusters {
             let tainted = object::at(&patch, &["spec", "taints"]).is_some();
             context.merge(&context.kinds.cluster, &cluster, patch).await?;
             if tainted {
-                let message = "Taint cluster succeed.";
+                let message = format!("Taint cluster succeed: {}.", taint_policies::message(&taints));
                 context.events.note(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, message);
             }
         }

@@ -19,6 +19,8 @@ pub struct Periods {
     /// How long a member must fail before it counts as not ready.
     pub cluster_failure_threshold: Duration,
     pub graceful_eviction_timeout: Duration,
+    /// Between two counts of what a quota's bindings use, whatever was or wasn't told.
+    pub quota_sync: Duration,
     /// Between two looks at everything, whatever was or wasn't told.
     pub full_pass: Duration,
     /// Between two looks at what the control plane serves.
@@ -32,6 +34,7 @@ impl Default for Periods {
             cluster_success_threshold: Duration::from_secs(30),
             cluster_failure_threshold: Duration::from_secs(30),
             graceful_eviction_timeout: Duration::from_secs(600),
+            quota_sync: Duration::from_secs(300),
             full_pass: Duration::from_secs(600),
             discovery: Duration::from_secs(30),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crowsnest_api::names::ClusterName;
-use crowsnest_api::{apps, cluster, config, policy, work};
+use crowsnest_api::{apps, cluster, config, policy, remedy, work};
 use crowsnest_fleet::Fleet;
 use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
@@ -33,9 +33,14 @@ pub struct Kinds {
     pub interpreter_customization: Resource,
     pub interpreter_webhook: Resource,
     pub workload_rebalancer: Resource,
+    pub federated_resource_quota: Resource,
+    pub cluster_taint_policy: Resource,
+    pub remedy: Resource,
     pub deployment: Resource,
-    pub namespace: Resource,
     pub service: Resource,
+    pub endpoint_slice: Resource,
+    pub service_import: Resource,
+    pub namespace: Resource,
     pub node: Resource,
     pub pod: Resource,
     pub priority_class: Resource,
@@ -58,9 +63,20 @@ impl Kinds {
             interpreter_customization: Resource::of::<config::ResourceInterpreterCustomization>(),
             interpreter_webhook: Resource::of::<config::ResourceInterpreterWebhookConfiguration>(),
             workload_rebalancer: Resource::of::<apps::WorkloadRebalancer>(),
+            federated_resource_quota: Resource::of::<policy::FederatedResourceQuota>(),
+            cluster_taint_policy: Resource::of::<policy::ClusterTaintPolicy>(),
+            remedy: Resource::of::<remedy::Remedy>(),
             deployment: Resource::builtin("apps", "v1", "deployments", "Deployment", true),
-            namespace: Resource::builtin("", "v1", "namespaces", "Namespace", false),
             service: Resource::builtin("", "v1", "services", "Service", true),
+            endpoint_slice: Resource::builtin("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true),
+            service_import: Resource::builtin(
+                "multicluster.x-k8s.io",
+                "v1alpha1",
+                "serviceimports",
+                "ServiceImport",
+                true,
+            ),
+            namespace: Resource::builtin("", "v1", "namespaces", "Namespace", false),
             node: Resource::builtin("", "v1", "nodes", "Node", false),
             pod: Resource::builtin("", "v1", "pods", "Pod", true),
             priority_class: Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false),
@@ -70,7 +86,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 16] {
+    pub fn of_control_plane(&self) -> [&Resource; 19] {
         [
             &self.cluster,
             &self.work,
@@ -84,6 +100,9 @@ impl Kinds {
             &self.interpreter_webhook,
             &self.workload_rebalancer,
             &self.priority_class,
+            &self.federated_resource_quota,
+            &self.cluster_taint_policy,
+            &self.remedy,
             &self.namespace,
             &self.service,
             &self.cluster_role,
@@ -197,6 +216,11 @@ impl Context {
     /// Namespace and name of everything in a collection.
     pub async fn keys(&self, resource: &Resource) -> Result<Vec<(String, String)>, Error> {
         self.world.keys(&self.control_plane, &resource.gvr).await
+    }
+
+    /// Objects that carry a label, one of [`super::world::chosen_labels`], whatever its value.
+    pub async fn labelled(&self, resource: &Resource, label: &str) -> Result<Vec<Cached>, Error> {
+        self.world.labelled(&self.control_plane, &resource.gvr, label, None).await
     }
 
     /// Headers of the objects of a namespace.

@@ -6,30 +6,45 @@ use std::str::FromStr;
 /// A loop that can be switched off. The detector, the dependencies distributor and the scheduler always run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Controller {
+    ApplicationFailover,
     Binding,
     BindingStatus,
     Cluster,
     ClusterStatus,
+    ClusterTaintPolicy,
     DeploymentReplicasSyncer,
+    EndpointSlice,
     Execution,
+    /// Assignments, their status and the count of what bindings use: three controllers of Karmada's.
+    FederatedResourceQuota,
     GracefulEviction,
     HpaScaleTargetMarker,
     Namespace,
+    Remedy,
+    ServiceExport,
+    ServiceImport,
     UnifiedAuth,
     WorkStatus,
     WorkloadRebalancer,
 }
 
-const NAMES: [(&str, Controller); 12] = [
+const NAMES: [(&str, Controller); 19] = [
+    ("applicationFailover", Controller::ApplicationFailover),
     ("binding", Controller::Binding),
     ("bindingStatus", Controller::BindingStatus),
     ("cluster", Controller::Cluster),
     ("clusterStatus", Controller::ClusterStatus),
+    ("clustertaintpolicy", Controller::ClusterTaintPolicy),
     ("deploymentReplicasSyncer", Controller::DeploymentReplicasSyncer),
+    ("endpointSlice", Controller::EndpointSlice),
     ("execution", Controller::Execution),
+    ("federatedResourceQuotaSync", Controller::FederatedResourceQuota),
     ("gracefulEviction", Controller::GracefulEviction),
     ("hpaScaleTargetMarker", Controller::HpaScaleTargetMarker),
     ("namespace", Controller::Namespace),
+    ("remedy", Controller::Remedy),
+    ("serviceExport", Controller::ServiceExport),
+    ("serviceImport", Controller::ServiceImport),
     ("unifiedAuth", Controller::UnifiedAuth),
     ("workStatus", Controller::WorkStatus),
     ("workloadRebalancer", Controller::WorkloadRebalancer),

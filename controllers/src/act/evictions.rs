@@ -8,7 +8,7 @@ use std::time::Duration;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, event, eviction};
 use crowsnest_api::taints;
-use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus};
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -22,6 +22,7 @@ use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
 use super::world::Change;
 use crate::Error;
+use crate::plan::eviction::state::preserved;
 use crate::plan::eviction::{self as plan, TaintDecision};
 use crate::plan::object;
 
@@ -106,9 +107,9 @@ impl Evictions {
         let now = now();
         let mut spec = typed.spec.clone();
         // What can't be decided by taints doesn't hold up the evictions that have begun.
-        let (mut look_again, undecided) = match self.evict(&binding, &mut spec, now).await {
+        let (mut look_again, undecided) = match self.evict(&binding, &mut spec, &typed.status, now).await {
             Ok(next) => (next, None),
-            Err(error @ Error::Placement(_)) => (None, Some(error)),
+            Err(error @ (Error::Placement(_) | Error::State(_))) => (None, Some(error)),
             Err(error) => return Err(error),
         };
         let evicted = spec != typed.spec;
@@ -136,11 +137,19 @@ impl Evictions {
                 "clusters": list(json!(spec.clusters)),
                 "gracefulEvictionTasks": list(json!(spec.graceful_eviction_tasks)),
             }});
-            self.context.merge(resource, &binding, patch).await?;
-            if evicted {
-                let message = "Evict from cluster succeed.";
-                self.context.events.note(&binding, Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, message);
+            let written = self.context.merge(resource, &binding, patch).await;
+            // An eviction is told when it has ended.
+            let ended = typed.spec.graceful_eviction_tasks.iter().filter(|task| !spec.evicts(&task.from_cluster));
+            for task in ended {
+                let (severity, reason, how) = match &written {
+                    Ok(_) => (Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, "succeed"),
+                    Err(error) if error.is_conflict() => continue,
+                    Err(_) => (Severity::Warning, event::EVICT_WORKLOAD_FAILED, "failed"),
+                };
+                let text = format!("Evict from cluster {} {how}.", task.from_cluster);
+                tell(&self.context, &binding, &typed.spec, severity, reason, &text);
             }
+            written?;
         }
         match undecided {
             Some(error) => Err(error),
@@ -165,6 +174,7 @@ impl Evictions {
         &self,
         binding: &Value,
         spec: &mut ResourceBindingSpec,
+        status: &ResourceBindingStatus,
         now: Timestamp,
     ) -> Result<Option<Timestamp>, Error> {
         if !self.evicts_by_taint() {
@@ -172,6 +182,10 @@ impl Evictions {
         }
         let fleet = self.context.config.no_execute_purge_mode.clone();
         let mode = plan::purge_mode(spec.failover.as_ref(), fleet);
+        let rules = spec.failover.as_ref().and_then(|failover| failover.cluster.as_ref());
+        let rules = rules.and_then(|cluster| cluster.state_preservation.clone());
+        let rules =
+            rules.filter(|rules| self.context.config.gates.stateful_failover_injection && !rules.rules.is_empty());
         let mut next = None;
         for target in spec.clusters.clone() {
             let Some(cluster) = self.context.cluster(&target.name).await? else { continue };
@@ -186,8 +200,10 @@ impl Evictions {
                     next = Some(next.map_or(at, |earlier: Timestamp| earlier.min(at)));
                 }
                 TaintDecision::EvictAt(_) => {
+                    let state = rules.as_ref().map(|rules| preserved(rules, status, &target.name)).transpose()?;
                     let task = GracefulEvictionTask {
                         purge_mode: Some(mode.clone()),
+                        preserved_label_state: state.unwrap_or_default(),
                         reason: eviction::REASON_TAINT_UNTOLERATED.to_owned(),
                         producer: eviction::PRODUCER_TAINT_MANAGER.to_owned(),
                         creation_timestamp: Some(Time(now)),
@@ -201,6 +217,24 @@ impl Evictions {
         }
         Ok(next)
     }
+}
+
+/// Tells it of the binding and of its template.
+pub fn tell(
+    context: &Context,
+    binding: &Value,
+    spec: &ResourceBindingSpec,
+    severity: Severity,
+    reason: &'static str,
+    text: &str,
+) {
+    let resource = &spec.resource;
+    let template = json!({
+        "apiVersion": resource.api_version, "kind": resource.kind,
+        "metadata": {"namespace": resource.namespace, "name": resource.name, "uid": resource.uid},
+    });
+    context.events.note(binding, severity, reason, text);
+    context.events.note(&template, severity, reason, text);
 }
 
 /// Whether a binding is being evicted from any cluster.

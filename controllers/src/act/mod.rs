@@ -2,6 +2,7 @@
 //! asks `plan` what to do, and does it. [`Manager`] starts them all and says when one has died.
 
 pub mod access;
+pub mod applications;
 pub mod bindings;
 pub mod capacity;
 pub mod catalog;
@@ -16,12 +17,16 @@ pub mod evictions;
 pub mod namespaces;
 pub mod objects;
 pub mod queue;
+pub mod quotas;
 pub mod rebalancer;
 pub mod registries;
+pub mod remedies;
 pub mod replicas_syncer;
 pub mod scale_target_marker;
 pub mod scheduling;
+pub mod services;
 pub mod statuses;
+pub mod taint_policies;
 pub mod templates;
 pub mod works;
 pub mod world;
@@ -67,6 +72,13 @@ struct Loops {
     evictions: Arc<evictions::Evictions>,
     access: Arc<access::Access>,
     rebalancer: Arc<rebalancer::Rebalancer>,
+    quotas: Arc<quotas::Quotas>,
+    taint_policies: Arc<taint_policies::TaintPolicies>,
+    remedies: Arc<remedies::Remedies>,
+    applications: Arc<applications::Applications>,
+    exports: Arc<services::Exports>,
+    slices: Arc<services::Slices>,
+    imports: Arc<services::Imports>,
     scale_target_marker: Arc<scale_target_marker::ScaleTargetMarker>,
     replicas_syncer: Arc<replicas_syncer::ReplicasSyncer>,
     discovering: Discovering,
@@ -169,6 +181,13 @@ impl Loops {
             evictions: evictions::Evictions::new(Arc::clone(&context)),
             access: access::Access::new(Arc::clone(&context)),
             rebalancer: rebalancer::Rebalancer::new(Arc::clone(&context)),
+            quotas: quotas::Quotas::new(Arc::clone(&context)),
+            taint_policies: taint_policies::TaintPolicies::new(Arc::clone(&context)),
+            remedies: remedies::Remedies::new(Arc::clone(&context)),
+            applications: applications::Applications::new(Arc::clone(&context)),
+            exports: services::Exports::new(Arc::clone(&context)),
+            slices: services::Slices::new(Arc::clone(&context)),
+            imports: services::Imports::new(Arc::clone(&context)),
             scale_target_marker: scale_target_marker::ScaleTargetMarker::new(Arc::clone(&context)),
             replicas_syncer: replicas_syncer::ReplicasSyncer::new(Arc::clone(&context)),
             discovering: Discovering::default(),
@@ -179,7 +198,7 @@ impl Loops {
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 15] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 22] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -194,6 +213,13 @@ impl Loops {
             (&self.evictions.bindings, None),
             (&self.access.clusters, Some(Controller::UnifiedAuth)),
             (&self.rebalancer.rebalancers, Some(Controller::WorkloadRebalancer)),
+            (&self.quotas.quotas, Some(Controller::FederatedResourceQuota)),
+            (&self.taint_policies.clusters, Some(Controller::ClusterTaintPolicy)),
+            (&self.remedies.clusters, Some(Controller::Remedy)),
+            (&self.applications.bindings, Some(Controller::ApplicationFailover)),
+            (&self.exports.services, Some(Controller::ServiceExport)),
+            (&self.slices.works, Some(Controller::EndpointSlice)),
+            (&self.imports.imports, Some(Controller::ServiceImport)),
             (&self.scale_target_marker.targets, Some(Controller::HpaScaleTargetMarker)),
             (&self.replicas_syncer.deployments, Some(Controller::DeploymentReplicasSyncer)),
         ]
@@ -278,6 +304,12 @@ impl Loops {
         self.evictions.full_pass().await?;
         self.access.full_pass().await?;
         self.rebalancer.full_pass().await?;
+        self.quotas.full_pass();
+        self.taint_policies.full_pass().await?;
+        self.remedies.full_pass().await?;
+        self.exports.full_pass().await?;
+        self.slices.full_pass().await?;
+        self.imports.full_pass().await?;
         self.scale_target_marker.full_pass();
         Ok(())
     }
@@ -354,6 +386,7 @@ impl Listener for Loops {
     async fn changed(&self, change: &Change) -> Result<(), Error> {
         if change.cluster != self.context.control_plane {
             self.capacity.on_change(change);
+            self.exports.on_member_change(change);
             return self.works.on_change(change).await;
         }
         self.templates.on_change(change);
@@ -367,6 +400,13 @@ impl Listener for Loops {
         self.evictions.on_change(change).await?;
         self.access.on_change(change).await?;
         self.rebalancer.on_change(change);
+        self.quotas.on_change(change);
+        self.taint_policies.on_change(change).await?;
+        self.remedies.on_change(change).await?;
+        self.applications.on_change(change);
+        self.exports.on_change(change);
+        self.slices.on_change(change);
+        self.imports.on_change(change).await?;
         self.scale_target_marker.on_change(change);
         self.replicas_syncer.on_change(change);
         self.discovering.on_change(change);
@@ -385,6 +425,7 @@ impl Listener for Loops {
             self.templates.told_again(resource, keys);
             self.scheduling.told_again(resource, keys);
             self.distributor.told_again(resource, keys);
+            self.quotas.told_again(resource, keys);
             self.scale_target_marker.told_again(resource, keys);
             if *resource == self.context.kinds.interpreter_customization {
                 self.context.interpreter.keep(|name| keys.contains(&(String::new(), name.to_owned())));
@@ -446,6 +487,20 @@ async fn supervise(
     spawn(&mut tasks, &l.clusters.statuses, 64, &stop, &l.clusters, clusters::Clusters::reconcile_status);
     spawn(&mut tasks, &l.namespaces.namespaces, some, &stop, &l.namespaces, namespaces::Namespaces::reconcile);
     spawn(&mut tasks, &l.access.clusters, some, &stop, &l.access, access::Access::reconcile);
+    spawn(
+        &mut tasks,
+        &l.taint_policies.clusters,
+        some,
+        &stop,
+        &l.taint_policies,
+        taint_policies::TaintPolicies::reconcile,
+    );
+    spawn(&mut tasks, &l.remedies.clusters, some, &stop, &l.remedies, remedies::Remedies::reconcile);
+    spawn(&mut tasks, &l.applications.bindings, some, &stop, &l.applications, applications::Applications::reconcile);
+    spawn(&mut tasks, &l.exports.services, some, &stop, &l.exports, services::Exports::reconcile);
+    spawn(&mut tasks, &l.slices.works, some, &stop, &l.slices, services::Slices::reconcile);
+    spawn(&mut tasks, &l.imports.imports, some, &stop, &l.imports, services::Imports::reconcile);
+    spawn(&mut tasks, &l.quotas.quotas, some, &stop, &l.quotas, quotas::Quotas::reconcile);
     spawn(&mut tasks, &l.rebalancer.rebalancers, some, &stop, &l.rebalancer, rebalancer::Rebalancer::reconcile);
     spawn(
         &mut tasks,

@@ -124,7 +124,7 @@ impl Namespaces {
             cluster_wide.map(|text| (annotation::APPLIED_CLUSTER_OVERRIDES.to_owned(), text)).into_iter().collect();
         let mut desired = construct::wrap(cluster, manifest, Default::default(), annotations, WorkOptions::default());
         desired.owner = Some(controller_reference(namespace));
-        write_work(&self.context, &desired).await
+        write_work(&self.context, &desired).await.map(drop)
     }
 }
 

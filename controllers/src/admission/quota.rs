@@ -1,16 +1,14 @@
 //! FederatedResourceQuota: its own rules, and what a binding does to the use it records.
 
-use std::collections::BTreeMap;
-
 use crowsnest_api::field::FieldError;
 use crowsnest_api::names::format;
 use crowsnest_api::policy::{FederatedResourceQuota, FederatedResourceQuotaSpec, ResourceList};
-use crowsnest_api::quantity::{Format, Quantity};
+use crowsnest_api::quantity::Quantity;
 use crowsnest_api::work::ResourceBinding;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 
 use super::decode::decode;
 use super::{Outcome, Refusal, Request};
+use crate::plan::quota::{self as plan, Usage, add, amount, amounts, is_huge_page, to_list, usage};
 
 /// Resources a quota may name without a domain.
 const STANDARD: [&str; 20] = [
@@ -118,10 +116,6 @@ fn validate_list(list: &ResourceList, path: &str) -> Vec<FieldError> {
     errors
 }
 
-fn is_huge_page(name: &str) -> bool {
-    name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
-}
-
 /// Resources of a vendor, like `example.com/gpu`.
 fn is_extended(name: &str) -> bool {
     let native = !name.contains('/') || name.contains("kubernetes.io/");
@@ -142,38 +136,6 @@ fn validate_resource_name(name: &str, field: &str) -> Vec<FieldError> {
         errors.push(FieldError::invalid(field, name, "must be a standard resource for quota"));
     }
     errors
-}
-
-fn amount(quantity: &WireQuantity) -> Quantity {
-    Quantity::try_from(quantity).unwrap_or_default()
-}
-
-type Usage = BTreeMap<String, Quantity>;
-
-/// What a binding uses in all its clusters together.
-fn usage(binding: &ResourceBinding) -> Usage {
-    let spec = &binding.spec;
-    let mut usage = Usage::new();
-    let mut count = |request: &ResourceList, times: i64| {
-        for (name, quantity) in request {
-            *usage.entry(name.clone()).or_default() += amount(quantity).times(times);
-        }
-    };
-    if spec.components.is_empty() {
-        let replicas = spec.clusters.iter().map(|cluster| i64::from(cluster.replicas)).sum();
-        if let Some(requirements) = &spec.replica_requirements {
-            count(&requirements.resource_request, replicas);
-        }
-    } else {
-        let clusters = i64::try_from(spec.clusters.len()).unwrap_or(i64::MAX);
-        for component in &spec.components {
-            if let Some(requirements) = &component.replica_requirements {
-                count(&requirements.resource_request, i64::from(component.replicas).saturating_mul(clusters));
-            }
-        }
-    }
-    usage.retain(|_, quantity| !quantity.is_zero());
-    usage
 }
 
 /// Whether a change of a binding can change what it uses.
@@ -205,10 +167,6 @@ pub(super) fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool 
         || components(old) != components(new)
 }
 
-fn amounts(list: &ResourceList) -> Usage {
-    list.iter().map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
-}
-
 /// What becomes of the quotas of a namespace when a binding changes: the quotas whose recorded use changes, or a
 /// refusal by the first one exceeded. Also a change to less is refused while the sum stays above the limit.
 pub(super) fn enforce(
@@ -216,8 +174,8 @@ pub(super) fn enforce(
     old: Option<&ResourceBinding>,
     new: &ResourceBinding,
 ) -> Result<Vec<FederatedResourceQuota>, Refusal> {
-    let mut change = usage(new);
-    for (name, quantity) in old.map(usage).unwrap_or_default() {
+    let mut change = usage(&new.spec);
+    for (name, quantity) in old.map(|old| usage(&old.spec)).unwrap_or_default() {
         *change.entry(name).or_default() -= quantity;
     }
     change.retain(|_, quantity| !quantity.is_zero());
@@ -231,7 +189,7 @@ pub(super) fn enforce(
         if tracked.is_empty() {
             continue;
         }
-        let used = sum(&quota.status.overall_used, &tracked);
+        let used = sum(&quota.status.overall_used, tracked);
         for (name, requested) in &used {
             let Some(limit) = quota.spec.overall.get(name).map(amount) else { continue };
             if *requested > limit {
@@ -243,26 +201,15 @@ pub(super) fn enforce(
             }
         }
         let mut quota = quota.clone();
-        quota.status.overall_used = used.into_iter().map(|(name, quantity)| (name, quantity.into())).collect();
+        quota.status.overall_used = to_list(used);
         changed.push(quota);
     }
     Ok(changed)
 }
 
-/// The recorded use with a change, in the formats use is recorded in. What falls to nothing is left out.
-fn sum(recorded: &ResourceList, change: &Usage) -> Usage {
+/// The recorded use with a change, in the formats use is recorded in.
+fn sum(recorded: &ResourceList, change: Usage) -> Usage {
     let mut used = amounts(recorded);
-    for (name, quantity) in change {
-        *used.entry(name.clone()).or_default() += *quantity;
-    }
-    used.retain(|_, quantity| *quantity > Quantity::ZERO);
-    for (name, quantity) in &mut used {
-        *quantity = match name.as_str() {
-            "cpu" => Quantity::from_milli(quantity.milli_value(), Format::DecimalSI),
-            "memory" | "ephemeral-storage" => Quantity::new(quantity.value(), Format::BinarySI),
-            name if is_huge_page(name) => Quantity::new(quantity.value(), Format::BinarySI),
-            _ => Quantity::new(quantity.value(), Format::DecimalSI),
-        };
-    }
-    used
+    add(&mut used, change);
+    plan::recorded(used)
 }

@@ -1,4 +1,7 @@
-//! Eviction from tainted clusters, and when an eviction has ended.
+//! Eviction from tainted clusters, and when an eviction has ended. Evictions of unhealthy workloads are [`application`]'s.
+
+pub mod application;
+pub mod state;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{FailoverBehavior, Placement, PurgeMode};

@@ -41,7 +41,13 @@ const WAITING: usize = 4096;
 
 /// Labels the loops find objects by, as [`crowsnest_index::IndexOptions::chosen_labels`] wants them.
 pub fn chosen_labels() -> Vec<String> {
-    vec!["*/permanent-id".to_owned(), format!("{}*", crowsnest_api::constants::label::DEPENDED_BY_PREFIX)]
+    use crowsnest_api::constants::label;
+    vec![
+        "*/permanent-id".to_owned(),
+        format!("{}*", label::DEPENDED_BY_PREFIX),
+        label::FEDERATED_RESOURCE_QUOTA_NAME.to_owned(),
+        label::ENDPOINT_SLICE_NAME.to_owned(),
+    ]
 }
 
 /// A resource of a cluster that the loops want.

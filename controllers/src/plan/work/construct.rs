@@ -64,6 +64,8 @@ pub struct DesiredWork {
     pub annotations: BTreeMap<String, String>,
     pub owner: Option<Value>,
     pub options: WorkOptions,
+    /// Who has to let it go.
+    pub finalizer: &'static str,
     /// The manifest, complete but for the permanent id.
     pub manifest: Value,
 }
@@ -190,7 +192,8 @@ pub fn wrap(
     }
     prune(&mut manifest);
     prune_job_ttl(&mut manifest);
-    DesiredWork { namespace, name, labels, annotations, owner: None, options, manifest }
+    let finalizer = EXECUTION_FINALIZER;
+    DesiredWork { namespace, name, labels, annotations, owner: None, options, finalizer, manifest }
 }
 
 /// The template's own annotation wins over the policy's setting.
@@ -241,9 +244,9 @@ impl DesiredWork {
         for (key, value) in &self.annotations {
             object::set_annotation(&mut updated, key, value);
         }
-        if !object::has_finalizer(&updated, EXECUTION_FINALIZER) {
+        if !object::has_finalizer(&updated, self.finalizer) {
             let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();
-            finalizers.push(EXECUTION_FINALIZER.to_owned());
+            finalizers.push(self.finalizer.to_owned());
             object::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
         }
         updated["spec"] = self.spec(permanent_id);
@@ -260,7 +263,7 @@ impl DesiredWork {
                 "name": self.name,
                 "namespace": self.namespace,
                 "labels": labels,
-                "finalizers": [EXECUTION_FINALIZER],
+                "finalizers": [self.finalizer],
             },
             "spec": self.spec(permanent_id),
         });

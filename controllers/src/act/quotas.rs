@@ -1,0 +1,262 @@
+//! FederatedResourceQuotas: lays their static assignments down in members, brings back what is used there, and counts
+//! what a namespace's bindings use. Writes those Works and the quotas' status; admission writes the use it lets through.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::{event, label};
+use crowsnest_api::policy::{ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaStatus};
+use crowsnest_api::work::{ResourceBinding, Work};
+use futures::TryStreamExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::bindings::{cluster_of, write_work};
+use super::context::{Context, decode};
+use super::events::Severity;
+use super::objects::Resource;
+use super::queue::{Outcome, Queue};
+use super::world::Change;
+use crate::Error;
+use crate::plan::object;
+use crate::plan::quota::{self as plan, Usage};
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// Bindings change in bursts; they are counted together.
+const GATHER: Duration = Duration::from_millis(300);
+/// Less than was recorded is believed after this: by then what admission let through is stored, or was refused.
+const SETTLED: Duration = Duration::from_secs(1);
+
+pub struct Quotas {
+    context: Arc<Context>,
+    pub quotas: Queue<Key>,
+    /// All quotas, so that a binding's change costs nothing where there is none.
+    known: Mutex<BTreeSet<Key>>,
+    /// Since when a count says less than a version of a quota.
+    less: Mutex<HashMap<Key, (String, Instant)>>,
+}
+
+impl Quotas {
+    pub fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Quotas { context, quotas: Queue::new("quotas"), known: Mutex::default(), less: Mutex::default() })
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        let kinds = &self.context.kinds;
+        let gvr = &change.resource.gvr;
+        if *gvr == kinds.federated_resource_quota.gvr {
+            self.learn(change);
+        } else if *gvr == kinds.cluster.gvr {
+            if !change.initial && change.is_moved_or_terminating() {
+                self.full_pass();
+            }
+        } else if *gvr == kinds.work.gvr {
+            self.quotas_of_work(change.object()).into_iter().for_each(|key| self.quotas.add_after(key, GATHER));
+        } else if *gvr == kinds.resource_binding.gvr && self.counts() && !change.initial {
+            let keys = self.in_namespace(object::namespace(change.object()));
+            if !keys.is_empty() && uses_otherwise(change) {
+                keys.into_iter().for_each(|key| self.quotas.add_after(key, GATHER));
+            }
+        }
+    }
+
+    fn learn(&self, change: &Change) {
+        let key = change.key();
+        match change.deleted {
+            true => self.known.lock().remove(&key),
+            false => self.known.lock().insert(key.clone()),
+        };
+        // A write of the status alone may be admission's, of a binding that is never stored.
+        if change.is_moved_or_terminating() { self.quotas.add(key) } else { self.quotas.add_after(key, GATHER) }
+    }
+
+    /// Quotas are only these.
+    pub fn told_again(&self, resource: &Resource, keys: &HashSet<Key>) {
+        if *resource == self.context.kinds.federated_resource_quota {
+            let gone: Vec<Key> = self.known.lock().difference(&keys.iter().cloned().collect()).cloned().collect();
+            for key in gone {
+                self.known.lock().remove(&key);
+                self.quotas.add(key);
+            }
+        }
+    }
+
+    pub fn full_pass(&self) {
+        let known: Vec<Key> = self.known.lock().iter().cloned().collect();
+        known.into_iter().for_each(|key| self.quotas.add(key));
+    }
+
+    fn counts(&self) -> bool {
+        self.context.config.gates.federated_quota_enforcement
+    }
+
+    fn in_namespace(&self, namespace: &str) -> Vec<Key> {
+        let known = self.known.lock();
+        let from = (namespace.to_owned(), String::new());
+        known.range(from..).take_while(|(of, _)| of == namespace).cloned().collect()
+    }
+
+    /// The quota a Work was made for, if any.
+    fn quotas_of_work(&self, work: &Value) -> Option<Key> {
+        let name = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAME)?;
+        let namespace = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAMESPACE)?;
+        Some((namespace.to_owned(), name.to_owned()))
+    }
+
+    pub async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let (namespace, name) = &key;
+        let quota = context.get(&context.kinds.federated_resource_quota, namespace, name).await?;
+        let works = self.works(&key).await?;
+        let Some(quota) = quota.filter(|quota| !object::is_terminating(quota)) else {
+            self.less.lock().remove(&key);
+            self.delete(works.iter()).await?;
+            return Ok(Outcome::Done);
+        };
+        let typed: FederatedResourceQuota = decode(&quota)?;
+        if let Err(error) = self.assign(&quota, &typed, &works).await {
+            context.events.note(&quota, Severity::Warning, event::SYNC_WORK_FAILED, error.to_string());
+            return Err(error);
+        }
+        match self.tell(&key, &quota, &typed, &works).await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                let failed =
+                    if self.counts() { event::COLLECT_OVERALL_STATUS_FAILED } else { event::AGGREGATE_STATUS_FAILED };
+                context.events.note(&quota, Severity::Warning, failed, error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// The Works that lay a quota down.
+    async fn works(&self, key: &Key) -> Result<Vec<Value>, Error> {
+        let context = &self.context;
+        let label = label::FEDERATED_RESOURCE_QUOTA_NAME;
+        let found =
+            context.world.labelled(&context.control_plane, &context.kinds.work.gvr, label, Some(&key.1)).await?;
+        let works = found.iter().map(|work| work.view());
+        Ok(works.filter(|work| self.quotas_of_work(work).as_ref() == Some(key)).cloned().collect())
+    }
+
+    async fn delete(&self, works: impl Iterator<Item = &Value>) -> Result<(), Error> {
+        for work in works.filter(|work| !object::is_terminating(work)) {
+            self.context.delete(&self.context.kinds.work, object::namespace(work), object::name(work)).await?;
+        }
+        Ok(())
+    }
+
+    async fn assign(&self, quota: &Value, typed: &FederatedResourceQuota, works: &[Value]) -> Result<(), Error> {
+        let context = &self.context;
+        let desired = plan::assignments(typed, &context.clusters().await?);
+        let is_desired = |work: &&Value| desired.iter().any(|desired| desired.namespace == object::namespace(work));
+        self.delete(works.iter().filter(|work| !is_desired(work))).await?;
+        let mut wrote = false;
+        for work in &desired {
+            if !context.exists(&context.kinds.namespace, "", &work.namespace).await? {
+                return Err(Error::Waiting(format!("namespace {} does not exist", work.namespace)));
+            }
+            wrote |= write_work(context, work).await?;
+        }
+        if wrote {
+            let text = format!(
+                "Sync works for FederatedResourceQuota({}/{}) succeed.",
+                object::namespace(quota),
+                object::name(quota)
+            );
+            context.events.note(quota, Severity::Normal, event::SYNC_WORK_SUCCEED, text);
+        }
+        Ok(())
+    }
+
+    /// Brings the status up to date. Where it is counted it is counted again in turn, whatever was missed.
+    async fn tell(
+        &self,
+        key: &Key,
+        quota: &Value,
+        typed: &FederatedResourceQuota,
+        works: &[Value],
+    ) -> Result<Outcome, Error> {
+        let counted = if self.counts() { Some(self.count(&key.0).await?) } else { None };
+        let status = plan::status(&typed.spec, of_members(works)?, counted);
+        let done = match self.counts() {
+            true => Outcome::Again(self.context.config.periods.quota_sync),
+            false => Outcome::Done,
+        };
+        if plan::is_same(&status, &typed.status) {
+            self.less.lock().remove(key);
+            return Ok(done);
+        }
+        if self.counts()
+            && plan::is_less(&status, &typed.status)
+            && let Some(wait) = self.is_too_early(key, quota)
+        {
+            return Ok(Outcome::Again(wait));
+        }
+        self.write(key, quota, &status).await?;
+        Ok(done)
+    }
+
+    async fn write(&self, key: &Key, quota: &Value, status: &FederatedResourceQuotaStatus) -> Result<(), Error> {
+        let context = &self.context;
+        let mut told = quota.clone();
+        told["status"] = json!(status);
+        context.replace_status(&context.kinds.federated_resource_quota, &told).await?;
+        self.less.lock().remove(key);
+        let succeeded =
+            if self.counts() { event::COLLECT_OVERALL_STATUS_SUCCEED } else { event::AGGREGATE_STATUS_SUCCEED };
+        let text = format!("Collect status of FederatedResourceQuota({}/{}) succeed.", key.0, key.1);
+        context.events.note(quota, Severity::Normal, succeeded, text);
+        Ok(())
+    }
+
+    /// How long to wait before less than this version of the quota says is believed.
+    fn is_too_early(&self, key: &Key, quota: &Value) -> Option<Duration> {
+        let version = object::resource_version(quota).to_owned();
+        let now = Instant::now();
+        let mut less = self.less.lock();
+        let (seen, since) = less.entry(key.clone()).or_insert_with(|| (version.clone(), now));
+        if *seen != version {
+            (*seen, *since) = (version, now);
+        }
+        let left = (*since + SETTLED).saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// What the bindings of a namespace use. Bindings of the whole cluster are never counted.
+    async fn count(&self, namespace: &str) -> Result<Usage, Error> {
+        let bindings = self.context.stream(&self.context.kinds.resource_binding, Some(namespace));
+        let sum = |mut sum: Usage, binding: super::world::Cached| async move {
+            let binding: ResourceBinding = decode(binding.view())?;
+            plan::add(&mut sum, plan::usage(&binding.spec));
+            Ok(sum)
+        };
+        bindings.try_fold(Usage::new(), sum).await
+    }
+}
+
+/// What members say of the quotas that Works laid down there.
+fn of_members(works: &[Value]) -> Result<Vec<ClusterQuotaStatus>, Error> {
+    let mut members = Vec::new();
+    for work in works.iter().filter(|work| !object::is_terminating(work)) {
+        let Some(cluster) = cluster_of(object::namespace(work)) else { continue };
+        members.extend(plan::of_member(cluster, &decode::<Work>(work)?.status));
+    }
+    Ok(members)
+}
+
+/// Whether a binding uses something else than before; where that is not known, it may.
+fn uses_otherwise(change: &Change) -> bool {
+    let usage = |binding: &Value| decode::<ResourceBinding>(binding).map(|binding| plan::usage(&binding.spec));
+    match (change.old(), change.current()) {
+        (Some(old), Some(new)) => match (usage(old), usage(new)) {
+            (Ok(old), Ok(new)) => old != new,
+            _ => true,
+        },
+        _ => true,
+    }
+}

@@ -1,0 +1,174 @@
+//! ServiceExports in members: for each EndpointSlice of an exported Service a Work that keeps it in the control plane. Writes
+//! those Works; Slices reads them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::label;
+use crowsnest_api::names::ClusterName;
+use serde_json::Value;
+
+use crate::Error;
+use crate::act::bindings::{cluster_of, member_of, write_work};
+use crate::act::context::Context;
+use crate::act::objects::Resource;
+use crate::act::queue::{Outcome, Queue};
+use crate::act::world::Change;
+use crate::plan::work::construct::DesiredWork;
+use crate::plan::{object, services as plan};
+
+/// A Service of a member that is, or was, exported.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Exported {
+    cluster: ClusterName,
+    namespace: String,
+    name: String,
+}
+
+const SERVICE_EXPORT: (&str, &str) = ("multicluster.x-k8s.io/v1alpha1", "ServiceExport");
+const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
+/// What a member serves of exports is listed within this, or it is looked at again later.
+const LISTED_WITHIN: Duration = Duration::from_secs(5);
+
+pub struct Exports {
+    context: Arc<Context>,
+    pub services: Queue<Exported>,
+}
+
+impl Exports {
+    pub fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Exports { context, services: Queue::new("service-exports") })
+    }
+
+    /// Something happened in a member.
+    pub fn on_member_change(&self, change: &Change) {
+        let (group, resource) = (&*change.resource.gvr.group, &*change.resource.gvr.resource);
+        let service = match (group, resource) {
+            ("multicluster.x-k8s.io", "serviceexports") => object::name(change.object()),
+            ("discovery.k8s.io", "endpointslices") if !plan::is_brought(change.object()) => {
+                object::label(change.object(), plan::SERVICE_NAME).unwrap_or_default()
+            }
+            _ => return,
+        };
+        let moved_from = change.old().and_then(|old| object::label(old, plan::SERVICE_NAME)).unwrap_or_default();
+        for name in [service, moved_from].into_iter().filter(|name| !name.is_empty()) {
+            let namespace = object::namespace(change.object()).to_owned();
+            self.services.add(Exported { cluster: change.cluster.clone(), namespace, name: name.to_owned() });
+        }
+    }
+
+    /// A Work takes an export to a member, or keeps a slice of one.
+    pub fn on_change(&self, change: &Change) {
+        if change.resource.gvr == self.context.kinds.work.gvr {
+            exports_of(change.object()).into_iter().for_each(|service| self.services.add(service));
+        }
+    }
+
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        let kinds = &self.context.kinds;
+        for work in self.context.labelled(&kinds.work, label::ENDPOINT_SLICE_NAME).await? {
+            exports_of(work.view()).into_iter().for_each(|service| self.services.add(service));
+        }
+        Ok(())
+    }
+
+    pub async fn reconcile(self: Arc<Self>, key: Exported) -> Result<Outcome, Error> {
+        let desired = self.desired(&key).await?;
+        for (existing, work) in &desired {
+            let is_free = existing.as_ref().is_none_or(|existing| !object::is_terminating(existing));
+            if !is_free {
+                return Err(Error::Waiting(format!("work {}/{} is being deleted", work.namespace, work.name)));
+            }
+            write_work(&self.context, work).await?;
+        }
+        let is_desired = |work: &Value| desired.iter().any(|(_, desired)| desired.name == object::name(work));
+        for work in self.works_of(&key).await?.iter().filter(|work| !is_desired(work)) {
+            self.withdraw(work).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// The Works there should be, with what there is of each.
+    async fn desired(&self, key: &Exported) -> Result<Vec<(Option<Arc<Value>>, DesiredWork)>, Error> {
+        let Some(exports) = self.followed(&key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
+        let world = &self.context.world;
+        let export = world.get(&key.cluster, &exports.gvr, &key.namespace, &key.name).await?;
+        if export.is_none_or(|export| object::is_terminating(export.view())) {
+            return Ok(Vec::new());
+        }
+        let Some(slices) = self.followed(&key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
+        let mut desired = Vec::new();
+        for slice in world.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
+            let slice = slice.view();
+            if !plan::is_of_service(slice, &key.name) {
+                continue;
+            }
+            let bare = plan::collected(key.cluster.as_str(), &key.name, slice, None);
+            let existing = self.context.get(&self.context.kinds.work, &bare.namespace, &bare.name).await?;
+            let work = plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref());
+            desired.push((existing, work));
+        }
+        Ok(desired)
+    }
+
+    /// A kind of a member that is listed and watched from now on; `None` where it is not served.
+    async fn followed(
+        &self,
+        cluster: &ClusterName,
+        (api_version, kind): (&str, &str),
+    ) -> Result<Option<Resource>, Error> {
+        let resource = match self.context.catalog.find(cluster, api_version, kind).await {
+            Ok(resource) => resource,
+            Err(Error::UnknownKind { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        self.context.world.collect(cluster, &resource);
+        match self.context.world.wait_synced(cluster, &resource.gvr, LISTED_WITHIN).await {
+            true => Ok(Some(resource)),
+            false => Err(Error::Waiting(format!("{kind} of cluster {cluster} is not listed yet"))),
+        }
+    }
+
+    async fn works_of(&self, key: &Exported) -> Result<Vec<Value>, Error> {
+        let context = &self.context;
+        let (label, gvr) = (label::ENDPOINT_SLICE_NAME, &context.kinds.work.gvr);
+        let works = context.world.labelled(&context.control_plane, gvr, label, Some(&key.name)).await?;
+        let is_of = |work: &&Value| kept_for(work).as_ref() == Some(key);
+        Ok(works.iter().map(|work| work.view()).filter(is_of).cloned().collect())
+    }
+
+    /// The slice is not exported any more.
+    async fn withdraw(&self, work: &Value) -> Result<(), Error> {
+        let resource = &self.context.kinds.work;
+        if object::is_terminating(work) || !plan::wanted_by(work).contains(plan::SERVICE_EXPORT) {
+            return Ok(());
+        }
+        match plan::without_export(work) {
+            Some(patch) => self.context.merge(resource, work, patch).await.map(drop),
+            None => self.context.delete(resource, object::namespace(work), object::name(work)).await,
+        }
+    }
+}
+
+/// The Services a Work is about: those whose exports it takes to a member, and the one whose slice it keeps.
+fn exports_of(work: &Value) -> Vec<Exported> {
+    let manifests = object::at(work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
+    let is_export = |manifest: &&Value| (object::api_version(manifest), object::kind(manifest)) == SERVICE_EXPORT;
+    let exports = manifests.into_iter().flatten().filter(is_export);
+    let taken = exports.filter_map(|export| {
+        let cluster = member_of(object::namespace(work))?;
+        Some(Exported {
+            cluster,
+            namespace: object::namespace(export).to_owned(),
+            name: object::name(export).to_owned(),
+        })
+    });
+    taken.chain(kept_for(work)).collect()
+}
+
+fn kept_for(work: &Value) -> Option<Exported> {
+    let cluster = ClusterName::parse(cluster_of(object::namespace(work))?).ok()?;
+    let namespace = object::label(work, label::ENDPOINT_SLICE_NAMESPACE)?.to_owned();
+    let name = object::label(work, label::ENDPOINT_SLICE_NAME)?.to_owned();
+    Some(Exported { cluster, namespace, name })
+}

@@ -1,0 +1,177 @@
+//! Application failover: a workload that is unhealthy in a cluster for too long leaves it (Karmada's
+//! `resource-binding-application-failover-controller` and its twin for cluster-scoped bindings).
+
+use crowsnest_api::constants::eviction;
+use crowsnest_api::policy::{ApplicationFailoverBehavior, PurgeMode};
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use super::evict;
+use super::state::{StateError, preserved};
+
+/// Seconds a workload may be unhealthy where the policy does not say.
+const TOLERATION_SECONDS: i32 = 300;
+
+/// Why a workload stays where it is unhealthy.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplicationError {
+    #[error("GracefulEviction featureGate must be enabled when purgeMode is Gracefully")]
+    GracefulEvictionOff,
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// How a workload fails over, if it does. Its dependencies have to move with it.
+pub fn behavior(spec: &ResourceBindingSpec) -> Option<&ApplicationFailoverBehavior> {
+    let application = spec.failover.as_ref()?.application.as_ref()?;
+    spec.propagate_deps.then_some(application)
+}
+
+/// Targets the workload is unhealthy in. Those it is leaving already have had their turn.
+pub fn unhealthy(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> Vec<String> {
+    let is_unwell = |cluster: &str| {
+        let item = status.aggregated_status.iter().find(|item| item.cluster_name == cluster);
+        item.is_some_and(|item| item.health == Some(ResourceHealth::Unhealthy))
+    };
+    let names = spec.clusters.iter().map(|target| target.name.as_str());
+    names.filter(|name| is_unwell(name) && !spec.evicts(name)).map(str::to_owned).collect()
+}
+
+pub fn toleration_seconds(behavior: &ApplicationFailoverBehavior) -> u64 {
+    let seconds = behavior.decision_conditions.toleration_seconds.unwrap_or(TOLERATION_SECONDS);
+    u64::try_from(seconds).unwrap_or_default()
+}
+
+/// What is switched on.
+#[derive(Debug, Clone, Copy)]
+pub struct Switches {
+    pub graceful_eviction: bool,
+    /// `StatefulFailoverInjection`.
+    pub preserves_state: bool,
+}
+
+/// The spec with the workload evicted from `clusters`, all in one.
+pub fn evicted(
+    spec: &ResourceBindingSpec,
+    status: &ResourceBindingStatus,
+    behavior: &ApplicationFailoverBehavior,
+    clusters: &[String],
+    producer: &str,
+    switches: Switches,
+    now: Timestamp,
+) -> Result<ResourceBindingSpec, ApplicationError> {
+    let mode = behavior.purge_mode.clone().unwrap_or(PurgeMode::Gracefully);
+    if mode == PurgeMode::Gracefully && !switches.graceful_eviction {
+        return Err(ApplicationError::GracefulEvictionOff);
+    }
+    let rules =
+        behavior.state_preservation.as_ref().filter(|rules| switches.preserves_state && !rules.rules.is_empty());
+    let before: Vec<String> = spec.clusters.iter().map(|target| target.name.clone()).collect();
+    let mut left = spec.clone();
+    for cluster in clusters {
+        let mut task = GracefulEvictionTask {
+            purge_mode: Some(mode.clone()),
+            reason: eviction::REASON_APPLICATION_FAILURE.to_owned(),
+            producer: producer.to_owned(),
+            creation_timestamp: Some(Time(now)),
+            ..GracefulEvictionTask::default()
+        };
+        match mode {
+            PurgeMode::Gracefully => task.grace_period_seconds = behavior.grace_period_seconds,
+            PurgeMode::Never => task.suppress_deletion = Some(true),
+            _ => {}
+        }
+        if let Some(rules) = rules {
+            task.preserved_label_state = preserved(rules, status, cluster)?;
+            task.clusters_before_failover = before.clone();
+        }
+        if let Some(evicted) = evict(&left, cluster, task) {
+            left = evicted;
+        }
+    }
+    Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).expect("readable")
+    }
+
+    fn spec(application: Value) -> ResourceBindingSpec {
+        read(json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "propagateDeps": true,
+            "clusters": [{"name": "m1", "replicas": 2}, {"name": "m2", "replicas": 1}],
+            "failover": {"application": application},
+        }))
+    }
+
+    fn status(health: &[(&str, &str)]) -> ResourceBindingStatus {
+        let item =
+            |(name, health): &(&str, &str)| json!({"clusterName": name, "health": health, "status": {"replicas": 2}});
+        read(json!({"aggregatedStatus": health.iter().map(item).collect::<Vec<_>>()}))
+    }
+
+    #[rstest]
+    #[case::well(&[("m1", "Healthy"), ("m2", "Healthy")], &[])]
+    #[case::unknown(&[("m1", "Unknown")], &[])]
+    #[case::no_target(&[("m3", "Unhealthy")], &[])]
+    #[case::unwell(&[("m1", "Unhealthy"), ("m2", "Healthy")], &["m1"])]
+    fn targets_it_is_unhealthy_in(#[case] health: &[(&str, &str)], #[case] expected: &[&str]) {
+        assert_eq!(unhealthy(&spec(json!({})), &status(health)), expected);
+    }
+
+    fn task(application: Value, switches: Switches) -> Result<Value, String> {
+        let spec = spec(application);
+        let behavior = behavior(&spec).expect("it fails over").clone();
+        let clusters = ["m1".to_owned()];
+        let status = status(&[("m1", "Unhealthy")]);
+        let evicted = evicted(&spec, &status, &behavior, &clusters, "producer", switches, Timestamp::UNIX_EPOCH);
+        let evicted = evicted.map_err(|error| error.to_string())?;
+        assert_eq!(evicted.clusters.iter().map(|target| target.name.as_str()).collect::<Vec<_>>(), ["m2"]);
+        let mut task = json!(evicted.graceful_eviction_tasks[0]);
+        for same in ["fromCluster", "replicas", "reason", "producer", "creationTimestamp"] {
+            assert!(task.as_object_mut().is_some_and(|task| task.remove(same).is_some()), "{same}");
+        }
+        Ok(task)
+    }
+
+    const ON: Switches = Switches { graceful_eviction: true, preserves_state: true };
+
+    #[rstest]
+    #[case::directly(json!({"purgeMode": "Directly"}), ON, Ok(json!({"purgeMode": "Directly"})))]
+    #[case::gracefully(
+        json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 60}), ON,
+        Ok(json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 60}))
+    )]
+    #[case::never(json!({"purgeMode": "Never"}), ON, Ok(json!({"purgeMode": "Never", "suppressDeletion": true})))]
+    #[case::not_switched_on(
+        json!({}), Switches { graceful_eviction: false, ..ON },
+        Err("GracefulEviction featureGate must be enabled when purgeMode is Gracefully")
+    )]
+    #[case::with_its_state(
+        json!({"purgeMode": "Directly", "statePreservation": {"rules": [{"aliasLabelName": "was", "jsonPath": "{.replicas}"}]}}),
+        ON,
+        Ok(json!({
+            "purgeMode": "Directly", "preservedLabelState": {"was": "2"}, "clustersBeforeFailover": ["m1", "m2"],
+        }))
+    )]
+    #[case::state_not_switched_on(
+        json!({"purgeMode": "Directly", "statePreservation": {"rules": [{"aliasLabelName": "was", "jsonPath": "{.replicas}"}]}}),
+        Switches { preserves_state: false, ..ON },
+        Ok(json!({"purgeMode": "Directly"}))
+    )]
+    fn an_eviction_says_what_becomes_of_the_copy(
+        #[case] application: Value,
+        #[case] switches: Switches,
+        #[case] expected: Result<Value, &str>,
+    ) {
+        assert_eq!(task(application, switches), expected.map_err(str::to_owned));
+    }
+}

@@ -1,0 +1,85 @@
+//! What an application takes with it when it moves: values of the status of the copy it leaves, as labels of the next one.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::jsonpath::{JsonPath, ParseError, print};
+use crowsnest_api::policy::StatePreservation;
+use crowsnest_api::work::ResourceBindingStatus;
+use serde_json::Value;
+
+/// Why a value cannot be taken along; the eviction waits.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    #[error("the application status has not yet been collected from Cluster({0})")]
+    NotCollected(String),
+    #[error("failed to parse jsonpath {path}: {source}")]
+    Path {
+        path: String,
+        #[source]
+        source: ParseError,
+    },
+    #[error("failed to execute jsonpath {0}: nothing is found there")]
+    Missing(String),
+}
+
+/// The labels that rules make of the status in the cluster that is left.
+pub fn preserved(
+    rules: &StatePreservation,
+    status: &ResourceBindingStatus,
+    cluster: &str,
+) -> Result<BTreeMap<String, String>, StateError> {
+    let item = status.aggregated_status.iter().find(|item| item.cluster_name == cluster);
+    let collected = item.and_then(|item| item.status.as_ref());
+    let collected = collected.ok_or_else(|| StateError::NotCollected(cluster.to_owned()))?;
+    let labels =
+        rules.rules.iter().map(|rule| Ok((rule.alias_label_name.clone(), read(&rule.json_path, &collected.0)?)));
+    labels.collect()
+}
+
+/// A template as client-go's: text, and paths in braces. What a path does not find is an error.
+fn read(template: &str, status: &Value) -> Result<String, StateError> {
+    let mut text = String::new();
+    let mut rest = template;
+    while let Some(open) = rest.find('{') {
+        text.push_str(&rest[..open]);
+        let broken = |source| StateError::Path { path: template.to_owned(), source };
+        let close = rest[open..].find('}').ok_or_else(|| broken(ParseError::UnclosedAction))? + open;
+        let path = JsonPath::parse(rest[open + 1..close].trim()).map_err(broken)?;
+        let found = path.find(status);
+        if found.is_empty() {
+            return Err(StateError::Missing(template.to_owned()));
+        }
+        text.push_str(&found.into_iter().map(print).collect::<Vec<_>>().join(" "));
+        rest = &rest[close + 1..];
+    }
+    text.push_str(rest);
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::a_number("{ .replicas }", Ok("3"))]
+    #[case::text("{.phase}", Ok("Running"))]
+    #[case::text_around_it("job-{.id}-{.phase}", Ok("job-a1-Running"))]
+    #[case::several("{.nodes[*].name}", Ok("n1 n2"))]
+    #[case::a_map("{.nodes[0]}", Ok(r#"{"name":"n1"}"#))]
+    #[case::nothing_there("{.none}", Err("failed to execute jsonpath {.none}: nothing is found there"))]
+    #[case::unclosed("{.phase", Err("failed to parse jsonpath {.phase: unclosed action"))]
+    fn values_are_read_as_client_go_reads_them(#[case] template: &str, #[case] expected: Result<&str, &str>) {
+        let status = json!({"replicas": 3, "phase": "Running", "id": "a1", "nodes": [{"name": "n1"}, {"name": "n2"}]});
+        let found = read(template, &status).map_err(|error| error.to_string());
+        assert_eq!(found.as_deref().map_err(String::as_str), expected);
+    }
+
+    #[test]
+    fn without_a_status_nothing_is_taken_along() {
+        let rules = StatePreservation { rules: Vec::new() };
+        let error = preserved(&rules, &ResourceBindingStatus::default(), "m1").expect_err("no status");
+        assert_eq!(error.to_string(), "the application status has not yet been collected from Cluster(m1)");
+    }
+}

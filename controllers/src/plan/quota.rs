@@ -1,0 +1,254 @@
+//! FederatedResourceQuota: what bindings use, the limits laid down in single clusters, and the status that tells both.
+//! Read by admission, which holds bindings to the limits, and by the quota loop, which counts and lays down.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::constants::{condition, label};
+use crowsnest_api::policy::{
+    ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaSpec, FederatedResourceQuotaStatus, ResourceList,
+};
+use crowsnest_api::quantity::{Format, Quantity};
+use crowsnest_api::work::{ResourceBindingSpec, WorkStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::conditions;
+use super::work::construct::{self, DesiredWork, WorkOptions};
+
+/// Amounts by resource name.
+pub type Usage = BTreeMap<String, Quantity>;
+
+/// An amount; one that cannot be read is the schema's business and counts as nothing.
+pub fn amount(quantity: &WireQuantity) -> Quantity {
+    Quantity::try_from(quantity).unwrap_or_default()
+}
+
+pub fn amounts(list: &ResourceList) -> Usage {
+    list.iter().map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
+}
+
+/// What a binding uses in all its clusters together.
+pub fn usage(spec: &ResourceBindingSpec) -> Usage {
+    let mut usage = Usage::new();
+    let mut count = |request: &ResourceList, times: i64| {
+        for (name, quantity) in request {
+            *usage.entry(name.clone()).or_default() += amount(quantity).times(times);
+        }
+    };
+    if spec.components.is_empty() {
+        let replicas = spec.clusters.iter().map(|cluster| i64::from(cluster.replicas)).sum();
+        if let Some(requirements) = &spec.replica_requirements {
+            count(&requirements.resource_request, replicas);
+        }
+    } else {
+        let clusters = i64::try_from(spec.clusters.len()).unwrap_or(i64::MAX);
+        for component in &spec.components {
+            if let Some(requirements) = &component.replica_requirements {
+                count(&requirements.resource_request, i64::from(component.replicas).saturating_mul(clusters));
+            }
+        }
+    }
+    usage.retain(|_, quantity| !quantity.is_zero());
+    usage
+}
+
+pub fn add(sum: &mut Usage, usage: Usage) {
+    for (name, quantity) in usage {
+        *sum.entry(name).or_default() += quantity;
+    }
+}
+
+pub fn is_huge_page(name: &str) -> bool {
+    name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
+}
+
+/// Amounts in the formats use is recorded in. What is nothing is left out.
+pub fn recorded(mut used: Usage) -> Usage {
+    used.retain(|_, quantity| *quantity > Quantity::ZERO);
+    for (name, quantity) in &mut used {
+        *quantity = match name.as_str() {
+            "cpu" => Quantity::from_milli(quantity.milli_value(), Format::DecimalSI),
+            "memory" | "ephemeral-storage" => Quantity::new(quantity.value(), Format::BinarySI),
+            name if is_huge_page(name) => Quantity::new(quantity.value(), Format::BinarySI),
+            _ => Quantity::new(quantity.value(), Format::DecimalSI),
+        };
+    }
+    used
+}
+
+pub fn to_list(usage: Usage) -> ResourceList {
+    usage.into_iter().map(|(name, quantity)| (name, quantity.into())).collect()
+}
+
+/// The Works that lay a quota down in single clusters, of those that are registered (Karmada's
+/// `federated-resource-quota-sync-controller`).
+pub fn assignments(quota: &FederatedResourceQuota, registered: &[String]) -> Vec<DesiredWork> {
+    let name = quota.metadata.name.as_deref().unwrap_or_default();
+    let namespace = quota.metadata.namespace.as_deref().unwrap_or_default();
+    let assigned = quota.spec.static_assignments.iter().filter(|one| registered.contains(&one.cluster_name));
+    let wrap = |cluster: &str, hard: &ResourceList| {
+        let manifest = json!({
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"hard": hard},
+        });
+        let labels = BTreeMap::from([
+            (label::FEDERATED_RESOURCE_QUOTA_NAMESPACE.to_owned(), namespace.to_owned()),
+            (label::FEDERATED_RESOURCE_QUOTA_NAME.to_owned(), name.to_owned()),
+        ]);
+        construct::wrap(cluster, manifest, labels, BTreeMap::new(), WorkOptions::default())
+    };
+    assigned.map(|one| wrap(&one.cluster_name, &one.hard)).collect()
+}
+
+/// What a member says of the quota that a Work laid down there; `None` until it is applied and counted.
+pub fn of_member(cluster: &str, work: &WorkStatus) -> Option<ClusterQuotaStatus> {
+    #[derive(Deserialize)]
+    struct Counted {
+        #[serde(default)]
+        hard: ResourceList,
+        #[serde(default)]
+        used: ResourceList,
+    }
+    if !conditions::is_true(&work.conditions, condition::APPLIED) {
+        return None;
+    }
+    let status = work.manifest_statuses.first()?.status.as_ref()?;
+    let Counted { hard, used } = Counted::deserialize(&status.0).ok()?;
+    Some(ClusterQuotaStatus { cluster_name: cluster.to_owned(), hard, used })
+}
+
+/// The status of a quota. `counted` is what its namespace's bindings use; without it the members' use is added up.
+pub fn status(
+    spec: &FederatedResourceQuotaSpec,
+    mut members: Vec<ClusterQuotaStatus>,
+    counted: Option<Usage>,
+) -> FederatedResourceQuotaStatus {
+    members.sort_by(|left, right| left.cluster_name.cmp(&right.cluster_name));
+    let overall_used = match counted {
+        Some(mut counted) => {
+            counted.retain(|name, _| spec.overall.contains_key(name));
+            recorded(counted)
+        }
+        None => members.iter().fold(Usage::new(), |mut sum, member| {
+            add(&mut sum, amounts(&member.used));
+            sum
+        }),
+    };
+    FederatedResourceQuotaStatus {
+        overall: spec.overall.clone(),
+        overall_used: to_list(overall_used),
+        aggregated_status: members,
+    }
+}
+
+/// Whether a count says less than was recorded. Admission records before the binding it let through is stored, so that
+/// less may only mean that the count was too early.
+pub fn is_less(counted: &FederatedResourceQuotaStatus, recorded: &FederatedResourceQuotaStatus) -> bool {
+    recorded.overall_used.iter().any(|(name, was)| {
+        let now = counted.overall_used.get(name).map(amount).unwrap_or_default();
+        now < amount(was)
+    })
+}
+
+/// Equal as far as a reader can see.
+pub fn is_same(left: &FederatedResourceQuotaStatus, right: &FederatedResourceQuotaStatus) -> bool {
+    let wire = |status: &FederatedResourceQuotaStatus| -> Value { json!(status) };
+    wire(left) == wire(right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn spec(binding: Value) -> ResourceBindingSpec {
+        let mut spec = json!({"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+        let fields = binding.as_object().cloned().unwrap_or_default();
+        spec.as_object_mut().expect("a map").extend(fields);
+        serde_json::from_value(spec).expect("a spec")
+    }
+
+    fn requests(cpu: &str, memory: &str) -> Value {
+        json!({"resourceRequest": {"cpu": cpu, "memory": memory}})
+    }
+
+    #[rstest]
+    #[case::nothing_asked(json!({"replicas": 9, "clusters": [{"name": "m1", "replicas": 9}]}), json!({}))]
+    #[case::not_scheduled(json!({"replicas": 2, "replicaRequirements": requests("1", "1Gi")}), json!({}))]
+    #[case::replicas_of_all_clusters(
+        json!({
+            "replicaRequirements": requests("250m", "128Mi"),
+            "clusters": [{"name": "m1", "replicas": 2}, {"name": "m2", "replicas": 1}],
+        }),
+        json!({"cpu": "750m", "memory": "384Mi"})
+    )]
+    #[case::components_in_each_cluster(
+        json!({
+            "clusters": [{"name": "m1"}, {"name": "m2"}],
+            "components": [
+                {"name": "leader", "replicas": 1, "replicaRequirements": requests("1", "1Gi")},
+                {"name": "worker", "replicas": 3, "replicaRequirements": requests("500m", "512Mi")},
+                {"name": "idle", "replicas": 5},
+            ],
+        }),
+        json!({"cpu": "5", "memory": "5Gi"})
+    )]
+    fn a_binding_uses_what_its_replicas_ask_for(#[case] binding: Value, #[case] expected: Value) {
+        assert_eq!(json!(to_list(recorded(usage(&spec(binding))))), expected);
+    }
+
+    fn quota(spec: Value) -> FederatedResourceQuota {
+        let metadata = json!({"name": "q", "namespace": "shop"});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a quota")
+    }
+
+    #[test]
+    fn only_registered_clusters_get_their_assignment() {
+        let hard = |cpu: &str| json!({"cpu": cpu});
+        let assignments = json!([
+            {"clusterName": "m1", "hard": hard("2")},
+            {"clusterName": "gone", "hard": hard("3")},
+        ]);
+        let quota = quota(json!({"overall": hard("9"), "staticAssignments": assignments}));
+        let works = super::assignments(&quota, &["m1".to_owned(), "m2".to_owned()]);
+        let told: Vec<_> = works.iter().map(|work| (work.namespace.as_str(), &work.manifest["spec"]["hard"])).collect();
+        assert_eq!(told, [("karmada-es-m1", &hard("2"))]);
+    }
+
+    #[rstest]
+    #[case::of_bindings(Some(json!({"cpu": "500m", "pods": "3"})), json!({"cpu": "500m"}))]
+    #[case::of_no_binding(Some(json!({})), Value::Null)]
+    #[case::of_members(None, json!({"cpu": "3", "memory": "1Gi"}))]
+    fn use_is_counted_or_added_up(#[case] counted: Option<Value>, #[case] expected: Value) {
+        let member = |name: &str, used: Value| ClusterQuotaStatus {
+            cluster_name: name.to_owned(),
+            used: serde_json::from_value(used).expect("amounts"),
+            ..ClusterQuotaStatus::default()
+        };
+        let members = vec![member("m2", json!({"cpu": "2", "memory": "1Gi"})), member("m1", json!({"cpu": "1"}))];
+        let counted =
+            counted.map(|counted| amounts(&serde_json::from_value::<ResourceList>(counted).expect("amounts")));
+        let status = json!(status(&quota(json!({"overall": {"cpu": "9"}})).spec, members, counted));
+        assert_eq!((&status["overall"], &status["overallUsed"]), (&json!({"cpu": "9"}), &expected));
+        let names: Vec<_> =
+            status["aggregatedStatus"].as_array().expect("members").iter().map(|m| &m["clusterName"]).collect();
+        assert_eq!(names, ["m1", "m2"]);
+    }
+
+    #[rstest]
+    #[case::nothing_recorded(json!({"cpu": "1"}), json!({}), false)]
+    #[case::more(json!({"cpu": "1100m"}), json!({"cpu": "1"}), false)]
+    #[case::the_same_otherwise_written(json!({"cpu": "1000m"}), json!({"cpu": "1"}), false)]
+    #[case::less(json!({"cpu": "900m", "memory": "9Gi"}), json!({"cpu": "1", "memory": "1Gi"}), true)]
+    #[case::nothing_any_more(json!({}), json!({"cpu": "1"}), true)]
+    fn less_may_be_too_early(#[case] counted: Value, #[case] recorded: Value, #[case] expected: bool) {
+        let status = |used: Value| FederatedResourceQuotaStatus {
+            overall_used: serde_json::from_value(used).expect("amounts"),
+            ..FederatedResourceQuotaStatus::default()
+        };
+        assert_eq!(is_less(&status(counted), &status(recorded)), expected);
+    }
+}

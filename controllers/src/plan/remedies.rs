@@ -1,0 +1,80 @@
+//! Remedy: what is done for a cluster because of its conditions (Karmada's `remedy-controller`).
+
+use std::collections::BTreeSet;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::remedy::{ClusterConditionOperator, DecisionMatch, Remedy};
+
+use super::conditions;
+
+/// The actions of all remedies that apply to a cluster, each once, sorted.
+pub fn actions(cluster: &Cluster, remedies: &[Remedy]) -> Vec<String> {
+    let applying = remedies.iter().filter(|remedy| is_of(cluster, remedy) && is_called_for(cluster, remedy));
+    let actions: BTreeSet<&str> =
+        applying.flat_map(|remedy| remedy.spec.actions.iter().map(|one| one.as_str())).collect();
+    actions.into_iter().map(str::to_owned).collect()
+}
+
+/// Whether a remedy is for a cluster: for all, or for those it names.
+pub fn is_of(cluster: &Cluster, remedy: &Remedy) -> bool {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let affinity = remedy.spec.cluster_affinity.as_ref();
+    affinity.is_none_or(|affinity| affinity.cluster_names.iter().any(|named| named == name))
+}
+
+/// Without a list always, with an empty one never; else when one of them is met by a condition the cluster has.
+fn is_called_for(cluster: &Cluster, remedy: &Remedy) -> bool {
+    let is_met = |decision: &DecisionMatch| {
+        let Some(wanted) = &decision.cluster_condition_match else { return false };
+        let Some(condition) = conditions::find(&cluster.status.conditions, &wanted.condition_type) else {
+            return false;
+        };
+        match wanted.operator {
+            ClusterConditionOperator::Equal => condition.status == wanted.condition_status,
+            ClusterConditionOperator::NotEqual => condition.status != wanted.condition_status,
+            ClusterConditionOperator::Other(_) => false,
+        }
+    };
+    remedy.spec.decision_matches.as_ref().is_none_or(|matches| matches.iter().any(is_met))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn when(operator: &str, status: &str) -> Value {
+        json!([{"clusterConditionMatch": {
+            "conditionType": "ServiceDomainNameResolutionReady", "operator": operator, "conditionStatus": status,
+        }}])
+    }
+
+    #[rstest]
+    #[case::always(json!({"actions": ["TrafficControl"]}), vec!["TrafficControl"])]
+    #[case::never(json!({"actions": ["TrafficControl"], "decisionMatches": []}), vec![])]
+    #[case::equal(json!({"actions": ["TrafficControl"], "decisionMatches": when("Equal", "False")}), vec!["TrafficControl"])]
+    #[case::not_equal(json!({"actions": ["TrafficControl"], "decisionMatches": when("NotEqual", "False")}), vec![])]
+    #[case::a_condition_it_has_not(
+        json!({"actions": ["TrafficControl"], "decisionMatches": [{"clusterConditionMatch": {
+            "conditionType": "Other", "operator": "NotEqual", "conditionStatus": "True",
+        }}]}),
+        vec![]
+    )]
+    #[case::its_name(json!({"actions": ["B", "A", "B"], "clusterAffinity": {"clusterNames": ["m1"]}}), vec!["A", "B"])]
+    #[case::another_name(json!({"actions": ["A"], "clusterAffinity": {"clusterNames": ["m2"]}}), vec![])]
+    #[case::no_name(json!({"actions": ["A"], "clusterAffinity": {}}), vec![])]
+    fn a_remedy_applies(#[case] spec: Value, #[case] expected: Vec<&str>) {
+        let cluster = json!({
+            "metadata": {"name": "m1"}, "spec": {"syncMode": "Push"},
+            "status": {"conditions": [{
+                "type": "ServiceDomainNameResolutionReady", "status": "False", "reason": "", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        });
+        let cluster: Cluster = serde_json::from_value(cluster).expect("a cluster");
+        let remedy: Remedy =
+            serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": spec})).expect("a remedy");
+        assert_eq!(actions(&cluster, &[remedy]), expected);
+    }
+}

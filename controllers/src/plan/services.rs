@@ -1,0 +1,252 @@
+//! Multi-cluster services: which EndpointSlices of a member go where, and the Service that stands for an import (KEP-1645,
+//! Karmada's `service-export-controller`, `endpointslice-controller` and `service-import-controller`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crowsnest_api::constants::{annotation, finalizer, label};
+use crowsnest_api::names::{derived_service_name, imported_endpoint_slice_name};
+use serde_json::{Value, json};
+
+use super::object;
+use super::work::construct::{self, DesiredWork, WorkOptions};
+use super::work::managed::WORK_PERMANENT_ID;
+
+/// Kubernetes' label that ties a slice to its Service.
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Kubernetes' label of who keeps a slice.
+pub const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+/// The name of what exports slices, in the set of those that want a Work.
+pub const SERVICE_EXPORT: &str = "ServiceExport";
+
+/// Whether a slice is one that was brought in from somewhere else; those are never exported.
+pub fn is_brought(slice: &Value) -> bool {
+    let keepers = [label::ENDPOINT_SLICE_CONTROLLER, label::ENDPOINT_SLICE_DISPATCH_CONTROLLER];
+    object::label(slice, SLICE_MANAGED_BY).is_some_and(|keeper| keepers.contains(&keeper))
+}
+
+/// Whether a slice of a member is the Service's own.
+pub fn is_of_service(slice: &Value, service: &str) -> bool {
+    object::label(slice, SERVICE_NAME) == Some(service) && !is_brought(slice) && !object::is_terminating(slice)
+}
+
+/// Who wants a Work of a slice: a set joined by dots.
+pub fn wanted_by(work: &Value) -> BTreeSet<String> {
+    let joined = object::label(work, label::ENDPOINT_SLICE_MANAGED_BY).unwrap_or_default();
+    joined.split('.').filter(|one| !one.is_empty()).map(str::to_owned).collect()
+}
+
+fn joined(wanted_by: &BTreeSet<String>) -> String {
+    wanted_by.iter().map(String::as_str).collect::<Vec<_>>().join(".")
+}
+
+/// The Work that keeps a member's slice in the control plane; it is never dispatched. `existing` is what there is of it.
+pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
+    let mut wanted_by = existing.map(wanted_by).unwrap_or_default();
+    wanted_by.insert(SERVICE_EXPORT.to_owned());
+    let labels = BTreeMap::from([
+        (label::ENDPOINT_SLICE_NAMESPACE.to_owned(), object::namespace(slice).to_owned()),
+        (label::ENDPOINT_SLICE_NAME.to_owned(), service.to_owned()),
+        (label::ENDPOINT_SLICE_MANAGED_BY.to_owned(), joined(&wanted_by)),
+    ]);
+    let options = WorkOptions { suspend_dispatching: Some(true), ..WorkOptions::default() };
+    let mut work = construct::wrap(cluster, slice.clone(), labels, BTreeMap::new(), options);
+    work.finalizer = finalizer::ENDPOINT_SLICE_CONTROLLER;
+    work
+}
+
+/// What is left of a Work once its slice is not exported any more: a patch of its labels, or nothing.
+pub fn without_export(work: &Value) -> Option<Value> {
+    let mut wanted_by = wanted_by(work);
+    wanted_by.remove(SERVICE_EXPORT);
+    let gone = Value::Null;
+    (!wanted_by.is_empty()).then(|| {
+        json!({"metadata": {"labels": {
+            label::ENDPOINT_SLICE_MANAGED_BY: joined(&wanted_by),
+            label::ENDPOINT_SLICE_NAME: gone,
+            label::ENDPOINT_SLICE_NAMESPACE: gone,
+        }}})
+    })
+}
+
+/// The control plane's slice for one that was collected; `service` is the exported one.
+pub fn imported(cluster: &str, work: &Value, slice: &Value, service: &str) -> Value {
+    let mut imported = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "namespace": object::namespace(slice),
+            "name": imported_endpoint_slice_name(object::name(slice), cluster),
+            "labels": {
+                WORK_PERMANENT_ID: object::label(work, WORK_PERMANENT_ID).unwrap_or_default(),
+                SERVICE_NAME: derived_service_name(service),
+                SLICE_MANAGED_BY: label::ENDPOINT_SLICE_CONTROLLER,
+            },
+            "annotations": {
+                annotation::WORK_NAMESPACE: object::namespace(work),
+                annotation::WORK_NAME: object::name(work),
+            },
+        },
+    });
+    for field in SLICE_FIELDS {
+        if let Some(value) = slice.get(field) {
+            imported[field] = value.clone();
+        }
+    }
+    imported
+}
+
+const SLICE_FIELDS: [&str; 3] = ["addressType", "endpoints", "ports"];
+
+/// Whether a slice says what it should, as far as we say anything.
+pub fn is_slice_same(existing: &Value, desired: &Value) -> bool {
+    let has = |kind: &str| {
+        let wanted = object::at(desired, &["metadata", kind]).and_then(Value::as_object);
+        let of = |key: &String| object::at(existing, &["metadata", kind, key.as_str()]);
+        wanted.is_none_or(|wanted| wanted.iter().all(|(key, value)| of(key) == Some(value)))
+    };
+    let field = |slice: &Value, field: &str| slice.get(field).cloned().unwrap_or_default();
+    let same = |name: &str| object::semantically_equal(&field(existing, name), &field(desired, name));
+    SLICE_FIELDS.iter().all(|name| same(name)) && has("labels") && has("annotations")
+}
+
+/// Whether an import gets a Service of its own.
+pub fn has_derived_service(import: &Value) -> bool {
+    object::text(import, &["spec", "type"]) == "ClusterSetIP" && !object::is_terminating(import)
+}
+
+/// The Service that stands for an import: what there is of it keeps its address.
+pub fn derived_service(import: &Value, existing: Option<&Value>) -> Value {
+    let ports = object::at(import, &["spec", "ports"]).and_then(Value::as_array).cloned().unwrap_or_default();
+    let ports: Vec<Value> = ports.iter().map(port).collect();
+    match existing {
+        Some(existing) => {
+            let mut service = existing.clone();
+            object::set(&mut service, &["spec", "type"], json!("ClusterIP"));
+            object::set(&mut service, &["spec", "ports"], json!(ports));
+            service
+        }
+        None => json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "namespace": object::namespace(import),
+                "name": derived_service_name(object::name(import)),
+            },
+            "spec": {"type": "ClusterIP", "ports": ports},
+        }),
+    }
+}
+
+/// What an import says of a port; the rest is the API server's.
+fn port(port: &Value) -> Value {
+    let fields = ["name", "protocol", "port", "appProtocol"];
+    let said = fields.iter().filter_map(|field| Some(((*field).to_owned(), port.get(field)?.clone())));
+    Value::Object(said.filter(|(_, value)| value != "").collect())
+}
+
+/// Whether a Service has the ports it should.
+pub fn is_service_same(existing: &Value, desired: &Value) -> bool {
+    let ports = |service: &Value| -> Vec<Value> {
+        let ports = object::at(service, &["spec", "ports"]).and_then(Value::as_array);
+        ports.into_iter().flatten().map(port).collect()
+    };
+    object::text(existing, &["spec", "type"]) == "ClusterIP" && ports(existing) == ports(desired)
+}
+
+/// Addresses of an import, as the Service's status tells them.
+pub fn ingress(import: &Value) -> Vec<Value> {
+    let ips = object::at(import, &["spec", "ips"]).and_then(Value::as_array);
+    ips.into_iter().flatten().map(|ip| json!({"ip": ip})).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn slice(labels: Value) -> Value {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"namespace": "shop", "name": "web-x1", "uid": "u", "labels": labels},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}],
+        })
+    }
+
+    #[rstest]
+    #[case::its_own(json!({SERVICE_NAME: "web"}), true)]
+    #[case::another_services(json!({SERVICE_NAME: "db"}), false)]
+    #[case::brought_in(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-controller.karmada.io"}), false)]
+    #[case::dispatched(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-dispatch-controller.karmada.io"}), false)]
+    #[case::kubernetes_own(json!({SERVICE_NAME: "web", SLICE_MANAGED_BY: "endpointslice-controller.k8s.io"}), true)]
+    fn only_own_slices_are_exported(#[case] labels: Value, #[case] expected: bool) {
+        assert_eq!(is_of_service(&slice(labels), "web"), expected);
+    }
+
+    #[test]
+    fn a_collected_slice_stays_in_the_control_plane_for_whoever_wants_it() {
+        let existing = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: "MultiClusterService"}}});
+        let work = collected("m1", "web", &slice(json!({SERVICE_NAME: "web"})), Some(&existing));
+        assert_eq!(work.namespace, "karmada-es-m1");
+        assert_eq!(work.labels[label::ENDPOINT_SLICE_MANAGED_BY], "MultiClusterService.ServiceExport");
+        assert_eq!(
+            (work.options.suspend_dispatching, work.finalizer),
+            (Some(true), "karmada.io/endpointslice-controller")
+        );
+    }
+
+    #[rstest]
+    #[case::nobody_else("ServiceExport", None)]
+    #[case::another("MultiClusterService.ServiceExport", Some("MultiClusterService"))]
+    fn a_work_goes_when_nobody_wants_it(#[case] set: &str, #[case] left: Option<&str>) {
+        let work = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: set}}});
+        let patch = without_export(&work);
+        let kept =
+            patch.as_ref().map(|patch| object::text(patch, &["metadata", "labels", label::ENDPOINT_SLICE_MANAGED_BY]));
+        assert_eq!(kept, left);
+    }
+
+    #[test]
+    fn an_imported_slice_names_the_derived_service_and_its_work() {
+        let work = json!({"metadata": {
+            "namespace": "karmada-es-m1", "name": "web-x1-abc", "labels": {WORK_PERMANENT_ID: "id"},
+        }});
+        let imported = imported("m1", &work, &slice(json!({SERVICE_NAME: "web", "other": "label"})), "web");
+        let expected = json!({
+            "namespace": "shop", "name": "imported-m1-web-x1",
+            "labels": {
+                WORK_PERMANENT_ID: "id", SERVICE_NAME: "derived-web",
+                SLICE_MANAGED_BY: "endpointslice-controller.karmada.io",
+            },
+            "annotations": {"work.karmada.io/namespace": "karmada-es-m1", "work.karmada.io/name": "web-x1-abc"},
+        });
+        assert_eq!(imported["metadata"], expected);
+        assert!(is_slice_same(&imported, &imported));
+        let mut other = imported.clone();
+        other["endpoints"] = json!([]);
+        assert!(!is_slice_same(&other, &imported));
+    }
+
+    #[test]
+    fn a_derived_service_keeps_its_address_and_takes_the_imports_ports() {
+        let import = json!({
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"type": "ClusterSetIP", "ips": ["10.1.1.1"], "ports": [{"name": "", "port": 80, "protocol": "TCP"}]},
+        });
+        let made = derived_service(&import, None);
+        assert_eq!(made["spec"], json!({"type": "ClusterIP", "ports": [{"port": 80, "protocol": "TCP"}]}));
+        let existing = json!({
+            "metadata": {"namespace": "shop", "name": "derived-web", "resourceVersion": "5"},
+            "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]},
+        });
+        assert!(is_service_same(&existing, &made), "defaults of the API server are no difference");
+        let mut wider = import.clone();
+        wider["spec"]["ports"] = json!([{"port": 81}]);
+        let changed = derived_service(&wider, Some(&existing));
+        assert!(!is_service_same(&existing, &changed));
+        assert_eq!(
+            (&changed["spec"]["clusterIP"], &changed["spec"]["ports"]),
+            (&json!("10.0.0.9"), &json!([{"port": 81}]))
+        );
+        assert_eq!(ingress(&import), [json!({"ip": "10.1.1.1"})]);
+    }
+}

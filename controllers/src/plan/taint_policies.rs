@@ -1,0 +1,147 @@
+//! ClusterTaintPolicy: which taints a cluster's conditions bring, and take away (Karmada's `cluster-taint-policy-controller`).
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::policy::{ClusterTaintPolicy, MatchCondition, MatchConditionOperator};
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use super::conditions;
+use super::selector::cluster_matches;
+
+/// The taints of a cluster after all policies were looked at, the oldest first: a later one sees what an earlier one did.
+pub fn taints(cluster: &Cluster, policies: &[ClusterTaintPolicy], now: Timestamp) -> Vec<Taint> {
+    let mut sorted: Vec<&ClusterTaintPolicy> = policies.iter().collect();
+    sorted
+        .sort_by_key(|policy| (policy.metadata.creation_timestamp.as_ref().map(|time| time.0), &policy.metadata.name));
+    let mut cluster = cluster.clone();
+    for policy in sorted {
+        let spec = &policy.spec;
+        if spec.target_clusters.as_ref().is_some_and(|affinity| !cluster_matches(&cluster, affinity)) {
+            continue;
+        }
+        let is_named = |taint: &Taint, named: &crowsnest_api::policy::Taint| {
+            taint.key == named.key && taint.effect == named.effect
+        };
+        if matches(&cluster.status.conditions, &spec.add_on_conditions) {
+            for named in &spec.taints {
+                if !cluster.spec.taints.iter().any(|taint| is_named(taint, named)) {
+                    cluster.spec.taints.push(Taint {
+                        key: named.key.clone(),
+                        effect: named.effect.clone(),
+                        value: (!named.value.is_empty()).then(|| named.value.clone()),
+                        time_added: Some(Time(now)),
+                    });
+                }
+            }
+        }
+        if matches(&cluster.status.conditions, &spec.remove_on_conditions) {
+            cluster.spec.taints.retain(|taint| !spec.taints.iter().any(|named| is_named(taint, named)));
+        }
+    }
+    cluster.spec.taints
+}
+
+/// Whether all of them match. None never match, nor does a condition the cluster does not have, or an unknown operator.
+fn matches(conditions: &[Condition], wanted: &[MatchCondition]) -> bool {
+    let is_met = |wanted: &MatchCondition| {
+        let Some(condition) = conditions::find(conditions, &wanted.condition_type) else { return false };
+        let listed = wanted.status_values.contains(&condition.status);
+        match wanted.operator {
+            MatchConditionOperator::In => listed,
+            MatchConditionOperator::NotIn => !listed,
+            MatchConditionOperator::Other(_) => false,
+        }
+    };
+    !wanted.is_empty() && wanted.iter().all(is_met)
+}
+
+/// As Karmada's events tell a cluster's taints.
+pub fn message(taints: &[Taint]) -> String {
+    if taints.is_empty() {
+        return "cluster now does not have taints".to_owned();
+    }
+    let told = taints.iter().map(|taint| match taint.value.as_deref().unwrap_or_default() {
+        "" => format!("{{Key:{},Effect:{}}}", taint.key, taint.effect),
+        value => format!("{{Key:{},Value:{value},Effect:{}}}", taint.key, taint.effect),
+    });
+    format!("cluster now has taints([{}])", told.collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn policy(name: &str, age: &str, spec: Value) -> ClusterTaintPolicy {
+        let metadata = json!({"name": name, "creationTimestamp": format!("2026-01-01T00:00:{age}Z")});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a policy")
+    }
+
+    fn on(operator: &str, status: &str) -> Value {
+        json!([{"conditionType": "Ready", "operator": operator, "statusValues": [status]}])
+    }
+
+    fn taint(key: &str) -> Value {
+        json!([{"key": key, "effect": "NoSchedule"}])
+    }
+
+    #[rstest]
+    #[case::added(vec![json!({"addOnConditions": on("In", "True"), "taints": taint("new")})], vec!["own", "new"])]
+    #[case::there_already(vec![json!({"addOnConditions": on("In", "True"), "taints": taint("own")})], vec!["own"])]
+    #[case::removed(vec![json!({"removeOnConditions": on("NotIn", "False"), "taints": taint("own")})], vec![])]
+    #[case::added_and_removed(
+        vec![json!({"addOnConditions": on("In", "True"), "removeOnConditions": on("In", "True"), "taints": taint("new")})],
+        vec!["own"]
+    )]
+    #[case::the_later_one_has_the_last_word(
+        vec![
+            json!({"removeOnConditions": on("In", "True"), "taints": taint("new")}),
+            json!({"addOnConditions": on("In", "True"), "taints": taint("new")}),
+        ],
+        vec!["own", "new"]
+    )]
+    #[case::another_cluster(
+        vec![json!({
+            "targetClusters": {"clusterNames": ["m2"]}, "addOnConditions": on("In", "True"), "taints": taint("new"),
+        })],
+        vec!["own"]
+    )]
+    #[case::without_a_condition_never(vec![json!({"taints": taint("new")})], vec!["own"])]
+    #[case::a_condition_that_is_missing(
+        vec![json!({
+            "addOnConditions": [{"conditionType": "Other", "operator": "NotIn", "statusValues": ["True"]}],
+            "taints": taint("new"),
+        })],
+        vec!["own"]
+    )]
+    #[case::an_operator_nobody_knows(vec![json!({"addOnConditions": on("Like", "True"), "taints": taint("new")})], vec!["own"])]
+    fn conditions_bring_and_take_taints(#[case] specs: Vec<Value>, #[case] expected: Vec<&str>) {
+        let cluster = json!({
+            "metadata": {"name": "m1"},
+            "spec": {"syncMode": "Push", "taints": [{"key": "own", "effect": "NoSchedule"}]},
+            "status": {"conditions": [{
+                "type": "Ready", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        });
+        let cluster: Cluster = serde_json::from_value(cluster).expect("a cluster");
+        // The order they come in does not matter.
+        let made =
+            specs.into_iter().enumerate().map(|(age, spec)| policy(&format!("p{age}"), &format!("{age:02}"), spec));
+        let mut policies: Vec<_> = made.collect();
+        policies.reverse();
+        let taints = taints(&cluster, &policies, Timestamp::UNIX_EPOCH);
+        assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), expected);
+    }
+
+    #[rstest]
+    #[case(json!([]), "cluster now does not have taints")]
+    #[case(
+        json!([{"key": "a", "effect": "NoSchedule"}, {"key": "b", "value": "v", "effect": "NoExecute"}]),
+        "cluster now has taints([{Key:a,Effect:NoSchedule},{Key:b,Value:v,Effect:NoExecute}])"
+    )]
+    fn taints_are_told_in_karmadas_words(#[case] taints: Value, #[case] expected: &str) {
+        assert_eq!(message(&serde_json::from_value::<Vec<Taint>>(taints).expect("taints")), expected);
+    }
+}
