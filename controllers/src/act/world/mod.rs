@@ -167,6 +167,11 @@ impl World {
         self.collection(&CollectionKey::new(cluster.clone(), gvr.clone()))
     }
 
+    /// Whether a resource is wanted here, whatever of it has come yet.
+    pub fn is_collected(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
+        self.wanted(cluster, gvr).is_some()
+    }
+
     /// Whether everything of a resource is here and has been told.
     pub fn is_synced(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
         self.wanted(cluster, gvr).is_some_and(|collection| *collection.told.borrow())
