@@ -115,7 +115,7 @@ impl Manager {
     /// Waits until no loop has anything to do.
     pub async fn idle(&self) {
         let loops = &self.loops;
-        let queues: [&dyn Busy; 12] = [
+        let queues: [&dyn Busy; 13] = [
             &loops.templates.templates,
             &loops.templates.policies,
             &loops.scheduling.bindings,
@@ -128,6 +128,7 @@ impl Manager {
             &loops.rebalancer.rebalancers,
             &loops.scale_target_marker.targets,
             &loops.replicas_syncer.deployments,
+            &loops.evictions.bindings,
         ];
         let mut finished: Vec<_> = queues.iter().map(|queue| queue.finished()).collect();
         while !queues.iter().all(|queue| queue.is_idle()) {
@@ -203,6 +204,7 @@ impl Loops {
         self.access.full_pass().await?;
         self.rebalancer.full_pass().await?;
         self.scale_target_marker.full_pass();
+        self.evictions.full_pass().await?;
         Ok(())
     }
 
