@@ -5,6 +5,7 @@
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_embedded::controlplane::{self, Controllers};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
@@ -86,6 +87,30 @@ async fn dependents_follow_their_owner_as_the_policy_says() {
             await_condition(secrets.clone(), name, conditions::is_deleted(&uid)).await.unwrap();
         }
     }
+    server.stop().await.unwrap();
+}
+
+/// As while the server of a webhook starts.
+#[tokio::test]
+async fn a_dependent_that_could_not_be_deleted_goes_later() {
+    let (server, client) = start(Controllers::default()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+    let owner = create(&maps, json!({"metadata": {"name": "owner"}})).await;
+    let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid});
+    create(&secrets, json!({"metadata": {"name": "child", "ownerReferences": [reference]}})).await;
+    let hooks: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    let nobody = json!({"metadata": {"name": "nobody"}, "webhooks": [{
+        "name": "nobody.example.com", "clientConfig": {"url": "https://127.0.0.1:9/"}, "sideEffects": "None",
+        "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"], "operations": ["DELETE"]}],
+    }]});
+    create(&hooks, nobody).await;
+    maps.delete("owner", &DeleteParams::default()).await.unwrap();
+    let refused = secrets.delete("child", &DeleteParams::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("nobody.example.com"), "{refused}");
+    hooks.delete("nobody", &DeleteParams::default()).await.unwrap();
+    await_condition(secrets, "child", |child: Option<&Secret>| child.is_none()).await.unwrap();
     server.stop().await.unwrap();
 }
 

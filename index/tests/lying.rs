@@ -377,3 +377,26 @@ async fn a_member_restored_from_a_backup_is_believed_once_it_insists() {
     assert!(removed.iter().all(|version| &*version.object.record.key.name != "b"), "{removed:?}");
     world.stop().await;
 }
+
+/// A watch opens before the member tells what was missed, or that it cannot tell it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collection_is_followed_again_once_what_was_missed_is_here() {
+    let world = World::new().await;
+    let told: Script = |ask| watched(ask, |_| Reply::Lines(vec![event("MODIFIED", &object("a", 20))], Then::Hold));
+    let forgotten: Script = |ask| {
+        let line = event("ERROR", &status(410, "too old"));
+        (ask.watch && ask.from == "10").then(|| Reply::Lines(vec![line], Then::Hold))
+    };
+    for (cluster, script, now) in [("told", told, None), ("forgotten", forgotten, Some(20))] {
+        let liar = world.liar(cluster, HONEST).await;
+        world.is_fresh_at(cluster, "10").await;
+        liar.change(None, |_| Some(Reply::Json(500, status(500, "no"))));
+        let told = |state: &CollectionState| state.trouble.as_ref().is_some_and(|told| told.contains("500: no"));
+        world.until(cluster, "does not fail", told).await;
+        liar.change(now.map(|version| Truth { version, objects: vec![object("a", 20)] }), script);
+        world.until(cluster, "not fresh", CollectionState::is_fresh).await;
+        let cached = world.cached(cluster).await;
+        assert!(cached.contains(&("a".to_owned(), 20)), "{cluster}: {cached:?}");
+    }
+    world.stop().await;
+}

@@ -75,7 +75,6 @@ impl Clusters {
         if object::is_terminating(&cluster) {
             return self.leave(&name, &cluster).await;
         }
-        self.make_execution_namespace(&name, &cluster).await?;
         let typed: Cluster = decode(&cluster)?;
         let taints = clusters::taints(&typed, now());
         let mut patch = json!({});
@@ -95,6 +94,8 @@ impl Clusters {
                 context.events.note(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, message);
             }
         }
+        // Only once the finalizer is there does a Cluster take its namespace along, whenever it goes.
+        self.make_execution_namespace(&name, &cluster).await?;
         Ok(Outcome::Done)
     }
 

@@ -202,6 +202,12 @@ impl Distributor {
             Err(Error::UnknownKind { .. }) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
+        // Of what is not listed yet nobody knows that it is not there, and what is not there is let go.
+        let world = &self.context.world;
+        let listed = world.is_synced(control_plane, &resource.gvr);
+        if !listed && world.is_collected(control_plane, &resource.gvr) {
+            return Err(Error::Waiting(format!("{} are not listed yet", resource.gvr.resource)));
+        }
         if !dependency.name.is_empty() {
             return Ok(self.context.glance(&resource, namespace, &dependency.name).await?.into_iter().collect());
         }

@@ -229,6 +229,13 @@ impl Scheduling {
             self.reports.lock().insert(key.clone(), Arc::new(report));
         }
         match plan {
+            // The result was written, and whoever wrote it came no further.
+            Plan::Keep if is_untold(&typed) => {
+                let clusters = &typed.spec.clusters;
+                let result = Scheduled { clusters, affinity: None, changed: false, trigger: None };
+                self.write_success(resource, &binding, &typed, result).await?;
+                Ok(Outcome::Done)
+            }
             Plan::Keep => {
                 self.observe_generation(resource, &binding, &typed).await?;
                 Ok(Outcome::Done)
@@ -485,6 +492,11 @@ struct Scheduled<'a> {
     affinity: Option<String>,
     changed: bool,
     trigger: Option<Trigger>,
+}
+
+/// A result that stands and is not told as one.
+fn is_untold(binding: &ResourceBinding) -> bool {
+    !binding.spec.clusters.is_empty() && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
 }
 
 fn without_empty(mut patch: Value) -> Value {

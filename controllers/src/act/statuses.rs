@@ -40,7 +40,8 @@ impl Statuses {
                 self.bindings.add(key);
             }
         } else if (*gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr)
-            && change.old.is_some()
+            // What a new one is told, its Works say; one from before the start may have lost them since.
+            && (change.old.is_some() || change.initial)
             && !change.deleted
             && change.is_moved()
         {

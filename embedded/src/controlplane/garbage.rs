@@ -7,6 +7,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_apiserver::authz::bootstrap::{loopback, loopback_options};
 use crowsnest_apiserver::error::Error;
@@ -20,12 +21,15 @@ use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// Objects worked on at once.
 const CONCURRENT: usize = 32;
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LAST_RETRY: Duration = Duration::from_secs(10);
 
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,49 +137,97 @@ impl Graph {
 pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
     let mut graph = Graph::default();
     let mut feed = registry.store.feed();
+    let mut failed = Failed::default();
     loop {
         let batch = tokio::select! {
-            batch = feed.next() => batch,
+            batch = feed.next() => Some(batch),
+            () = failed.due() => None,
             () = stopped.cancelled() => return,
         };
-        let changes = match batch {
-            Ok(changes) => changes,
-            Err(Error::Closed) => return,
-            Err(error) => {
+        let mut touched: HashSet<String> = HashSet::new();
+        match batch {
+            None => touched.extend(failed.take()),
+            Some(Ok(changes)) => {
+                for (table, change) in changes {
+                    match change.body.links() {
+                        Ok(links) => touched.extend(graph.see(Place { table, key: change.key }, &links, change.kind)),
+                        Err(error) => tracing::warn!(key = %change.key, %error, "unreadable object"),
+                    }
+                }
+            }
+            Some(Err(Error::Closed)) => return,
+            Some(Err(error)) => {
                 tracing::warn!(%error, "garbage collector starts over");
                 graph = Graph::default();
                 feed = registry.store.feed();
                 continue;
             }
-        };
-        let mut touched: HashSet<String> = HashSet::new();
-        for (table, change) in changes {
-            match change.body.links() {
-                Ok(links) => touched.extend(graph.see(Place { table, key: change.key }, &links, change.kind)),
-                Err(error) => tracing::warn!(key = %change.key, %error, "unreadable object"),
-            }
         }
-        work(&registry, &graph, touched).await;
+        failed.add(work(&registry, &graph, touched).await);
     }
 }
 
-async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>) {
+/// Objects that could not be worked on: a webhook did not answer, as while its server starts. Nothing need ever change about
+/// them, so they are looked at again.
+#[derive(Debug, Default)]
+struct Failed {
+    uids: HashSet<String>,
+    /// When, and how long it was waited for.
+    again: Option<(Instant, Duration)>,
+}
+
+impl Failed {
+    fn add(&mut self, uids: Vec<String>) {
+        self.uids.extend(uids);
+        if self.uids.is_empty() {
+            self.again = None;
+        } else if self.again.is_none_or(|(at, _)| at <= Instant::now()) {
+            let pause = self.again.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LAST_RETRY));
+            self.again = Some((Instant::now() + pause, pause));
+        }
+    }
+
+    fn take(&mut self) -> HashSet<String> {
+        std::mem::take(&mut self.uids)
+    }
+
+    async fn due(&self) {
+        match self.again {
+            Some((at, _)) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Those that failed.
+async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>) -> Vec<String> {
+    let failed = Mutex::new(Vec::new());
     stream::iter(touched)
-        .for_each_concurrent(CONCURRENT, |uid| async move {
-            if let Some(place) = graph.ending.get(&uid)
-                && let Err(error) = end(registry, graph, &uid, place).await
-            {
-                tracing::warn!(key = %place.key, %error, "ending a deletion");
-            }
-            if let Some((place, _)) = graph.nodes.get(&uid)
-                && let Err(error) = collect(registry, graph, &uid, place).await
-                && !error.is(Reason::NotFound)
-                && !error.is(Reason::Conflict)
-            {
-                tracing::warn!(key = %place.key, %error, "collecting garbage");
+        .for_each_concurrent(CONCURRENT, |uid| {
+            let failed = &failed;
+            async move {
+                let mut well = true;
+                if let Some(place) = graph.ending.get(&uid)
+                    && let Err(error) = end(registry, graph, &uid, place).await
+                {
+                    tracing::warn!(key = %place.key, %error, "ending a deletion");
+                    well = false;
+                }
+                if let Some((place, _)) = graph.nodes.get(&uid)
+                    && let Err(error) = collect(registry, graph, &uid, place).await
+                    && !error.is(Reason::NotFound)
+                    && !error.is(Reason::Conflict)
+                {
+                    tracing::warn!(key = %place.key, %error, "collecting garbage");
+                    well = false;
+                }
+                if !well {
+                    failed.lock().push(uid);
+                }
             }
         })
         .await;
+    failed.into_inner()
 }
 
 /// The object at a place, if it still is the one with this uid.

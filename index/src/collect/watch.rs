@@ -23,6 +23,9 @@ use tokio::time::Instant;
 
 /// A watch that ends sooner, and has told nothing new, is a failure.
 const BRIEF: Duration = Duration::from_millis(900);
+/// After an interruption, or a start, a watch opens before the member tells what was missed, or that it cannot. Silence of
+/// this length says that everything has been told; where there is never silence, so much time does.
+const CAUGHT_UP: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 
 /// Why a watch ended without a failure.
 pub(super) enum Ended {
@@ -37,6 +40,8 @@ pub(super) struct Watching {
     began: Instant,
     /// The server ends the watch itself; one that does not is as good as dead.
     deadline: Instant,
+    /// What was missed may not have been told yet; followed only from then on.
+    catching_up: Option<Instant>,
     /// Anything came.
     heard: bool,
     /// The position has moved.
@@ -48,7 +53,25 @@ pub(super) struct Watching {
 impl Watching {
     pub fn begin(patience: &Patience, seconds: Duration) -> Self {
         let began = Instant::now();
-        Self { began, deadline: began + seconds + patience.answer, heard: false, moved: false, doubt: None }
+        let deadline = began + seconds + patience.answer;
+        Self { began, deadline, catching_up: None, heard: false, moved: false, doubt: None }
+    }
+
+    /// The next moment at which something is to be done though nothing comes.
+    fn until(&self) -> Instant {
+        let until = self.doubt.as_ref().map_or(self.deadline, |(_, until)| *until);
+        self.catching_up.map_or(until, |caught_up| caught_up.min(until))
+    }
+
+    fn has_caught_up(&self) -> bool {
+        self.catching_up.is_some_and(|caught_up| caught_up <= Instant::now())
+    }
+
+    /// Something came; what else was missed may follow.
+    fn still_catching_up(&mut self) {
+        if let Some(caught_up) = &mut self.catching_up {
+            *caught_up = (Instant::now() + CAUGHT_UP.0).min(self.began + CAUGHT_UP.1);
+        }
     }
 }
 
@@ -103,23 +126,36 @@ impl Collector {
     {
         self.shared.metrics.watches.add(1);
         let now = (self.shared.now_ms)();
-        self.shared.states.update(&self.key, |state| {
-            state.trouble = None;
-            state.heard_at = now;
-        });
+        self.shared.states.update(&self.key, |state| state.heard_at = now);
+        if self.shared.states.get(&self.key).is_some_and(|state| state.trouble.is_some()) {
+            watching.catching_up = Some(Instant::now() + CAUGHT_UP.0);
+        }
         loop {
             if let Some(ended) = self.events(lines, &mut watching, course).await? {
                 return Ok(ended);
             }
-            let until = watching.doubt.as_ref().map_or(watching.deadline, |(_, until)| *until);
-            match tokio::time::timeout_at(until, lines.more()).await {
+            if watching.has_caught_up() {
+                self.caught_up(&mut watching).await?;
+            }
+            match tokio::time::timeout_at(watching.until(), lines.more()).await {
                 Ok(more) => match more? {
-                    true => {}
+                    true => watching.still_catching_up(),
                     false => return self.closed(watching, course).await,
                 },
+                Err(_) if watching.has_caught_up() => {}
                 Err(_) => return doubted(watching).ok_or_else(|| self.interrupted("the watch went silent")),
             }
         }
+    }
+
+    /// What was missed is in the store: the collection is followed again.
+    async fn caught_up(&self, watching: &mut Watching) -> Result<(), Error> {
+        watching.catching_up = None;
+        self.send_and_wait(Vec::new(), Progress::default()).await?;
+        if watching.doubt.is_none() {
+            self.shared.states.update(&self.key, |state| state.trouble = None);
+        }
+        Ok(())
     }
 
     async fn closed(&self, watching: Watching, course: &mut Course) -> Result<Ended, Error> {

@@ -187,6 +187,11 @@ impl World {
         self.inner.read.fetch_add(objects as u64, Ordering::Relaxed);
     }
 
+    /// Whether a resource is wanted here, whatever of it has come yet.
+    pub fn is_collected(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
+        self.wanted(cluster, gvr).is_some()
+    }
+
     /// Whether everything of a resource is here and has been told.
     pub fn is_synced(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
         self.wanted(cluster, gvr).is_some_and(|collection| *collection.told.borrow())

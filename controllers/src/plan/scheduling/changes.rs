@@ -21,6 +21,10 @@ pub(super) fn trigger(world: &World<'_>, binding: &Binding<'_>, placement: &Plac
     if is_reschedule_required(spec, binding.status) {
         return Some(Trigger::RescheduleRequested);
     }
+    // Of a result that was written with one of several terms it is not known with which.
+    if !placement.cluster_affinities.is_empty() && observed.is_empty() {
+        return Some(Trigger::Reconcile);
+    }
     if !spec.is_workload() || scheduling_type(placement) == ReplicaSchedulingType::Duplicated {
         return Some(Trigger::Reconcile);
     }
