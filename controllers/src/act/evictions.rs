@@ -56,14 +56,6 @@ impl Evictions {
         Ok(())
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let kinds = &self.context.kinds;
-        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            self.context.keys(resource).await?.into_iter().for_each(|key| self.bindings.add(key));
-        }
-        Ok(())
-    }
-
     fn evicts_by_taint(&self) -> bool {
         self.context.config.gates.failover && self.context.config.no_execute_taint_eviction
     }

@@ -145,7 +145,13 @@ fn applying() {
                 }
             }
         };
-        told(apply::plan("m1", &case.manifest, observed, keep_replicas).map(|plan| match plan {
+        let planned = match apply::meet("m1", &case.manifest, observed) {
+            apply::Meeting::Planned(plan) => Ok(plan),
+            apply::Meeting::Ours { mut desired, observed } => {
+                keep_replicas(&mut desired, observed).map(|()| apply::finish(desired, observed))
+            }
+        };
+        told(planned.map(|plan| match plan {
             apply::ApplyPlan::Keep => json!("keep"),
             apply::ApplyPlan::Conflict(message) => json!({"conflict": message}),
             apply::ApplyPlan::Create(object) => json!({"create": object}),

@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::cli::apiserver::ApiserverArgs;
 use crate::cli::up::{Profile, UpArgs};
+use crate::install;
 use crate::roles::{Roles, RolesConfig};
 use crate::serving;
 use crate::ui::oidc::SignIn;
@@ -203,6 +204,10 @@ impl Fleet {
         let edge = args.edge.edge(auditor, reloader.counts());
         let trusted = (&args.edge, &mut reloader);
         control_plane.install(&roles, edge, trusted, &controllers, (&servers, &serving)).await?;
+        if args.profile == Some(Profile::Conformance) {
+            // The recorded fleet's administrator.
+            install::apply_all(&control_plane.client(), &[install::proxy_admin("admin")]).await?;
+        }
         servers.spawn(reloader.run(serving.clone()));
         progress.done("aggregated APIs, webhooks");
 
