@@ -8,10 +8,12 @@ pub mod catalog;
 pub mod clusters;
 pub mod config;
 pub mod context;
+pub mod decodings;
 pub mod discovering;
 pub mod distributor;
 pub mod events;
 pub mod evictions;
+pub mod left_behind;
 pub mod namespaces;
 pub mod objects;
 pub mod queue;
@@ -22,6 +24,7 @@ pub mod scale_target_marker;
 pub mod scheduling;
 pub mod statuses;
 pub mod templates;
+pub mod traffic;
 pub mod works;
 pub mod world;
 
@@ -112,7 +115,7 @@ impl Manager {
         self.loops.full_pass().await
     }
 
-    /// Waits until no loop has anything to do.
+    /// Waits until no loop has anything to do, nor anything to tell.
     pub async fn idle(&self) {
         let loops = &self.loops;
         let queues: [&dyn Busy; 12] = [
@@ -130,9 +133,18 @@ impl Manager {
             &loops.replicas_syncer.deployments,
         ];
         let mut finished: Vec<_> = queues.iter().map(|queue| queue.finished()).collect();
-        while !queues.iter().all(|queue| queue.is_idle()) {
-            let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
-            drop(futures::future::select_all(next).await);
+        // What gives way comes back into its queue.
+        let gives_way = || !loops.works.giving_way.is_empty() || !loops.statuses.giving_way.is_empty();
+        let events = &loops.context.events;
+        loop {
+            while gives_way() || !queues.iter().all(|queue| queue.is_idle()) {
+                let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
+                drop(futures::future::select_all(next).await);
+            }
+            if events.is_told() {
+                return;
+            }
+            events.told().await;
         }
     }
 
@@ -187,7 +199,6 @@ impl Loops {
             self.context.world.forget(&name);
             self.context.catalog.forget(&name);
             self.capacity.forget(&name);
-            self.works.forget(&name);
         }
     }
 
@@ -306,6 +317,7 @@ impl Listener for Loops {
         if *cluster == self.context.control_plane {
             self.templates.told_again(resource, keys);
             self.scheduling.told_again(resource, keys);
+            self.bindings.told_again(resource, keys);
             self.distributor.told_again(resource, keys);
             self.scale_target_marker.told_again(resource, keys);
             if *resource == self.context.kinds.interpreter_customization {
@@ -355,6 +367,7 @@ async fn supervise(
         if ending.is_cancelled() { Ok(()) } else { Err("the event recorder ended".to_owned()) }
     });
     loops.first_look(&stop).await;
+    loops.works.recall().await;
     let l = &loops;
     let workers = &l.context.config.workers;
     let some = workers.others;
