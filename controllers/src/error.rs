@@ -71,6 +71,20 @@ pub fn api_message(error: &kube::Error) -> String {
     }
 }
 
+/// Several messages as one, each once, as Go prints an aggregate of errors.
+pub fn aggregated(messages: impl IntoIterator<Item = String>) -> String {
+    let mut each: Vec<String> = Vec::new();
+    for message in messages {
+        if !each.contains(&message) {
+            each.push(message);
+        }
+    }
+    match each.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
 impl Error {
     pub fn request(what: impl Into<String>, source: kube::Error) -> Self {
         Error::Request { what: what.into(), source: Box::new(source) }

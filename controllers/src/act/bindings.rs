@@ -1,5 +1,6 @@
 //! Bindings become Works: one per target cluster, with that cluster's replicas and overrides.
 
+use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +8,22 @@ use std::time::Duration;
 use crowsnest_api::constants::{event, finalizer, label};
 use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, binding_name};
 use crowsnest_api::policy::OverrideSpec;
-use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
+use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
 use futures::TryStreamExt;
+use futures::future::join_all;
+use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::context::{Context, decode, new_id};
+use super::context::{Context, new_id};
 use super::events::Severity;
+use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
 use super::templates::{is_template_resource, template_of};
 use super::world::{Cached, Change, Header};
 use crate::Error;
+use crate::error::aggregated;
 use crate::plan::object;
 use crate::plan::overriding::{self, OverridePolicy};
 use crate::plan::propagation::change::Change as TemplateChange;
@@ -28,37 +33,44 @@ use crate::plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan}
 pub struct Bindings {
     context: Arc<Context>,
     pub bindings: Queue<BindingKey>,
+    overrides: KnownOverrides,
 }
 
 /// While Works must leave a cluster before others may be made.
 const PURGE_WAIT: Duration = Duration::from_secs(1);
+/// Clusters whose Works one binding writes at once.
+const AT_ONCE: usize = 8;
 
 /// The member an execution namespace stands for.
 pub fn cluster_of(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX).filter(|cluster| !cluster.is_empty())
 }
 
-/// Override policies read out of the world.
+/// Override policies of one scope, by name.
+#[derive(Clone, Default)]
 pub struct Overrides {
-    policies: Vec<(String, OverrideSpec)>,
+    policies: Vec<(String, Arc<OverrideSpec>)>,
+}
+
+/// A policy's name and what it says; `None` while it is on its way out, or cannot be read.
+fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
+    if object::is_terminating(policy) {
+        return None;
+    }
+    match OverrideSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
+        Ok(spec) => Some((object::name(policy).to_owned(), Arc::new(spec))),
+        Err(error) => {
+            tracing::warn!(policy = object::name(policy), %error, "override policy cannot be read");
+            None
+        }
+    }
 }
 
 impl Overrides {
-    pub async fn of(context: &Context, namespace: Option<&str>) -> Result<Self, Error> {
-        let resource = match namespace {
-            None => &context.kinds.cluster_override_policy,
-            Some(_) => &context.kinds.override_policy,
-        };
-        let read = |policy: &Value| match OverrideSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
-            Ok(spec) => Some((object::name(policy).to_owned(), spec)),
-            Err(error) => {
-                tracing::warn!(policy = object::name(policy), %error, "override policy cannot be read");
-                None
-            }
-        };
-        let policies = context.list(resource, namespace).await?;
-        let staying = policies.iter().map(Cached::view).filter(|policy| !object::is_terminating(policy));
-        Ok(Overrides { policies: staying.filter_map(read).collect() })
+    /// Those that are cluster-wide, read out of the world.
+    pub async fn cluster_wide(context: &Context) -> Result<Self, Error> {
+        let policies = context.list(&context.kinds.cluster_override_policy, None).await?;
+        Ok(Overrides { policies: policies.iter().map(Cached::view).filter_map(read_override).collect() })
     }
 
     pub fn as_plan(&self) -> Vec<OverridePolicy<'_>> {
@@ -66,9 +78,48 @@ impl Overrides {
     }
 }
 
+/// All override policies as last told, by namespace (none for those that are cluster-wide) and name.
+#[derive(Default)]
+struct KnownOverrides {
+    known: RwLock<BTreeMap<(String, String), Arc<OverrideSpec>>>,
+}
+
+impl KnownOverrides {
+    fn learn(&self, change: &Change) {
+        let key = change.key();
+        match change.current().and_then(read_override) {
+            Some((_, spec)) => drop(self.known.write().insert(key, spec)),
+            None => drop(self.known.write().remove(&key)),
+        }
+    }
+
+    /// Of this scope only these are there.
+    fn keep(&self, namespaced: bool, keys: &HashSet<BindingKey>) {
+        self.known.write().retain(|key, _| key.0.is_empty() == namespaced || keys.contains(key));
+    }
+
+    fn of(&self, namespace: &str) -> Overrides {
+        let known = self.known.read();
+        let first = (namespace.to_owned(), String::new());
+        let own = known.range(first..).take_while(|((of, _), _)| of == namespace);
+        Overrides { policies: own.map(|((_, name), spec)| (name.clone(), Arc::clone(spec))).collect() }
+    }
+}
+
+/// What a binding brings to each of its clusters.
+struct Share<'a> {
+    spec: &'a ResourceBindingSpec,
+    template: &'a Value,
+    identity: BindingIdentity<'a>,
+    completions: BTreeMap<String, i32>,
+    single_target: bool,
+    cluster_wide: Overrides,
+    namespaced: Overrides,
+}
+
 impl Bindings {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Bindings { context, bindings: Queue::new("bindings") })
+        Arc::new(Bindings { context, bindings: Queue::new("bindings"), overrides: KnownOverrides::default() })
     }
 
     pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
@@ -80,6 +131,7 @@ impl Bindings {
                 self.bindings.add(change.key());
             }
         } else if *gvr == kinds.override_policy.gvr || *gvr == kinds.cluster_override_policy.gvr {
+            self.overrides.learn(change);
             self.ask_overridden(change).await?;
         } else if *gvr == kinds.work.gvr {
             self.on_work(change);
@@ -89,6 +141,14 @@ impl Bindings {
             self.bindings.add((object::namespace(object).to_owned(), name));
         }
         Ok(())
+    }
+
+    /// Override policies are only these.
+    pub fn told_again(&self, resource: &Resource, keys: &HashSet<BindingKey>) {
+        let kinds = &self.context.kinds;
+        if *resource == kinds.override_policy || *resource == kinds.cluster_override_policy {
+            self.overrides.keep(resource.namespaced, keys);
+        }
     }
 
     /// A Work that somebody edited or deleted is put right again.
@@ -161,8 +221,7 @@ impl Bindings {
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = context.kinds.binding(&key.0);
-        let Some(binding) = context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
-        let typed: ResourceBinding = decode(&binding)?;
+        let Some((binding, typed)) = context.binding(&key.0, &key.1).await? else { return Ok(Outcome::Done) };
         let works = self.works_of(&binding).await?;
         if object::is_terminating(&binding) {
             for work in &works {
@@ -227,81 +286,112 @@ impl Bindings {
         deleted
     }
 
-    /// Brings every target's Work up to date; one cluster's failure doesn't keep the others waiting.
+    /// Brings every target's Work up to date, and says what came of it; one cluster's failure doesn't keep the others
+    /// waiting.
     async fn sync(&self, binding: &Value, spec: &ResourceBindingSpec, template: &Value) -> Result<(), Error> {
         let targets = construct::targets(spec);
-        let completions = construct::job_completions(spec, template, &targets);
-        let identity = BindingIdentity {
-            namespace: object::namespace(binding),
-            name: object::name(binding),
-            permanent_id: object::label(binding, id_label(object::namespace(binding))).unwrap_or_default(),
+        let namespace = object::namespace(binding);
+        let share = Share {
+            spec,
+            template,
+            identity: BindingIdentity {
+                namespace,
+                name: object::name(binding),
+                permanent_id: object::label(binding, id_label(namespace)).unwrap_or_default(),
+            },
+            completions: construct::job_completions(spec, template, &targets),
+            single_target: targets.len() == 1,
+            cluster_wide: self.overrides.of(""),
+            namespaced: match object::namespace(template) {
+                "" => Overrides::default(),
+                namespace => self.overrides.of(namespace),
+            },
         };
-        let cluster_wide = Overrides::of(&self.context, None).await?;
-        let namespaced = match object::namespace(template) {
-            "" => None,
-            namespace => Some(Overrides::of(&self.context, Some(namespace)).await?),
-        };
-        let mut failed = None;
-        for target in &targets {
-            let manifest = self.share_of(target, spec, template, completions.get(&target.name).copied()).await;
-            let done = self
-                .sync_one(&target.name, manifest, &cluster_wide, namespaced.as_ref(), |manifest, overrides| {
-                    construct::for_binding(
-                        spec,
-                        identity,
-                        &target.name,
-                        manifest,
-                        overrides,
-                        targets.len() == 1,
-                        self.context.config.gates.stateful_failover_injection,
-                    )
-                })
-                .await;
-            if let Err(error) = done {
-                if !error.is_conflict() && !error.is_waiting() {
-                    let events = &self.context.events;
-                    events.note(binding, Severity::Warning, event::SYNC_WORK_FAILED, error.message());
-                    events.note(template, Severity::Warning, event::SYNC_WORK_FAILED, error.message());
+        let (mut written, mut failed) = (false, Vec::new());
+        for some in targets.chunks(AT_ONCE) {
+            for done in join_all(some.iter().map(|target| self.sync_one(target, &share))).await {
+                match done {
+                    Ok(wrote) => written |= wrote,
+                    Err(error) => failed.push(error),
                 }
-                failed = Some(error);
             }
         }
-        failed.map_or(Ok(()), Err)
+        let told: Vec<String> =
+            failed.iter().filter(|error| !error.is_conflict() && !error.is_waiting()).map(Error::message).collect();
+        if !told.is_empty() {
+            self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(told));
+        } else if written && failed.is_empty() {
+            let binding_said = match namespace {
+                "" => format!("ClusterResourceBinding({})", object::name(binding)),
+                namespace => format!("ResourceBinding({namespace}/{})", object::name(binding)),
+            };
+            let message = format!("Sync work of {binding_said} successful.");
+            self.tell(binding, template, Severity::Normal, event::SYNC_WORK_SUCCEED, &message);
+        }
+        failed.pop().map_or(Ok(()), Err)
+    }
+
+    /// An event on the binding and one on its template.
+    fn tell(&self, binding: &Value, template: &Value, severity: Severity, reason: &'static str, message: &str) {
+        for object in [binding, template] {
+            self.context.events.note(object, severity, reason, message);
+        }
     }
 
     /// The template with what one cluster runs of it.
-    async fn share_of(
-        &self,
-        target: &TargetCluster,
-        spec: &ResourceBindingSpec,
-        template: &Value,
-        completions: Option<i32>,
-    ) -> Result<Value, Error> {
-        let mut manifest = template.clone();
-        if spec.is_workload() {
+    async fn manifest(&self, target: &TargetCluster, share: &Share<'_>) -> Result<Value, Error> {
+        let mut manifest = share.template.clone();
+        if share.spec.is_workload() {
             self.context.interpreter.revise_replicas(&mut manifest, target.replicas).await?;
         }
-        if let Some(completions) = completions {
+        if let Some(completions) = share.completions.get(&target.name) {
             object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
         }
         Ok(manifest)
     }
 
-    async fn sync_one(
-        &self,
-        cluster: &str,
-        manifest: Result<Value, Error>,
-        cluster_wide: &Overrides,
-        namespaced: Option<&Overrides>,
-        construct: impl FnOnce(Value, &overriding::Report) -> DesiredWork,
-    ) -> Result<(), Error> {
+    /// Whether the target's Work had to be written.
+    async fn sync_one(&self, target: &TargetCluster, share: &Share<'_>) -> Result<bool, Error> {
+        let cluster = target.name.as_str();
         let Some(member) = self.context.cluster(cluster).await? else {
             return Err(Error::Waiting(format!("cluster {cluster} does not exist")));
         };
-        let own = namespaced.map(Overrides::as_plan).unwrap_or_default();
-        let mut manifest = manifest?;
-        let overrides = overriding::apply(&mut manifest, &member, &cluster_wide.as_plan(), &own)?;
-        write_work(&self.context, &construct(manifest, &overrides)).await.map(drop)
+        let mut manifest = self.manifest(target, share).await?;
+        let (cluster_wide, namespaced) = (share.cluster_wide.as_plan(), share.namespaced.as_plan());
+        let overrides = overriding::apply(&mut manifest, &member, &cluster_wide, &namespaced)
+            .inspect_err(|failed| self.tell_override(share, failed.cluster_scoped, &failed.policy, cluster, false))?;
+        let desired = construct::for_binding(
+            share.spec,
+            share.identity,
+            cluster,
+            manifest,
+            &overrides,
+            share.single_target,
+            self.context.config.gates.stateful_failover_injection,
+        );
+        let written = write_work(&self.context, &desired).await?;
+        if written {
+            for (rules, cluster_scoped) in [(&overrides.cluster, true), (&overrides.namespaced, false)] {
+                for rule in rules {
+                    self.tell_override(share, cluster_scoped, &rule.policy_name, cluster, true);
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// Tells the template what became of an override policy in a cluster.
+    fn tell_override(&self, share: &Share<'_>, cluster_scoped: bool, policy: &str, cluster: &str, succeeded: bool) {
+        let (severity, reason, end) = match succeeded {
+            true => (Severity::Normal, event::APPLY_OVERRIDE_POLICY_SUCCEED, "succeed"),
+            false => (Severity::Warning, event::APPLY_OVERRIDE_POLICY_FAILED, "failed"),
+        };
+        let policy = match cluster_scoped {
+            true => format!("cluster override policy({policy})"),
+            false => format!("override policy({}/{policy})", object::namespace(share.template)),
+        };
+        let message = format!("Apply {policy} for cluster({cluster}) {end}.");
+        self.context.events.note(share.template, severity, reason, message);
     }
 }
 
@@ -318,6 +408,7 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool
         }
     }
 }
+
 
 /// Whether a policy holds the binding.
 fn is_claimed(binding: &Value) -> bool {

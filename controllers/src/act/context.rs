@@ -13,8 +13,10 @@ use serde_json::{Value, json};
 
 use super::catalog::Catalog;
 use super::config::Config;
+use super::decodings::Decodings;
 use super::events::Events;
 use super::objects::{Objects, Resource, Target};
+use super::traffic::Traffic;
 use super::world::{Cached, Header, World};
 use crate::Error;
 use crate::interpreter::{Interpreter, webhook};
@@ -127,6 +129,8 @@ pub struct Context {
     pub interpreter: Interpreter,
     pub kinds: Kinds,
     pub config: Config,
+    clusters: Decodings<cluster::Cluster>,
+    bindings: Decodings<work::ResourceBinding>,
 }
 
 /// The control plane's Services as the world has them, for webhooks that are named by one.
@@ -142,6 +146,10 @@ impl webhook::Services for Services {
         Ok(found.map(|service| service.view().clone()))
     }
 }
+/// Registered clusters and bindings that are kept decoded. Of the latter only those at work: each of several loops looks at
+/// one when it changed.
+const CLUSTERS: usize = 2048;
+const BINDINGS: usize = 1024;
 
 /// Reads a typed object out of an untyped one.
 pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
@@ -175,6 +183,8 @@ impl Context {
             interpreter: Interpreter::new(config.gates).with_services(Arc::new(services)),
             kinds,
             config,
+            clusters: Decodings::new(CLUSTERS),
+            bindings: Decodings::new(BINDINGS),
         })
     }
 
@@ -250,9 +260,25 @@ impl Context {
         Ok(headers.into_iter().filter(|cluster| !cluster.terminating).map(|cluster| cluster.name).collect())
     }
 
-    pub async fn cluster(&self, name: &str) -> Result<Option<cluster::Cluster>, Error> {
+    pub async fn cluster(&self, name: &str) -> Result<Option<Arc<cluster::Cluster>>, Error> {
         let cluster = self.glance(&self.kinds.cluster, "", name).await?;
-        cluster.map(|cluster| decode(cluster.view())).transpose()
+        cluster.map(|cluster| self.clusters.of(cluster.view())).transpose()
+    }
+
+    /// A binding of either scope, and what it says.
+    pub async fn binding(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<(Arc<Value>, Arc<work::ResourceBinding>)>, Error> {
+        let Some(binding) = self.get(self.kinds.binding(namespace), namespace, name).await? else { return Ok(None) };
+        let typed = self.bindings.of(&binding)?;
+        Ok(Some((binding, typed)))
+    }
+
+    /// The writes under way that others wait for.
+    pub fn traffic(&self) -> &Traffic {
+        self.events.traffic()
     }
 
     pub async fn exists(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Error> {
@@ -265,12 +291,14 @@ impl Context {
     }
 
     pub async fn create(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let _under_way = self.traffic().begin();
         let created = self.objects.create(resource, object::namespace(object), object).await?;
         Ok(self.written(resource, created))
     }
 
     /// Replaces an object that was read from the world and changed.
     pub async fn replace(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let _under_way = self.traffic().begin();
         let target = Target::new(resource, object::namespace(object), object::name(object));
         let replaced = self.objects.replace(target, object).await?;
         Ok(self.written(resource, replaced))
@@ -284,6 +312,7 @@ impl Context {
 
     /// Patches `object`, if it is still the version read.
     pub async fn merge(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
+        let _under_way = self.traffic().begin();
         let target = Target::new(resource, object::namespace(object), object::name(object));
         let merged = self.objects.merge(target, &guarded(object, patch)).await?;
         Ok(self.written(resource, merged))

@@ -12,7 +12,7 @@ use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::context::{Context, decode, new_id};
+use super::context::{Context, new_id};
 use super::events::Severity;
 use super::objects::Resource;
 use super::queue::{Outcome, Queue};
@@ -21,7 +21,7 @@ use super::templates::template_of;
 use super::world::{Cached, Change};
 use crate::Error;
 use crate::plan::dependencies::{self, AttachedPlan, Parent, Wishes};
-use crate::plan::interpreter::dependencies::{Dependency, Needs};
+use crate::plan::interpreter::dependencies::{Dependency, Needs, spelled};
 use crate::plan::object;
 use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::selector::labels_match;
@@ -45,7 +45,7 @@ impl Distributor {
             if change.deleted {
                 self.wanted.lock().remove(&key);
             }
-            if change.is_marked() {
+            if change.is_marked() && (change.deleted || may_have_dependencies(object)) {
                 self.parents.add(key);
             }
             return;
@@ -75,12 +75,10 @@ impl Distributor {
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
-        let binding = context.get(resource, &key.0, &key.1).await?;
-        let Some(binding) = binding else {
+        let Some((binding, typed)) = context.binding(&key.0, &key.1).await? else {
             self.detach_all(&key, &BTreeSet::new()).await?;
             return Ok(Outcome::Done);
         };
-        let typed: ResourceBinding = decode(&binding)?;
         let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
         if object::is_terminating(&binding) || !typed.spec.propagate_deps || !context.config.gates.propagate_deps {
             self.wanted.lock().remove(&key);
@@ -190,7 +188,12 @@ impl Distributor {
             finalizers.push(finalizer);
         }
         let patch = json!({"metadata": {"annotations": wanted, "finalizers": finalizers}});
-        Ok(Arc::new(self.context.merge(resource, binding, patch).await?))
+        let recorded = self.context.merge(resource, binding, patch).await?;
+        if let Some((_, template)) = template_of(&self.context, &recorded).await? {
+            let message = format!("Get dependencies({}) succeed.", spelled(dependencies));
+            self.context.events.note(&template, Severity::Normal, event::GET_DEPENDENCIES_SUCCEED, message);
+        }
+        Ok(Arc::new(recorded))
     }
 
     /// The objects a dependency names or selects, in the parent's namespace.
@@ -284,6 +287,12 @@ impl Distributor {
         }
         Ok(())
     }
+}
+
+/// Whether the distributor has anything to do with a binding: it has dependencies, or once had some, which hold it.
+fn may_have_dependencies(binding: &Value) -> bool {
+    let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool).unwrap_or_default();
+    propagates || object::has_finalizer(binding, finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR)
 }
 
 /// Finds parents by namespace and name.

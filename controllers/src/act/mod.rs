@@ -10,10 +10,12 @@ pub mod clusters;
 pub mod config;
 pub mod context;
 pub mod controllers;
+pub mod decodings;
 pub mod discovering;
 pub mod distributor;
 pub mod events;
 pub mod evictions;
+pub mod left_behind;
 pub mod namespaces;
 pub mod objects;
 pub mod queue;
@@ -28,6 +30,7 @@ pub mod services;
 pub mod statuses;
 pub mod taint_policies;
 pub mod templates;
+pub mod traffic;
 pub mod works;
 pub mod world;
 
@@ -127,17 +130,25 @@ impl Manager {
         self.loops.full_pass().await
     }
 
-    /// Waits until no loop has anything to do, nor will have because of what another has just written.
+    /// Waits until no loop has anything to do, nor will have because of what another has just written, and all is told.
     pub async fn idle(&self) {
-        let queues = self.loops.queues();
+        let loops = &self.loops;
+        let queues = loops.queues();
         let mut finished: Vec<_> = queues.iter().map(|(queue, _)| queue.finished()).collect();
-        let mut untold = self.loops.context.world.untold();
+        let mut untold = loops.context.world.untold();
+        let events = &loops.context.events;
+        // What gives way comes back into its queue.
+        let gives_way = || !loops.works.giving_way.is_empty() || !loops.statuses.giving_way.is_empty();
         loop {
             let told = *untold.borrow_and_update() == 0;
-            let idle = told && queues.iter().all(|(queue, _)| queue.is_idle());
+            let idle = told && !gives_way() && queues.iter().all(|(queue, _)| queue.is_idle());
             // What was written or told meanwhile may be in a queue that was looked at before.
             if idle && !untold.has_changed().unwrap_or_default() {
-                return;
+                if events.is_told() {
+                    return;
+                }
+                events.told().await;
+                continue;
             }
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
             tokio::select! {
@@ -288,7 +299,6 @@ impl Loops {
             self.context.world.forget(&name);
             self.context.catalog.forget(&name);
             self.capacity.forget(&name);
-            self.works.forget(&name);
         }
     }
 
@@ -424,6 +434,7 @@ impl Listener for Loops {
         if *cluster == self.context.control_plane {
             self.templates.told_again(resource, keys);
             self.scheduling.told_again(resource, keys);
+            self.bindings.told_again(resource, keys);
             self.distributor.told_again(resource, keys);
             self.quotas.told_again(resource, keys);
             self.scale_target_marker.told_again(resource, keys);
@@ -480,6 +491,7 @@ async fn supervise(
         if ending.is_cancelled() { Ok(()) } else { Err("the event recorder ended".to_owned()) }
     });
     loops.first_look(&stop).await;
+    loops.works.recall().await;
     let l = &loops;
     let workers = &l.context.config.workers;
     let some = workers.others;

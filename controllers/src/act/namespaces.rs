@@ -101,7 +101,7 @@ impl Namespaces {
         if object::is_terminating(&namespace) || !self.is_synced(&namespace) {
             return Ok(Outcome::Done);
         }
-        let overrides = Overrides::of(context, None).await?;
+        let overrides = Overrides::cluster_wide(context).await?;
         let mut failed = None;
         for cluster in context.clusters().await? {
             if let Err(error) = self.sync(&namespace, &cluster, &overrides).await {

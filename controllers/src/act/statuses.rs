@@ -1,9 +1,14 @@
 //! Works' statuses become the binding's aggregated status, and that the template's own status.
+//!
+//! The Works of a binding report one after the other. A look that comes in between waits a moment for the others, so that
+//! the binding's status is written once; and while the control plane is busy it waits for what is more urgent.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_api::constants::{condition, event, label};
 use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::bindings::{binding_of_work, cluster_of};
@@ -12,18 +17,58 @@ use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
 use super::templates::template_of;
+use super::traffic::GivingWay;
 use super::world::{Cached, Change, Old};
 use crate::Error;
+use crate::plan::work::construct;
 use crate::plan::{conditions, object, status};
+
+/// Between looks at Works that have said nothing yet. A member that does not answer is not waited for.
+const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(80)];
 
 pub struct Statuses {
     context: Arc<Context>,
     pub bindings: Queue<BindingKey>,
+    /// Bindings whose news wait while the control plane is busy.
+    pub giving_way: GivingWay<BindingKey>,
+}
+
+/// A binding, and what its Works come to.
+struct Reported {
+    binding: Arc<Value>,
+    items: Vec<AggregatedStatusItem>,
+    conditions: Vec<Condition>,
+    /// The binding does not say so yet.
+    is_news: bool,
+    /// Every cluster that is to have the object has said how applying went.
+    is_complete: bool,
+}
+
+impl Reported {
+    /// `None` while there is nothing to report.
+    fn of(binding: Arc<Value>, typed: &ResourceBinding, works: &[(String, Work)]) -> Option<Self> {
+        let views: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
+        let items = status::aggregate(&views, &typed.spec.resource);
+        let never = conditions::find(&typed.status.conditions, condition::FULLY_APPLIED).is_none();
+        if items.is_empty() && works.is_empty() && never {
+            return None;
+        }
+        let mut conditions = typed.status.conditions.clone();
+        let changed = conditions::set(&mut conditions, status::fully_applied(&typed.spec, &items, now()));
+        let said = |(_, work): &&(&str, &Work)| conditions::find(&work.status.conditions, condition::APPLIED).is_some();
+        let said: Vec<&str> = views.iter().filter(said).map(|(cluster, _)| *cluster).collect();
+        let is_complete = construct::targets(&typed.spec).iter().all(|target| {
+            let suspended = construct::is_suspended(typed.spec.suspension.as_ref(), &target.name);
+            suspended || said.contains(&target.name.as_str())
+        });
+        let is_news = changed || items != typed.status.aggregated_status;
+        Some(Reported { binding, items, conditions, is_news, is_complete })
+    }
 }
 
 impl Statuses {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Statuses { context, bindings: Queue::new("binding-status") })
+        Arc::new(Statuses { context, bindings: Queue::new("binding-status"), giving_way: GivingWay::default() })
     }
 
     pub fn on_change(&self, change: &Change) {
@@ -59,28 +104,54 @@ impl Statuses {
 
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
+        let waited = self.giving_way.begin(&key);
+        let Some(Reported { binding, items, conditions, is_news, .. }) = self.reported(&key).await? else {
+            return Ok(Outcome::Done);
+        };
         let resource = context.kinds.binding(&key.0);
-        let Some(binding) = context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
-        if object::is_terminating(&binding) {
-            return Ok(Outcome::Done);
-        }
-        let typed: ResourceBinding = decode(&binding)?;
-        let works = self.works_of(&binding, &key).await?;
-        let views: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
-        let items = status::aggregate(&views, &typed.spec.resource);
-        let never = conditions::find(&typed.status.conditions, condition::FULLY_APPLIED).is_none();
-        if items.is_empty() && works.is_empty() && never {
-            return Ok(Outcome::Done);
-        }
-        let mut shown = typed.status.conditions.clone();
-        let changed = conditions::set(&mut shown, status::fully_applied(&typed.spec, &items, now()));
-        if changed || items != typed.status.aggregated_status {
+        if is_news {
+            if let Some(wait) = self.giving_way.wait(context.traffic(), key.clone(), waited) {
+                return Ok(Outcome::Again(wait));
+            }
             let reported = (!items.is_empty()).then_some(&items);
-            let patch = json!({"status": {"conditions": shown, "aggregatedStatus": reported}});
-            context.merge_status(resource, &binding, patch).await?;
+            let patch = json!({"status": {"conditions": conditions, "aggregatedStatus": reported}});
+            let written = context.merge_status(resource, &binding, patch).await.inspect_err(|error| {
+                if !error.is_conflict() {
+                    let message = error.message();
+                    context.events.note(&binding, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
+                }
+            });
+            written?;
+            let name = match key.0.as_str() {
+                "" => format!("ClusterResourceBinding({})", key.1),
+                namespace => format!("ResourceBinding({namespace}/{})", key.1),
+            };
+            let message = format!("Update {name} with AggregatedStatus successfully.");
+            context.events.note(&binding, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
         }
         self.aggregate(&binding, &items).await?;
         Ok(Outcome::Done)
+    }
+
+    /// What there is to aggregate, once all of it is there or has been waited for.
+    async fn reported(&self, key: &BindingKey) -> Result<Option<Reported>, Error> {
+        let mut pauses = GATHERING.into_iter();
+        loop {
+            let Some((binding, typed)) = self.context.binding(&key.0, &key.1).await? else { return Ok(None) };
+            if object::is_terminating(&binding) {
+                return Ok(None);
+            }
+            let works = self.works_of(&binding, key).await?;
+            let Some(reported) = Reported::of(binding, &typed, &works) else { return Ok(None) };
+            // A busy control plane makes it wait anyway.
+            if !reported.is_news || reported.is_complete || self.context.traffic().is_busy() {
+                return Ok(Some(reported));
+            }
+            match pauses.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Ok(Some(reported)),
+            }
+        }
     }
 
     async fn works_of(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
@@ -106,10 +177,8 @@ impl Statuses {
             Ok(Some(new)) => new,
             Ok(None) => return Ok(()),
             Err(error) => {
-                for object in [binding, template.as_ref()] {
-                    let events = &self.context.events;
-                    events.note(object, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.message());
-                }
+                let message = error.message();
+                self.context.events.note(&template, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
                 return Err(error);
             }
         };
@@ -118,10 +187,21 @@ impl Statuses {
         }
         let mut updated = template.as_ref().clone();
         object::set(&mut updated, &["status"], new);
+        let events = &self.context.events;
         match self.context.replace_status(&resource, &updated).await {
             // Kinds without a status subresource keep their status to themselves.
             Err(error) if error.is_not_found() => Ok(()),
-            result => result.map(|_| ()),
+            Err(error) => {
+                if !error.is_conflict() {
+                    events.note(&updated, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.message());
+                }
+                Err(error)
+            }
+            Ok(_) => {
+                let message = "Update Resource with AggregatedStatus successfully.";
+                events.note(&updated, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
+                Ok(())
+            }
         }
     }
 }

@@ -4,24 +4,27 @@
 //! behind, and writes conditions and manifest statuses in one patch. A member object that changes asks for its Work
 //! again; what drifted is put back, what reports is reflected.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, finalizer};
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::work::{ManifestStatus, Work};
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
+use crowsnest_index::RecordKey;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::bindings::{cluster_of, member_of};
 use super::context::{Context, decode, now};
 use super::events::Severity;
+use super::left_behind::{Fingerprint, Left, LeftBehind};
 use super::objects::{Objects, Target};
 use super::queue::{Outcome, Queue};
+use super::traffic::GivingWay;
 use super::world::{Cached, Change};
 use crate::Error;
+use crate::error::aggregated;
 use crate::plan::work::apply::{self, ApplyPlan, Meeting};
 use crate::plan::work::managed;
 use crate::plan::{conditions, object, status};
@@ -29,41 +32,37 @@ use crate::plan::{conditions, object, status};
 /// A Work by execution namespace and name.
 pub type WorkKey = (String, String);
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct MemberObject {
-    cluster: ClusterName,
-    gvr: Gvr,
-    namespace: String,
-    name: String,
-}
-
-/// What we last left in a member.
-struct Written {
-    work: WorkKey,
-    manifest: u64,
-    version: String,
-}
-
 pub struct Works {
     context: Arc<Context>,
     pub works: Queue<WorkKey>,
-    written: Mutex<HashMap<MemberObject, Written>>,
+    left: LeftBehind,
+    /// Works whose good news wait while the control plane is busy.
+    pub giving_way: GivingWay<WorkKey>,
     /// Works with an object of a kind that their member does not serve.
     unserved: Mutex<HashSet<WorkKey>>,
 }
 
+/// The status of an answer that refuses an object as invalid.
+const UNPROCESSABLE: u16 = 422;
 /// What an API server answers to a request for a resource it does not have.
 const NOT_SERVED: &str = "the server could not find the requested resource";
 
-fn fingerprint(manifest: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    manifest.to_string().hash(&mut hasher);
-    hasher.finish()
-}
-
 impl Works {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Works { context, works: Queue::new("works"), written: Mutex::default(), unserved: Mutex::default() })
+        Arc::new(Works {
+            works: Queue::new("works"),
+            left: LeftBehind::new(context.world.clone()),
+            giving_way: GivingWay::default(),
+            unserved: Mutex::default(),
+            context,
+        })
+    }
+
+    /// Takes in what an earlier process knew of members' objects; before anything is looked at.
+    pub async fn recall(&self) {
+        if let Err(error) = self.left.recall().await {
+            tracing::warn!(%error, "nothing is known of what was left in members; what they fill in is written once more");
+        }
     }
 
     pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
@@ -82,12 +81,10 @@ impl Works {
     fn on_member_object(&self, change: &Change) {
         let object = change.object();
         let (namespace, name) = change.key();
-        let key = MemberObject { cluster: change.cluster.clone(), gvr: change.resource.gvr.clone(), namespace, name };
-        let known = self.written.lock().get(&key).map(|written| (written.work.clone(), written.version.clone()));
-        let version = change.current().map(object::resource_version);
-        if let Some((work, left)) = known {
-            if version != Some(left.as_str()) {
-                self.works.add(work);
+        let key = RecordKey::new(change.cluster.clone(), change.resource.gvr.clone(), &namespace, &name);
+        if let Some(left) = self.left.of(&key) {
+            if change.current().map(object::resource_version) != Some(left.version.as_str()) {
+                self.works.add(left.work);
             }
             return;
         }
@@ -104,7 +101,13 @@ impl Works {
             let typed = decode::<Cluster>(cluster).ok();
             (typed.is_some_and(|cluster| is_ready(&cluster)), object::is_terminating(cluster))
         };
-        let Some(new) = change.current() else { return Ok(()) };
+        let Some(new) = change.current() else {
+            if let Ok(cluster) = ClusterName::parse(object::name(change.object())) {
+                self.left.forget(&cluster).await;
+                self.unserved.lock().retain(|key| cluster_of(&key.0) != Some(cluster.as_str()));
+            }
+            return Ok(());
+        };
         if change.old().map(state) != Some(state(new)) {
             let namespace = crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX.to_owned() + object::name(new);
             for work in self.context.headers(&self.context.kinds.work, &namespace).await? {
@@ -120,31 +123,27 @@ impl Works {
     }
 
     pub async fn full_pass(&self) -> Result<(), Error> {
-        self.context.keys(&self.context.kinds.work).await?.into_iter().for_each(|key| self.works.add(key));
+        let keys: HashSet<WorkKey> = self.context.keys(&self.context.kinds.work).await?.into_iter().collect();
+        self.left.keep(&keys).await;
+        keys.into_iter().for_each(|key| self.works.add(key));
         Ok(())
     }
 
     /// Works with an object of a kind whose meaning has changed, as far as they were carried out.
     pub fn ask_for_kind(&self, api_version: &str, kind: &str) {
         let mut resources: HashMap<ClusterName, Option<Gvr>> = HashMap::new();
-        let mut is_meant = |object: &MemberObject| {
+        let is_meant = |object: &RecordKey| {
             let known = |cluster: &ClusterName| self.context.catalog.known(cluster, api_version, kind);
             let resource = resources
-                .entry(object.cluster.clone())
+                .entry(object.cluster().clone())
                 .or_insert_with_key(|cluster| known(cluster).map(|resource| resource.gvr));
-            resource.as_ref() == Some(&object.gvr)
+            resource.as_ref() == Some(&object.collection.resource)
         };
-        let written = self.written.lock();
-        let meant = written.iter().filter(|(object, _)| is_meant(object));
-        meant.for_each(|(_, written)| self.works.add(written.work.clone()));
-    }
-
-    pub fn forget(&self, cluster: &ClusterName) {
-        self.written.lock().retain(|key, _| key.cluster != *cluster);
-        self.unserved.lock().retain(|key| cluster_of(&key.0) != Some(cluster.as_str()));
+        self.left.works_of(is_meant).into_iter().for_each(|work| self.works.add(work));
     }
 
     pub async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
+        let waited = self.giving_way.begin(&key);
         let Some(cluster) = member_of(&key.0) else { return Ok(Outcome::Done) };
         let Some(work) = self.context.get(&self.context.kinds.work, &key.0, &key.1).await? else {
             self.unserved.lock().remove(&key);
@@ -153,7 +152,7 @@ impl Works {
         let typed: Work = decode(&work)?;
         let member = self.context.cluster(cluster.as_str()).await?;
         if object::is_terminating(&work) {
-            self.remove(&cluster, member.as_ref(), &work, &typed).await?;
+            self.remove(&cluster, member.as_deref(), &work, &typed).await?;
             return Ok(Outcome::Done);
         }
         let Some(member) = member else {
@@ -165,71 +164,107 @@ impl Works {
         let dispatch_changed = conditions::find(&status.conditions, condition::DISPATCHING)
             .is_none_or(|shown| shown.status != dispatching.status);
         if dispatch_changed {
-            conditions::set(&mut status.conditions, dispatching.clone());
+            conditions::set(&mut status.conditions, dispatching);
         }
         let mut result = Ok(());
+        let mut failure = None;
         if !suspended {
             if is_ready(&member) {
-                let outcome = self.apply_all(&cluster, &key, &typed).await;
+                let mut outcome = self.apply_all(&cluster, &key, &typed).await;
                 let unknown = outcome.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
-                let (condition, error) = applied(&typed, outcome);
                 // Of a kind that the control plane doesn't know either, nothing is said about applying.
                 if !unknown {
-                    conditions::set(&mut status.conditions, condition);
+                    conditions::set(&mut status.conditions, applied(&typed, &outcome));
                 }
-                result = error.map_or(Ok(()), Err);
+                let told = outcome.iter().filter(|error| is_told(error)).map(Error::message);
+                failure = outcome.iter().any(is_told).then(|| aggregated(told));
+                result = outcome.pop().map_or(Ok(()), Err);
             } else {
                 result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));
             }
         }
-        let reflected = self.reflect(&cluster, &typed).await.map(|statuses| {
+        let reflected = self.reflect(&cluster, &work, &typed).await.map(|statuses| {
             if let Some(statuses) = statuses {
                 status.manifest_statuses = statuses;
             }
         });
         let conflict_only = result.as_ref().is_err_and(Error::is_conflict);
         if status != typed.status && !conflict_only {
-            let statuses = (!status.manifest_statuses.is_empty()).then_some(&status.manifest_statuses);
-            let patch = json!({"status": {"conditions": status.conditions, "manifestStatuses": statuses}});
-            self.context.merge_status(&self.context.kinds.work, &work, patch).await?;
-            if dispatch_changed {
-                let events = &self.context.events;
-                events.note(&work, Severity::Normal, event::WORK_DISPATCHING, dispatching.message);
+            if result.is_ok()
+                && let Some(wait) = self.giving_way.wait(self.context.traffic(), key.clone(), waited)
+            {
+                return reflected.map(|()| Outcome::Again(wait));
             }
-            let shown = |conditions: &[_]| conditions::is_true(conditions, condition::APPLIED);
-            if shown(&status.conditions) && !shown(&typed.status.conditions) {
-                let message = format!("Sync work({}/{}) to cluster({cluster}) successful.", key.0, key.1);
-                self.context.events.note(&work, Severity::Normal, event::SYNC_SUCCEED, message);
-            }
+            self.report(&cluster, &work, &typed.status, &status).await?;
         }
-        if let Err(error) = &result
-            && !error.is_conflict()
-            && !error.is_waiting()
-        {
+        if let Some(failure) = failure {
             let (namespace, name) = &key;
-            let message =
-                format!("Failed to sync work({namespace}/{name}) to cluster({cluster}), err: {}", error.message());
+            let message = format!("Failed to sync work({namespace}/{name}) to cluster({cluster}), err: {failure}");
             self.context.events.note(&work, Severity::Warning, event::SYNC_FAILED, message);
         }
         result.and(reflected).map(|()| Outcome::Done)
+    }
+
+    /// Writes the status, and tells of what in it is news.
+    async fn report(
+        &self,
+        cluster: &ClusterName,
+        work: &Value,
+        before: &WorkStatus,
+        status: &WorkStatus,
+    ) -> Result<(), Error> {
+        let statuses = (!status.manifest_statuses.is_empty()).then_some(&status.manifest_statuses);
+        let patch = json!({"status": {"conditions": status.conditions, "manifestStatuses": statuses}});
+        self.context.merge_status(&self.context.kinds.work, work, patch).await?;
+        let events = &self.context.events;
+        let shown = |status: &WorkStatus| conditions::find(&status.conditions, condition::DISPATCHING).cloned();
+        if let Some(dispatching) = shown(status)
+            && shown(before).is_none_or(|before| before.status != dispatching.status)
+        {
+            events.note(work, Severity::Normal, event::WORK_DISPATCHING, dispatching.message);
+        }
+        let is_applied = |status: &WorkStatus| conditions::is_true(&status.conditions, condition::APPLIED);
+        if is_applied(status) && !is_applied(before) {
+            let (namespace, name) = (object::namespace(work), object::name(work));
+            let message = format!("Sync work({namespace}/{name}) to cluster({cluster}) successful.");
+            events.note(work, Severity::Normal, event::SYNC_SUCCEED, message);
+        }
+        Ok(())
     }
 
     fn member(&self, cluster: &ClusterName) -> Result<Objects, Error> {
         Ok(Objects::new(self.context.fleet.client(cluster)?))
     }
 
-    /// Applies every manifest; the errors of those that failed.
+    /// Applies every manifest; the errors of those that failed. Their templates are told what became of them.
     async fn apply_all(&self, cluster: &ClusterName, key: &WorkKey, work: &Work) -> Vec<Error> {
         let mut failed = Vec::new();
         let mut unserved = false;
         for manifest in &work.spec.workload.manifests {
-            let Err(error) = self.apply(cluster, key, &manifest.0).await else { continue };
+            let error = match self.apply(cluster, key, &manifest.0).await {
+                Ok(written) => {
+                    if written {
+                        let (namespace, name) = (object::namespace(&manifest.0), object::name(&manifest.0));
+                        let message = format!("Successfully applied resource({namespace}/{name}) to cluster {cluster}");
+                        self.tell_template(&manifest.0, Severity::Normal, event::SYNC_SUCCEED, message);
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
             let lacks_kind = matches!(error, Error::UnknownKind { .. });
             unserved |= lacks_kind;
-            failed.push(match lacks_kind && self.is_known_here(&manifest.0) {
+            let error = match lacks_kind && self.is_known_here(&manifest.0) {
                 true => Error::Apply(NOT_SERVED.to_owned()),
                 false => error,
-            });
+            };
+            if is_told(&error) {
+                let (object, error) = (named(&manifest.0), error.message());
+                let message =
+                    format!("Failed to create or update resource({object}) in member cluster({cluster}): {error}");
+                self.tell_template(&manifest.0, Severity::Warning, event::SYNC_FAILED, message);
+            }
+            failed.push(error);
         }
         let mut waiting = self.unserved.lock();
         if unserved {
@@ -240,30 +275,43 @@ impl Works {
         failed
     }
 
+    /// An event on the template that a manifest was made from.
+    fn tell_template(&self, manifest: &Value, severity: Severity, reason: &'static str, message: String) {
+        let template = json!({
+            "apiVersion": object::api_version(manifest), "kind": object::kind(manifest),
+            "metadata": {
+                "namespace": object::namespace(manifest), "name": object::name(manifest),
+                "uid": object::annotation(manifest, annotation::RESOURCE_TEMPLATE_UID).unwrap_or_default(),
+            },
+        });
+        self.context.events.note(&template, severity, reason, message);
+    }
+
     /// Whether the control plane serves the manifest's kind.
     fn is_known_here(&self, manifest: &Value) -> bool {
         let Context { catalog, control_plane, .. } = self.context.as_ref();
         catalog.known(control_plane, object::api_version(manifest), object::kind(manifest)).is_some()
     }
 
-    /// Brings one manifest into the member. Somebody else's write in between is looked at and tried again.
-    async fn apply(&self, cluster: &ClusterName, key: &WorkKey, manifest: &Value) -> Result<(), Error> {
+    /// Brings one manifest into the member; whether anything had to be written. Somebody else's write in between is looked
+    /// at and tried again.
+    async fn apply(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) -> Result<bool, Error> {
         let resource =
             self.context.catalog.find(cluster, object::api_version(manifest), object::kind(manifest)).await?;
         self.context.world.collect(cluster, &resource);
+        self.context.world.first_list(cluster, &resource.gvr).await;
         let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
         let member = self.member(cluster)?;
         let seen = self.seen(cluster, target).await?;
-        let known = MemberObject {
-            cluster: cluster.clone(),
-            gvr: resource.gvr.clone(),
-            namespace: target.namespace.to_owned(),
-            name: target.name.to_owned(),
-        };
-        let fingerprint = fingerprint(manifest);
-        if self.is_as_left(&known, key, fingerprint, seen.as_ref().map(Cached::view)) {
-            return Ok(());
+        let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), target.namespace, target.name);
+        let fingerprint = Fingerprint::of(manifest);
+        // What was left of this very manifest; of another one it says nothing.
+        let left = self.left.of(&key).filter(|left| left.work == *work && left.manifest == fingerprint);
+        if is_as_left(left.as_ref(), seen.as_ref().map(Cached::view)) {
+            return Ok(false);
         }
+        let is_applied = left.is_some();
+        let difference = left.and_then(|left| left.difference);
         let mut observed = match seen {
             None => None,
             Some(seen) => match seen.whole() {
@@ -274,31 +322,52 @@ impl Works {
         };
         const TRIES: usize = 5;
         for attempt in 1.. {
-            let written = match self.plan(cluster, manifest, observed.as_deref()).await? {
-                ApplyPlan::Keep => Ok(observed.as_deref().cloned().unwrap_or_default()),
-                ApplyPlan::Create(object) => member.create(&resource, target.namespace, &object).await,
-                ApplyPlan::Update(object) => member.replace(target, &object).await,
-                ApplyPlan::Conflict(message) => return Err(Error::Apply(message)),
-            };
-            match written {
-                Ok(object) => {
-                    let version = object::resource_version(&object).to_owned();
-                    let written = Written { work: key.clone(), manifest: fingerprint, version };
-                    self.written.lock().insert(known, written);
-                    self.context.world.observe(cluster, &resource.gvr, object);
-                    return Ok(());
+            let plan = self.plan(cluster, manifest, observed.as_deref(), difference.as_deref()).await?;
+            tracing::debug!(%cluster, resource = %resource.gvr, name = target.name, plan = plan.name(), "applied");
+            let written = match &plan {
+                ApplyPlan::Keep => {
+                    let version = observed.as_deref().map(object::resource_version).unwrap_or_default().to_owned();
+                    let left = Left { work: work.clone(), manifest: fingerprint, version, difference };
+                    self.left.put(key, left).await;
+                    return Ok(false);
                 }
-                Err(error) if (error.is_conflict() || error.is_not_found()) && attempt < TRIES => {
+                ApplyPlan::Create(object) => member.create(&resource, target.namespace, object).await,
+                ApplyPlan::Update(object) => member.replace(target, object).await,
+                ApplyPlan::Conflict(message) => return Err(Error::Apply(message.clone())),
+            };
+            match (written, plan) {
+                (Ok(live), ApplyPlan::Create(sent) | ApplyPlan::Update(sent)) => {
+                    let difference = apply::difference(&sent, &live).map(Arc::new);
+                    let version = object::resource_version(&live).to_owned();
+                    let left = Left { work: work.clone(), manifest: fingerprint, version, difference };
+                    self.left.put(key, left).await;
+                    self.context.world.observe(cluster, &resource.gvr, live);
+                    return Ok(true);
+                }
+                // A member may add what it does not let go of again: a claim's storage class, say.
+                (Err(error), ApplyPlan::Update(sent))
+                    if error.code() == Some(UNPROCESSABLE)
+                        && is_applied
+                        && observed.as_deref().is_some_and(|live| apply::has_everything(&sent, live)) =>
+                {
+                    let difference = observed.as_deref().and_then(|live| apply::difference(&sent, live)).map(Arc::new);
+                    let version = observed.as_deref().map(object::resource_version).unwrap_or_default().to_owned();
+                    let left = Left { work: work.clone(), manifest: fingerprint, version, difference };
+                    self.left.put(key, left).await;
+                    return Ok(false);
+                }
+                (Err(error), _) if (error.is_conflict() || error.is_not_found()) && attempt < TRIES => {
                     let live = member.get(target).await?;
                     if live.is_none() && error.is_not_found() && observed.is_none() {
                         return Err(error);
                     }
                     observed = live.map(Arc::new);
                 }
-                Err(error) => return Err(error),
+                (Err(error), _) => return Err(error),
+                (Ok(_), ApplyPlan::Keep | ApplyPlan::Conflict(_)) => break,
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Plans the write for a manifest; its kind's interpreter says first what the member decides.
@@ -307,12 +376,13 @@ impl Works {
         cluster: &ClusterName,
         manifest: &Value,
         observed: Option<&Value>,
+        difference: Option<&Value>,
     ) -> Result<ApplyPlan, Error> {
         match apply::meet(cluster.as_str(), manifest, observed) {
             Meeting::Planned(plan) => Ok(plan),
             Meeting::Ours { mut desired, observed } => {
                 self.context.interpreter.retain(&mut desired, observed).await?;
-                Ok(apply::finish(desired, observed))
+                Ok(apply::finish(desired, observed, difference))
             }
         }
     }
@@ -325,22 +395,15 @@ impl Works {
         Ok(self.member(cluster)?.get(target).await?.map(Cached::live))
     }
 
-    /// Whether the member still has exactly what this manifest was last turned into. Fields a member fills in would
-    /// otherwise look like drift for ever. An object without the mark of management is nobody's, even when we made it.
-    fn is_as_left(&self, known: &MemberObject, work: &WorkKey, manifest: u64, observed: Option<&Value>) -> bool {
-        let Some(observed) = observed else { return false };
-        self.written.lock().get(known).is_some_and(|written| {
-            managed::is_managed(observed)
-                && written.work == *work
-                && written.manifest == manifest
-                && written.version == object::resource_version(observed)
-        })
-    }
-
     /// Statuses of the manifests' objects; `None` when there is nothing new to say because the member isn't known yet.
-    async fn reflect(&self, cluster: &ClusterName, work: &Work) -> Result<Option<Vec<ManifestStatus>>, Error> {
+    async fn reflect(
+        &self,
+        cluster: &ClusterName,
+        work: &Value,
+        typed: &Work,
+    ) -> Result<Option<Vec<ManifestStatus>>, Error> {
         let mut statuses = Vec::new();
-        for (ordinal, manifest) in work.spec.workload.manifests.iter().enumerate() {
+        for (ordinal, manifest) in typed.spec.workload.manifests.iter().enumerate() {
             let manifest = &manifest.0;
             if object::annotation(manifest, annotation::WORK_NAME).is_none() {
                 continue;
@@ -357,16 +420,23 @@ impl Works {
             let Some(seen) = seen.filter(|seen| managed::is_managed(seen.view())) else { continue };
             let seen = seen.view();
             let interpreter = &self.context.interpreter;
-            let reflected = interpreter.reflect(seen).await.inspect_err(|error| {
-                self.context.events.note(manifest, Severity::Warning, event::REFLECT_STATUS_FAILED, error.message());
-            })?;
+            let tell = |reason, what: &str, error: &Error| {
+                let object = format!("{}/{}/{}", object::kind(seen), object::namespace(seen), object::name(seen));
+                let message = format!("{what} object({object}) failed, err: {}.", error.message());
+                self.context.events.note(work, Severity::Warning, reason, message);
+            };
+            let reflected = interpreter
+                .reflect(seen)
+                .await
+                .inspect_err(|error| tell(event::REFLECT_STATUS_FAILED, "Reflect status for", error))?;
             // A script that cannot tell leaves the health unknown; the status is worth reporting all the same.
-            let healthy = interpreter.is_healthy(seen).await.inspect_err(|error| {
-                self.context.events.note(manifest, Severity::Warning, event::INTERPRET_HEALTH_FAILED, error.message());
-            });
+            let healthy = interpreter
+                .is_healthy(seen)
+                .await
+                .inspect_err(|error| tell(event::INTERPRET_HEALTH_FAILED, "Interpret health of", error));
             statuses.push(status::manifest_status(ordinal, manifest, reflected, healthy.ok()));
         }
-        let nothing_yet = statuses.is_empty() && work.status.manifest_statuses.is_empty();
+        let nothing_yet = statuses.is_empty() && typed.status.manifest_statuses.is_empty();
         Ok((!nothing_yet).then_some(statuses))
     }
 
@@ -391,9 +461,23 @@ impl Works {
             return Err(Error::Waiting(format!("cluster({cluster}) not ready")));
         }
         let key = (object::namespace(work).to_owned(), object::name(work).to_owned());
-        self.written.lock().retain(|_, written| written.work != key);
+        for manifest in &typed.spec.workload.manifests {
+            self.give_up(cluster, &key, &manifest.0).await;
+        }
         self.unserved.lock().remove(&key);
         self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::EXECUTION_CONTROLLER).await
+    }
+
+    /// Nothing is remembered any more of the object that this Work left in the member.
+    async fn give_up(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) {
+        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        if let Some(resource) = self.context.catalog.known(cluster, api_version, kind) {
+            let (namespace, name) = (object::namespace(manifest), object::name(manifest));
+            let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), namespace, name);
+            if self.left.of(&key).is_some_and(|left| left.work == *work) {
+                self.left.remove(&key).await;
+            }
+        }
     }
 
     async fn remove_one(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
@@ -410,21 +494,35 @@ impl Works {
         if !managed::is_managed(&live) {
             return Ok(());
         }
-        self.written.lock().remove(&MemberObject {
-            cluster: cluster.clone(),
-            gvr: resource.gvr.clone(),
-            namespace: target.namespace.to_owned(),
-            name: target.name.to_owned(),
-        });
         if !preserve {
             return member.delete(target).await;
         }
         let mut given_up = manifest.clone();
         managed::disown(&mut given_up);
-        if let ApplyPlan::Update(object) = self.plan(cluster, &given_up, Some(&live)).await? {
+        if let ApplyPlan::Update(object) = self.plan(cluster, &given_up, Some(&live), None).await? {
             member.replace(target, &object).await?;
         }
         Ok(())
+    }
+}
+
+/// Whether the member still has exactly what this manifest was last turned into. An object without the mark of management
+/// is nobody's, even when we made it.
+fn is_as_left(left: Option<&Left>, observed: Option<&Value>) -> bool {
+    let (Some(left), Some(observed)) = (left, observed) else { return false };
+    managed::is_managed(observed) && !left.version.is_empty() && left.version == object::resource_version(observed)
+}
+
+/// Whether a failure is told: another's write in between, and what is only not yet, are not.
+fn is_told(error: &Error) -> bool {
+    !error.is_conflict() && !error.is_waiting()
+}
+
+/// Namespace and name, as Go prints an object's reference.
+fn named(object: &Value) -> String {
+    match (object::namespace(object), object::name(object)) {
+        ("", name) => name.to_owned(),
+        (namespace, name) => format!("{namespace}/{name}"),
     }
 }
 
@@ -446,28 +544,15 @@ fn dispatching(suspended: bool) -> k8s_openapi::apimachinery::pkg::apis::meta::v
     conditions::condition(condition::DISPATCHING, !suspended, reason, message, now())
 }
 
-/// The Applied condition for how applying went, and the error to come back for.
-fn applied(
-    work: &Work,
-    mut failed: Vec<Error>,
-) -> (k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition, Option<Error>) {
+/// The Applied condition for how applying went.
+fn applied(work: &Work, failed: &[Error]) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition {
     let kind = condition::APPLIED;
     if failed.is_empty() {
         let message = "Manifest has been successfully applied";
-        return (conditions::condition(kind, true, condition::APPLIED_SUCCESSFUL, message, now()), None);
+        return conditions::condition(kind, true, condition::APPLIED_SUCCESSFUL, message, now());
     }
     let total = work.spec.workload.manifests.len();
-    let mut messages: Vec<String> = Vec::new();
-    for message in failed.iter().map(Error::message) {
-        if !messages.contains(&message) {
-            messages.push(message);
-        }
-    }
-    let text = match messages.as_slice() {
-        [one] => one.clone(),
-        several => format!("[{}]", several.join(", ")),
-    };
+    let text = aggregated(failed.iter().map(Error::message));
     let message = format!("Failed to apply all manifests ({}/{total}): {text}", total - failed.len());
-    let shown = conditions::condition(kind, false, condition::APPLIED_FAILED, message, now());
-    (shown, failed.pop())
+    conditions::condition(kind, false, condition::APPLIED_FAILED, message, now())
 }

@@ -148,7 +148,7 @@ fn applying() {
         let planned = match apply::meet("m1", &case.manifest, observed) {
             apply::Meeting::Planned(plan) => Ok(plan),
             apply::Meeting::Ours { mut desired, observed } => {
-                keep_replicas(&mut desired, observed).map(|()| apply::finish(desired, observed))
+                keep_replicas(&mut desired, observed).map(|()| apply::finish(desired, observed, None))
             }
         };
         told(planned.map(|plan| match plan {

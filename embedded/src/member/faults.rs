@@ -1,4 +1,4 @@
-//! What can be made to go wrong with a member: unreachable, slow, watches cut off.
+//! What can be made to go wrong with a member: unreachable, slow, watches cut off, few writes a second.
 //!
 //! Faults concern what outsiders see through the listener; the member's own controllers go on. Failing nodes is in [`super::node`].
 
@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
 use crowsnest_apiserver::ApiServer;
@@ -19,15 +20,35 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
 
-/// Delay of requests and life of watches. Shared by the listener's middleware and whoever injects faults.
+/// Delay of requests, pace of writes and life of watches. Shared by the listener's middleware and whoever injects faults.
 #[derive(Default)]
 pub struct Faults {
     delay_ms: AtomicU64,
     watches: Mutex<CancellationToken>,
+    turns: Mutex<Turns>,
+    writes: AtomicU64,
+}
+
+/// Writes at a pace: each has its turn, one after the other.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Between two turns; zero for no pace.
+    between: Duration,
+    next: Option<Instant>,
+}
+
+impl Turns {
+    /// When a write that comes now may go on. Turns that nobody took are not made up for.
+    fn take(&mut self, now: Instant) -> Instant {
+        let turn = self.next.map_or(now, |next| next.max(now));
+        self.next = Some(turn + self.between);
+        turn
+    }
 }
 
 impl Faults {
@@ -38,6 +59,24 @@ impl Faults {
 
     pub fn delay(&self) -> Duration {
         Duration::from_millis(self.delay_ms.load(Ordering::Relaxed))
+    }
+
+    /// Lets so many writes a second through, in the order they come; 0 for as many as there are.
+    pub fn set_write_rate(&self, a_second: u32) {
+        let between = if a_second == 0 { Duration::ZERO } else { Duration::from_secs(1) / a_second };
+        *self.turns.lock() = Turns { between, next: None };
+    }
+
+    /// Writes that outsiders have sent so far.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a write and waits for its turn.
+    async fn turn(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let turn = self.turns.lock().take(Instant::now());
+        tokio::time::sleep_until(turn).await;
     }
 
     /// Cuts off all open watches, log streams and other long answers. New ones may be opened.
@@ -51,6 +90,11 @@ impl Faults {
     }
 }
 
+/// A request that changes something, or asks like one that does: reviews and dry runs are counted, too.
+fn is_write(request: &Request) -> bool {
+    matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
+}
+
 fn is_watch(request: &Request) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true" | "follow=1"))
@@ -61,6 +105,9 @@ async fn pass(State(faults): State<Arc<Faults>>, request: Request, next: Next) -
     let delay = faults.delay();
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
+    }
+    if is_write(&request) {
+        faults.turn().await;
     }
     if !is_watch(&request) {
         return next.run(request).await;
@@ -139,5 +186,31 @@ impl Listening {
         if let Err(error) = task.await {
             tracing::error!(%error, "a member's listener ended badly");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_take_turns_and_make_up_for_none() {
+        let start = Instant::now();
+        let after = |ms| start + Duration::from_millis(ms);
+        let mut turns = Turns { between: Duration::from_millis(4), next: None };
+        assert_eq!([0, 0, 1].map(|ms| turns.take(after(ms))), [0, 4, 8].map(after));
+        assert_eq!([100, 100].map(|ms| turns.take(after(ms))), [100, 104].map(after));
+        let mut free = Turns::default();
+        assert_eq!([0, 0, 5].map(|ms| free.take(after(ms))), [0, 0, 5].map(after));
+    }
+
+    #[test]
+    fn only_what_changes_something_is_a_write() {
+        let request = |method: &str, path: &str| {
+            Request::builder().method(method).uri(path).body(Body::empty()).expect("a request")
+        };
+        let path = "/api/v1/namespaces/default/configmaps";
+        let writes = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"].map(|method| is_write(&request(method, path)));
+        assert_eq!(writes, [false, true, true, true, true, false]);
     }
 }

@@ -4,6 +4,7 @@ use super::{Index, joined};
 use crate::list::{ListQuery, Page};
 use crate::store::{Narrowing, Span};
 use crate::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
+use crowsnest_api::names::ClusterName;
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::sync::Arc;
@@ -18,6 +19,22 @@ impl Index {
     /// One object.
     pub async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
         self.inner.shared.store.get(key).await
+    }
+
+    /// Everything that was noted about objects. The cache only keeps it: what is lost with its files costs whoever noted it
+    /// some work.
+    pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
+        self.inner.shared.store.notes().await
+    }
+
+    /// Notes something about an object in place of what was noted before; `None` takes it back.
+    pub async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        self.inner.shared.store.note(key, note).await
+    }
+
+    /// Takes back what is noted about a cluster's objects.
+    pub async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        self.inner.shared.store.drop_notes(cluster).await
     }
 
     /// What the objects under a key were before, newest first; deleted ones are among them.

@@ -10,6 +10,7 @@ mod decide;
 mod history;
 mod labels;
 mod migration;
+mod notes;
 pub mod postgres;
 mod reading;
 mod rows;
@@ -22,6 +23,7 @@ use crate::record::{Change, CollectionKey, CollectionState, Object, Record, Reco
 use crate::replicas::Epoch;
 use crate::{Error, History};
 use async_trait::async_trait;
+use crowsnest_api::names::ClusterName;
 use crowsnest_api::selector::Selector;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -258,6 +260,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// Deletions up to here are no longer replayed: whoever stopped before it starts over.
     async fn pruned(&self) -> Result<Seq, Error>;
+
+    /// Everything noted about objects, in no particular order. A note outlives its object until it is taken back.
+    async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error>;
+
+    /// Notes something about an object in place of what was noted before; `None` takes it back.
+    async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error>;
+
+    /// Takes back what is noted about a cluster's objects.
+    async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error>;
 
     async fn size(&self) -> Result<StoreSize, Error>;
 

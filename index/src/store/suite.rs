@@ -130,6 +130,22 @@ fn key(namespace: &str, name: &str) -> RecordKey {
 
 #[rstest]
 #[tokio::test]
+async fn notes_survive_until_they_are_taken_back(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    for (name, note) in [("a", "1"), ("b", "2"), ("a", "3")] {
+        backend.store.note(&key("x", name), Some(note)).await.unwrap();
+    }
+    backend.store.note(&key("x", "b"), None).await.unwrap();
+    let backend = backend.reopened().await;
+    assert_eq!(backend.store.notes().await.unwrap(), [(key("x", "a"), "3".to_owned())]);
+    backend.store.drop_notes(&cluster("member2")).await.unwrap();
+    assert_eq!(backend.store.notes().await.unwrap().len(), 1);
+    backend.store.drop_notes(&cluster("member1")).await.unwrap();
+    assert!(backend.store.notes().await.unwrap().is_empty());
+}
+
+#[rstest]
+#[tokio::test]
 async fn changes_are_told_once_and_survive(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     let first =

@@ -3,7 +3,9 @@
 mod cache;
 mod load;
 mod members;
+mod parts;
 mod pods;
+mod propagate;
 mod proxy;
 mod reads;
 mod search;
@@ -46,6 +48,24 @@ enum Bench {
     Search(search::SearchArgs),
     /// What a member costs through our address beside asking it directly, and thousands of watches of the fleet
     Proxy(proxy::ProxyArgs),
+    /// How fast templates and their changes get into members, and what a start costs when everything is in place
+    Propagate(propagate::PropagateArgs),
+    /// An API server of a benchmark, until its input ends
+    #[command(hide = true)]
+    Server {
+        #[arg(long)]
+        name: String,
+        #[arg(long)]
+        control_plane: bool,
+    },
+    /// The controllers of a benchmark, until their input ends
+    #[command(hide = true)]
+    Controllers {
+        #[arg(long)]
+        cache_dir: PathBuf,
+        #[arg(long)]
+        kubeconfig: Option<PathBuf>,
+    },
     /// The members of the other benchmarks, until they are killed
     #[command(hide = true)]
     Members {
@@ -76,6 +96,9 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Cache(args) => cache::run(&args).await?,
         Bench::Search(args) => search::run(&args).await?,
         Bench::Proxy(args) => proxy::run(&args).await?,
+        Bench::Propagate(args) => propagate::run(&args).await?,
+        Bench::Server { name, control_plane } => parts::serve(&name, control_plane).await?,
+        Bench::Controllers { cache_dir, kubeconfig } => parts::control(&cache_dir, kubeconfig.as_deref()).await?,
         Bench::Members { clusters, pods, pod_bytes } => {
             members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
         }

@@ -36,6 +36,8 @@ use crate::plan::object;
 
 /// Objects decoded at once while a list streams.
 const CHUNK: usize = 250;
+/// Looks at members' objects wait so long for the first list, from when it was wanted; asking for one by one takes longer.
+const FIRST_LIST: Duration = Duration::from_secs(3);
 /// Own writes that may wait to be told; the cache tells of the others.
 const WAITING: usize = 4096;
 
@@ -59,6 +61,7 @@ struct Collection {
     /// Its objects are being told, up to where the changes take over.
     telling: AtomicBool,
     from: AtomicU64,
+    wanted_since: Instant,
     _interest: InterestGuard,
 }
 
@@ -138,6 +141,7 @@ impl World {
             told: watch::Sender::new(false),
             telling: AtomicBool::new(false),
             from: AtomicU64::new(0),
+            wanted_since: Instant::now(),
             _interest: interest,
         };
         collections.insert(key, Arc::new(collection));
@@ -208,6 +212,15 @@ impl World {
     /// A resource that is collected of a cluster.
     pub fn resource(&self, cluster: &ClusterName, gvr: &Gvr) -> Option<Arc<Resource>> {
         self.wanted(cluster, gvr).map(|collection| Arc::clone(&collection.resource))
+    }
+
+    /// Waits for it as long as the first list of something wanted lately may take.
+    pub async fn first_list(&self, cluster: &ClusterName, gvr: &Gvr) {
+        let Some(collection) = self.wanted(cluster, gvr) else { return };
+        let (mut told, until) = (collection.told.subscribe(), collection.wanted_since + FIRST_LIST);
+        if tokio::time::timeout_at(until, told.wait_for(|told| *told)).await.is_err() {
+            tracing::debug!(%cluster, resource = %gvr, "not listed yet");
+        }
     }
 
     /// The resources collected of a cluster.
@@ -395,6 +408,27 @@ impl World {
             }
         }
         Ok(found)
+    }
+
+    /// What was noted about members' objects; see [`Index::note`]. Nobody but the loop of Works notes anything.
+    pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
+        Ok(self.inner.index.notes().await?)
+    }
+
+    /// Keeps a note about an object over restarts, as long as the cache's files are kept. Of objects with values that are
+    /// withheld nothing is kept.
+    pub async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        let gvr = key.resource();
+        let secret = gvr.group.is_empty() && &*gvr.resource == "secrets";
+        let withheld = secret || self.inner.index.options().keep.withheld.iter().any(|withheld| withheld.is_of(gvr));
+        if note.is_none() || !withheld {
+            self.inner.index.note(key, note).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        Ok(self.inner.index.drop_notes(cluster).await?)
     }
 
     /// Puts in what the API server answered to a write of ours.

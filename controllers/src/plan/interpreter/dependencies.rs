@@ -139,6 +139,45 @@ pub fn in_order(mut dependencies: Vec<Dependency>) -> Vec<Dependency> {
     dependencies
 }
 
+/// Dependencies as Go prints a list of them (`%+v`), for events.
+pub fn spelled(dependencies: &[Dependency]) -> String {
+    let each: Vec<String> = dependencies
+        .iter()
+        .map(|dependency| {
+            let Dependency { api_version, kind, namespace, name, label_selector } = dependency;
+            let selector = label_selector.as_ref().map_or("nil".to_owned(), spelled_selector);
+            format!(
+                "{{APIVersion:{api_version} Kind:{kind} Namespace:{namespace} Name:{name} LabelSelector:{selector}}}"
+            )
+        })
+        .collect();
+    format!("[{}]", each.join(" "))
+}
+
+fn spelled_selector(selector: &Value) -> String {
+    let labels = at(selector, &["matchLabels"]).and_then(Value::as_object);
+    let labels: String = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()))
+        .collect();
+    let expressions = at(selector, &["matchExpressions"]).and_then(Value::as_array);
+    let expressions: String = expressions
+        .into_iter()
+        .flatten()
+        .map(|one| {
+            let values = at(one, &["values"]).and_then(Value::as_array).into_iter().flatten();
+            let values: Vec<&str> = values.filter_map(Value::as_str).collect();
+            let (key, operator) = (text(one, &["key"]), text(one, &["operator"]));
+            format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}
+
 pub fn of_pod_template(workload: &Value) -> Vec<Dependency> {
     of_pod_spec(at(workload, &["spec", "template", "spec"]), namespace(workload))
 }

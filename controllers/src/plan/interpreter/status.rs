@@ -324,11 +324,17 @@ fn gravest(present: &BTreeSet<&str>, order: &[&'static str]) -> Option<&'static 
     order.iter().find(|phase| present.contains(**phase)).copied()
 }
 
-pub fn aggregate_persistent_volume(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
-    match gravest(&phases(members), &["Failed", "Pending", "Available", "Bound", "Released"]) {
-        Some(phase) => json!({"phase": phase}),
-        None => json!({}),
+/// The time of the phase is the API server's; it stays with the phase.
+pub fn aggregate_persistent_volume(template: &Value, members: &[MemberStatus<'_>]) -> Value {
+    let Some(phase) = gravest(&phases(members), &["Failed", "Pending", "Available", "Bound", "Released"]) else {
+        return json!({});
+    };
+    let mut status = json!({"phase": phase});
+    let since = object::at(template, &["status", "lastPhaseTransitionTime"]);
+    if let Some(since) = since.filter(|_| object::text(template, &["status", "phase"]) == phase) {
+        status["lastPhaseTransitionTime"] = since.clone();
     }
+    status
 }
 
 /// Bound only when every member that reported is bound; Lost outweighs everything.

@@ -7,7 +7,7 @@ use crate::store::migration::{Migration, next};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration {
         up: include_str!("../../../../migrations/postgres/cache_0001_objects.up.sql"),
         down: include_str!("../../../../migrations/postgres/cache_0001_objects.down.sql"),
@@ -23,6 +23,10 @@ const MIGRATIONS: [Migration; 4] = [
     Migration {
         up: include_str!("../../../../migrations/postgres/cache_0004_kept_versions.up.sql"),
         down: include_str!("../../../../migrations/postgres/cache_0004_kept_versions.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0005_notes.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0005_notes.down.sql"),
     },
 ];
 

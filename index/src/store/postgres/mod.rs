@@ -27,6 +27,7 @@ use super::catalog::Catalog;
 use super::codec::Codec;
 use super::history;
 use super::labels::ChosenLabels;
+use super::notes;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{Columns, OBJECT_COLUMNS, without_body};
 use super::{Batch, Keep, Manifests, Narrowing, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted};
@@ -486,6 +487,29 @@ impl Store for PostgresStore {
 
     async fn pruned(&self) -> Result<Seq, Error> {
         Ok(Seq(self.number_fact("pruned").await? as u64))
+    }
+
+    async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
+        let what = "cannot read what is noted";
+        let text = |row: &PgRow, column: usize| row.try_get::<String, _>(column);
+        let mut found = Vec::new();
+        for row in self.rows(what, sqlx::query(notes::ALL)).await? {
+            let columns: Result<Vec<String>, sqlx::Error> = (0..7).map(|column| text(&row, column)).collect();
+            let columns = columns.map_err(|e| Error::store(what, e))?;
+            found.extend(<[String; 7]>::try_from(columns).ok().and_then(notes::read));
+        }
+        Ok(found)
+    }
+
+    async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        let sql = if note.is_some() { notes::PUT } else { notes::DROP };
+        let query = notes::columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
+        self.rows("cannot note anything", query).await.map(drop)
+    }
+
+    async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        let query = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str());
+        self.rows("cannot forget what is noted", query).await.map(drop)
     }
 
     async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {

@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use std::path::Path;
 
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration {
         up: include_str!("../../../../migrations/sqlite/cache_0001_objects.up.sql"),
         down: include_str!("../../../../migrations/sqlite/cache_0001_objects.down.sql"),
@@ -18,6 +18,10 @@ const MIGRATIONS: [Migration; 3] = [
     Migration {
         up: include_str!("../../../../migrations/sqlite/cache_0003_versions.up.sql"),
         down: include_str!("../../../../migrations/sqlite/cache_0003_versions.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/sqlite/cache_0004_notes.up.sql"),
+        down: include_str!("../../../../migrations/sqlite/cache_0004_notes.down.sql"),
     },
 ];
 

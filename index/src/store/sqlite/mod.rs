@@ -11,6 +11,7 @@ use super::codec::Codec;
 use super::decide::{Clock, Decided, Target, runs};
 use super::history;
 use super::labels::ChosenLabels;
+use super::notes;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
 use super::{Batch, Keep, Manifests, Narrowing, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted};
@@ -372,6 +373,27 @@ impl Store for SqliteStore {
 
     async fn pruned(&self) -> Result<Seq, Error> {
         Ok(Seq(prune::number(&self.readers, "pruned").await? as u64))
+    }
+
+    async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
+        let fail = |e| Error::store("cannot read what is noted", e);
+        type Columns = (String, String, String, String, String, String, String);
+        let rows: Vec<Columns> = sqlx::query_as(notes::ALL).fetch_all(&self.readers).await.map_err(fail)?;
+        Ok(rows.into_iter().filter_map(|(a, b, c, d, e, f, g)| notes::read([a, b, c, d, e, f, g])).collect())
+    }
+
+    async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        let sql = if note.is_some() { notes::PUT } else { notes::DROP };
+        let query = notes::columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
+        let mut writer = self.writer.lock().await;
+        let done = query.execute(&mut writer.connection).await;
+        done.map(drop).map_err(|e| Error::store("cannot note anything", e))
+    }
+
+    async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        let mut writer = self.writer.lock().await;
+        let done = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str()).execute(&mut writer.connection).await;
+        done.map(drop).map_err(|e| Error::store("cannot forget what is noted", e))
     }
 
     async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {

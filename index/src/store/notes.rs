@@ -1,0 +1,25 @@
+//! Notes about objects as both backends keep them: what controllers remember, beside the records and changed apart from them.
+
+use crate::record::RecordKey;
+use crowsnest_api::names::{ClusterName, Gvr};
+
+pub(super) const ALL: &str = "SELECT cluster, \"group\", version, resource, namespace, name, note FROM notes";
+pub(super) const PUT: &str = "INSERT INTO notes (cluster, \"group\", version, resource, namespace, name, note) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7) \
+    ON CONFLICT (cluster, \"group\", version, resource, namespace, name) DO UPDATE SET note = excluded.note";
+pub(super) const DROP: &str = "DELETE FROM notes WHERE cluster = $1 AND \"group\" = $2 AND version = $3 \
+    AND resource = $4 AND namespace = $5 AND name = $6";
+pub(super) const DROP_CLUSTER: &str = "DELETE FROM notes WHERE cluster = $1";
+
+/// The first six columns, as they are bound.
+pub(super) fn columns(key: &RecordKey) -> [&str; 6] {
+    let gvr = key.resource();
+    [key.cluster().as_str(), &gvr.group, &gvr.version, &gvr.resource, &key.namespace, &key.name]
+}
+
+/// A row of [`ALL`]; `None` where the cluster's name is none.
+pub(super) fn read(columns: [String; 7]) -> Option<(RecordKey, String)> {
+    let [cluster, group, version, resource, namespace, name, note] = columns;
+    let cluster = ClusterName::parse(&cluster).ok()?;
+    Some((RecordKey::new(cluster, Gvr::new(&group, &version, &resource), &namespace, &name), note))
+}

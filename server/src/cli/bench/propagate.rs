@@ -1,0 +1,342 @@
+//! `crowsnest bench propagate`: how fast templates and their changes get into members, what that costs the control plane,
+//! and what a start costs when everything is in place.
+//!
+//! Members, control plane and controllers are processes of their own. With a limit of writes each API server is as slow
+//! as kube-apiserver with etcd is; without one the control plane is in the controllers' process, as in `crowsnest up`.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::cache::Figures;
+use super::parts::{Count, Part, Quiet, Reach};
+
+#[derive(Debug, Args)]
+pub(super) struct PropagateArgs {
+    /// Templates that a policy sends to all members
+    #[arg(long, default_value_t = 500)]
+    config_maps: usize,
+    /// Members
+    #[arg(long, default_value_t = 3)]
+    members: usize,
+    /// Writes a second that each API server takes; 0 for no limit, with the control plane in the controllers' process
+    #[arg(long, default_value_t = 250)]
+    writes: u32,
+    /// Changes of templates at rest, one after the other
+    #[arg(long, default_value_t = 100)]
+    changes: usize,
+    /// Templates in place at a start of the controllers, with and without their cache; 0 for no such start
+    #[arg(long, default_value_t = 0)]
+    cold: usize,
+}
+
+const NAMESPACE: &str = "bench";
+/// Requests to create templates that are under way at once.
+const CREATED_AT_ONCE: usize = 32;
+/// Between two looks at Clusters, and between two changes at rest.
+const LOOK: Duration = Duration::from_millis(100);
+/// Longest wait for anything to happen.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+pub(super) async fn run(args: &PropagateArgs) -> anyhow::Result<()> {
+    ensure!(args.members > 0 && args.config_maps > 0, "there must be members and config maps");
+    let mut figures = Figures { out: std::io::stdout() };
+    let scratch = super::scratch();
+    std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+    propagated(args, &scratch.join("propagate"), &mut figures).await?;
+    if args.cold > 0 {
+        started(args, &scratch.join("cold"), &mut figures).await?;
+    }
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+}
+
+/// Everything that runs.
+struct Site {
+    members: Vec<Part>,
+    /// Not in the controllers' process.
+    control_plane: Option<Part>,
+    controllers: Part,
+    client: Client,
+    /// Of the control plane.
+    kubeconfig: PathBuf,
+}
+
+impl Site {
+    /// Members that are ready, and nothing to propagate.
+    async fn start(members: usize, apart: bool, dir: &Path) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        let kubeconfig = dir.join("control-plane.kubeconfig");
+        let mut started = Vec::new();
+        for number in 1..=members {
+            started.push(Part::server(&name(number), false).await?);
+        }
+        let control_plane = match apart {
+            true => Some(Part::server("control-plane", true).await?),
+            false => None,
+        };
+        let file = match &control_plane {
+            Some(part) => {
+                std::fs::write(&kubeconfig, part.reach()?.kubeconfig)?;
+                Some(kubeconfig.as_path())
+            }
+            None => None,
+        };
+        let controllers = Part::controllers(&dir.join("cache"), file).await?;
+        let client = control_plane.as_ref().unwrap_or(&controllers).reach()?.client().await?;
+        for (number, member) in started.iter().enumerate() {
+            register(&client, &name(number + 1), &member.reach()?).await?;
+        }
+        ready(&client, members).await?;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        create(&client, "/api/v1/namespaces", &namespace).await?;
+        Ok(Self { members: started, control_plane, controllers, client, kubeconfig })
+    }
+
+    async fn limit(&mut self, writes: u32) -> anyhow::Result<()> {
+        for part in self.members.iter_mut().chain(&mut self.control_plane) {
+            part.limit(writes).await?;
+        }
+        Ok(())
+    }
+
+    /// The control plane's writes, and those of all members.
+    async fn counts(&mut self) -> anyhow::Result<(Count, Count)> {
+        let mut all = Count { requests: 0, revision: 0 };
+        for member in &mut self.members {
+            let count = member.count().await?;
+            all = Count { requests: all.requests + count.requests, revision: all.revision + count.revision };
+        }
+        Ok((self.control_plane.as_mut().unwrap_or(&mut self.controllers).count().await?, all))
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        self.controllers.stop().await?;
+        for part in self.members.into_iter().chain(self.control_plane) {
+            part.stop().await?;
+        }
+        Ok(())
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("member{number}")
+}
+
+async fn create(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
+    let request = http::Request::post(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(serde_json::to_vec(object)?)?;
+    client.request::<Value>(request).await.with_context(|| format!("creating at {path}"))?;
+    Ok(())
+}
+
+/// A Cluster and the Secret with its administrator's token.
+async fn register(client: &Client, name: &str, reach: &Reach) -> anyhow::Result<()> {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "karmada-cluster"},
+        "stringData": {"token": reach.token, "caBundle": reach.ca}});
+    create(client, "/api/v1/namespaces/karmada-cluster/secrets", &secret).await?;
+    let reference = json!({"namespace": "karmada-cluster", "name": name});
+    let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+        "spec": {"syncMode": "Push", "apiEndpoint": reach.url, "secretRef": reference,
+            "impersonatorSecretRef": reference}});
+    create(client, "/apis/cluster.karmada.io/v1alpha1/clusters", &cluster).await
+}
+
+/// Waits until so many clusters take workloads.
+async fn ready(client: &Client, clusters: usize) -> anyhow::Result<()> {
+    let takes_workloads = |cluster: &&Value| {
+        let conditions = cluster["status"]["conditions"].as_array().into_iter().flatten();
+        let mut ready = conditions.filter(|one| one["type"] == "Ready" && one["status"] == "True");
+        ready.next().is_some()
+            && cluster["spec"]["taints"].as_array().is_none_or(Vec::is_empty)
+            && cluster["metadata"]["finalizers"].is_array()
+    };
+    let looking = async {
+        loop {
+            let request = http::Request::get("/apis/cluster.karmada.io/v1alpha1/clusters").body(Vec::new())?;
+            let list: Value = client.request(request).await?;
+            if list["items"].as_array().into_iter().flatten().filter(takes_workloads).count() == clusters {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.context("the members do not become ready")?
+}
+
+async fn templates(client: &Client, count: usize) -> anyhow::Result<()> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let creating = stream::iter(0..count).map(|number| {
+        let path = &path;
+        async move {
+            let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": template(number)},
+                "data": {"stamp": "", "settings": "level = info\nworkers = 8\n".repeat(8)}});
+            create(client, path, &template).await
+        }
+    });
+    creating.buffer_unordered(CREATED_AT_ONCE).try_collect::<()>().await
+}
+
+fn template(number: usize) -> String {
+    format!("settings-{number}")
+}
+
+/// Sends every ConfigMap of the namespace to all members.
+async fn policy(client: &Client) -> anyhow::Result<()> {
+    let policy = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": "all", "labels": {"propagationpolicy.karmada.io/permanent-id": "all"}},
+        "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}],
+            "placement": {"clusterAffinity": {}}},
+    });
+    create(client, &format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies"), &policy)
+        .await
+}
+
+/// A template as a member has it.
+struct Sighting {
+    member: usize,
+    name: String,
+    stamp: String,
+    at: Instant,
+}
+
+/// Follows what comes into members.
+struct Watching {
+    sightings: mpsc::UnboundedReceiver<Sighting>,
+    _watches: JoinSet<()>,
+}
+
+impl Watching {
+    async fn start(site: &Site) -> anyhow::Result<Self> {
+        let (sender, sightings) = mpsc::unbounded_channel();
+        let mut watches = JoinSet::new();
+        for (member, part) in site.members.iter().enumerate() {
+            let api: Api<ConfigMap> = Api::namespaced(part.reach()?.client().await?, NAMESPACE);
+            let config = watcher::Config::default().labels("karmada.io/managed=true");
+            let (mut seen, sender) = (watcher(api, config).default_backoff().applied_objects().boxed(), sender.clone());
+            watches.spawn(async move {
+                while let Some(next) = seen.next().await {
+                    // What a watch says of its end is asked for again by itself.
+                    let Ok(object) = next else { continue };
+                    let stamp = object.data.and_then(|mut data| data.remove("stamp")).unwrap_or_default();
+                    let name = object.metadata.name.unwrap_or_default();
+                    if sender.send(Sighting { member, name, stamp, at: Instant::now() }).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Self { sightings, _watches: watches })
+    }
+
+    /// Waits until so many different ones are seen that `mean` something; when the last was.
+    async fn until(&mut self, count: usize, mean: impl Fn(&Sighting) -> bool) -> anyhow::Result<Instant> {
+        let mut seen = HashSet::new();
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.sightings.recv()).await;
+            let seen_now = next.with_context(|| format!("only {} of {count} came", seen.len()))?;
+            let sighting = seen_now.context("nobody watches any more")?;
+            if mean(&sighting) && seen.insert((sighting.member, sighting.name)) && seen.len() == count {
+                return Ok(sighting.at);
+            }
+        }
+    }
+}
+
+/// From a policy for templates that are there to members, then changes at rest.
+async fn propagated(
+    args: &PropagateArgs,
+    dir: &Path,
+    figures: &mut Figures<impl std::io::Write>,
+) -> anyhow::Result<()> {
+    let mut site = Site::start(args.members, args.writes > 0, dir).await?;
+    templates(&site.client, args.config_maps).await?;
+    let mut watching = Watching::start(&site).await?;
+    site.controllers.quiet().await?;
+    if args.writes > 0 {
+        site.limit(args.writes).await?;
+    }
+    let (before, _) = site.counts().await?;
+    let count = args.config_maps * args.members;
+    let began = Instant::now();
+    policy(&site.client).await?;
+    let applied = watching.until(count, |_| true).await? - began;
+    figures.milliseconds("propagate/applied", applied)?;
+    figures.line("propagate/applied-rate", count as f64 / applied.as_secs_f64(), "objects/s")?;
+    let Quiet { resident, .. } = site.controllers.quiet().await?;
+    let told = began.elapsed();
+    let (after, _) = site.counts().await?;
+    figures.milliseconds("propagate/statuses-told", told)?;
+    let each = (after.revision - before.revision) as f64 / args.config_maps as f64;
+    figures.line("propagate/control-plane-writes", each, "writes/template")?;
+    figures.line("propagate/rss", resident as f64 / 1e6, "MB")?;
+    let mut times = Vec::with_capacity(args.changes);
+    for number in 0..args.changes {
+        times.push(change(&site.client, &mut watching, number, args).await?);
+        tokio::time::sleep(LOOK).await;
+    }
+    if !times.is_empty() {
+        figures.spread("propagate/change", times)?;
+    }
+    drop(watching);
+    site.stop().await
+}
+
+/// From a template's change to the last member.
+async fn change(
+    client: &Client,
+    watching: &mut Watching,
+    number: usize,
+    args: &PropagateArgs,
+) -> anyhow::Result<Duration> {
+    let (name, stamp) = (template(number % args.config_maps), format!("change {number}"));
+    let request = http::Request::patch(format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"))
+        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+        .body(serde_json::to_vec(&json!({"data": {"stamp": stamp}}))?)?;
+    let began = Instant::now();
+    client.request::<Value>(request).await.context("changing a template")?;
+    let seen = watching.until(args.members, |sighting| sighting.name == name && sighting.stamp == stamp).await?;
+    Ok(seen - began)
+}
+
+/// Starts of the controllers where everything is in place already: first without a cache, then with the one that left.
+async fn started(args: &PropagateArgs, dir: &Path, figures: &mut Figures<impl std::io::Write>) -> anyhow::Result<()> {
+    let mut site = Site::start(args.members, true, dir).await?;
+    policy(&site.client).await?;
+    let mut watching = Watching::start(&site).await?;
+    let began = Instant::now();
+    templates(&site.client, args.cold).await?;
+    watching.until(args.cold * args.members, |_| true).await?;
+    drop(watching);
+    figures.line("propagate/filled", began.elapsed().as_secs_f64(), "s")?;
+    site.controllers.quiet().await?;
+    for start in ["cold", "warm"] {
+        let before = site.counts().await?;
+        let Site { members, control_plane, controllers, client, kubeconfig } = site;
+        controllers.stop().await?;
+        let mut controllers = Part::controllers(&dir.join("next-cache"), Some(&kubeconfig)).await?;
+        let Quiet { after, resident, peak } = controllers.quiet().await?;
+        site = Site { members, control_plane, controllers, client, kubeconfig };
+        let now = site.counts().await?;
+        figures.line(&format!("propagate/{start}/quiet"), after.as_secs_f64(), "s")?;
+        for (whose, before, now) in [("control-plane", before.0, now.0), ("members", before.1, now.1)] {
+            let (changed, asked) = (now.revision - before.revision, now.requests - before.requests);
+            figures.line(&format!("propagate/{start}/{whose}-writes"), changed as f64, "writes")?;
+            figures.line(&format!("propagate/{start}/{whose}-requests"), asked as f64, "requests")?;
+        }
+        figures.line(&format!("propagate/{start}/rss"), resident as f64 / 1e6, "MB")?;
+        figures.line(&format!("propagate/{start}/peak-rss"), peak as f64 / 1e6, "MB")?;
+    }
+    site.stop().await
+}

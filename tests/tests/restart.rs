@@ -1,0 +1,258 @@
+//! A start of the controllers where everything is in place writes nothing: not in the control plane, and no member is even
+//! asked to. For each kind that Karmada knows, whatever its member adds to it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use crowsnest_apiserver::storage::ResourceKey;
+use crowsnest_apiserver::{ApiServer, Config as ServerConfig, Data};
+use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_controllers::act::world::chosen_labels;
+use crowsnest_controllers::act::{Config, Manager};
+use crowsnest_embedded::controlplane::{self, Controllers};
+use crowsnest_embedded::member::{Member, MemberConfig};
+use crowsnest_fleet::join::{JoinOptions, join};
+use crowsnest_fleet::{Fleet, FleetOptions};
+use crowsnest_index::{Index, IndexOptions};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+const TEMPLATES: &str = include_str!("restart/templates.yaml");
+const LONGEST: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The controllers with their cache.
+struct Steering {
+    index: Index,
+    manager: Manager,
+}
+
+impl Steering {
+    async fn start(control_plane: &ApiServer, cache: &Path) -> Self {
+        let fleet = Fleet::start(control_plane.admin(), FleetOptions::default()).await.unwrap();
+        let options = IndexOptions { chosen_labels: chosen_labels(), ..IndexOptions::new(cache) };
+        let index = Index::open(fleet, options).await.unwrap();
+        let manager = Manager::start(index.clone(), Config::conformance(), CancellationToken::new());
+        manager.health().wait_for(Result::is_ok).await.unwrap();
+        Steering { index, manager }
+    }
+
+    /// Waits until nothing happens any more: no loop works, and the cache hears nothing.
+    async fn quiet(&self) {
+        let waiting = async {
+            let mut still = 0;
+            let mut heard = self.index.seq();
+            while still < 30 {
+                self.manager.idle().await;
+                tokio::time::sleep(LOOK).await;
+                still = if self.index.seq() == heard { still + 1 } else { 0 };
+                heard = self.index.seq();
+            }
+        };
+        tokio::time::timeout(LONGEST, waiting).await.expect("quiet in time");
+    }
+
+    async fn stop(self) {
+        self.manager.stop().await;
+        self.index.stop().await;
+        self.index.fleet().stop().await;
+    }
+}
+
+/// How a kind is served.
+fn resource_of(object: &Value) -> Resource {
+    let (group, version) = match object["apiVersion"].as_str().unwrap().split_once('/') {
+        Some((group, version)) => (group, version),
+        None => ("", object["apiVersion"].as_str().unwrap()),
+    };
+    let kind = object["kind"].as_str().unwrap();
+    let plural = match kind {
+        "Ingress" => "ingresses".to_owned(),
+        "PropagationPolicy" => "propagationpolicies".to_owned(),
+        "ClusterPropagationPolicy" => "clusterpropagationpolicies".to_owned(),
+        kind => format!("{}s", kind.to_lowercase()),
+    };
+    Resource::builtin(group, version, &plural, kind, object["metadata"].get("namespace").is_some())
+}
+
+async fn create(objects: &Objects, object: &Value) {
+    let resource = resource_of(object);
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    let creating = async {
+        // Kinds that were just defined are served a moment later.
+        while let Err(error) = objects.create(&resource, namespace, object).await {
+            assert!(error.is_not_found(), "{error}: {object}");
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(LONGEST, creating).await.expect("created in time");
+}
+
+fn definition(group: &str, names: (&str, &str), scope: &str, version: &str, schema: Value) -> Value {
+    let (plural, kind) = names;
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}"),
+            "annotations": {"api-approved.kubernetes.io": "unapproved"}},
+        "spec": {"group": group, "scope": scope, "names": {"plural": plural, "kind": kind},
+            "versions": [{"name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema}}]},
+    })
+}
+
+fn gadgets(spec: Value) -> Value {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}});
+    definition("example.io", ("gadgets", "Gadget"), "Namespaced", "v1", schema)
+}
+
+async fn control_plane() -> ApiServer {
+    let server = ApiServer::start(ServerConfig::new("control-plane", Data::Memory)).await.unwrap();
+    controlplane::start(&server, Controllers::default());
+    let objects = Objects::new(server.admin());
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
+    let mut definitions = crowsnest_api::crd::crds(None);
+    definitions.push(definition("cluster.karmada.io", ("clusters", "Cluster"), "Cluster", "v1alpha1", schema));
+    definitions.push(gadgets(json!({"size": {"type": "integer"}, "color": {"type": "string"}})));
+    for definition in &definitions {
+        create(&objects, definition).await;
+    }
+    for name in ["karmada-cluster", "karmada-system"] {
+        create(&objects, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+    }
+    let listing = async {
+        let list = || http::Request::get("/apis/cluster.karmada.io/v1alpha1/clusters").body(Vec::new()).unwrap();
+        while server.admin().request_text(list()).await.is_err() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(LONGEST, listing).await.expect("Clusters are served in time");
+    server
+}
+
+fn policy(kind: &str, metadata: Value, templates: &[Value]) -> Value {
+    let selectors: Vec<Value> = templates
+        .iter()
+        .filter(|template| template["metadata"].get("namespace").is_some() == (kind == "PropagationPolicy"))
+        .map(|template| {
+            json!({"apiVersion": template["apiVersion"], "kind": template["kind"], "name": template["metadata"]["name"]})
+        })
+        .collect();
+    json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": kind, "metadata": metadata,
+        "spec": {"resourceSelectors": selectors, "placement": {"clusterAffinity": {}}}})
+}
+
+async fn fully_applied(objects: &Objects, template: &Value) {
+    let (kind, name) = (template["kind"].as_str().unwrap().to_lowercase(), template["metadata"]["name"].as_str());
+    let name = format!("{}-{kind}", name.unwrap());
+    let namespace = template["metadata"]["namespace"].as_str().unwrap_or_default();
+    let (plural, of) = match namespace {
+        "" => ("clusterresourcebindings", "ClusterResourceBinding"),
+        _ => ("resourcebindings", "ResourceBinding"),
+    };
+    let resource = Resource::builtin("work.karmada.io", "v1alpha2", plural, of, !namespace.is_empty());
+    let mut seen = None;
+    let until = tokio::time::Instant::now() + LONGEST;
+    while tokio::time::Instant::now() < until {
+        seen = objects.get(Target::new(&resource, namespace, &name)).await.unwrap();
+        let conditions = seen.as_ref().and_then(|binding| binding["status"]["conditions"].as_array());
+        let applied = |one: &Value| one["type"] == "FullyApplied" && one["status"] == "True";
+        if conditions.is_some_and(|conditions| conditions.iter().any(applied)) {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    panic!("{name} is not applied: {seen:?}");
+}
+
+/// When anything that propagation writes was written last, and how often the member was asked to write.
+fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> Vec<(String, u64)> {
+    let mut tables: Vec<(String, String)> = ["works", "resourcebindings", "clusterresourcebindings"]
+        .map(|plural| ("work.karmada.io".to_owned(), plural.to_owned()))
+        .into();
+    tables.extend(templates.iter().map(|template| {
+        let gvr = resource_of(template).gvr;
+        (gvr.group.to_string(), gvr.resource.to_string())
+    }));
+    tables.push((String::new(), "events".to_owned()));
+    tables.sort();
+    tables.dedup();
+    let store = &control_plane.registry().store;
+    let last = |(group, plural): (String, String)| {
+        let change = store.last_change(&ResourceKey::new(&group, &plural));
+        (format!("{plural}.{group}"), change)
+    };
+    let mut written: Vec<(String, u64)> = tables.into_iter().map(last).collect();
+    written.push(("writes to the member".to_owned(), member.faults().writes()));
+    written
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_written_again() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    drop(tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init());
+    let directory = tempfile::tempdir().unwrap();
+    let templates: Vec<Value> = serde_saphyr::from_multiple::<Value>(TEMPLATES).unwrap();
+    let control_plane = control_plane().await;
+    let objects = Objects::new(control_plane.admin());
+    let member = Member::start(MemberConfig::new("m1")).await.unwrap();
+    let in_member = json!({"size": {"type": "integer"}, "color": {"type": "string", "default": "red"}});
+    create(&Objects::new(member.server().admin()), &gadgets(in_member)).await;
+    let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig().unwrap()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    join(&control_plane.admin(), &config, &JoinOptions::new("m1".parse().unwrap())).await.unwrap();
+
+    let steering = Steering::start(&control_plane, directory.path()).await;
+    for template in &templates {
+        create(&objects, template).await;
+    }
+    let metadata = json!({"name": "p", "namespace": "default",
+        "labels": {"propagationpolicy.karmada.io/permanent-id": "p"}});
+    create(&objects, &policy("PropagationPolicy", metadata, &templates)).await;
+    let metadata = json!({"name": "p", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "cp"}});
+    create(&objects, &policy("ClusterPropagationPolicy", metadata, &templates)).await;
+    for template in &templates {
+        fully_applied(&objects, template).await;
+    }
+    steering.quiet().await;
+    let before = written(&control_plane, &member, &templates);
+
+    steering.manager.full_pass().await.unwrap();
+    steering.quiet().await;
+    assert_eq!(written(&control_plane, &member, &templates), before, "a second look wrote something");
+    steering.stop().await;
+
+    let steering = Steering::start(&control_plane, directory.path()).await;
+    steering.quiet().await;
+    assert_eq!(written(&control_plane, &member, &templates), before, "a restart wrote something");
+
+    // What a member adds is known, and what somebody else changes there is still put right.
+    let gadget = resource_of(templates.last().unwrap());
+    let live = Objects::new(member.server().admin());
+    live.merge(Target::new(&gadget, "default", "plain"), &json!({"spec": {"color": "blue"}})).await.unwrap();
+    steering.quiet().await;
+    let healed = live.get(Target::new(&gadget, "default", "plain")).await.unwrap().unwrap();
+    assert_eq!(healed["spec"], json!({"size": 3, "color": "red"}));
+    steering.stop().await;
+    member.stop().await.unwrap();
+    control_plane.stop().await.unwrap();
+}
+
+#[test]
+fn each_native_kind_is_there() {
+    #[derive(Deserialize)]
+    struct Kind {
+        kind: String,
+    }
+    let templates: Vec<Kind> = serde_saphyr::from_multiple(TEMPLATES).unwrap();
+    let native = "Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Pod Service ServiceAccount PersistentVolumeClaim \
+                  PersistentVolume Secret Ingress PodDisruptionBudget HorizontalPodAutoscaler";
+    for kind in native.split_whitespace() {
+        assert!(templates.iter().any(|template| template.kind == kind), "{kind} is missing");
+    }
+}
