@@ -9,6 +9,7 @@ mod field;
 mod image;
 mod metadata;
 mod patch;
+pub mod traced;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{OverrideSpec, Overriders};
