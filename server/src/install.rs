@@ -146,6 +146,16 @@ pub(crate) fn foundations() -> Vec<Value> {
         ]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
     ));
+    // Everyone may ask: of what they may not get in the control plane they are told nothing.
+    manifests.extend(role_and_binding(
+        "crowsnest:explain",
+        json!([
+            {"apiGroups": ["propagation.crowsnest.io"], "verbs": ["get"],
+                "resources": ["explanations", "clusterexplanations"]},
+            {"apiGroups": ["propagation.crowsnest.io"], "verbs": ["create"], "resources": ["plans"]},
+        ]),
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}),
+    ));
     manifests.extend(role_and_binding(
         "crowsnest:monitoring",
         json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["cache", "metrics"], "verbs": ["list"]}]),

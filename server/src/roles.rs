@@ -24,6 +24,7 @@ pub(crate) struct Running {
     pub(crate) proxy: Proxy,
     controllers: parking_lot::Mutex<Option<act::Manager>>,
     controllers_health: tokio::sync::watch::Receiver<Result<(), String>>,
+    reports: act::reports::Reports,
     registries: JoinHandle<()>,
     registered: tokio::sync::watch::Receiver<act::registries::Progress>,
     pub(crate) statuses: Statuses,
@@ -59,6 +60,7 @@ impl Roles {
         let running = Running {
             proxy: Proxy::new(index.clone()),
             controllers_health: controllers.health(),
+            reports: controllers.reports(),
             controllers: parking_lot::Mutex::new(Some(controllers)),
             registries: tokio::spawn(registries),
             registered,
@@ -109,6 +111,11 @@ impl Running {
     /// Whether it is known what ResourceRegistries name.
     pub(crate) fn knows_registries(&self) -> bool {
         self.registered.borrow().declared
+    }
+
+    /// Why objects are where they are; while the control plane has not been read, why that is not known.
+    pub(crate) fn reports(&self) -> Result<&act::reports::Reports, String> {
+        self.controllers_health.borrow().clone().map(|()| &self.reports)
     }
 
     /// Writers before readers before connections.

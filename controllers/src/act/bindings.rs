@@ -409,7 +409,6 @@ pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool
     }
 }
 
-
 /// Whether a policy holds the binding.
 fn is_claimed(binding: &Value) -> bool {
     let ids = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];

@@ -24,6 +24,7 @@ pub mod rebalancer;
 pub mod registries;
 pub mod remedies;
 pub mod replicas_syncer;
+pub mod reports;
 pub mod scale_target_marker;
 pub mod scheduling;
 pub mod services;
@@ -58,7 +59,6 @@ use world::{Change, Listener, Teller, World};
 
 use crate::Error;
 use crate::plan::object;
-use crate::plan::scheduling::Report;
 
 /// All loops, so that handlers and timers reach them.
 struct Loops {
@@ -120,9 +120,9 @@ impl Manager {
         self.health.clone()
     }
 
-    /// Why a binding is where it is.
-    pub fn report(&self, namespace: &str, name: &str) -> Option<Arc<Report>> {
-        self.loops.scheduling.report(namespace, name)
+    /// Why objects are where they are, and where they would be.
+    pub fn reports(&self) -> reports::Reports {
+        reports::Reports::new(Arc::clone(&self.loops.context), Arc::clone(&self.loops.scheduling))
     }
 
     /// Asks every loop to look at everything again, as happens in turn anyway.

@@ -74,6 +74,9 @@ impl std::fmt::Display for Target<'_> {
     }
 }
 
+/// Everything is done but storing; fields that nobody knows are refused, as kubectl has it.
+const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict&fieldManager=crowsnest-plan";
+
 /// Requests to one API server.
 #[derive(Clone)]
 pub struct Objects {
@@ -116,6 +119,17 @@ impl Objects {
     pub async fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
         let path = resource.path(namespace, "", "");
         self.send(Method::POST, &path, "application/json", Some(object)).await
+    }
+
+    /// The object as it would be stored; nothing is.
+    pub async fn would_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
+        let path = resource.path(namespace, "", "") + DRY_RUN;
+        self.send(Method::POST, &path, "application/json", Some(object)).await
+    }
+
+    /// The object as it would be stored in the place of the one that is there; nothing is.
+    pub async fn would_replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
+        self.send(Method::PUT, &(target.path() + DRY_RUN), "application/json", Some(object)).await
     }
 
     /// Replaces the object; its resource version guards against overwriting somebody's change.

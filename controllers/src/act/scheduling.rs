@@ -49,7 +49,6 @@ pub struct Scheduling {
     pub bindings: Queue<BindingKey>,
     clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
     promises: Mutex<HashMap<(BindingKey, String), Promise>>,
-    reports: Mutex<HashMap<BindingKey, Arc<Report>>>,
     /// Bindings with affinity groups must see each other's results, so they are decided and written one at a time.
     /// All others are independent; what they promise is noted at once.
     grouped: tokio::sync::Mutex<()>,
@@ -63,14 +62,8 @@ impl Scheduling {
             bindings: Queue::new("scheduling"),
             clusters: RwLock::default(),
             promises: Mutex::default(),
-            reports: Mutex::default(),
             grouped: tokio::sync::Mutex::new(()),
         })
-    }
-
-    /// Why a binding is where it is, as of the last decision of this process.
-    pub fn report(&self, namespace: &str, name: &str) -> Option<Arc<Report>> {
-        self.reports.lock().get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
     pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
@@ -82,7 +75,6 @@ impl Scheduling {
             let key = change.key();
             let Some(new) = change.current() else {
                 self.promises.lock().retain(|(binding, _), _| *binding != key);
-                self.reports.lock().remove(&key);
                 return Ok(());
             };
             self.settle_promises(&key, new);
@@ -103,7 +95,6 @@ impl Scheduling {
         } else if *resource == kinds.resource_binding || *resource == kinds.cluster_resource_binding {
             let stays = |key: &BindingKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
             self.promises.lock().retain(|(binding, _), _| stays(binding));
-            self.reports.lock().retain(|binding, _| stays(binding));
         }
     }
 
@@ -198,7 +189,7 @@ impl Scheduling {
     }
 
     /// Ours to schedule: our name, not suspended, and made by a policy or handed to us by a label.
-    fn is_ours(&self, binding: &Value, spec: &ResourceBindingSpec) -> bool {
+    pub(super) fn is_ours(&self, binding: &Value, spec: &ResourceBindingSpec) -> bool {
         let name = if spec.scheduler_name.is_empty() { "default-scheduler" } else { &spec.scheduler_name };
         let suspended = spec.suspension.as_ref().and_then(|suspension| suspension.scheduling).unwrap_or_default();
         let by_policy = [
@@ -225,9 +216,6 @@ impl Scheduling {
         let peers = self.peers(&key, &typed.spec).await?;
         let (plan, report) = self.decide(&key, &view(&binding, &typed), &peers);
         let trigger = report.trigger;
-        if trigger.is_some() {
-            self.reports.lock().insert(key.clone(), Arc::new(report));
-        }
         match plan {
             // The result was written, and whoever wrote it came no further.
             Plan::Keep if is_untold(&typed) => {
@@ -267,6 +255,16 @@ impl Scheduling {
     }
 
     fn decide(&self, key: &BindingKey, binding: &Binding<'_>, peers: &[Peer]) -> (Plan, Report) {
+        self.in_present(key, peers, |world, _| scheduling::plan(world, binding))
+    }
+
+    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`.
+    pub(super) fn in_present<T>(
+        &self,
+        key: &BindingKey,
+        peers: &[Peer],
+        ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
+    ) -> T {
         let clusters = Arc::clone(&self.clusters.read());
         let free: Vec<(&str, Arc<Vec<FreeNode>>)> = clusters
             .iter()
@@ -287,10 +285,10 @@ impl Scheduling {
             gates: self.context.config.gates,
             propagate_empty_workloads: self.context.config.propagate_empty_workloads,
         };
-        scheduling::plan(&world, binding)
+        ask(&world, &estimate)
     }
 
-    async fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {
+    pub(super) async fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {
         let mut peers = Vec::new();
         if !self.context.config.gates.workload_affinity || spec.workload_affinity_groups.is_none() {
             return Ok(peers);
@@ -506,7 +504,7 @@ fn without_empty(mut patch: Value) -> Value {
     patch
 }
 
-fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {
+pub(super) fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {
     Binding {
         generation: object::generation(binding),
         applied_placement: object::annotation(binding, annotation::APPLIED_PLACEMENT),

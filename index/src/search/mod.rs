@@ -44,7 +44,7 @@ mod tallies;
 mod tests;
 
 pub use clusters::Skipped;
-pub use differences::Difference;
+pub use differences::{Compared, Difference, differences};
 pub use evaluate::Reason;
 pub use explain::{Count, Explained, Step};
 pub use facets::Counted;

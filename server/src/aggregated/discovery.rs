@@ -7,6 +7,7 @@ struct Line {
     name: &'static str,
     singular: &'static str,
     kind: &'static str,
+    namespaced: bool,
     verbs: &'static [&'static str],
     short: &'static [&'static str],
     categories: &'static [&'static str],
@@ -18,7 +19,7 @@ const GET: &[&str] = &["get"];
 const CONNECT: &[&str] = &["create", "delete", "get", "patch", "update"];
 
 const fn line(name: &'static str, singular: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Line {
-    Line { name, singular, kind, verbs, short: &[], categories: &[] }
+    Line { name, singular, kind, namespaced: false, verbs, short: &[], categories: &[] }
 }
 
 /// The groups served here, each in one version, with the lines of their resources.
@@ -65,6 +66,15 @@ const GROUPS: &[(&str, &[Line])] = &[
             line("suggest", "suggest", "SearchSuggestions", &["list"]),
         ],
     ),
+    // Made when somebody asks, so there is nothing to list.
+    (
+        "propagation.crowsnest.io",
+        &[
+            line("clusterexplanations", "clusterexplanation", "ClusterExplanation", GET),
+            Line { namespaced: true, ..line("explanations", "explanation", "Explanation", GET) },
+            line("plans", "plan", "Plan", &["create"]),
+        ],
+    ),
 ];
 
 /// The version of every group here.
@@ -107,7 +117,7 @@ pub(crate) fn resources(name: &str) -> Option<Value> {
 
 fn resource(line: &Line) -> Value {
     let mut value = json!({
-        "name": line.name, "singularName": line.singular, "namespaced": false, "kind": line.kind, "verbs": line.verbs,
+        "name": line.name, "singularName": line.singular, "namespaced": line.namespaced, "kind": line.kind, "verbs": line.verbs,
     });
     if !line.short.is_empty() {
         value["shortNames"] = json!(line.short);

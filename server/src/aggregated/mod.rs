@@ -1,5 +1,5 @@
 //! The aggregated API server: `cluster.karmada.io` (clusters, status, proxy, attach), `search.karmada.io` (registries, cache, proxying)
-//! and `search.crowsnest.io` (queries, what the cache says of itself). Reached through the control plane's aggregation layer, or directly with a bearer token.
+//! `search.crowsnest.io` (queries, what the cache says of itself) and `propagation.crowsnest.io` (explanations, plans). Reached through the control plane's aggregation layer, or directly with a bearer token.
 //!
 //! Order of a request: `edge`. Handlers take a request apart, call one function and map its result.
 
@@ -9,6 +9,7 @@ pub(crate) mod audited;
 mod cache;
 pub(crate) mod discovery;
 pub(crate) mod edge;
+mod explain;
 pub(crate) mod fleet_status;
 mod fleetwide;
 mod forward;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::reply::Failure;
 use super::stored::STORAGE_GROUP;
-use super::{discovery, search};
+use super::{discovery, explain, search};
 
 /// `/openapi/v3`, `/openapi/v3/apis/<group>/<version>`, `/openapi/v2`.
 pub(super) async fn document(control_plane: &kube::Client, path: &str) -> Result<Option<Value>, Failure> {
@@ -41,9 +41,13 @@ async fn v3(control_plane: &kube::Client, group: &str) -> Result<Value, Failure>
     let request = Request::get(path).body(Vec::new()).map_err(Failure::internal)?;
     let text = control_plane.request_text(request).await.map_err(Failure::upstream)?;
     let mut document = translate(&text, group).map_err(Failure::internal)?;
-    if group == super::route::QUERIES {
-        let more = [("/paths", search::openapi::paths()), ("/components/schemas", search::openapi::schemas())];
-        for (at, entries) in more {
+    let own = match group {
+        super::route::QUERIES => Some((search::openapi::paths(), search::openapi::schemas())),
+        super::route::PROPAGATION => Some((explain::openapi::paths(), explain::openapi::schemas())),
+        _ => None,
+    };
+    if let Some((paths, schemas)) = own {
+        for (at, entries) in [("/paths", paths), ("/components/schemas", schemas)] {
             if let Some(known) = document.pointer_mut(at).and_then(Value::as_object_mut) {
                 for (name, entry) in entries {
                     // Kubernetes' own schemas may be there already, in its words.

@@ -120,6 +120,19 @@ impl From<crowsnest_proxy::Error> for Failure {
     }
 }
 
+impl From<crowsnest_controllers::Error> for Failure {
+    fn from(error: crowsnest_controllers::Error) -> Self {
+        use crowsnest_controllers::Error;
+        match error {
+            Error::Request { source, .. } => Self::upstream(*source),
+            Error::UnknownKind { api_version, kind, .. } => {
+                Self::bad_request(format!("no matches for kind {kind:?} in version {api_version:?}"))
+            }
+            other => Self::internal(other),
+        }
+    }
+}
+
 impl axum::response::IntoResponse for Failure {
     fn into_response(self) -> Response<Body> {
         Failure::into_response(self)

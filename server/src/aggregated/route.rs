@@ -45,6 +45,13 @@ pub(crate) enum Route<'a> {
     Search(&'a str),
     /// `search.crowsnest.io` saved searches: all of them, or one
     Saved(&'a str),
+    /// `propagation.crowsnest.io` explanations: a template's `<resource>.<group>:<name>`, without a namespace those of the cluster
+    Explanation {
+        namespace: &'a str,
+        name: &'a str,
+    },
+    /// `propagation.crowsnest.io` plans
+    Plans,
     /// `/openapi/v2`, `/openapi/v3…`
     OpenApi(&'a str),
     Health,
@@ -54,6 +61,7 @@ pub(crate) enum Route<'a> {
 pub(super) const CLUSTERS: &str = "cluster.karmada.io";
 pub(super) const SEARCH: &str = "search.karmada.io";
 pub(super) const QUERIES: &str = "search.crowsnest.io";
+pub(super) const PROPAGATION: &str = "propagation.crowsnest.io";
 
 impl<'a> Route<'a> {
     pub(crate) fn parse(path: &'a str) -> Self {
@@ -80,6 +88,7 @@ impl<'a> Route<'a> {
         match group {
             CLUSTERS => Self::clusters(tail),
             SEARCH => Self::search(tail),
+            PROPAGATION => Self::propagation(tail),
             _ => match cut(&tail[1..]) {
                 ("savedsearches", rest) => match cut(rest.strip_prefix('/').unwrap_or_default()) {
                     (name, "") => Self::Saved(name),
@@ -119,15 +128,34 @@ impl<'a> Route<'a> {
         }
     }
 
+    fn propagation(tail: &'a str) -> Self {
+        let parts: Vec<&str> = tail[1..].split('/').collect();
+        match parts.as_slice() {
+            ["plans"] => Self::Plans,
+            ["clusterexplanations", name] if !name.is_empty() => Self::Explanation { namespace: "", name },
+            ["namespaces", namespace, "explanations", name] if !namespace.is_empty() && !name.is_empty() => {
+                Self::Explanation { namespace, name }
+            }
+            _ => Self::Unknown,
+        }
+    }
+
     /// The right a caller needs, as kube-apiserver derives it from the same path.
     pub(crate) fn wanted(&self, method: &Method, path: &str, query: &str) -> Wanted {
         let lowered = method.as_str().to_ascii_lowercase();
         let non_resource = || Wanted { verb: lowered.clone(), path: Some(path.to_owned()), ..Wanted::default() };
         let Some(rest) = path.strip_prefix("/apis/") else { return non_resource() };
         let mut parts = rest.split('/');
-        let (Some(group), Some(version), Some(resource)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(group), Some(version), Some(mut resource)) = (parts.next(), parts.next(), parts.next()) else {
             return non_resource();
         };
+        let mut namespace = "";
+        if let Self::Explanation { namespace: of, .. } = self
+            && resource == "namespaces"
+        {
+            namespace = of;
+            resource = parts.nth(1).unwrap_or_default();
+        }
         if resource.is_empty() {
             return non_resource();
         }
@@ -139,6 +167,7 @@ impl<'a> Route<'a> {
             version: version.to_owned(),
             resource: resource.to_owned(),
             subresource: parts.next().unwrap_or_default().to_owned(),
+            namespace: namespace.to_owned(),
             name: name.to_owned(),
             ..Wanted::default()
         }
@@ -167,6 +196,7 @@ mod tests {
     fn paths() {
         let c = "/apis/cluster.karmada.io/v1alpha1";
         let s = "/apis/search.karmada.io/v1alpha1";
+        let p = "/apis/propagation.crowsnest.io/v1alpha1";
         let cases = [
             ("/apis".to_owned(), Route::Groups),
             ("/apis/cluster.karmada.io".into(), Route::Group(CLUSTERS)),
@@ -196,6 +226,19 @@ mod tests {
             ("/apis/search.crowsnest.io/v1alpha1/savedsearches".into(), Route::Saved("")),
             ("/apis/search.crowsnest.io/v1alpha1/savedsearches/mine".into(), Route::Saved("mine")),
             ("/apis/search.crowsnest.io/v1alpha1/savedsearches/mine/x".into(), Route::Unknown),
+            (format!("{p}/plans"), Route::Plans),
+            (
+                format!("{p}/namespaces/shop/explanations/deployments.apps:web"),
+                Route::Explanation { namespace: "shop", name: "deployments.apps:web" },
+            ),
+            (
+                format!("{p}/clusterexplanations/namespaces:a"),
+                Route::Explanation { namespace: "", name: "namespaces:a" },
+            ),
+            (format!("{p}/namespaces/shop/explanations"), Route::Unknown),
+            (format!("{p}/namespaces//explanations/x"), Route::Unknown),
+            (format!("{p}/explanations/x"), Route::Unknown),
+            (format!("{p}/plans/x"), Route::Unknown),
             ("/apis/other.io/v1".into(), Route::Unknown),
             ("/version".into(), Route::Unknown),
         ];
@@ -218,6 +261,12 @@ mod tests {
         let path = "/apis/cluster.karmada.io/v1alpha1/clusters";
         let wanted = Route::parse(path).wanted(&Method::GET, path, "watch=true");
         assert_eq!((wanted.verb.as_str(), wanted.resource.as_str()), ("watch", "clusters"));
+        let path = "/apis/propagation.crowsnest.io/v1alpha1/namespaces/shop/explanations/deployments.apps:web";
+        let wanted = Route::parse(path).wanted(&Method::GET, path, "");
+        assert_eq!(
+            (wanted.verb.as_str(), wanted.resource.as_str(), wanted.namespace.as_str(), wanted.name.as_str()),
+            ("get", "explanations", "shop", "deployments.apps:web")
+        );
         assert_eq!(Route::parse("/apis").wanted(&Method::GET, "/apis", "").path.as_deref(), Some("/apis"));
     }
 }

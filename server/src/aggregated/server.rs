@@ -16,7 +16,7 @@ use super::identity::Delegated;
 use super::reply::{Body, Failure, json};
 use super::route::Route;
 use super::stored::StoredGroup;
-use super::{attach, fleetwide, openapi, search};
+use super::{attach, explain, fleetwide, openapi, search};
 use crate::roles::Roles;
 
 /// What requests need.
@@ -60,6 +60,10 @@ pub(super) async fn dispatch(
         Route::FleetProxy { path } => fleetwide::fleet_proxy(&state.roles, caller, path, request).boxed().await,
         Route::Search(resource) => search::serve(state, caller, resource, request).boxed().await,
         Route::Saved(name) => search::saved::serve(&state.control_plane, caller, name, request).boxed().await,
+        Route::Explanation { namespace, name } => {
+            explain::explanation(state, caller, namespace, name, request.method()).boxed().await
+        }
+        Route::Plans => explain::plan(state, caller, request).boxed().await,
         Route::Health => Ok(health(state)),
         Route::Unknown => found(None),
     }

@@ -18,7 +18,7 @@ use table::{Layout, Table};
 
 mod ask;
 mod follow;
-mod kind;
+pub(super) mod kind;
 mod table;
 
 /// What to do about a name that several clusters have.
@@ -157,7 +157,7 @@ pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
@@ -397,7 +397,7 @@ impl Shown {
     }
 }
 
-fn yaml(document: &Value) -> anyhow::Result<String> {
+pub(super) fn yaml(document: &Value) -> anyhow::Result<String> {
     let text = serde_saphyr::to_string(document).context("printing YAML")?;
     Ok(if text.ends_with('\n') { text } else { format!("{text}\n") })
 }

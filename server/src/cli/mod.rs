@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and where each command lives. Data goes to standard output, everything else to standard
-//! error; exit codes are kubectl's (0 ok, 1 error, of `exec` the command's own) plus 3 for `--fail-on-empty` and 5 for a partial answer.
+//! error; exit codes are kubectl's (0 ok, 1 error, of `exec` the command's own) plus 3 for `--fail-on-empty`, 4 for
+//! `--fail-on-change` and 5 for a partial answer.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -16,12 +17,14 @@ pub(crate) mod controllers;
 pub(crate) mod edge;
 mod events;
 pub(crate) mod exec;
+pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod interpret;
 pub(crate) mod join;
 pub(crate) mod keep;
 pub(crate) mod logs;
 pub(crate) mod oidc;
+pub(crate) mod plan;
 mod reach;
 pub(crate) mod rights;
 pub(crate) mod search;
@@ -69,6 +72,10 @@ enum Command {
     Logs(logs::LogsArgs),
     /// Run a command in a container of any cluster
     Exec(exec::ExecArgs),
+    /// Why an object is in its clusters, what each policy and filter said, what it waits for
+    Explain(explain::ExplainArgs),
+    /// What would become of the fleet if policies, overrides or objects were applied
+    Plan(plan::PlanArgs),
     /// Check, try and edit what says how a kind is interpreted
     Interpret(interpret::InterpretArgs),
     /// What the cache holds, whether it is sound, and filling it anew
@@ -98,6 +105,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Get(args) => get::run(args).await,
         Command::Logs(args) => logs::run(args).await,
         Command::Exec(args) => exec::run(args).await,
+        Command::Explain(args) => explain::run(args).await,
+        Command::Plan(args) => plan::run(args).await,
         Command::Interpret(args) => interpret::run(args).await,
         Command::Cache(args) => cache::run(args).await,
         Command::Sim(args) => sim::run(args).await,

@@ -1,6 +1,7 @@
 //! How many more replicas fit into a cluster: from its nodes and pods where the cache has them, and from the summary
 //! and models in the Cluster's status. The smaller answer counts.
 
+pub mod bounds;
 pub mod capacity;
 pub mod resources;
 
@@ -28,7 +29,7 @@ pub struct Assumed {
 }
 
 /// The estimator over everything known at one moment.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Estimator<'a> {
     pub gates: Gates,
     /// Nodes with what they have left, per cluster whose nodes and pods are known.

@@ -10,6 +10,7 @@ mod image;
 mod json;
 mod metadata;
 mod patch;
+pub mod traced;
 pub mod yaml;
 
 use std::error::Error;

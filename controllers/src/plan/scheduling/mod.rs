@@ -162,12 +162,24 @@ pub fn plan(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
         return (Plan::Keep, report);
     };
     report.trigger = Some(trigger);
-    let plan = match placement.cluster_affinities.as_slice() {
-        [] => attempt(world, binding, placement, None, &mut report)
+    (place(world, binding, placement, &mut report), report)
+}
+
+/// Decides as [`plan`] does; the report looks at every cluster even where there is nothing to decide.
+pub fn explain(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
+    let (decided, mut report) = plan(world, binding);
+    if let (None, Some(placement)) = (report.trigger, &binding.spec.placement) {
+        place(world, binding, placement, &mut report);
+    }
+    (decided, report)
+}
+
+fn place(world: &World<'_>, binding: &Binding<'_>, placement: &Placement, report: &mut Report) -> Plan {
+    match placement.cluster_affinities.as_slice() {
+        [] => attempt(world, binding, placement, None, report)
             .map_or_else(failed, |clusters| Plan::Schedule { clusters, affinity: None }),
-        terms => by_terms(world, binding, placement, terms, &mut report),
-    };
-    (plan, report)
+        terms => by_terms(world, binding, placement, terms, report),
+    }
 }
 
 fn failed(error: ScheduleError) -> Plan {
@@ -295,7 +307,7 @@ fn fit_message(total: usize, clusters: &[ClusterReport]) -> String {
 }
 
 /// Whether all components go together into one cluster, so that whole sets are counted instead of replicas.
-fn is_placed_as_set(gates: Gates, spec: &ResourceBindingSpec, placement: &Placement) -> bool {
+pub fn is_placed_as_set(gates: Gates, spec: &ResourceBindingSpec, placement: &Placement) -> bool {
     gates.multiple_pod_templates_scheduling
         && !spec.components.is_empty()
         && placement.spread_constraints.iter().any(|constraint| {

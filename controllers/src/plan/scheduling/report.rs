@@ -1,5 +1,5 @@
-//! Why a binding went where it went: one entry per affinity term tried, one per cluster in it. Stored beside the
-//! binding and shown by `crowsnest explain`.
+//! Why a binding goes where it goes: one entry per affinity term tried, one per cluster in it. Made with each decision,
+//! and again whenever somebody asks (`plan::report`).
 
 use serde::Serialize;
 

@@ -167,7 +167,7 @@ fn responses(code: &str, content: Value) -> Value {
     responses
 }
 
-fn status() -> Value {
+pub(in crate::aggregated) fn status() -> Value {
     json!({"$ref": format!("#/components/schemas/{STATUS}")})
 }
 
@@ -229,25 +229,25 @@ fn name_of(schema: &str) -> String {
 }
 
 /// Kubernetes' own.
-const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+pub(in crate::aggregated) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 
-fn text() -> Value {
+pub(in crate::aggregated) fn text() -> Value {
     json!({"type": "string"})
 }
 
-fn number() -> Value {
+pub(in crate::aggregated) fn number() -> Value {
     json!({"type": "integer", "format": "int64"})
 }
 
-fn flag() -> Value {
+pub(in crate::aggregated) fn flag() -> Value {
     json!({"type": "boolean"})
 }
 
-fn time() -> Value {
+pub(in crate::aggregated) fn time() -> Value {
     json!({"type": "string", "format": "date-time"})
 }
 
-fn list(of: Value) -> Value {
+pub(in crate::aggregated) fn list(of: Value) -> Value {
     json!({"type": "array", "items": of})
 }
 
@@ -256,14 +256,14 @@ fn of(schema: &str) -> Value {
 }
 
 /// With all of these fields, but for some that may be left out.
-fn object(fields: Value, optional: &[&str]) -> Value {
+pub(in crate::aggregated) fn object(fields: Value, optional: &[&str]) -> Value {
     let names = fields.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     let required: Vec<&str> = names.filter(|name| !optional.contains(name)).collect();
     json!({"type": "object", "properties": fields, "required": required})
 }
 
 /// A body of ours, which names its kind.
-fn body(kind: &str, mut fields: Value, optional: &[&str]) -> Value {
+pub(in crate::aggregated) fn body(kind: &str, mut fields: Value, optional: &[&str]) -> Value {
     fields["kind"] = json!({"type": "string", "enum": [kind]});
     fields["apiVersion"] = text();
     object(fields, optional)
@@ -436,7 +436,7 @@ fn kept() -> Schemas {
     ]
 }
 
-fn status_schema() -> Value {
+pub(in crate::aggregated) fn status_schema() -> Value {
     let cause = object(json!({"reason": text(), "message": text(), "field": text()}), &["reason", "message", "field"]);
     let details = json!({"name": text(), "group": text(), "kind": text(), "uid": text(), "causes": list(cause),
         "retryAfterSeconds": {"type": "integer", "format": "int32"}});

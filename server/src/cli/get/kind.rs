@@ -5,14 +5,14 @@ use crowsnest_fleet::{ApiResource, ApiResources};
 
 /// A resource that can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kind {
-    pub(super) gvr: Gvr,
-    pub(super) namespaced: bool,
+pub(in crate::cli) struct Kind {
+    pub(in crate::cli) gvr: Gvr,
+    pub(in crate::cli) namespaced: bool,
 }
 
 impl Kind {
     /// None where nothing that is served is called so. Whole names go before short ones, preferred versions before others.
-    pub(super) fn of(word: &str, served: &ApiResources) -> Option<Self> {
+    pub(in crate::cli) fn of(word: &str, served: &ApiResources) -> Option<Self> {
         let word = word.to_lowercase();
         let (name, rest) = word.split_once('.').map_or((word.as_str(), None), |(name, rest)| (name, Some(rest)));
         let can_be_shown = |resource: &ApiResource| resource.verbs.contains("list") && resource.verbs.contains("get");
@@ -34,7 +34,7 @@ impl Kind {
     }
 
     /// `deployments.apps`, as API servers write it.
-    pub(super) fn name(&self) -> String {
+    pub(in crate::cli) fn name(&self) -> String {
         self.gvr.group_resource()
     }
 }

@@ -1,0 +1,351 @@
+//! `propagation.crowsnest.io/v1alpha1`: why an object is where it is (`explanations`, `clusterexplanations`), and what would become of
+//! the fleet if something were changed (`plans`). Made when somebody asks, by `crowsnest_controllers::act::reports`; nothing is written.
+//!
+//! Callers learn of what they may get in the control plane: of a template and its binding, of the objects they propose. docs/EXPLAIN.md
+//! says what goes in and out.
+
+pub(super) mod openapi;
+
+use std::collections::BTreeSet;
+
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_api::field::FieldError;
+use crowsnest_api::user::UserInfo;
+use crowsnest_apiserver::status::ApiError;
+use crowsnest_controllers::act::objects::Resource;
+use crowsnest_controllers::act::reports::{Affected, Proposal, Reports, Role};
+use crowsnest_controllers::plan::report::{Change, Explanation, PlanReport, TemplatePlan};
+use crowsnest_controllers::plan::whatif;
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::fleetwide::running;
+use super::identity::Wanted;
+use super::reply::{Failure, json as reply};
+use super::route::PROPAGATION;
+use super::server::Aggregated;
+use super::stored::collect;
+
+const API_VERSION: &str = "propagation.crowsnest.io/v1alpha1";
+
+/// Objects of one plan.
+const MOST_OBJECTS: usize = 100;
+/// Templates that are planned when nothing is said, and at most.
+const TEMPLATES: usize = 50;
+const MOST_TEMPLATES: usize = 500;
+
+fn reports(state: &Aggregated) -> Result<&Reports, Failure> {
+    running(&state.roles)?
+        .reports()
+        .map_err(|why| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why))
+}
+
+/// Who asks, and what they may get.
+struct Asking<'a> {
+    state: &'a Aggregated,
+    caller: &'a UserInfo,
+}
+
+fn get(resource: &Resource, namespace: &str, name: &str) -> Wanted {
+    Wanted {
+        verb: "get".to_owned(),
+        group: resource.gvr.group.to_string(),
+        version: resource.gvr.version.to_string(),
+        resource: resource.gvr.resource.to_string(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        ..Wanted::default()
+    }
+}
+
+impl Asking<'_> {
+    async fn may(&self, wanted: &Wanted) -> Result<bool, Failure> {
+        Ok(self.state.delegated.review(self.caller, wanted).await?.allowed)
+    }
+
+    async fn must(&self, wanted: &Wanted) -> Result<(), Failure> {
+        self.state.delegated.review(self.caller, wanted).await?.check(self.caller, wanted)
+    }
+
+    /// Rights are mostly given for whole namespaces, so these are asked for first: their verdicts are remembered.
+    async fn may_get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Failure> {
+        for (namespace, name) in [("", ""), (namespace, ""), (namespace, name)] {
+            if self.may(&get(resource, namespace, name)).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What somebody proposes about an object they must be allowed to get. A Secret is proposed by whoever may change it, too: its
+    /// values are not shown then.
+    async fn may_see_proposed(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Failure> {
+        let wanted = get(resource, namespace, name);
+        if self.may(&wanted).await? {
+            return Ok(true);
+        }
+        if is_secret(resource) {
+            for verb in ["update", "patch", "create"] {
+                if self.may(&Wanted { verb: verb.to_owned(), ..wanted.clone() }).await? {
+                    return Ok(false);
+                }
+            }
+        }
+        self.must(&wanted).await.map(|()| true)
+    }
+}
+
+fn is_secret(resource: &Resource) -> bool {
+    resource.gvr.group.is_empty() && &*resource.gvr.resource == "secrets"
+}
+
+/// Explains a template, named `<resource>.<group>:<name>`.
+pub(super) async fn explanation(
+    state: &Aggregated,
+    caller: &UserInfo,
+    namespace: &str,
+    name: &str,
+    method: &Method,
+) -> Result<Response, Failure> {
+    if *method != Method::GET {
+        return Err(Failure::method_not_allowed());
+    }
+    let decoded = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8().map(|text| text.into_owned());
+    let unreadable = |_| Failure::bad_request("the path is not UTF-8");
+    let (namespace, asked) = (decoded(namespace).map_err(unreadable)?, decoded(name).map_err(unreadable)?);
+    let Some((word, name)) = asked.split_once(':').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
+        let text = format!("{asked:?} names no template: <resource>.<group>:<name> does, as in deployments.apps:web");
+        return Err(Failure::bad_request(text));
+    };
+    let reports = reports(state)?;
+    let known = reports.template_resource(word).filter(|resource| resource.namespaced != namespace.is_empty());
+    let Some(resource) = known else {
+        let scope = if namespace.is_empty() { "without a namespace" } else { "in a namespace" };
+        return Err(Failure::not_found(format!("nothing {scope} that is propagated is called {word:?}")));
+    };
+    let asking = Asking { state, caller };
+    asking.must(&get(&resource, &namespace, name)).await?;
+    let (bindings, binding) = reports.binding_of(&resource.kind, &namespace, name);
+    asking.must(&get(bindings, &namespace, &binding)).await?;
+    let explained = reports.explain(&resource, &namespace, name).await?;
+    let gvr = &resource.gvr;
+    let explained = explained.ok_or_else(|| Failure::from(ApiError::not_found(&gvr.group, &gvr.resource, name)))?;
+    Ok(reply(StatusCode::OK, &shown(&explained, &namespace, &asked)?))
+}
+
+fn shown(explained: &Explanation, namespace: &str, name: &str) -> Result<Value, Failure> {
+    let mut body = serde_json::to_value(explained).map_err(Failure::internal)?;
+    body["apiVersion"] = API_VERSION.into();
+    body["kind"] = if namespace.is_empty() { "ClusterExplanation" } else { "Explanation" }.into();
+    body["metadata"] = json!({"name": name});
+    if !namespace.is_empty() {
+        body["metadata"]["namespace"] = namespace.into();
+    }
+    Ok(body)
+}
+
+/// What a client sends.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sent {
+    #[serde(default)]
+    api_version: Option<String>,
+    #[serde(default)]
+    kind: Option<String>,
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Spec {
+    objects: Vec<Value>,
+    #[serde(default = "yes")]
+    manifests: bool,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn invalid(errors: Vec<FieldError>) -> Failure {
+    ApiError::invalid(PROPAGATION, "Plan", "", errors).into()
+}
+
+/// What is wrong with the question itself.
+fn check(sent: &Sent) -> Result<(), Failure> {
+    let is_ours = |field: &Option<String>, ours: &str| field.as_deref().is_none_or(|field| field == ours);
+    if !is_ours(&sent.api_version, API_VERSION) || !is_ours(&sent.kind, "Plan") {
+        return Err(Failure::bad_request(format!("the body is no Plan of {API_VERSION}")));
+    }
+    let spec = &sent.spec;
+    let mut errors = Vec::new();
+    if spec.objects.is_empty() {
+        errors.push(FieldError::required("spec.objects", "a plan is about one object at least"));
+    }
+    if spec.objects.len() > MOST_OBJECTS {
+        let detail = format!("a plan is about {MOST_OBJECTS} objects at most");
+        errors.push(FieldError::invalid("spec.objects", &spec.objects.len(), detail));
+    }
+    if let Some(limit) = spec.limit.filter(|limit| !(1..=MOST_TEMPLATES).contains(limit)) {
+        errors.push(FieldError::invalid("spec.limit", &limit, format!("must be from 1 to {MOST_TEMPLATES}")));
+    }
+    let mut seen = BTreeSet::new();
+    for (nth, object) in spec.objects.iter().enumerate() {
+        for field in ["/apiVersion", "/kind", "/metadata/name"] {
+            if text(object, field).is_empty() {
+                errors.push(FieldError::required(format!("spec.objects[{nth}]{}", field.replace('/', ".")), ""));
+            }
+        }
+        let name = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        if !seen.insert((text(object, "/apiVersion"), text(object, "/kind"), name)) {
+            errors.push(FieldError::duplicate(format!("spec.objects[{nth}]"), &name.1));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(invalid(errors)) }
+}
+
+/// Plans what a client proposes.
+pub(super) async fn plan(state: &Aggregated, caller: &UserInfo, request: Request) -> Result<Response, Failure> {
+    if request.method() != Method::POST {
+        return Err(Failure::method_not_allowed());
+    }
+    let reports = reports(state)?;
+    let body = collect(request.into_body()).await?;
+    let sent: Sent = serde_json::from_slice(&body)
+        .map_err(|error| Failure::bad_request(format!("error decoding the Plan's JSON: {error}")))?;
+    check(&sent)?;
+    let asking = Asking { state, caller };
+    let proposal = asking.proposal(reports, &sent.spec.objects).await?;
+    let Chosen { templates, more, withheld } =
+        asking.choose(reports, &proposal, sent.spec.limit.unwrap_or(TEMPLATES)).await?;
+    let plans = reports.plan(&proposal, &templates, sent.spec.manifests).await?;
+    let objects = proposal.objects.iter();
+    let report = PlanReport {
+        objects: objects.map(|one| whatif::of_object(one.before.as_deref(), &one.after)).collect(),
+        notices: notices(&proposal, &plans, sent.spec.manifests),
+        templates: plans,
+        more,
+        withheld,
+    };
+    let status = serde_json::to_value(&report).map_err(Failure::internal)?;
+    let answer = json!({"apiVersion": API_VERSION, "kind": "Plan", "metadata": {}, "status": status});
+    Ok(reply(StatusCode::CREATED, &answer))
+}
+
+/// Templates to plan; with each, whether its secret values are shown.
+struct Chosen {
+    templates: Vec<(Affected, bool)>,
+    more: usize,
+    withheld: usize,
+}
+
+impl Asking<'_> {
+    /// Objects as they would be stored, each one the caller may ask about.
+    async fn proposal(&self, reports: &Reports, objects: &[Value]) -> Result<Proposal, Failure> {
+        let mut proposal = Proposal::default();
+        for (nth, object) in objects.iter().enumerate() {
+            let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
+            let resource = reports.resource_of(api_version, kind).await?;
+            let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+            let field = format!("spec.objects[{nth}]");
+            let Some(role) = reports.role_of(&resource) else {
+                let detail = "policies, overrides, customizations and what is propagated can be planned";
+                return Err(invalid(vec![FieldError::invalid(format!("{field}.kind"), kind, detail)]));
+            };
+            match (resource.namespaced, namespace.is_empty()) {
+                (true, true) => {
+                    return Err(invalid(vec![FieldError::required(format!("{field}.metadata.namespace"), "")]));
+                }
+                (false, false) => {
+                    let detail = format!("{kind} has no namespace");
+                    let error = FieldError::invalid(format!("{field}.metadata.namespace"), namespace, detail);
+                    return Err(invalid(vec![error]));
+                }
+                _ => {}
+            }
+            let readable = self.may_see_proposed(&resource, namespace, name).await?;
+            proposal.objects.push(reports.propose(resource, role, object, readable).await?);
+        }
+        Ok(proposal)
+    }
+
+    /// Those that are proposed themselves first, then others the caller may get.
+    async fn choose(&self, reports: &Reports, proposal: &Proposal, limit: usize) -> Result<Chosen, Failure> {
+        let affected = reports.affected(proposal).await?;
+        let proposed = |one: &Affected| {
+            proposal.objects.iter().find(|object| {
+                object.role == Role::Template
+                    && object.resource == one.resource
+                    && text(&object.after, "/metadata/namespace") == one.namespace
+                    && text(&object.after, "/metadata/name") == one.name
+            })
+        };
+        let (own, others): (Vec<&Affected>, Vec<&Affected>) = affected.iter().partition(|one| proposed(one).is_some());
+        let mut chosen = Chosen { templates: Vec::new(), more: 0, withheld: 0 };
+        for one in own.into_iter().chain(others) {
+            if chosen.templates.len() == limit {
+                chosen.more += 1;
+                continue;
+            }
+            let given = proposed(one);
+            if given.is_some() || self.may_get(&one.resource, &one.namespace, &one.name).await? {
+                chosen.templates.push((one.clone(), given.is_none_or(|given| given.readable)));
+            } else {
+                chosen.withheld += 1;
+            }
+        }
+        Ok(chosen)
+    }
+}
+
+/// What a reader of the plan should know of it.
+fn notices(proposal: &Proposal, plans: &[TemplatePlan], manifests: bool) -> Vec<String> {
+    let mut notices = Vec::new();
+    let is_new = proposal.objects.iter().any(|one| one.role == Role::Template && one.before.is_none());
+    let divides = plans.iter().any(|plan| plan.clusters.iter().filter(|one| one.replicas.is_some()).count() > 1);
+    if is_new && divides {
+        let text = "which of equally good clusters gets a remaining replica depends on the uid of a new object, which is not known yet";
+        notices.push(text.to_owned());
+    }
+    if plans.len() > 1 {
+        notices
+            .push("each template is planned by itself: what one takes of a cluster the next does not see".to_owned());
+    }
+    let clusters = || plans.iter().flat_map(|plan| &plan.clusters);
+    if manifests && clusters().any(|one| one.change != Change::Removed && one.manifest.is_none()) {
+        notices.push("not every manifest is told: some cannot be made, or there are too many".to_owned());
+    }
+    notices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(json!({"spec": {"objects": []}}), "spec.objects: Required value: a plan is about one object at least")]
+    #[case(
+        json!({"spec": {"objects": [{"kind": "ConfigMap"}], "limit": 0}}),
+        "[spec.limit: Invalid value: 0: must be from 1 to 500, spec.objects[0].apiVersion: Required value, spec.objects[0].metadata.name: Required value]"
+    )]
+    #[case(json!({"kind": "Pod", "spec": {"objects": [1]}}), "the body is no Plan of propagation.crowsnest.io/v1alpha1")]
+    #[case(
+        json!({"spec": {"objects": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}},
+            {"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}}),
+        "spec.objects[1]: Duplicate value: \"x\""
+    )]
+    fn questions_that_make_no_sense(#[case] body: Value, #[case] expected: &str) {
+        let sent: Sent = serde_json::from_value(body).unwrap();
+        let failure = check(&sent).unwrap_err();
+        let message = failure.status()["message"].as_str().unwrap();
+        assert!(message.ends_with(expected), "{message}");
+    }
+}

@@ -1,0 +1,90 @@
+//! What people are shown of plans, which exit codes they end with, and what is read of files.
+
+use super::*;
+use crowsnest_api::names::Gvr;
+use crowsnest_fleet::ApiResource;
+use rstest::rstest;
+
+fn status(yaml: &str) -> Value {
+    serde_saphyr::from_str(yaml).unwrap()
+}
+
+#[rstest]
+#[case::moved(include_str!("moved.yaml"), include_str!("moved.txt"))]
+#[case::nowhere(include_str!("nowhere.yaml"), include_str!("nowhere.txt"))]
+#[case::of_nobody(include_str!("nobody.yaml"), include_str!("nobody.txt"))]
+fn plans_are_shown(#[case] plan: &str, #[case] expected: &str) {
+    let mut out = Vec::new();
+    render(&mut out, &status(plan)).unwrap();
+    let shown = String::from_utf8(out).unwrap();
+    assert_eq!(shown, expected, "{shown}");
+}
+
+#[rstest]
+#[case(include_str!("moved.yaml"), false, false, 0)]
+#[case(include_str!("moved.yaml"), true, false, CHANGED)]
+#[case(include_str!("nowhere.yaml"), true, true, 1)]
+#[case(include_str!("nobody.yaml"), true, false, PARTIAL)]
+#[case(include_str!("nobody.yaml"), true, true, 0)]
+fn codes_say_how_it_ended(#[case] plan: &str, #[case] fail: bool, #[case] allow: bool, #[case] expected: u8) {
+    assert_eq!(code(&status(plan), fail, allow), expected);
+}
+
+#[test]
+fn files_are_read_in_their_order_and_lists_taken_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let object = |name: &str| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}}}");
+    let write = |file: &str, content: &str| std::fs::write(dir.path().join(file), content).unwrap();
+    write("b.yaml", &format!("# nothing\n---\n{}\n---\n{}\n", object("b"), object("c")));
+    write("a.json", &format!("{{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [{}]}}", r#"{"kind":"A"}"#));
+    write("notes.txt", "no manifest");
+    let read_all = |names: &[&str]| read(&names.iter().map(|name| dir.path().join(name)).collect::<Vec<_>>());
+    let found = read_all(&[""]).unwrap();
+    assert_eq!(found.len(), 3);
+    assert_eq!((&found[0]["kind"], &found[2]["metadata"]["name"]), (&json!("A"), &json!("c")));
+    let error = |names: &[&str]| format!("{:#}", read_all(names).unwrap_err());
+    assert!(error(&["missing.yaml"]).contains("missing.yaml"));
+    write("wrong.yaml", "just: text");
+    assert!(error(&["wrong.yaml"]).contains("apiVersion or kind is missing"));
+    write("empty.yaml", "---\n");
+    assert_eq!(error(&["empty.yaml"]), "the files hold no objects");
+}
+
+#[rstest]
+#[case("ConfigMap", None, "", Ok("default"))]
+#[case("ConfigMap", Some("shop"), "", Ok("shop"))]
+#[case("ConfigMap", None, "own", Ok("own"))]
+#[case("ConfigMap", Some("shop"), "own", Err("does not match the namespace \"shop\""))]
+#[case("Namespace", Some("shop"), "", Ok(""))]
+#[case("Widget", None, "", Err("no matches for kind \"Widget\" in version \"v1\""))]
+fn objects_get_their_namespace(
+    #[case] kind: &str,
+    #[case] wanted: Option<&str>,
+    #[case] has: &str,
+    #[case] expected: Result<&str, &str>,
+) {
+    let resource = |kind: &str, namespaced| ApiResource {
+        gvr: Gvr::new("", "v1", &format!("{}s", kind.to_lowercase())),
+        kind: kind.to_owned(),
+        singular: kind.to_lowercase(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        namespaced,
+        verbs: Default::default(),
+        subresources: Default::default(),
+        preferred: true,
+    };
+    let served = ApiResources {
+        resources: vec![resource("ConfigMap", true), resource("Namespace", false)],
+        ..Default::default()
+    };
+    let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}});
+    if !has.is_empty() {
+        object["metadata"]["namespace"] = has.into();
+    }
+    match (place(&mut object, &served, wanted, "default"), expected) {
+        (Ok(()), Ok(namespace)) => assert_eq!(text(&object, "/metadata/namespace"), namespace),
+        (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+        (got, expected) => panic!("{got:?} is not {expected:?}"),
+    }
+}

@@ -1,0 +1,287 @@
+//! `crowsnest explain` and `crowsnest plan`, and the API behind them, over a fleet of three: who won and who lost, what fits where,
+//! what overrides change, what is waited for; what would become of it all, for whom that may see it, without writing anything.
+
+use anyhow::{Context, Result, bail, ensure};
+use crowsnest_tests::{Fleet, Kubectl, Said, until};
+use serde_json::{Value, json};
+
+const FLEET: &str = include_str!("explain/fleet.yaml");
+const LOSERS: &str = include_str!("explain/losers.yaml");
+const RIGHTS: &str = include_str!("explain/rights.yaml");
+const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
+const TAINT: &str = r#"{"spec":{"taints":[{"key":"reserved","value":"ops","effect":"NoSchedule"}]}}"#;
+
+#[test]
+fn the_fleet_is_explained_and_planned() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let fleet = Fleet::start(&data, &["--members", "3"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    settle(&fleet, &kubectl).with_context(|| fleet.log())?;
+    explained(&fleet).with_context(|| fleet.log())?;
+    planned(&fleet, &kubectl).with_context(|| fleet.log())?;
+    refused(&fleet, &kubectl).with_context(|| fleet.log())?;
+    rights(&kubectl).with_context(|| fleet.log())?;
+    shapes(&kubectl).with_context(|| fleet.log())?;
+    nothing_is_written(&fleet, &kubectl).with_context(|| fleet.log())?;
+    // Nothing is kept for it, so nothing is lost.
+    ensure!(fleet.stop()?.success());
+    let fleet = Fleet::start(&data, &["--members", "3"])?;
+    let again = shows(&fleet, "explain deploy/web -n shop -o json", |said| said.code == Some(0))?;
+    outcomes(&serde_json::from_str(&again.out)?)?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn says(fleet: &Fleet, line: &str, code: i32, text: &str) -> Result<Said> {
+    let said = fleet.crowsnest(&line.split_whitespace().collect::<Vec<_>>())?;
+    ensure!(
+        said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
+        "crowsnest {line} should end with {code} and say {text:?}: {said:?}"
+    );
+    Ok(said)
+}
+
+fn shows(fleet: &Fleet, line: &str, accept: impl Fn(&Said) -> bool) -> Result<Said> {
+    let args: Vec<&str> = line.split_whitespace().collect();
+    let mut last = None;
+    let shown = until(&format!("crowsnest {line}"), || {
+        let said = fleet.crowsnest(&args)?;
+        let done = accept(&said);
+        last = Some(said);
+        Ok(done)
+    });
+    shown.with_context(|| format!("last: {last:?}"))?;
+    last.context("an answer")
+}
+
+/// `plan -f` of fixtures, with more flags behind them.
+fn plan(files: &[&str], more: &str) -> String {
+    let files = files.iter().map(|file| format!("-f {}/../tests/tests/explain/{file} ", env!("CARGO_MANIFEST_DIR")));
+    format!("plan {}{more}", files.collect::<String>())
+}
+
+fn answer(fleet: &Fleet, line: &str) -> Result<Value> {
+    let said = says(fleet, &format!("{line} -o json"), 0, "")?;
+    serde_json::from_str(&said.out).with_context(|| format!("{said:?}"))
+}
+
+fn find<'v>(list: &'v Value, field: &str, value: &str) -> Result<&'v Value> {
+    let found = list.as_array().into_iter().flatten().find(|one| one[field] == value);
+    found.with_context(|| format!("no {field} {value} in {list}"))
+}
+
+/// Everything is where it goes, but for what waits.
+fn settle(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    kubectl.until(&["get", "clusters"], |out| out.matches(" True ").count() == 3)?;
+    kubectl.ok(&["patch", "cluster", "member3", "--type=merge", "-p", TAINT], "")?;
+    kubectl.ok(&["create", "namespace", "shop"], "")?;
+    let member = kubectl.on(&fleet.kubeconfig("member1"));
+    member.until(&["get", "namespace", "shop", "-o", "name"], |out| out.contains("shop"))?;
+    member.ok(&["create", "configmap", "free", "-n", "shop", "--from-literal=level=theirs"], "")?;
+    kubectl.ok(&["apply", "-f", "-"], FLEET)?;
+    kubectl
+        .until(&["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}"], |out| out == "3")?;
+    kubectl.ok(&["apply", "-f", "-"], LOSERS)?;
+    kubectl.until(&["get", "rb", "stuck-configmap", "-n", "shop", "-o", "yaml"], |out| out.contains("NoClusterFit"))?;
+    kubectl.ok(&["apply", "-f", "-"], RIGHTS).map(drop)
+}
+
+fn outcomes(told: &Value) -> Result<()> {
+    let outcome = |name: &str| Ok::<_, anyhow::Error>(find(&told["policies"], "name", name)?["outcome"].clone());
+    ensure!(outcome("web")? == "Claimed" && outcome("all")? == "NotPreempting", "{told}");
+    ensure!(outcome("everything")? == "NotPreempting", "{told}");
+    ensure!(told["policy"] == json!({"kind": "PropagationPolicy", "namespace": "shop", "name": "web"}), "{told}");
+    Ok(())
+}
+
+fn explained(fleet: &Fleet) -> Result<()> {
+    let is_quiet = |said: &Said| said.code == Some(0) && said.out.contains("lost:") && !said.out.contains("WAITING");
+    let said = shows(fleet, "explain deployment/web -n shop", is_quiet)?;
+    for text in [
+        "follows PropagationPolicy shop/web",
+        "ClusterPropagationPolicy everything   7          kind         lost: ",
+        "no, ClusterAffinity: cluster(s) did not match the placement cluster affinity constraint",
+        "/spec/template/spec/containers/0/image: nginx:1.25 -> nginx:1.27",
+        "Healthy",
+    ] {
+        ensure!(said.out.contains(text), "{text:?} is not in {}", said.out);
+    }
+    let told = answer(fleet, "explain deploy/web -n shop")?;
+    outcomes(&told)?;
+    let clusters = &told["scheduling"]["terms"][0]["clusters"];
+    let mut replicas = 0;
+    for name in ["member1", "member2"] {
+        let cluster = find(clusters, "name", name)?;
+        let estimate = &cluster["estimate"];
+        ensure!(cluster["score"] == 100 && cluster["selected"] == true, "{cluster}");
+        ensure!(estimate["replicas"].as_i64() > Some(0) && estimate["boundBy"].is_string(), "{cluster}");
+        replicas += cluster["replicas"].as_i64().unwrap_or_default();
+    }
+    ensure!(
+        replicas == 3 && find(clusters, "name", "member3")?["rejected"]["filter"] == "ClusterAffinity",
+        "{clusters}"
+    );
+    ensure!(find(&told["targets"], "cluster", "member2")?["overrides"] == json!([]), "{told}");
+    // The binding is asked about as well as its template.
+    let of_binding = answer(fleet, "explain rb/web-deployment -n shop")?;
+    ensure!(of_binding["metadata"] == told["metadata"], "{of_binding}");
+
+    let said = shows(fleet, "explain cm/settings -n shop", |said| said.out.contains("WAITING FOR"))?;
+    for text in [
+        "no, TaintToleration: cluster(s) had untolerated taint {reserved=ops:NoSchedule}",
+        "DispatchingSuspended   member2   dispatching to member2 is suspended",
+    ] {
+        ensure!(said.out.contains(text), "{text:?} is not in {}", said.out);
+    }
+    says(fleet, "explain cm/stuck -n shop", 0, "NotScheduled   -         NoClusterFit: 0/3 clusters are available: ")?;
+    says(fleet, "explain cm/free -n shop", 0, "NoPolicy      -         no policy selects the template")?;
+    says(fleet, "explain namespace/shop", 0, "follows no policy")?;
+    says(fleet, "explain cm/free -n shop -o yaml", 0, "name: configmaps:free")?;
+    says(fleet, "explain cm/nosuch -n shop", 1, "configmaps \"nosuch\" not found")?;
+    says(fleet, "explain nosuch/web", 1, "the control plane has no resource type \"nosuch\"")?;
+    says(fleet, "explain web", 1, "\"web\" names no object: KIND/NAME does")?;
+    says(fleet, "explain pp/web -n shop", 1, "nothing in a namespace that is propagated is called")?;
+    Ok(())
+}
+
+fn planned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    // A new policy takes what nobody had; where somebody else's object is in the way, that is said.
+    let said = says(fleet, &plan(&["new.yaml"], ""), 0, "PropagationPolicy shop/free would be created")?;
+    for text in [
+        "member1   added    -          resource(kind=ConfigMap, shop/free) already exists in the cluster member1",
+        "member2   added    -",
+        "member3   -        -          cluster(s) had untolerated taint {reserved=ops:NoSchedule}",
+        "+  level: ours",
+    ] {
+        ensure!(said.out.contains(text), "{text:?} is not in {}", said.out);
+    }
+    kubectl.says(&["get", "pp", "free", "-n", "shop"], "", 1, "not found")?;
+
+    // A changed one moves replicas.
+    let told = answer(fleet, &plan(&["changed.yaml"], ""))?;
+    let clusters = &told["status"]["templates"][0]["clusters"];
+    ensure!(find(clusters, "name", "member1")?["change"] == "Removed", "{clusters}");
+    let stays = find(clusters, "name", "member2")?;
+    ensure!(stays["change"] == "Changed" && stays["replicas"] == 3, "{clusters}");
+    ensure!(find(&stays["differences"], "path", "/spec/replicas")?["after"] == 3, "{stays}");
+    let said =
+        says(fleet, &plan(&["changed.yaml"], "--fail-on-change"), 4, "PropagationPolicy shop/web would be changed")?;
+    ensure!(said.out.contains("+  replicas: 3") && said.out.contains("did not match the placement"), "{}", said.out);
+    says(fleet, &plan(&["changed.yaml"], "--brief"), 0, "member1   removed")?;
+
+    // Another override: the old image comes back in one cluster, a new one comes to the other.
+    let said = says(fleet, &plan(&["override.yaml"], ""), 0, "OverridePolicy shop/images would be changed")?;
+    let lines: Vec<String> = said.out.lines().map(|line| line.replace([' ', '-'], "")).collect();
+    for text in ["inmember1:", "+image:nginx:1.25", "inmember2:", "+image:nginx:1.29"] {
+        ensure!(lines.iter().any(|line| line == text), "{text:?} is not in {}", said.out);
+    }
+    // Both together, on an object that is given with them.
+    let both = answer(fleet, &plan(&["changed.yaml", "override.yaml"], ""))?;
+    let only = find(&both["status"]["templates"][0]["clusters"], "name", "member2")?;
+    ensure!(only["manifest"]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1.29", "{only}");
+    // What is there already changes nothing.
+    let said = says(fleet, &plan(&["losers.yaml"], "--fail-on-change"), 0, "would stay as it is")?;
+    ensure!(!said.out.contains("would be"), "{}", said.out);
+    kubectl.ok(&["get", "deploy", "web", "-n", "shop"], "").map(drop)
+}
+
+fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    says(fleet, &plan(&["wrong.yaml"], ""), 1, "spreadByLabel")?;
+    says(fleet, &plan(&["missing.yaml"], ""), 1, "missing.yaml")?;
+    says(fleet, &plan(&["changed.yaml"], "-n other"), 1, "does not match the namespace \"other\"")?;
+    says(fleet, &plan(&["changed.yaml"], "--limit 0"), 1, "spec.limit: Invalid value: 0: must be from 1 to 500")?;
+    says(fleet, &plan(&["changed.yaml", "changed.yaml"], ""), 1, "spec.objects[1]: Duplicate value: \"web\"")?;
+    let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
+    let cluster =
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "member1"}});
+    kubectl.says(&create, &json!({"spec": {"objects": [cluster]}}).to_string(), 1, "can be planned")?;
+    kubectl.says(&create, "{}", 1, "error decoding the Plan's JSON")?;
+    kubectl.says(&["get", "--raw", &format!("{ROOT}/clusterexplanations/web")], "", 1, "names no template")?;
+    Ok(())
+}
+
+/// Nobody learns of what they may not get.
+fn rights(kubectl: &Kubectl) -> Result<()> {
+    let user = |name: &str| kubectl.with(&["--as", name, "--as-group", "system:authenticated"]);
+    let web = format!("{ROOT}/namespaces/shop/explanations/deployments.apps:web");
+    let (ann, carla, dora) = (user("ann"), user("carla"), user("dora"));
+    ann.ok(&["get", "--raw", &web], "")?;
+    dora.says(&["get", "--raw", &web], "", 1, "resourcebindings.work.karmada.io \"web-deployment\" is forbidden")?;
+    user("nobody").says(&["get", "--raw", &web], "", 1, "deployments.apps \"web\" is forbidden")?;
+    let password = format!("{ROOT}/namespaces/shop/explanations/secrets:password");
+    ann.says(&["get", "--raw", &password], "", 1, "secrets \"password\" is forbidden")?;
+
+    let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
+    let told = |who: &Kubectl, body: &str| -> Result<Value> { Ok(serde_json::from_str(&who.ok(&create, body)?)?) };
+    let (secrets, own) = (include_str!("explain/secret.json"), include_str!("explain/own-secret.json"));
+    let all = told(kubectl, secrets)?;
+    ensure!(all.to_string().contains("b3Blbi1zZXNhbWU="), "{all}");
+    let anns = told(&ann, secrets)?;
+    ensure!(anns["status"]["withheld"].as_u64() > Some(0) && anns["status"]["templates"] == json!([]), "{anns}");
+    ann.says(&create, own, 1, "secrets \"password\" is forbidden")?;
+    let carlas = told(&carla, own)?;
+    let cluster = &carlas["status"]["templates"][0]["clusters"][0];
+    ensure!(cluster["manifest"]["data"] == json!({"user": "***"}), "{carlas}");
+    ensure!(!carlas.to_string().contains("b3Blbi1zZXNhbWU="), "{carlas}");
+    Ok(())
+}
+
+/// Answers have the shape their OpenAPI document promises, and kubectl can get one.
+fn shapes(kubectl: &Kubectl) -> Result<()> {
+    let mut document: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", &format!("/openapi/v3{ROOT}")], "")?)?;
+    let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut).context("schemas")?;
+    schemas.values_mut().for_each(close);
+    let fits = |kind: &str, value: &Value| -> Result<()> {
+        let schema = json!({"$ref": format!("#/components/schemas/io.crowsnest.propagation.v1alpha1.{kind}")});
+        let root = json!({"allOf": [schema], "components": document["components"]});
+        let validator = jsonschema::options().should_validate_formats(true).build(&root)?;
+        let errors: Vec<String> =
+            validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        if !errors.is_empty() {
+            bail!("{kind}: {}\n{value:#}", errors.join("\n"));
+        }
+        Ok(())
+    };
+    for name in ["deployments.apps:web", "configmaps:settings", "configmaps:stuck", "configmaps:free"] {
+        let path = format!("{ROOT}/namespaces/shop/explanations/{name}");
+        fits("Explanation", &serde_json::from_str(&kubectl.ok(&["get", "--raw", &path], "")?)?)?;
+    }
+    let namespace = kubectl.ok(&["get", "--raw", &format!("{ROOT}/clusterexplanations/namespaces:shop")], "")?;
+    fits("ClusterExplanation", &serde_json::from_str(&namespace)?)?;
+    let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
+    fits("Plan", &serde_json::from_str(&kubectl.ok(&create, include_str!("explain/own-secret.json"))?)?)?;
+    let got = ["get", "explanations.propagation.crowsnest.io", "deployments.apps:web", "-n", "shop", "-o", "yaml"];
+    ensure!(kubectl.ok(&got, "")?.contains("kind: Explanation"));
+    Ok(())
+}
+
+/// Fields that are not described are mistakes.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(close);
+            let described = fields.get("properties").is_some_and(Value::is_object) && fields.contains_key("type");
+            if described && !fields.contains_key("additionalProperties") {
+                fields.insert("additionalProperties".to_owned(), false.into());
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+/// The revision of the control plane's store, which every write moves, stands still. Others write now and then, so a time is
+/// waited for in which they do not.
+fn nothing_is_written(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let revision = || -> Result<String> {
+        let list: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", "/api/v1/namespaces?limit=1"], "")?)?;
+        Ok(list["metadata"]["resourceVersion"].as_str().context("a revision")?.to_owned())
+    };
+    until("nothing to be written between two looks", || {
+        let before = revision()?;
+        says(fleet, "explain deploy/web -n shop", 0, "follows")?;
+        says(fleet, &plan(&["new.yaml", "changed.yaml", "override.yaml"], "--brief"), 0, "would be created")?;
+        Ok(revision()? == before)
+    })
+}
