@@ -190,7 +190,7 @@ impl Distributor {
         let patch = json!({"metadata": {"annotations": wanted, "finalizers": finalizers}});
         let recorded = self.context.merge(resource, binding, patch).await?;
         if let Some((_, template)) = template_of(&self.context, &recorded).await? {
-            let message = format!("Get dependencies({}) succeed.", spelled(dependencies));
+            let message = format!("Get dependencies({}) succeed.", spelled(dependencies.list()));
             self.context.events.note(&template, Severity::Normal, event::GET_DEPENDENCIES_SUCCEED, message);
         }
         Ok(Arc::new(recorded))

@@ -4,12 +4,12 @@
 //! behind, and writes conditions and manifest statuses in one patch. A member object that changes asks for its Work
 //! again; what drifted is put back, what reports is reflected.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, finalizer};
-use crowsnest_api::names::ClusterName;
+use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
 use crowsnest_index::RecordKey;
 use parking_lot::Mutex;

@@ -161,7 +161,7 @@ impl Reports {
             };
             told.waiting.extend(waiting::of_target(&TargetState {
                 cluster: &target.name,
-                member: member.as_ref(),
+                member: member.as_deref(),
                 unserved: member
                     .as_ref()
                     .and_then(|member| unserved(member, object::api_version(template), object::kind(template))),

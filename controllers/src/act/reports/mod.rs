@@ -170,7 +170,7 @@ impl Reports {
     /// Kinds and namespaces the detector never looks at.
     fn is_never_propagated(&self, resource: &Resource, namespace: &str, name: &str) -> bool {
         let skipped = !namespace.is_empty()
-            && (is_reserved_namespace(namespace) || self.context.config.skipped_namespaces.is_match(namespace));
+            && (is_reserved_namespace(namespace) || self.context.config.skipped_namespaces.contains(namespace));
         let authentication = namespace == "kube-system" && name == "extension-apiserver-authentication";
         skipped || authentication || !is_template_resource(&resource.gvr)
     }

@@ -286,7 +286,7 @@ impl Reports {
         }
         let state = TargetState {
             cluster: name,
-            member: member.as_ref(),
+            member: member.as_deref(),
             unserved: member
                 .as_ref()
                 .and_then(|member| unserved(member, object::api_version(template), object::kind(template))),

@@ -154,22 +154,14 @@ pub fn spelled(dependencies: &[Dependency]) -> String {
     format!("[{}]", each.join(" "))
 }
 
-fn spelled_selector(selector: &Value) -> String {
-    let labels = at(selector, &["matchLabels"]).and_then(Value::as_object);
-    let labels: String = labels
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()))
-        .collect();
-    let expressions = at(selector, &["matchExpressions"]).and_then(Value::as_array);
+fn spelled_selector(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter().flatten();
+    let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
+    let expressions = selector.match_expressions.iter().flatten();
     let expressions: String = expressions
-        .into_iter()
-        .flatten()
         .map(|one| {
-            let values = at(one, &["values"]).and_then(Value::as_array).into_iter().flatten();
-            let values: Vec<&str> = values.filter_map(Value::as_str).collect();
-            let (key, operator) = (text(one, &["key"]), text(one, &["operator"]));
-            format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
+            let values = one.values.as_deref().unwrap_or_default().join(" ");
+            format!("LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator)
         })
         .collect();
     format!(

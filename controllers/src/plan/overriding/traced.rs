@@ -53,7 +53,7 @@ pub fn apply(
         for (policy, overriders) in matching(manifest, cluster, policies) {
             let before = manifest.clone();
             if let Err(error) = apply_overriders(manifest, overriders) {
-                traced.failed = Some(Failed { policy: policy.to_owned(), cluster_scoped, error });
+                traced.failed = Some(Failed { policy: policy.to_owned(), cluster_scoped, error: Box::new(error) });
                 return traced;
             }
             let (differences, _) = differences(&before, manifest, Compared::Versions);
