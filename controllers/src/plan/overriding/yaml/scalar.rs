@@ -25,6 +25,8 @@ fn pattern(expression: &str) -> Regex {
 }
 
 static FLOAT: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"));
+/// Separators stand between digits.
+static SEPARATED: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?$"));
 static SEXAGESIMAL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$"));
 static TIME: LazyLock<Regex> = LazyLock::new(|| {
     let zone = r"(Z|[-+]([0-9]{2}):([0-9]{2}))";
@@ -48,7 +50,7 @@ pub fn meaning(word: &str) -> Meaning {
         _ => {}
     }
     match word.as_bytes()[0] {
-        b'.' => float(word),
+        b'.' if SEPARATED.is_match(word) => float(&word.replace('_', "")),
         b'0'..=b'9' | b'+' | b'-' if is_time(word) => Meaning::Time,
         b'0'..=b'9' | b'+' | b'-' => number(&word.replace('_', "")),
         _ => Meaning::Text,
@@ -153,6 +155,8 @@ mod tests {
     #[case::no_octal("09", Meaning::Float(9.0))]
     #[case::hexadecimal("0x1F", Meaning::Integer(31))]
     #[case::separated("1_000", Meaning::Integer(1000))]
+    #[case::separated_fraction(".1_0", Meaning::Float(0.1))]
+    #[case::separated_by_two(".1__0", Meaning::Text)]
     #[case::largest("18446744073709551615", Meaning::Unsigned(u64::MAX))]
     #[case::too_large("18446744073709551616", Meaning::Float(18_446_744_073_709_551_616.0))]
     #[case::date("2024-02-29", Meaning::Time)]
