@@ -109,7 +109,7 @@ pub fn said(plan: &Plan) -> String {
             let mut targets: Vec<String> =
                 clusters.iter().map(|target| format!("{}={}", target.name, target.replicas)).collect();
             targets.sort();
-            affinity.iter().cloned().map(|affinity| format!("{affinity}:")).chain(targets).collect::<Vec<_>>().join(" ")
+            affinity.iter().map(|affinity| format!("{affinity}:")).chain(targets).collect::<Vec<_>>().join(" ")
         }
     }
 }
