@@ -169,6 +169,13 @@ impl Node {
     }
 }
 
+/// JSON text as Go writes it where it stands by itself, in an annotation for example.
+pub fn escaped(text: &str) -> String {
+    let mut written = String::with_capacity(text.len());
+    compact(text, &mut written);
+    written
+}
+
 /// Without white space between tokens; strings keep their escapes.
 fn compact(text: &str, out: &mut String) {
     let (mut in_string, mut escaped) = (false, false);

@@ -84,7 +84,7 @@ impl Report {
 fn annotation(applied: &[Applied]) -> Option<String> {
     let mut applied: Vec<&Applied> = applied.iter().collect();
     applied.sort_by(|a, b| a.policy_name.cmp(&b.policy_name));
-    if applied.is_empty() { None } else { serde_json::to_string(&applied).ok() }
+    if applied.is_empty() { None } else { serde_json::to_string(&applied).ok().map(|text| json::escaped(&text)) }
 }
 
 /// An override that failed, and whose it was. Its text is the cause's own.
