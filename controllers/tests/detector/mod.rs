@@ -324,6 +324,34 @@ async fn priorities_are_those_of_classes_and_only_in_namespaces() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn templates_are_told_who_took_them_over_and_why_they_are_not_bound() {
+    let home = Home::start(&[]).await;
+    let control_plane = home.objects();
+    let low = unscheduled("low", "v1", "ConfigMap", json!({}));
+    control_plane.create(&propagation_policy(), "default", &low).await.unwrap();
+    control_plane.create(&config_map(), "default", &labelled("app", "app")).await.unwrap();
+    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("low")).await;
+    let mut high = unscheduled("high", "v1", "ConfigMap", json!({"name": "app"}));
+    high["spec"]["priority"] = json!(1);
+    high["spec"]["preemption"] = json!("Always");
+    control_plane.create(&propagation_policy(), "default", &high).await.unwrap();
+    let told = home.told("PreemptPolicySucceed", "app").await;
+    assert_eq!(told, "Propagation policy(default/high) preempted propagation policy(default/low) successfully");
+    home.when(&control_plane, &config_map(), "default", "app", is_claimed_by("high")).await;
+
+    let script = "function GetReplicas(obj) error('nobody knows', 0) end";
+    customize(&control_plane, json!({"replicaResource": {"luaScript": script}})).await;
+    let wanted = unscheduled("p", "apps/v1", "Deployment", json!({}));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
+    let told = home.told("GetReplicasFailed", "web").await;
+    assert!(told.ends_with("nobody knows"), "{told}");
+    let told = home.told("ApplyPolicyFailed", "web").await;
+    assert!(told.starts_with("Apply policy(default/p) failed: ") && told.ends_with("nobody knows"), "{told}");
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_switched_off_or_skipped_is_left_alone() {
     let config = Config {
         controllers: "*,-namespace".parse().unwrap(),

@@ -14,6 +14,7 @@ use crowsnest_controllers::act::{Config, Manager};
 use crowsnest_fleet::{Fleet, FleetOptions};
 use crowsnest_index::{Index, IndexOptions};
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::Event;
 use kube::runtime::WatchStreamExt;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -194,6 +195,26 @@ impl Home {
     pub async fn gone(&self, objects: &Objects, resource: &Resource, namespace: &str, name: &str) {
         let what = format!("no {} {namespace}/{name}", resource.kind);
         watch(&what, objects, resource, namespace, name, |object| object.is_none()).await;
+    }
+
+    /// Waits until an event with this reason is told of an object of the namespace `default`, and answers its text.
+    pub async fn told(&self, reason: &str, about: &str) -> String {
+        let api: kube::Api<Event> = kube::Api::namespaced(self.control_plane.admin(), "default");
+        let config = kube::runtime::watcher::Config::default();
+        let mut seen = std::pin::pin!(kube::runtime::watcher(api, config).default_backoff().touched_objects());
+        let found = async {
+            while let Some(event) = seen.next().await {
+                // What cannot be read now is asked for again.
+                let Ok(event) = event else { continue };
+                let is_about = event.involved_object.name.as_deref() == Some(about);
+                if is_about && event.reason.as_deref() == Some(reason) {
+                    return event.message.unwrap_or_default();
+                }
+            }
+            panic!("a watch does not end")
+        };
+        let what = format!("never told: {reason} of {about}");
+        tokio::time::timeout(LONGEST, found).await.expect(&what)
     }
 
     /// Lets something happen while nobody looks.
