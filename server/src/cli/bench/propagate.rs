@@ -278,8 +278,13 @@ async fn propagated(
     let told = began.elapsed();
     let (after, _) = site.counts().await?;
     figures.milliseconds("propagate/statuses-told", told)?;
-    let each = (after.revision - before.revision) as f64 / args.config_maps as f64;
-    figures.line("propagate/control-plane-writes", each, "writes/template")?;
+    let each = |now: u64, before: u64| (now - before) as f64 / args.config_maps as f64;
+    figures.line("propagate/control-plane-writes", each(after.revision, before.revision), "writes/template")?;
+    if args.writes > 0 {
+        // More of them than writes: somebody else was faster, or nothing changed.
+        let asked = each(after.requests, before.requests);
+        figures.line("propagate/control-plane-requests", asked, "requests/template")?;
+    }
     figures.line("propagate/rss", resident as f64 / 1e6, "MB")?;
     let mut times = Vec::with_capacity(args.changes);
     for number in 0..args.changes {
