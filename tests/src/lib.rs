@@ -77,6 +77,18 @@ fn missing(found: Option<PathBuf>, what: &str, mend: &str) -> Result<Option<Path
     Ok(found)
 }
 
+/// A `crowsnest up` on free ports that nobody has waited for yet; its banner is on its standard output.
+pub fn launch(data_dir: &Path, args: &[&str]) -> Result<Child> {
+    let up = Command::new(binary()?)
+        .args(["-v", "up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--data-dir"])
+        .arg(data_dir)
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(data_dir.with_extension("log"))?)
+        .spawn();
+    up.context("starting crowsnest up")
+}
+
 /// A running `crowsnest up`; killed when dropped.
 pub struct Fleet {
     child: Option<Child>,
@@ -85,16 +97,10 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts it on free ports and waits until it says that it is ready.
+    /// Starts it and waits until it says that it is ready.
     pub fn start(data_dir: &Path, args: &[&str]) -> Result<Self> {
         let log = data_dir.with_extension("log");
-        let mut child = Command::new(binary()?)
-            .args(["-v", "up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--data-dir"])
-            .arg(data_dir)
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(&log)?)
-            .spawn()?;
+        let mut child = launch(data_dir, args)?;
         let out = child.stdout.take().context("no standard output")?;
         let mut lines = io::BufRead::lines(io::BufReader::new(out));
         let mut ui_url = None;

@@ -1,0 +1,209 @@
+//! Crash anywhere: `crowsnest up` is killed as by a power cut, again and again, while templates, policies and overrides change and
+//! while it starts. Its members are processes of their own and live on. Each time the fleet becomes exactly what was asked for:
+//! nothing is missing, left behind or there twice, and what nobody moved is still the same object.
+//!
+//! `CROWSNEST_CRASH_ROUNDS` says how often, `CROWSNEST_CRASH_OBJECTS` how many propagations each time (20 and 1000 are the whole
+//! test; the usual numbers fit into CI), `CROWSNEST_CRASH_SEED` repeats a series (times differ, choices do not); the seed is printed.
+
+#![expect(clippy::print_stderr, reason = "the seed is printed")]
+
+#[path = "crash/look.rs"]
+mod look;
+#[path = "crash/members.rs"]
+mod members;
+#[path = "crash/model.rs"]
+mod model;
+#[path = "crash/write.rs"]
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, PATIENCE, in_ci, launch};
+use look::{Found, Looker};
+use members::Members;
+use model::Model;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+const USUAL_ROUNDS: u64 = 5;
+const USUAL_OBJECTS: u64 = 80;
+/// What is left of the work when the last write is done takes about so long.
+const AFTERMATH: Duration = Duration::from_millis(1500);
+/// A start takes longer than this.
+const STARTING: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// Of the differences that are printed.
+const MOST: usize = 12;
+
+#[test]
+fn whenever_it_dies_the_fleet_becomes_what_was_asked_for() -> Result<()> {
+    let usual = if in_ci() { 1 } else { rand::random_range(0..1_000_000) };
+    let seed = number("CROWSNEST_CRASH_SEED", usual)?;
+    let rounds = number("CROWSNEST_CRASH_ROUNDS", USUAL_ROUNDS)?;
+    let objects = number("CROWSNEST_CRASH_OBJECTS", USUAL_OBJECTS)?;
+    let repeat =
+        format!("CROWSNEST_CRASH_SEED={seed} CROWSNEST_CRASH_ROUNDS={rounds} CROWSNEST_CRASH_OBJECTS={objects}");
+    eprintln!("{repeat}");
+    let mut site = Site::new(seed, usize::try_from(objects)?)?;
+    for round in 0..rounds {
+        site.round(round).with_context(|| format!("round {round} of {repeat}"))?;
+    }
+    site.up.stop()
+}
+
+fn number(variable: &str, usual: u64) -> Result<u64> {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is no number")),
+        Err(_) => Ok(usual),
+    }
+}
+
+/// The control plane, as often as it has to be started.
+struct Up {
+    data: PathBuf,
+    args: Vec<String>,
+    running: Option<Fleet>,
+}
+
+impl Up {
+    fn args(&self) -> Vec<&str> {
+        self.args.iter().map(String::as_str).collect()
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.running = Some(Fleet::start(&self.data, &self.args())?);
+        Ok(())
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.running.take().context("it does not run")?.kill()
+    }
+
+    fn kill_while_starting(&self, after: Duration) -> Result<()> {
+        let mut starting = launch(&self.data, &self.args())?;
+        std::thread::park_timeout(after);
+        starting.kill()?;
+        starting.wait().map(drop).context("waiting for its end")
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        let status = self.running.take().context("it does not run")?.stop()?;
+        ensure!(status.success(), "it stopped with {status}");
+        Ok(())
+    }
+}
+
+/// One death: after so many of the writes are acknowledged, and a moment.
+struct Death {
+    acknowledged: usize,
+    then: Duration,
+    /// And once more before it was ready again.
+    starting: Option<Duration>,
+}
+
+impl Death {
+    fn choose(rng: &mut StdRng, writes: usize) -> Self {
+        let acknowledged = rng.random_range(1..=writes);
+        // The last moments are as good as any.
+        let then = AFTERMATH.mul_f64(rng.random());
+        let starting = rng.random_bool(0.3).then(|| STARTING.mul_f64(rng.random()));
+        Death { acknowledged, then, starting }
+    }
+}
+
+struct Site {
+    rng: StdRng,
+    model: Model,
+    up: Up,
+    runtime: Runtime,
+    looker: Looker,
+    /// As it was at the end of the last round.
+    found: Found,
+    // Killed last, with what they keep.
+    _members: Members,
+    _dir: tempfile::TempDir,
+}
+
+impl Site {
+    fn new(seed: u64, objects: usize) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let members = Members::start(dir.path())?;
+        let runtime = Runtime::new()?;
+        let data = dir.path().join("data");
+        let looker = runtime.block_on(Looker::new(&kubeconfig(&data), members.kubeconfig()))?;
+        let file = members.kubeconfig().display().to_string();
+        let args = ["--no-members", "--kubeconfig", &file, "--contexts", &model::MEMBERS.join(",")].map(str::to_owned);
+        let mut up = Up { data, args: args.to_vec(), running: None };
+        up.start()?;
+        let rng = StdRng::seed_from_u64(seed);
+        let model = Model::new(objects);
+        Ok(Site { rng, model, up, runtime, looker, found: Found::default(), _members: members, _dir: dir })
+    }
+
+    fn round(&mut self, round: u64) -> Result<()> {
+        let began = Instant::now();
+        let changes = self.model.turn(&mut self.rng);
+        let writes = changes.count();
+        let death = Death::choose(&mut self.rng, writes);
+        self.write_and_die(changes.lanes(), &death)?;
+        let written = began.elapsed();
+        let found = self.settled(writes)?;
+        let replaced = found.replaced(&self.found, |name| changes.may_replace(name));
+        ensure!(replaced.is_empty(), "made anew though nobody moved them: {replaced:?}");
+        self.found = found;
+        let Death { acknowledged, then, starting } = death;
+        let again = starting.map(|after| format!(", and {after:.1?} into its start")).unwrap_or_default();
+        eprintln!(
+            "round {round}: killed {then:.1?} after {acknowledged} of {writes} writes{again}; {written:.1?} and {:.1?}",
+            began.elapsed() - written
+        );
+        Ok(())
+    }
+
+    /// Users write, and go on where they were once it is back.
+    fn write_and_die(&mut self, lanes: Vec<Vec<write::Write>>, death: &Death) -> Result<()> {
+        let (file, runtime, up) = (kubeconfig(&self.up.data), &self.runtime, &mut self.up);
+        let (done, mut acknowledged) = watch::channel(0);
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| runtime.block_on(write::write_all(&file, lanes, done)));
+            // An end without so many is told below.
+            let reached = runtime.block_on(acknowledged.wait_for(|count| *count >= death.acknowledged)).is_ok();
+            if reached {
+                std::thread::park_timeout(death.then);
+                up.kill()?;
+                if let Some(after) = death.starting {
+                    up.kill_while_starting(after)?;
+                }
+                up.start()?;
+            }
+            writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Waits until everything is as wanted.
+    fn settled(&self, writes: usize) -> Result<Found> {
+        let desired = self.model.desired();
+        let patience = PATIENCE + Duration::from_millis(100) * u32::try_from(writes)?;
+        let began = Instant::now();
+        loop {
+            let found = self.runtime.block_on(self.looker.look())?;
+            let differences = found.differences(&desired);
+            if differences.is_empty() {
+                return Ok(found);
+            }
+            let few: Vec<&String> = differences.iter().take(MOST).collect();
+            let log = || self.up.running.as_ref().map(Fleet::log).unwrap_or_default();
+            ensure!(began.elapsed() < patience, "{} differences: {few:#?}\n{}", differences.len(), log());
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+}
+
+/// The control plane's; written anew by each start, because its port changes.
+fn kubeconfig(data: &Path) -> PathBuf {
+    data.join("kubeconfigs/cp.kubeconfig")
+}

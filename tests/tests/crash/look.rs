@@ -1,0 +1,170 @@
+//! What is there: copies in the members, bindings and Works in the control plane, each as a line that can be compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use http::Request;
+use serde_json::Value;
+
+use crate::model::{MEMBERS, NAMESPACE, PREFIX};
+use crate::write::client;
+
+/// What is said of a Work whose member has the object.
+pub const APPLIED: &str = "applied";
+
+/// What one look has found.
+#[derive(Debug, Default)]
+pub struct Found {
+    facts: BTreeMap<String, String>,
+    /// Of the members' objects: name and uid.
+    objects: BTreeMap<String, (String, String)>,
+}
+
+impl Found {
+    /// What is not as desired.
+    pub fn differences(&self, desired: &BTreeMap<String, String>) -> Vec<String> {
+        let keys: BTreeSet<&String> = self.facts.keys().chain(desired.keys()).collect();
+        let differ = keys.into_iter().filter(|key| self.facts.get(*key) != desired.get(*key));
+        differ.map(|key| format!("{key}: {:?}, wanted {:?}", self.facts.get(key), desired.get(key))).collect()
+    }
+
+    /// Objects that were deleted and made again since, unless they may be.
+    pub fn replaced(&self, before: &Found, may_be: impl Fn(&str) -> bool) -> Vec<&String> {
+        let made_anew = |(key, (name, uid)): &(&String, &(String, String))| {
+            before.objects.get(*key).is_some_and(|(_, old)| old != uid) && !may_be(name)
+        };
+        self.objects.iter().filter(made_anew).map(|(key, _)| key).collect()
+    }
+
+    fn put(&mut self, key: String, facts: String) {
+        if let Some(other) = self.facts.get_mut(&key) {
+            *other = format!("twice: {other}; {facts}");
+        } else {
+            self.facts.insert(key, facts);
+        }
+    }
+}
+
+/// Looks at the control plane and at every member.
+pub struct Looker {
+    control_plane: PathBuf,
+    members: Vec<(&'static str, kube::Client)>,
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn is_true(object: &Value, condition: &str) -> bool {
+    list(object, "/status/conditions").any(|one| one["type"] == condition && one["status"] == "True")
+}
+
+async fn all(client: &kube::Client, path: &str) -> Result<Vec<Value>> {
+    let request = Request::get(path).body(Vec::new())?;
+    let mut answer: Value = client.request(request).await.with_context(|| format!("listing {path}"))?;
+    serde_json::from_value(answer["items"].take()).with_context(|| format!("the list of {path}"))
+}
+
+impl Looker {
+    pub async fn new(control_plane: &Path, members: &Path) -> Result<Self> {
+        let mut clients = Vec::new();
+        for name in MEMBERS {
+            clients.push((name, client(members, Some(name)).await?));
+        }
+        Ok(Looker { control_plane: control_plane.to_owned(), members: clients })
+    }
+
+    pub async fn look(&self) -> Result<Found> {
+        let mut found = Found::default();
+        let control_plane = client(&self.control_plane, None).await?;
+        let bindings = format!("/apis/work.karmada.io/v1alpha2/namespaces/{NAMESPACE}/resourcebindings");
+        for path in [bindings.as_str(), "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"] {
+            all(&control_plane, path).await?.iter().for_each(|binding| found.binding(binding));
+        }
+        let works = all(&control_plane, "/apis/work.karmada.io/v1alpha1/works").await?;
+        works.iter().for_each(|work| found.work(work));
+        for (member, client) in &self.members {
+            for (kind, path) in [
+                ("ConfigMap", format!("/api/v1/namespaces/{NAMESPACE}/configmaps")),
+                ("Deployment", format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments")),
+                ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1/clusterroles".to_owned()),
+            ] {
+                all(client, &path).await?.iter().for_each(|object| found.copy(member, kind, object));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What is said of a binding.
+pub fn binding_facts(targets: &[String], scheduled: bool, applied: bool, reported: &[&str]) -> String {
+    let (targets, reported) = (targets.join(" "), reported.join(" "));
+    format!("to {targets}, scheduled: {scheduled}, applied: {applied}, reported by {reported}")
+}
+
+impl Found {
+    fn binding(&mut self, binding: &Value) {
+        let with_policy = binding.pointer("/spec/placement").is_some();
+        let required = list(binding, "/spec/requiredBy").flat_map(|parent| list(parent, "/clusters"));
+        let targets: BTreeSet<String> = list(binding, "/spec/clusters")
+            .chain(required)
+            .map(|target| format!("{}:{}", text(target, "/name"), target["replicas"].as_u64().unwrap_or_default()))
+            .collect();
+        if targets.is_empty() && !with_policy {
+            // Nobody requires it any more; it waits for the next who does.
+            return;
+        }
+        let observed =
+            binding.pointer("/status/schedulerObservedGeneration") == binding.pointer("/metadata/generation");
+        let scheduled = !with_policy || (observed && is_true(binding, "Scheduled"));
+        let reported: Vec<&str> =
+            list(binding, "/status/aggregatedStatus").map(|item| text(item, "/clusterName")).collect();
+        let targets: Vec<String> = targets.into_iter().collect();
+        let facts = binding_facts(&targets, scheduled, is_true(binding, "FullyApplied"), &reported);
+        let key = format!("binding {}/{}", text(binding, "/metadata/namespace"), text(binding, "/metadata/name"));
+        self.put(key, leaving(binding, facts));
+    }
+
+    fn work(&mut self, work: &Value) {
+        let note = |key: &str| work["metadata"]["annotations"][key].as_str();
+        let binding = match note("resourcebinding.karmada.io/name") {
+            Some(name) => format!("{}/{name}", note("resourcebinding.karmada.io/namespace").unwrap_or_default()),
+            None => match note("clusterresourcebinding.karmada.io/name") {
+                Some(name) => format!("/{name}"),
+                // Of a namespace, or of rights in the member.
+                None => return,
+            },
+        };
+        let applied = if is_true(work, "Applied") { APPLIED.to_owned() } else { work["status"].to_string() };
+        self.put(format!("{} Work of {binding}", text(work, "/metadata/namespace")), leaving(work, applied));
+    }
+
+    fn copy(&mut self, member: &str, kind: &str, object: &Value) {
+        let name = text(object, "/metadata/name");
+        if !name.starts_with(PREFIX) {
+            return;
+        }
+        let facts = match kind {
+            "Deployment" => {
+                format!("{} of {}", object["spec"]["replicas"], text(object, "/metadata/annotations/value"))
+            }
+            "ClusterRole" => text(object, "/rules/0/resourceNames/0").to_owned(),
+            _ => object["data"].to_string(),
+        };
+        let key = format!("{member} {kind} {name}");
+        self.objects.insert(key.clone(), (name.to_owned(), text(object, "/metadata/uid").to_owned()));
+        self.put(key, leaving(object, facts));
+    }
+}
+
+fn leaving(object: &Value, facts: String) -> String {
+    match object.pointer("/metadata/deletionTimestamp") {
+        Some(_) => format!("leaving: {facts}"),
+        None => facts,
+    }
+}
