@@ -246,19 +246,84 @@ async fn a_cluster_whose_share_cannot_be_made_keeps_no_other_waiting() {
     home.stop().await;
 }
 
+/// A definition that lets everything in, with a status of its own.
+fn kind(group: &str, version: &str, singular: &str, kind: &str) -> Value {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let plural = format!("{singular}s");
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List")},
+            "versions": [{"name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": open}}]},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_of_another_project_is_divided_and_its_status_comes_back() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    let clone_set = custom("apps.kruise.io", "v1alpha1", "clonesets", "CloneSet", true);
+    let clone_sets = kind("apps.kruise.io", "v1alpha1", "cloneset", "CloneSet");
+    control_plane.create(&definition(), "", &clone_sets).await.unwrap();
+    home.gone(&control_plane, &clone_set, "default", "none").await;
+    for name in ["m1", "m2"] {
+        home.serve_definitions(name).await;
+        home.member(name).create(&definition(), "", &clone_sets).await.unwrap();
+    }
+    let cluster = custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false);
+    let serves = |cluster: &Value| {
+        let groups = cluster["status"]["apiEnablements"].as_array();
+        groups.into_iter().flatten().any(|group| group["groupVersion"] == "apps.kruise.io/v1alpha1")
+    };
+    for name in ["m1", "m2"] {
+        home.when(&control_plane, &cluster, "", name, serves).await;
+    }
+    let weighted = json!({"replicaScheduling": {
+        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"staticWeightList": [
+            {"targetCluster": {"clusterNames": ["m1"]}, "weight": 1},
+            {"targetCluster": {"clusterNames": ["m2"]}, "weight": 2},
+        ]},
+    }});
+    let wanted = policy("p", "CloneSet", "apps.kruise.io/v1alpha1", weighted);
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    let template = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "web", "image": "nginx:1.25"}]}}}});
+    control_plane.create(&clone_set, "default", &template).await.unwrap();
+    for (name, replicas) in [("m1", 1), ("m2", 2)] {
+        let member = home.member(name);
+        let live =
+            home.when(&member, &clone_set, "default", "web", |object| object["spec"]["replicas"] == replicas).await;
+        let status = json!({"status": {
+            "replicas": replicas, "updatedReplicas": replicas, "availableReplicas": replicas,
+            "updateRevision": format!("web-{name}"), "observedGeneration": live["metadata"]["generation"],
+        }});
+        member.merge(Target::new(&clone_set, "default", "web").status(), &status).await.unwrap();
+    }
+    let summed = |object: &Value| {
+        let status = &object["status"];
+        status["availableReplicas"] == 3
+            && status["updateRevision"] == "web-m2"
+            && status["observedGeneration"] == object["metadata"]["generation"]
+    };
+    home.when(&control_plane, &clone_set, "default", "web", summed).await;
+    let healthy = |object: &Value| {
+        let items = object["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
+        items.len() == 2 && items.iter().all(|item| item["health"] == "Healthy")
+    };
+    home.when(&control_plane, &binding(), "default", "web-cloneset", healthy).await;
+    home.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_a_member_lacks_is_said_and_goes_out_once_it_is_served() {
     let home = Home::start(&["m1"]).await;
     let control_plane = home.objects();
     let gadget = custom("example.io", "v1", "gadgets", "Gadget", true);
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let gadgets = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "gadgets.example.io"},
-        "spec": {"group": "example.io", "scope": "Namespaced",
-            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": open}}]},
-    });
+    let gadgets = kind("example.io", "v1", "gadget", "Gadget");
     control_plane.create(&definition(), "", &gadgets).await.unwrap();
     home.gone(&control_plane, &gadget, "default", "none").await;
     let wanted = policy("p", "Gadget", "example.io/v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
