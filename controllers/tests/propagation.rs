@@ -4,6 +4,7 @@
 
 mod home;
 mod rebalancing;
+mod scheduling;
 
 use home::{Home, builtin, custom, definition};
 use serde_json::{Value, json};

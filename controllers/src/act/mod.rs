@@ -48,7 +48,6 @@ use world::{Change, Listener, Teller, World};
 
 use crate::Error;
 use crate::plan::object;
-use crate::plan::scheduling::Report;
 
 /// All loops, so that handlers and timers reach them.
 struct Loops {
@@ -100,11 +99,6 @@ impl Manager {
     /// `Ok` while every loop runs and the control plane has been read.
     pub fn health(&self) -> watch::Receiver<Result<(), String>> {
         self.health.clone()
-    }
-
-    /// Why a binding is where it is.
-    pub fn report(&self, namespace: &str, name: &str) -> Option<Arc<Report>> {
-        self.loops.scheduling.report(namespace, name)
     }
 
     /// Asks every loop to look at everything again, as happens in turn anyway.
@@ -277,7 +271,9 @@ impl Loops {
 impl Listener for Loops {
     async fn changed(&self, change: &Change) -> Result<(), Error> {
         if change.cluster != self.context.control_plane {
-            self.capacity.on_change(change);
+            if self.capacity.on_change(change) {
+                self.scheduling.room_grew();
+            }
             return self.works.on_change(change).await;
         }
         self.templates.on_change(change);
