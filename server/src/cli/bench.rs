@@ -3,6 +3,7 @@
 mod cache;
 mod load;
 mod members;
+mod plan;
 mod pods;
 mod proxy;
 mod reads;
@@ -46,6 +47,8 @@ enum Bench {
     Search(search::SearchArgs),
     /// What a member costs through our address beside asking it directly, and thousands of watches of the fleet
     Proxy(proxy::ProxyArgs),
+    /// Scheduling decisions a second: the planner alone, over many clusters and nodes
+    Plan(plan::PlanArgs),
     /// The members of the other benchmarks, until they are killed
     #[command(hide = true)]
     Members {
@@ -76,6 +79,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Cache(args) => cache::run(&args).await?,
         Bench::Search(args) => search::run(&args).await?,
         Bench::Proxy(args) => proxy::run(&args).await?,
+        Bench::Plan(args) => plan::run(&args)?,
         Bench::Members { clusters, pods, pod_bytes } => {
             members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
         }
