@@ -6,6 +6,7 @@ mod detector;
 mod home;
 mod interpreting;
 mod rebalancing;
+mod scheduling;
 
 use home::{Home, builtin, custom, definition};
 use serde_json::{Value, json};

@@ -1,24 +1,44 @@
-//! Nodes and pods of members, kept as facts for estimates: changed nodes and pods mark their cluster, and what is free
-//! is added up again when somebody asks.
+//! Nodes, pods and ResourceQuotas of members, kept as facts for estimates: what changed marks its node, and what is free
+//! there is added up again when somebody asks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_api::names::ClusterName;
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use super::context::Context;
 use super::objects::Resource;
 use super::world::{Cached, Change};
 use crate::Error;
-use crate::plan::estimation::capacity::{FreeNode, NodeFacts, PodFacts, free_nodes};
-use crate::plan::object;
+use crate::plan::estimation::capacity::{NodeFacts, PodFacts};
+use crate::plan::estimation::nodes::Nodes;
+use crate::plan::estimation::quotas::{QuotaFacts, Quotas};
+use crate::plan::estimation::resources::Resources;
+use crate::plan::estimation::room::Known;
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// A node and what its pods ask for; `None` while that has to be added up.
+struct Node {
+    facts: Arc<NodeFacts>,
+    used: Option<Resources>,
+}
 
 #[derive(Default)]
 struct Facts {
-    nodes: BTreeMap<String, NodeFacts>,
-    pods: BTreeMap<(String, String), PodFacts>,
-    free: Option<Arc<Vec<FreeNode>>>,
+    nodes: BTreeMap<String, Node>,
+    pods: HashMap<Arc<Key>, PodFacts>,
+    /// By node, those that take room there.
+    on_nodes: HashMap<String, HashSet<Arc<Key>>>,
+    quotas: Quotas,
+    /// Nodes and pods have been listed.
+    listed: bool,
+    /// As asked for last, until something changes.
+    free: Option<Arc<Nodes>>,
+    bounds: Option<Arc<Quotas>>,
 }
 
 /// A member's nodes and pods as facts, and the nodes as they are.
@@ -27,7 +47,112 @@ pub type ClusterCapacity = (Vec<NodeFacts>, Vec<PodFacts>, Vec<Cached>);
 /// Facts per cluster.
 pub struct Capacity {
     context: Arc<Context>,
-    facts: Mutex<HashMap<ClusterName, Facts>>,
+    facts: Mutex<HashMap<String, Facts>>,
+}
+
+impl Facts {
+    /// Whether there may be more room than before.
+    fn set_node(&mut self, name: String, node: Option<&Value>) -> bool {
+        let facts = node.map(NodeFacts::of);
+        let old = self.nodes.get(&name).map(|old| old.facts.as_ref());
+        if old == facts.as_ref() {
+            return false;
+        }
+        self.free = None;
+        let used = self.nodes.remove(&name).and_then(|old| old.used);
+        let Some(facts) = facts else { return false };
+        self.nodes.insert(name, Node { facts: Arc::new(facts), used });
+        true
+    }
+
+    /// Whether there may be more room than before.
+    fn set_pod(&mut self, key: Key, pod: Option<PodFacts>) -> bool {
+        let known = self.pods.get_key_value(&key);
+        if known.map(|(_, pod)| pod) == pod.as_ref() {
+            return false;
+        }
+        let key = known.map_or_else(|| Arc::new(key), |(key, _)| Arc::clone(key));
+        self.free = None;
+        let old = self.pods.remove(&key).filter(PodFacts::takes_room);
+        if let Some(old) = &old {
+            self.touch(&old.node);
+            if let Some(keys) = self.on_nodes.get_mut(&old.node) {
+                keys.remove(&key);
+                if keys.is_empty() {
+                    self.on_nodes.remove(&old.node);
+                }
+            }
+        }
+        let Some(pod) = pod else { return old.is_some() };
+        let takes = pod.takes_room();
+        if takes {
+            self.touch(&pod.node);
+            self.on_nodes.entry(pod.node.clone()).or_default().insert(Arc::clone(&key));
+        }
+        self.pods.insert(key, pod);
+        old.is_some() && !takes
+    }
+
+    fn touch(&mut self, node: &str) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.used = None;
+        }
+    }
+
+    /// Whether it may bound less than before.
+    fn set_quota(&mut self, (namespace, name): Key, quota: Option<QuotaFacts>) -> bool {
+        let quotas = &mut self.quotas.namespaces;
+        let old = quotas.get(&namespace).and_then(|quotas| quotas.get(&name));
+        if old == quota.as_ref() {
+            return false;
+        }
+        self.bounds = None;
+        let known = old.is_some();
+        match quota {
+            Some(quota) => {
+                quotas.entry(namespace).or_default().insert(name, quota);
+            }
+            None => {
+                if let Some(rest) = quotas.get_mut(&namespace) {
+                    rest.remove(&name);
+                    if rest.is_empty() {
+                        quotas.remove(&namespace);
+                    }
+                }
+            }
+        }
+        known
+    }
+
+    /// Every node with what it has left. Only nodes whose pods changed are added up.
+    fn free(&mut self) -> Arc<Nodes> {
+        if let Some(free) = &self.free {
+            return Arc::clone(free);
+        }
+        let (pods, on_nodes) = (&self.pods, &self.on_nodes);
+        let add_up = |name: &str| {
+            let mut used = Resources::default();
+            let keys = on_nodes.get(name).into_iter().flatten();
+            keys.filter_map(|key| pods.get(key)).for_each(|pod| used.add(&pod.request));
+            used
+        };
+        let left = |(name, node): (&String, &mut Node)| {
+            let used = node.used.get_or_insert_with(|| add_up(name));
+            let mut free = node.facts.allocatable.clone();
+            free.subtract(used);
+            (Arc::clone(&node.facts), free)
+        };
+        let free: Arc<Nodes> = Arc::new(self.nodes.iter_mut().map(left).collect());
+        self.free = Some(Arc::clone(&free));
+        free
+    }
+
+    fn bounds(&mut self) -> Option<Arc<Quotas>> {
+        if self.quotas.namespaces.is_empty() {
+            return None;
+        }
+        Some(Arc::clone(self.bounds.get_or_insert_with(|| Arc::new(self.quotas.clone()))))
+    }
 }
 
 impl Capacity {
@@ -35,86 +160,96 @@ impl Capacity {
         Arc::new(Capacity { context, facts: Mutex::default() })
     }
 
-    /// Starts collecting a member's nodes and pods.
+    /// Starts collecting what decides about a member's room.
     pub fn follow(&self, cluster: &ClusterName) {
-        self.context.world.collect(cluster, &self.context.kinds.node);
-        self.context.world.collect(cluster, &self.context.kinds.pod);
+        let kinds = &self.context.kinds;
+        self.context.world.collect(cluster, &kinds.node);
+        self.context.world.collect(cluster, &kinds.pod);
+        if self.context.config.gates.resource_quota_estimate {
+            self.context.world.collect(cluster, &kinds.resource_quota);
+        }
     }
 
     pub fn forget(&self, cluster: &ClusterName) {
-        self.facts.lock().remove(cluster);
+        self.facts.lock().remove(cluster.as_str());
     }
 
-    pub fn on_change(&self, change: &Change) {
+    /// Takes note of a change in a member; whether it may have more room now.
+    pub fn on_change(&self, change: &Change) -> bool {
         let kinds = &self.context.kinds;
-        let name = object::name(change.object()).to_owned();
-        if change.resource.gvr == kinds.node.gvr {
-            let mut facts = self.facts.lock();
-            let facts = facts.entry(change.cluster.clone()).or_default();
-            match change.current() {
-                Some(node) => facts.nodes.insert(name, NodeFacts::of(node)),
-                None => facts.nodes.remove(&name),
-            };
-            facts.free = None;
-        } else if change.resource.gvr == kinds.pod.gvr {
-            let key = change.key();
-            let mut facts = self.facts.lock();
-            let facts = facts.entry(change.cluster.clone()).or_default();
-            let new = change.current().map(PodFacts::of);
-            if facts.pods.get(&key) == new.as_ref() {
-                return;
-            }
-            match new {
-                Some(pod) => facts.pods.insert(key, pod),
-                None => facts.pods.remove(&key),
-            };
-            facts.free = None;
+        let gvr = &change.resource.gvr;
+        if *gvr != kinds.node.gvr && *gvr != kinds.pod.gvr && *gvr != kinds.resource_quota.gvr {
+            return false;
+        }
+        let key = change.key();
+        let pod = (*gvr == kinds.pod.gvr).then(|| change.current().map(PodFacts::of));
+        let mut facts = self.facts.lock();
+        let facts = match facts.get_mut(change.cluster.as_str()) {
+            Some(facts) => facts,
+            None => facts.entry(change.cluster.as_str().to_owned()).or_default(),
+        };
+        match pod {
+            Some(pod) => facts.set_pod(key, pod),
+            None if *gvr == kinds.node.gvr => facts.set_node(key.1, change.current()),
+            None => facts.set_quota(key, change.current().map(QuotaFacts::of)),
         }
     }
 
-    /// A member's nodes or pods are only these.
-    pub fn told_again(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+    /// A member's nodes, pods or quotas are only these.
+    pub fn told_again(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
         let kinds = &self.context.kinds;
         let mut all = self.facts.lock();
-        let Some(facts) = all.get_mut(cluster) else { return };
+        let Some(facts) = all.get_mut(cluster.as_str()) else { return };
         if *resource == kinds.node {
             facts.nodes.retain(|name, _| keys.contains(&(String::new(), name.clone())));
+            facts.free = None;
         } else if *resource == kinds.pod {
-            facts.pods.retain(|key, _| keys.contains(key));
+            let gone: Vec<Key> =
+                facts.pods.keys().filter(|key| !keys.contains(&***key)).map(|key| key.as_ref().clone()).collect();
+            for key in gone {
+                facts.set_pod(key, None);
+            }
+        } else if *resource == kinds.resource_quota {
+            let named = facts.quotas.namespaces.iter();
+            let all = named.flat_map(|(namespace, quotas)| quotas.keys().map(|name| (namespace.clone(), name.clone())));
+            let gone: Vec<Key> = all.filter(|key| !keys.contains(key)).collect();
+            for key in gone {
+                facts.set_quota(key, None);
+            }
         }
-        facts.free = None;
     }
 
-    fn is_known(&self, cluster: &ClusterName) -> bool {
+    /// Whether a member's nodes and pods have been listed. Once they have, they are until the cluster is forgotten.
+    fn is_listed(&self, cluster: &ClusterName) -> bool {
         let kinds = &self.context.kinds;
         [&kinds.node, &kinds.pod].iter().all(|kind| self.context.world.is_synced(cluster, &kind.gvr))
     }
 
-    /// What every node of a cluster has left; `None` until its nodes and pods have been listed.
-    pub fn free(&self, cluster: &ClusterName) -> Option<Arc<Vec<FreeNode>>> {
-        if !self.is_known(cluster) {
-            return None;
-        }
-        let mut facts = self.facts.lock();
-        let facts = facts.entry(cluster.clone()).or_default();
-        if let Some(free) = &facts.free {
-            return Some(Arc::clone(free));
-        }
-        let nodes: Vec<NodeFacts> = facts.nodes.values().cloned().collect();
-        let pods: Vec<PodFacts> = facts.pods.values().cloned().collect();
-        let free = Arc::new(free_nodes(&nodes, &pods));
-        facts.free = Some(Arc::clone(&free));
-        Some(free)
+    /// What is known of clusters, one by one.
+    pub fn known<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<Known> {
+        let mut all = self.facts.lock();
+        let mut known = |cluster: &str| {
+            if !all.get(cluster).is_some_and(|facts| facts.listed) {
+                if !self.is_listed(&ClusterName::parse(cluster).ok()?) {
+                    return None;
+                }
+                all.entry(cluster.to_owned()).or_default().listed = true;
+            }
+            let facts = all.get_mut(cluster)?;
+            Some(Known { nodes: Some(facts.free()), quotas: facts.bounds() })
+        };
+        clusters.map(|cluster| known(cluster).unwrap_or_default()).collect()
     }
 
     /// The facts a cluster's status is made of, with the nodes themselves for their lists as written.
     pub async fn facts(&self, cluster: &ClusterName) -> Result<Option<ClusterCapacity>, Error> {
-        if !self.is_known(cluster) {
+        if !self.is_listed(cluster) {
             return Ok(None);
         }
         let objects = self.context.world.list(cluster, &self.context.kinds.node.gvr, None).await?;
         let facts = self.facts.lock();
-        let Some(facts) = facts.get(cluster) else { return Ok(Some((Vec::new(), Vec::new(), objects))) };
-        Ok(Some((facts.nodes.values().cloned().collect(), facts.pods.values().cloned().collect(), objects)))
+        let Some(facts) = facts.get(cluster.as_str()) else { return Ok(Some((Vec::new(), Vec::new(), objects))) };
+        let nodes = facts.nodes.values().map(|node| node.facts.as_ref().clone()).collect();
+        Ok(Some((nodes, facts.pods.values().cloned().collect(), objects)))
     }
 }

@@ -395,7 +395,9 @@ impl Loops {
 impl Listener for Loops {
     async fn changed(&self, change: &Change) -> Result<(), Error> {
         if change.cluster != self.context.control_plane {
-            self.capacity.on_change(change);
+            if self.capacity.on_change(change) {
+                self.scheduling.room_grew();
+            }
             self.exports.on_member_change(change);
             return self.works.on_change(change).await;
         }

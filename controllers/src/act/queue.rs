@@ -1,7 +1,14 @@
 //! Work queues: each key is handled by one worker at a time, is never lost and never queued twice; failures come back
 //! with growing delay. The size of a queue is bounded by the number of its keys.
+//!
+//! Keys of higher priority go first, those of one priority in the order they came. What was tried in vain comes back
+//! after a while ([`Outcome::Later`]), or waits aside until something changes that it may depend on
+//! ([`Outcome::Parked`], [`Queue::unpark`]).
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -21,20 +28,230 @@ pub enum Outcome {
     Done,
     /// Look again later even if nothing changes.
     Again(Duration),
+    /// In vain: look again after a second, after twice as long each time in a row, at most after ten.
+    Later,
+    /// In vain, and trying again is of no use before something else changes: look again when told so, no sooner than
+    /// after [`Outcome::Later`], or after five minutes.
+    Parked,
 }
 
-const FIRST_DELAY: Duration = Duration::from_millis(10);
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// Of failures, and the longest.
+const FAILED: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
+/// Of what was tried in vain.
+const LATER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+const PARKED: Duration = Duration::from_secs(300);
 
+/// The first time after one delay, then after twice as long each time, up to a longest one.
+fn backoff((first, longest): (Duration, Duration), attempts: u32) -> Duration {
+    first.saturating_mul(1 << attempts.saturating_sub(1).min(20)).min(longest)
+}
+
+/// Higher goes first.
+pub type Priority = i32;
+
+/// A place in the queue: by priority, then by arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    behind: std::cmp::Reverse<Priority>,
+    arrival: u64,
+}
+
+impl Turn {
+    fn new(priority: Priority, arrival: u64) -> Self {
+        Turn { behind: std::cmp::Reverse(priority), arrival }
+    }
+
+    fn priority(self) -> Priority {
+        self.behind.0
+    }
+}
+
+/// A key that is looked at when its time comes.
+#[derive(Debug, Clone, Copy)]
+struct Delayed {
+    at: (Instant, u64),
+    priority: Priority,
+}
+
+/// A key a worker has.
+#[derive(Debug)]
+struct Running {
+    priority: Priority,
+    /// Somebody asked for it meanwhile.
+    again: Option<Priority>,
+    /// How often parked keys had been woken when it began.
+    wakes: u64,
+}
+
+/// The keys and their times; it knows no clock.
+#[derive(Debug)]
 struct State<K> {
-    ready: VecDeque<K>,
-    queued: HashSet<K>,
-    running: HashSet<K>,
-    delayed: BTreeMap<(Instant, u64), K>,
-    delayed_at: HashMap<K, (Instant, u64)>,
-    failures: HashMap<K, u32>,
+    ready: BTreeMap<Turn, K>,
+    turns: HashMap<K, Turn>,
+    running: HashMap<K, Running>,
+    times: BTreeMap<(Instant, u64), K>,
+    delayed: HashMap<K, Delayed>,
+    /// Delayed keys that were tried in vain, since when, and that nothing has woken yet.
+    parked: HashMap<K, Instant>,
+    /// How often in a row a key was tried in vain.
+    attempts: HashMap<K, u32>,
+    /// Numbers arrivals and delays.
     sequence: u64,
+    wakes: u64,
     closed: bool,
+}
+
+impl<K: Hash + Eq + Clone> State<K> {
+    fn new() -> Self {
+        State {
+            ready: BTreeMap::new(),
+            turns: HashMap::new(),
+            running: HashMap::new(),
+            times: BTreeMap::new(),
+            delayed: HashMap::new(),
+            parked: HashMap::new(),
+            attempts: HashMap::new(),
+            sequence: 0,
+            wakes: 0,
+            closed: false,
+        }
+    }
+
+    /// From now on nothing is kept.
+    fn close(&mut self) {
+        *self = State { closed: true, ..State::new() };
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// Whether there is more to do now. A key that waits keeps its turn among its new equals, and the priority it has
+    /// where none is given.
+    fn add(&mut self, key: K, priority: Option<Priority>) -> bool {
+        if self.closed {
+            return false;
+        }
+        if let Some(running) = self.running.get_mut(&key) {
+            let known = running.again.unwrap_or(running.priority);
+            running.again = Some(priority.unwrap_or(known));
+            return false;
+        }
+        let parked = self.parked.remove(&key).and_then(|_| self.undelay(&key));
+        match self.turns.get(&key).copied() {
+            Some(turn) => {
+                if let Some(priority) = priority.filter(|priority| *priority != turn.priority()) {
+                    self.ready.remove(&turn);
+                    self.put(key, Turn::new(priority, turn.arrival));
+                }
+                false
+            }
+            None => {
+                let arrival = self.next_number();
+                self.put(key, Turn::new(priority.or(parked).unwrap_or_default(), arrival));
+                true
+            }
+        }
+    }
+
+    fn put(&mut self, key: K, turn: Turn) {
+        self.turns.insert(key.clone(), turn);
+        self.ready.insert(turn, key);
+    }
+
+    /// The earlier of two such wishes counts.
+    fn delay(&mut self, key: K, at: Instant, priority: Option<Priority>) {
+        if self.closed {
+            return;
+        }
+        if self.delayed.get(&key).is_some_and(|known| known.at.0 <= at) {
+            return;
+        }
+        let known = self.undelay(&key);
+        let at = (at, self.next_number());
+        let priority = priority.or(known).unwrap_or_default();
+        self.times.insert(at, key.clone());
+        self.delayed.insert(key, Delayed { at, priority });
+    }
+
+    /// The priority it would have had.
+    fn undelay(&mut self, key: &K) -> Option<Priority> {
+        let delayed = self.delayed.remove(key)?;
+        self.times.remove(&delayed.at);
+        Some(delayed.priority)
+    }
+
+    /// Something changed that parked keys may depend on: they are looked at as soon as they may be. Each is woken once,
+    /// so that many changes in a row cost no more than the first.
+    fn unpark(&mut self) {
+        self.wakes += 1;
+        for (key, since) in std::mem::take(&mut self.parked) {
+            let at = since + self.backoff(&key, LATER);
+            self.delay(key, at, None);
+        }
+    }
+
+    fn backoff(&self, key: &K, times: (Duration, Duration)) -> Duration {
+        backoff(times, self.attempts.get(key).copied().unwrap_or_default())
+    }
+
+    /// The next key for a worker, or when to look again.
+    fn next(&mut self, now: Instant) -> Result<K, Option<Instant>> {
+        while let Some(entry) = self.times.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let key = entry.remove();
+            self.parked.remove(&key);
+            let priority = self.delayed.remove(&key).map(|delayed| delayed.priority);
+            // Whoever is asked for already has a turn, which may be of another priority by now.
+            let known = self.turns.contains_key(&key) || self.running.contains_key(&key);
+            self.add(key, priority.filter(|_| !known));
+        }
+        let Some((turn, key)) = self.ready.pop_first() else {
+            return Err(self.times.first_key_value().map(|((at, _), _)| *at));
+        };
+        self.turns.remove(&key);
+        let running = Running { priority: turn.priority(), again: None, wakes: self.wakes };
+        self.running.insert(key.clone(), running);
+        Ok(key)
+    }
+
+    /// A worker is done with a key; how often it was tried in vain.
+    fn finish(&mut self, key: K, outcome: Result<Outcome, ()>, now: Instant) -> u32 {
+        let running = self.running.remove(&key);
+        let priority = running.as_ref().map(|running| running.priority);
+        let attempts = match outcome {
+            Ok(Outcome::Done | Outcome::Again(_)) => {
+                self.attempts.remove(&key);
+                0
+            }
+            Ok(Outcome::Later | Outcome::Parked) | Err(()) => {
+                let attempts = self.attempts.entry(key.clone()).or_default();
+                *attempts = attempts.saturating_add(1);
+                *attempts
+            }
+        };
+        let woken = running.as_ref().is_some_and(|running| running.wakes != self.wakes);
+        match outcome {
+            Ok(Outcome::Done) => {}
+            Ok(Outcome::Again(delay)) => self.delay(key.clone(), now + delay, priority),
+            // What woke the others came too late for this one, and is not to be missed.
+            Ok(Outcome::Parked) if !woken => {
+                self.parked.insert(key.clone(), now);
+                self.delay(key.clone(), now + PARKED, priority);
+            }
+            Ok(Outcome::Later | Outcome::Parked) => {
+                self.delay(key.clone(), now + self.backoff(&key, LATER), priority);
+            }
+            Err(()) => self.delay(key.clone(), now + self.backoff(&key, FAILED), priority),
+        }
+        if let Some(priority) = running.and_then(|running| running.again) {
+            self.add(key, Some(priority));
+        }
+        attempts
+    }
 }
 
 /// A queue of keys. Cheap to clone; all clones are the same queue.
@@ -60,18 +277,13 @@ pub trait Busy {
     fn finished(&self) -> watch::Receiver<u64>;
 }
 
-impl<K> Busy for Queue<K> {
+impl<K: Hash + Eq + Clone> Busy for Queue<K> {
     fn name(&self) -> &'static str {
         self.name
     }
 
     fn close(&self) {
-        let mut state = self.state.lock();
-        state.closed = true;
-        state.ready.clear();
-        state.queued.clear();
-        state.delayed.clear();
-        state.delayed_at.clear();
+        self.state.lock().close();
     }
 
     fn is_idle(&self) -> bool {
@@ -97,19 +309,9 @@ impl<K> Clone for Queue<K> {
 
 impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
     pub fn new(name: &'static str) -> Self {
-        let state = State {
-            ready: VecDeque::new(),
-            queued: HashSet::new(),
-            running: HashSet::new(),
-            delayed: BTreeMap::new(),
-            delayed_at: HashMap::new(),
-            failures: HashMap::new(),
-            sequence: 0,
-            closed: false,
-        };
         Queue {
             name,
-            state: Arc::new(Mutex::new(state)),
+            state: Arc::new(Mutex::new(State::new())),
             wake: Arc::new(Notify::new()),
             finished: watch::Sender::new(0),
         }
@@ -121,86 +323,44 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
 
     /// Asks for `key` to be looked at. While a worker has it, it is looked at once more afterwards.
     pub fn add(&self, key: K) {
-        let mut state = self.state.lock();
-        if !state.closed && state.queued.insert(key.clone()) {
-            state.ready.push_back(key);
-            drop(state);
+        self.add_as(key, None);
+    }
+
+    /// The same, with the priority it has from now on.
+    pub fn add_first(&self, key: K, priority: Priority) {
+        self.add_as(key, Some(priority));
+    }
+
+    fn add_as(&self, key: K, priority: Option<Priority>) {
+        if self.state.lock().add(key, priority) {
             self.wake.notify_one();
         }
     }
 
     /// Asks for `key` to be looked at after a while; the earlier of two such wishes counts.
     pub fn add_after(&self, key: K, delay: Duration) {
-        let mut state = self.state.lock();
-        if state.closed {
-            return;
-        }
-        let at = Instant::now() + delay;
-        match state.delayed_at.get(&key).copied() {
-            Some((earlier, _)) if earlier <= at => return,
-            Some(later) => {
-                state.delayed.remove(&later);
-            }
-            None => {}
-        }
-        state.sequence += 1;
-        let slot = (at, state.sequence);
-        state.delayed.insert(slot, key.clone());
-        state.delayed_at.insert(key, slot);
-        drop(state);
+        self.state.lock().delay(key, Instant::now() + delay, None);
         self.wake.notify_one();
     }
 
-    /// The next key no worker has, or when to look again.
+    /// Something changed that parked keys may depend on.
+    pub fn unpark(&self) {
+        self.state.lock().unpark();
+        self.wake.notify_one();
+    }
+
     fn next(&self) -> Result<K, Option<Instant>> {
-        let mut state = self.state.lock();
-        let now = Instant::now();
-        while let Some(entry) = state.delayed.first_entry() {
-            if entry.key().0 > now {
-                break;
-            }
-            let key = entry.remove();
-            state.delayed_at.remove(&key);
-            if state.queued.insert(key.clone()) {
-                state.ready.push_back(key);
-            }
-        }
-        for _ in 0..state.ready.len() {
-            let Some(key) = state.ready.pop_front() else { break };
-            if state.running.contains(&key) {
-                state.ready.push_back(key);
-                continue;
-            }
-            state.queued.remove(&key);
-            state.running.insert(key.clone());
-            return Ok(key);
-        }
-        Err(state.delayed.first_key_value().map(|((at, _), _)| *at))
+        self.state.lock().next(Instant::now())
     }
 
     fn finish(&self, key: K, result: Result<Outcome, Error>) {
-        self.state.lock().running.remove(&key);
-        match result {
-            Ok(outcome) => {
-                self.state.lock().failures.remove(&key);
-                if let Outcome::Again(delay) = outcome {
-                    self.add_after(key, delay);
-                }
-            }
-            Err(error) => {
-                let failures = {
-                    let mut state = self.state.lock();
-                    let failures = state.failures.entry(key.clone()).or_default();
-                    *failures += 1;
-                    *failures
-                };
-                let delay = FIRST_DELAY.saturating_mul(1 << failures.min(16)).min(LONGEST_DELAY);
-                if error.is_waiting() || error.is_conflict() {
-                    tracing::debug!(queue = self.name, ?key, %error, "try again");
-                } else {
-                    tracing::warn!(queue = self.name, ?key, %error, failures, "reconcile failed");
-                }
-                self.add_after(key, delay);
+        let outcome = result.as_ref().map(|outcome| *outcome).map_err(|_| ());
+        let failures = self.state.lock().finish(key.clone(), outcome, Instant::now());
+        if let Err(error) = result {
+            if error.is_waiting() || error.is_conflict() {
+                tracing::debug!(queue = self.name, ?key, %error, "try again");
+            } else {
+                tracing::warn!(queue = self.name, ?key, %error, failures, "reconcile failed");
             }
         }
         self.finished.send_modify(|finished| *finished += 1);
@@ -248,50 +408,5 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
 async fn sleep_until(at: Option<Instant>) {
     if let Some(at) = at {
         tokio::time::sleep_until(at).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[test]
-    fn a_closed_queue_keeps_nothing() {
-        let queue: Queue<u8> = Queue::new("test");
-        queue.add(1);
-        queue.close();
-        queue.add(2);
-        queue.add_after(3, Duration::ZERO);
-        assert!(queue.is_closed() && queue.is_idle());
-        assert_eq!(queue.next(), Err(None));
-    }
-
-    #[tokio::test]
-    async fn a_key_added_while_running_runs_once_more_and_failures_come_back() {
-        let queue: Queue<u8> = Queue::new("test");
-        let stop = CancellationToken::new();
-        let runs = Arc::new(AtomicUsize::new(0));
-        queue.add(1);
-        let (again, counter, end) = (queue.clone(), Arc::clone(&runs), stop.clone());
-        let reconcile = move |key: u8| {
-            let (again, counter, end) = (again.clone(), Arc::clone(&counter), end.clone());
-            async move {
-                match counter.fetch_add(1, Ordering::SeqCst) {
-                    0 => {
-                        again.add(key);
-                        again.add(key);
-                        Ok(Outcome::Done)
-                    }
-                    1 => Err(Error::Waiting("not yet".to_owned())),
-                    _ => {
-                        end.cancel();
-                        Ok(Outcome::Done)
-                    }
-                }
-            }
-        };
-        queue.run(4, stop, reconcile).await.expect("no worker dies");
-        assert_eq!(runs.load(Ordering::SeqCst), 3);
     }
 }

@@ -1,67 +1,60 @@
-//! The scheduler's loop: bindings get their clusters.
+//! The scheduler's loop: bindings get their clusters. Decisions are made here, `results` writes them.
+//!
+//! A decision about a workload and the promise of what it gives away are one step, so that no two give away the same
+//! room. What does not fit is parked in the queue until there may be more room.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod results;
+
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::{annotation, condition, event, label};
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, ResourceHealth, TargetCluster};
+use crowsnest_api::constants::{annotation, condition, label};
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
 use futures::TryStreamExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::{Mutex, RwLock};
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use serde_json::Value;
 
 use super::capacity::Capacity;
-use super::context::{Context, decode, now};
-use super::events::Severity;
+use super::context::{Context, decode};
 use super::objects::Resource;
-use super::queue::{Outcome, Queue};
+use super::queue::{Outcome, Priority, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::conditions;
-use crate::plan::estimation::capacity::FreeNode;
-use crate::plan::estimation::resources::Resources;
-use crate::plan::estimation::{Assumed, Estimator};
-use crate::plan::object;
-use crate::plan::scheduling::{
-    self, Binding, ClusterFacts, Peer, Plan, Report, ScheduleError, Trigger, affected_by_cluster,
-};
-
-/// A binding; the namespace is empty for a ClusterResourceBinding.
-pub type BindingKey = (String, String);
-
-/// Replicas a cluster was promised and whose pods are not running yet.
-struct Promise {
-    assumed: Assumed,
-    until: Instant,
-}
-
-/// A promise nobody kept is forgotten after this.
-const PROMISE_LIFE: Duration = Duration::from_secs(300);
+use crate::plan::estimation::Estimator;
+pub use crate::plan::estimation::ledger::BindingKey;
+use crate::plan::estimation::ledger::Ledger;
+use crate::plan::estimation::room::Remembered;
+use crate::plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, ScheduleError, affected_by_cluster};
+use crate::plan::{conditions, object};
+use results::{At, Scheduled};
 
 pub struct Scheduling {
     context: Arc<Context>,
     capacity: Arc<Capacity>,
     pub bindings: Queue<BindingKey>,
     clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
-    promises: Mutex<HashMap<(BindingKey, String), Promise>>,
+    /// What was given away. Held while a workload is decided about.
+    ledger: Mutex<Ledger>,
+    remembered: Remembered,
+    /// What the ledger's moments count from.
+    began: Instant,
     /// Bindings with affinity groups must see each other's results, so they are decided and written one at a time.
-    /// All others are independent; what they promise is noted at once.
     grouped: tokio::sync::Mutex<()>,
 }
 
 impl Scheduling {
     pub fn new(context: Arc<Context>, capacity: Arc<Capacity>) -> Arc<Self> {
         Arc::new(Scheduling {
+            ledger: Mutex::new(Ledger::new(context.config.gates)),
             context,
             capacity,
             bindings: Queue::new("scheduling"),
             clusters: RwLock::default(),
-            promises: Mutex::default(),
+            remembered: Remembered::default(),
+            began: Instant::now(),
             grouped: tokio::sync::Mutex::new(()),
         })
     }
@@ -74,12 +67,12 @@ impl Scheduling {
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
             let key = change.key();
             let Some(new) = change.current() else {
-                self.promises.lock().retain(|(binding, _), _| *binding != key);
+                self.given_back(|ledger| ledger.forget(&key));
                 return Ok(());
             };
-            self.settle_promises(&key, new);
+            self.hear(&key, new);
             if change.is_marked() {
-                self.bindings.add(key);
+                self.bindings.add_first(key, self.priority(new));
             }
         }
         Ok(())
@@ -90,27 +83,52 @@ impl Scheduling {
         let kinds = &self.context.kinds;
         let has = |namespace: &str, name: &str| keys.contains(&(namespace.to_owned(), name.to_owned()));
         if *resource == kinds.cluster {
-            let mut clusters = self.clusters.write();
-            *clusters = Arc::new(clusters.iter().filter(|facts| has("", facts.name())).cloned().collect());
+            let (staying, gone): (Vec<_>, Vec<_>) = {
+                let clusters = self.clusters.read();
+                clusters.iter().cloned().partition(|facts| has("", facts.name()))
+            };
+            *self.clusters.write() = Arc::new(staying);
+            gone.iter().for_each(|facts| self.ledger.lock().leave(facts.name()));
         } else if *resource == kinds.resource_binding || *resource == kinds.cluster_resource_binding {
             let stays = |key: &BindingKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
-            self.promises.lock().retain(|(binding, _), _| stays(binding));
+            self.given_back(|ledger| ledger.retain(stays));
         }
     }
 
-    /// A promise is kept once the cluster reports the object healthy; its pods are counted from then on.
-    fn settle_promises(&self, key: &BindingKey, binding: &Value) {
-        if !self.context.config.gates.scheduling_overcommit_protection {
+    /// There may be more room somewhere.
+    pub fn room_grew(&self) {
+        self.bindings.unpark();
+    }
+
+    /// Changes what is promised; whoever waits for room hears of it when some is given back.
+    fn given_back(&self, change: impl FnOnce(&mut Ledger) -> bool) {
+        let freed = change(&mut self.ledger.lock());
+        if freed {
+            self.room_grew();
+        }
+    }
+
+    /// A binding tells what became of what it was promised. One that goes needs no more.
+    fn hear(&self, key: &BindingKey, binding: &Value) {
+        if !self.ledger.lock().has(key) {
             return;
         }
-        let items = object::at(binding, &["status", "aggregatedStatus"]).and_then(Value::as_array);
-        let healthy: Vec<&str> = items
-            .into_iter()
-            .flatten()
-            .filter(|item| object::text(item, &["health"]) == ResourceHealth::Healthy.as_str())
-            .map(|item| object::text(item, &["clusterName"]))
-            .collect();
-        self.promises.lock().retain(|(of, cluster), _| of != key || !healthy.contains(&cluster.as_str()));
+        if object::is_terminating(binding) {
+            return self.given_back(|ledger| ledger.forget(key));
+        }
+        match decode::<ResourceBinding>(binding) {
+            Ok(typed) => {
+                self.given_back(|ledger| ledger.told(key, object::generation(binding), &typed.spec, &typed.status))
+            }
+            Err(error) => tracing::warn!(?key, %error, "binding cannot be read"),
+        }
+    }
+
+    /// Its place in the queue.
+    fn priority(&self, binding: &Value) -> Priority {
+        let given = object::integer(binding, &["spec", "schedulePriority", "priority"]);
+        let given = given.filter(|_| self.context.config.gates.priority_based_scheduling);
+        given.and_then(|given| given.try_into().ok()).unwrap_or_default()
     }
 
     async fn on_cluster(&self, change: &Change) -> Result<(), Error> {
@@ -124,18 +142,14 @@ impl Scheduling {
             None => None,
         };
         // What it was is what was decided by, so this is where it is read from.
-        let old = {
-            let mut clusters = self.clusters.write();
-            let mut known: BTreeMap<String, Arc<ClusterFacts>> =
-                clusters.iter().map(|facts| (facts.name().to_owned(), Arc::clone(facts))).collect();
-            let old = match &new {
-                Some(facts) => known.insert(name.to_owned(), Arc::clone(facts)),
-                None => known.remove(name),
-            };
-            *clusters = Arc::new(known.into_values().collect());
-            old
-        };
+        let old = self.replace_cluster(name, new.clone());
+        if new.is_none() {
+            self.ledger.lock().leave(name);
+        }
         let Some(new) = new else { return Ok(()) };
+        if old.as_ref().is_none_or(|old| new.may_take_more(old)) {
+            self.room_grew();
+        }
         if let Some(old) = &old
             && new.gained_any(old)
         {
@@ -146,6 +160,21 @@ impl Scheduling {
             self.ask_affected(&versions).await?;
         }
         Ok(())
+    }
+
+    /// Puts a cluster into the list, or takes it out; what was there.
+    fn replace_cluster(&self, name: &str, new: Option<Arc<ClusterFacts>>) -> Option<Arc<ClusterFacts>> {
+        let mut clusters = self.clusters.write();
+        let clusters = Arc::make_mut(&mut clusters);
+        match (clusters.binary_search_by(|facts| facts.name().cmp(name)), new) {
+            (Ok(place), Some(new)) => Some(std::mem::replace(&mut clusters[place], new)),
+            (Ok(place), None) => Some(clusters.remove(place)),
+            (Err(place), Some(new)) => {
+                clusters.insert(place, new);
+                None
+            }
+            (Err(_), None) => None,
+        }
     }
 
     /// A cluster that now serves a kind may take bindings of that kind it was refused before.
@@ -173,7 +202,8 @@ impl Scheduling {
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
                 if which(binding) {
-                    self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+                    let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+                    self.bindings.add_first(key, self.priority(binding));
                 }
             }
         }
@@ -215,69 +245,93 @@ impl Scheduling {
         };
         let peers = self.peers(&key, &typed.spec).await?;
         let (plan, report) = self.decide(&key, &view(&binding, &typed), &peers);
-        let trigger = report.trigger;
+        let at = At { resource, binding: &binding, typed: &typed, report: &report };
         match plan {
             // The result was written, and whoever wrote it came no further.
             Plan::Keep if is_untold(&typed) => {
-                let clusters = &typed.spec.clusters;
-                let result = Scheduled { clusters, affinity: None, changed: false, trigger: None };
-                self.write_success(resource, &binding, &typed, result).await?;
+                let told = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
+                self.write_success(&at, &binding, told).await?;
                 Ok(Outcome::Done)
             }
             Plan::Keep => {
-                self.observe_generation(resource, &binding, &typed).await?;
+                self.observe_generation(&at).await?;
                 Ok(Outcome::Done)
             }
             Plan::Schedule { clusters, affinity } => {
-                self.promise(&key, &typed.spec, &clusters);
-                let written = self.write_result(resource, &binding, &typed.spec, &clusters).await;
-                let (binding, changed) = match written {
+                let (binding, changed) = match self.write_result(&at, &clusters).await {
                     Ok(written) => written,
                     Err(error) => {
-                        self.promises.lock().retain(|(of, _), _| *of != key);
-                        return self.refused(resource, &binding, &typed, error).await;
+                        self.not_written(&key, &binding, &error);
+                        return self.refused(&at, error).await;
                     }
                 };
-                let result = Scheduled { clusters: &clusters, affinity, changed, trigger };
-                self.write_success(resource, &binding, &typed, result).await?;
+                self.ledger.lock().written(&key, object::generation(&binding));
+                self.write_success(&at, &binding, Scheduled { clusters: &clusters, affinity, changed }).await?;
                 Ok(Outcome::Done)
             }
             Plan::Clear { error } => {
-                let (binding, _) = self.write_result(resource, &binding, &typed.spec, &[]).await?;
-                self.write_failure(resource, &binding, &typed, &error).await?;
+                let (binding, _) = self.write_result(&at, &[]).await?;
+                self.given_back(|ledger| ledger.forget(&key));
+                self.write_failure(&At { binding: &binding, ..at }, &error).await?;
                 Ok(Outcome::Done)
             }
             Plan::Fail { error } => {
-                self.write_failure(resource, &binding, &typed, &error).await?;
-                Ok(Outcome::Again(Duration::from_secs(5)))
+                self.write_failure(&at, &error).await?;
+                Ok(if matches!(error, ScheduleError::Unschedulable(_)) { Outcome::Parked } else { Outcome::Later })
             }
         }
     }
 
-    fn decide(&self, key: &BindingKey, binding: &Binding<'_>, peers: &[Peer]) -> (Plan, Report) {
-        self.in_present(key, peers, |world, _| scheduling::plan(world, binding))
+    /// What a decision promised that was not written. Where nobody knows whether it was, the promise stands: the binding
+    /// tells, or the next decision does.
+    fn not_written(&self, key: &BindingKey, binding: &Value, error: &Error) {
+        match error.code() {
+            Some(code) if code < 500 => self.given_back(|ledger| ledger.failed(key)),
+            _ => self.ledger.lock().written(key, object::generation(binding)),
+        }
     }
 
-    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`.
+    /// Decides about a binding, and promises its clusters what it gives away in the same step.
+    fn decide(&self, key: &BindingKey, binding: &Binding<'_>, peers: &[Peer]) -> (Plan, Report) {
+        let now = self.began.elapsed();
+        // Whoever gives nothing away waits for nobody.
+        let mut ledger = binding.spec.is_workload().then(|| self.ledger.lock());
+        if ledger.as_mut().is_some_and(|ledger| ledger.lapse(now)) {
+            self.room_grew();
+        }
+        let decided = self.in_rooms(key, ledger.as_deref_mut(), peers, |world, _| scheduling::plan(world, binding));
+        if let (Some(ledger), Plan::Schedule { clusters, .. }) = (&mut ledger, &decided.0) {
+            ledger.promise(key, binding.spec, binding.status, clusters, now);
+        }
+        decided
+    }
+
+    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`; nothing is promised.
     pub(super) fn in_present<T>(
         &self,
         key: &BindingKey,
         peers: &[Peer],
         ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
     ) -> T {
+        let mut ledger = self.ledger.lock();
+        self.in_rooms(key, Some(&mut ledger), peers, ask)
+    }
+
+    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`. Without a ledger nobody is
+    /// asked for room.
+    fn in_rooms<T>(
+        &self,
+        key: &BindingKey,
+        ledger: Option<&mut Ledger>,
+        peers: &[Peer],
+        ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
+    ) -> T {
         let clusters = Arc::clone(&self.clusters.read());
-        let free: Vec<(&str, Arc<Vec<FreeNode>>)> = clusters
-            .iter()
-            .filter_map(|facts| {
-                let name = ClusterName::parse(facts.name()).ok()?;
-                Some((facts.name(), self.capacity.free(&name)?))
-            })
-            .collect();
-        let estimate = Estimator {
-            gates: self.context.config.gates,
-            nodes: free.iter().map(|(name, nodes)| (*name, nodes.as_slice())).collect(),
-            assumed: self.assumed(key, &clusters),
-        };
+        let rooms = ledger.map(|ledger| {
+            let known = self.capacity.known(clusters.iter().map(|facts| facts.name()));
+            clusters.iter().zip(&known).map(|(facts, known)| ledger.room(facts, known, key)).collect()
+        });
+        let estimate = Estimator { rooms: rooms.unwrap_or_default(), remembered: &self.remembered };
         let world = scheduling::World {
             clusters: &clusters,
             estimate: &estimate,
@@ -309,199 +363,11 @@ impl Scheduling {
         }
         Ok(peers)
     }
-
-    fn assumed<'a>(&self, key: &BindingKey, clusters: &'a [Arc<ClusterFacts>]) -> BTreeMap<&'a str, Vec<Assumed>> {
-        let mut promises = self.promises.lock();
-        let now = Instant::now();
-        promises.retain(|_, promise| promise.until > now);
-        let mut assumed: BTreeMap<&'a str, Vec<Assumed>> = BTreeMap::new();
-        for ((binding, cluster), promise) in promises.iter() {
-            let facts = clusters.iter().find(|facts| facts.name() == cluster).filter(|_| binding != key);
-            if let Some(facts) = facts {
-                assumed.entry(facts.name()).or_default().push(promise.assumed.clone());
-            }
-        }
-        assumed
-    }
-
-    /// Remembers what was given away until it shows in the members.
-    fn promise(&self, key: &BindingKey, spec: &ResourceBindingSpec, clusters: &[TargetCluster]) {
-        if !self.context.config.gates.scheduling_overcommit_protection || !spec.is_workload() {
-            return;
-        }
-        let requirements = spec.replica_requirements.as_ref();
-        let mut request = requirements.map(|needs| Resources::of_list(&needs.resource_request)).unwrap_or_default();
-        request.pods = 1;
-        let claim = requirements.and_then(|needs| needs.node_claim.clone());
-        let mut promises = self.promises.lock();
-        for target in clusters {
-            let had = spec.clusters.iter().find(|old| old.name == target.name).map_or(0, |old| old.replicas);
-            let replicas = target.replicas - had;
-            if replicas > 0 {
-                let assumed = Assumed { claim: claim.clone(), request: request.clone(), replicas };
-                let promise = Promise { assumed, until: Instant::now() + PROMISE_LIFE };
-                promises.insert((key.clone(), target.name.clone()), promise);
-            }
-        }
-        promises.retain(|(of, cluster), _| of != key || clusters.iter().any(|target| target.name == *cluster));
-    }
-
-    /// Writes clusters and the placement they were made for, in one patch; whether anything changed.
-    async fn write_result(
-        &self,
-        resource: &Resource,
-        binding: &Arc<Value>,
-        spec: &ResourceBindingSpec,
-        clusters: &[TargetCluster],
-    ) -> Result<(Arc<Value>, bool), Error> {
-        let placement = serde_json::to_string(&spec.placement)
-            .map_err(|source| Error::Decode { what: "placement".to_owned(), source })?;
-        let applied = object::annotation(binding, annotation::APPLIED_PLACEMENT);
-        if applied == Some(placement.as_str()) && spec.clusters == clusters {
-            return Ok((Arc::clone(binding), false));
-        }
-        let clusters = if clusters.is_empty() { Value::Null } else { json!(clusters) };
-        let patch = json!({
-            "metadata": {"annotations": {annotation::APPLIED_PLACEMENT: placement}},
-            "spec": {"clusters": clusters},
-        });
-        self.context.merge(resource, binding, patch).await.map(|written| (Arc::new(written), true))
-    }
-
-    async fn write_success(
-        &self,
-        resource: &Resource,
-        binding: &Value,
-        typed: &ResourceBinding,
-        result: Scheduled<'_>,
-    ) -> Result<(), Error> {
-        let mut status = typed.status.clone();
-        let message = "Binding has been scheduled successfully.";
-        let new = conditions::condition(condition::SCHEDULED, true, condition::SCHEDULED_SUCCESS, message, now());
-        let mut changed = conditions::set(&mut status.conditions, new) || result.changed;
-        changed |= result.trigger == Some(Trigger::RescheduleRequested);
-        if let Some(affinity) = result.affinity.filter(|name| *name != status.scheduler_observed_affinity_name) {
-            status.scheduler_observed_affinity_name = affinity;
-            changed = true;
-        }
-        changed |= status.scheduler_observed_generation != object::generation(binding);
-        if !changed {
-            return Ok(());
-        }
-        status.scheduler_observed_generation = object::generation(binding);
-        status.last_scheduled_time = Some(Time(now()));
-        let patch = json!({"status": {
-            "conditions": status.conditions,
-            "schedulerObservedGeneration": status.scheduler_observed_generation,
-            "schedulerObservingAffinityName": status.scheduler_observed_affinity_name,
-            "lastScheduledTime": status.last_scheduled_time,
-        }});
-        self.context.merge_status(resource, binding, without_empty(patch)).await?;
-        if result.changed {
-            let targets: Vec<String> =
-                result.clusters.iter().map(|target| format!("{}:{}", target.name, target.replicas)).collect();
-            let message = format!("{message} Result: {{{}}}", targets.join(", "));
-            self.note(binding, &typed.spec, Severity::Normal, event::SCHEDULE_BINDING_SUCCEED, message);
-        }
-        Ok(())
-    }
-
-    async fn write_failure(
-        &self,
-        resource: &Resource,
-        binding: &Value,
-        typed: &ResourceBinding,
-        error: &ScheduleError,
-    ) -> Result<(), Error> {
-        self.write_condition(resource, binding, typed, error.reason(), &error.to_string()).await
-    }
-
-    async fn write_condition(
-        &self,
-        resource: &Resource,
-        binding: &Value,
-        typed: &ResourceBinding,
-        reason: &str,
-        message: &str,
-    ) -> Result<(), Error> {
-        let mut conditions = typed.status.conditions.clone();
-        let new = conditions::condition(condition::SCHEDULED, false, reason, message, now());
-        if conditions::set(&mut conditions, new) {
-            self.context.merge_status(resource, binding, json!({"status": {"conditions": conditions}})).await?;
-            self.note(binding, &typed.spec, Severity::Warning, event::SCHEDULE_BINDING_FAILED, message.to_owned());
-        }
-        Ok(())
-    }
-
-    /// The control plane refused the result: over quota is shown as such, anything else is retried.
-    async fn refused(
-        &self,
-        resource: &Resource,
-        binding: &Value,
-        typed: &ResourceBinding,
-        error: Error,
-    ) -> Result<Outcome, Error> {
-        if error.code() != Some(403) {
-            return Err(error);
-        }
-        let quota = error.reason() == condition::SCHEDULED_QUOTA_EXCEEDED;
-        let reason = if quota { condition::SCHEDULED_QUOTA_EXCEEDED } else { condition::SCHEDULED_SCHEDULER_ERROR };
-        self.write_condition(resource, binding, typed, reason, &error.message()).await?;
-        Ok(Outcome::Again(Duration::from_secs(5)))
-    }
-
-    /// Nothing to schedule; the generation has been seen.
-    async fn observe_generation(
-        &self,
-        resource: &Resource,
-        binding: &Value,
-        typed: &ResourceBinding,
-    ) -> Result<(), Error> {
-        let generation = object::generation(binding);
-        if typed.status.scheduler_observed_generation == generation {
-            return Ok(());
-        }
-        let patch = json!({"status": {"schedulerObservedGeneration": generation}});
-        self.context.merge_status(resource, binding, patch).await.map(|_| ())
-    }
-
-    /// An event on the binding and one on its template.
-    fn note(
-        &self,
-        binding: &Value,
-        spec: &ResourceBindingSpec,
-        severity: Severity,
-        reason: &'static str,
-        message: String,
-    ) {
-        let template = json!({
-            "apiVersion": spec.resource.api_version, "kind": spec.resource.kind,
-            "metadata": {
-                "namespace": spec.resource.namespace, "name": spec.resource.name, "uid": spec.resource.uid,
-            },
-        });
-        self.context.events.note(binding, severity, reason, message.clone());
-        self.context.events.note(&template, severity, reason, message);
-    }
-}
-
-struct Scheduled<'a> {
-    clusters: &'a [TargetCluster],
-    affinity: Option<String>,
-    changed: bool,
-    trigger: Option<Trigger>,
 }
 
 /// A result that stands and is not told as one.
 fn is_untold(binding: &ResourceBinding) -> bool {
     !binding.spec.clusters.is_empty() && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
-}
-
-fn without_empty(mut patch: Value) -> Value {
-    if object::text(&patch, &["status", "schedulerObservingAffinityName"]).is_empty() {
-        object::remove(&mut patch, &["status", "schedulerObservingAffinityName"]);
-    }
-    patch
 }
 
 pub(super) fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {

@@ -1,6 +1,7 @@
 //! Feature gates, by Karmada's names and defaults. Read by planners, loops and webhooks; set once from the command line.
 
-/// Which optional behaviour is on. `Default` is Karmada's.
+/// Which optional behaviour is on. `Default` is Karmada's, but for `SchedulingOvercommitProtection`, which is on: bursts
+/// of decisions do not give the same room to several (docs/karmada.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
     pub failover: bool,
@@ -33,7 +34,7 @@ impl Default for Gates {
             federated_quota_enforcement: false,
             multiple_pod_templates_scheduling: false,
             workload_affinity: false,
-            scheduling_overcommit_protection: false,
+            scheduling_overcommit_protection: true,
         }
     }
 }

@@ -8,8 +8,11 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, ResourceBindingStatus};
 use crowsnest_controllers::plan::estimation::Estimator;
 use crowsnest_controllers::plan::estimation::capacity::{NodeFacts, PodFacts, free_nodes};
+use crowsnest_controllers::plan::estimation::ledger::{BindingKey, Ledger};
+use crowsnest_controllers::plan::estimation::nodes::Nodes;
+use crowsnest_controllers::plan::estimation::room::{Known, Remembered};
 use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::scheduling::{Binding, ClusterFacts, Estimate, Peer, Plan, Report, World, plan};
+use crowsnest_controllers::plan::scheduling::{Binding, ClusterFacts, Estimate, Peer, Plan, Report, World, explain};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,16 +53,16 @@ impl Member {
     }
 }
 
-/// An estimator that says what it is told.
-struct Rooms<'a>(BTreeMap<&'a str, Option<i32>>);
+/// An estimator that says what it is told, by the places of the clusters.
+struct Rooms(Vec<Option<i32>>);
 
-impl Estimate for Rooms<'_> {
-    fn replicas(&self, cluster: &Cluster, _: Option<&ReplicaRequirements>) -> Option<i32> {
-        *self.0.get(cluster.metadata.name.as_deref()?)?
+impl Estimate for Rooms {
+    fn replicas(&self, among: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
+        among.iter().map(|place| self.0.get(*place).copied().flatten()).collect()
     }
 
-    fn component_sets(&self, cluster: &Cluster, _: &[Component], _: &str) -> Option<i32> {
-        self.replicas(cluster, None)
+    fn component_sets(&self, among: &[usize], _: &[Component], _: &str) -> Vec<Option<i32>> {
+        self.replicas(among, None)
     }
 }
 
@@ -78,7 +81,7 @@ pub struct Question<'a> {
 impl Question<'_> {
     pub fn decide(&self) -> (Plan, Report) {
         let clusters: Vec<_> = self.members.iter().map(|(name, member)| member.facts(name)).collect();
-        let rooms = Rooms(self.members.iter().map(|(name, member)| (*name, member.room)).collect());
+        let rooms = Rooms(self.members.iter().map(|(_, member)| member.room).collect());
         let world = World {
             clusters: &clusters,
             estimate: &rooms,
@@ -87,7 +90,7 @@ impl Question<'_> {
             propagate_empty_workloads: self.propagate_empty,
         };
         let (spec, status) = (self.spec, self.status);
-        plan(&world, &Binding { generation: 1, applied_placement: self.applied, spec, status })
+        explain(&world, &Binding { generation: 1, applied_placement: self.applied, spec, status })
     }
 }
 
@@ -99,13 +102,14 @@ pub fn fits(
     requirements: Option<&ReplicaRequirements>,
     components: &[Component],
 ) -> Option<i32> {
-    let free = known.map(|(nodes, pods)| free_nodes(nodes, pods));
-    let mut estimator = Estimator { gates: Gates::default(), ..Estimator::default() };
-    if let (Some(free), Some(name)) = (&free, &cluster.metadata.name) {
-        estimator.nodes.insert(name, free);
-    }
-    match components {
-        [] => estimator.replicas(cluster, requirements),
-        components => estimator.component_sets(cluster, components, "shop"),
-    }
+    let nodes = known.map(|(nodes, pods)| Arc::new(Nodes::from(free_nodes(nodes, pods))));
+    let facts = Arc::new(ClusterFacts::new(cluster.clone()));
+    let room = Ledger::new(Gates::default()).room(&facts, &Known { nodes, quotas: None }, &BindingKey::default());
+    let remembered = Remembered::default();
+    let estimator = Estimator { rooms: vec![room], remembered: &remembered };
+    let fits = match components {
+        [] => estimator.replicas(&[0], requirements),
+        components => estimator.component_sets(&[0], components, "shop"),
+    };
+    fits.first().copied().flatten()
 }

@@ -4,6 +4,7 @@ mod cache;
 mod load;
 mod members;
 mod parts;
+mod plan;
 mod pods;
 mod propagate;
 mod proxy;
@@ -66,6 +67,8 @@ enum Bench {
         #[arg(long)]
         kubeconfig: Option<PathBuf>,
     },
+    /// Scheduling decisions a second: the planner alone, over many clusters and nodes
+    Plan(plan::PlanArgs),
     /// The members of the other benchmarks, until they are killed
     #[command(hide = true)]
     Members {
@@ -99,6 +102,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Propagate(args) => propagate::run(&args).await?,
         Bench::Server { name, control_plane } => parts::serve(&name, control_plane).await?,
         Bench::Controllers { cache_dir, kubeconfig } => parts::control(&cache_dir, kubeconfig.as_deref()).await?,
+        Bench::Plan(args) => plan::run(&args)?,
         Bench::Members { clusters, pods, pod_bytes } => {
             members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
         }

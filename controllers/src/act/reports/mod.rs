@@ -198,11 +198,11 @@ impl Reports {
             let looked_at = report.terms.iter().flat_map(|term| &term.clusters);
             let fitting: Vec<&str> =
                 looked_at.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
-            let bound = |cluster: &Arc<crate::plan::scheduling::ClusterFacts>| {
+            let bound = |(place, cluster): (usize, &Arc<crate::plan::scheduling::ClusterFacts>)| {
                 fitting.contains(&cluster.name()).then_some(())?;
-                Some((cluster.name().to_owned(), estimator.bound(&cluster.cluster, &typed.spec, sets)?))
+                Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets)?))
             };
-            let bounds: BTreeMap<String, Bound> = world.clusters.iter().filter_map(bound).collect();
+            let bounds: BTreeMap<String, Bound> = world.clusters.iter().enumerate().filter_map(bound).collect();
             let told = SchedulingReport::of(&plan, report, &bounds);
             (plan, told)
         }))

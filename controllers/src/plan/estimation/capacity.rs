@@ -63,6 +63,11 @@ impl PodFacts {
             request,
         }
     }
+
+    /// Whether its request is taken from a node. A pod that is going still takes it, until it is gone.
+    pub fn takes_room(&self) -> bool {
+        !self.node.is_empty() && !self.finished
+    }
 }
 
 /// A node with what its pods leave.
@@ -75,7 +80,7 @@ pub struct FreeNode {
 /// Nodes in the order given, less what their unfinished pods ask for.
 pub fn free_nodes(nodes: &[NodeFacts], pods: &[PodFacts]) -> Vec<FreeNode> {
     let mut used: BTreeMap<&str, Resources> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| !pod.node.is_empty() && !pod.finished) {
+    for pod in pods.iter().filter(|pod| pod.takes_room()) {
         used.entry(pod.node.as_str()).or_default().add(&pod.request);
     }
     nodes
@@ -111,7 +116,7 @@ pub fn resource_summary(
     ResourceSummary {
         allocatable: sum_as_written(allocatable),
         allocating: total(|pod| pod.node.is_empty()),
-        allocated: total(|pod| !pod.node.is_empty() && !pod.finished),
+        allocated: total(|pod| pod.takes_room()),
         allocatable_modelings: modelings(models, &free_nodes(nodes, pods)),
     }
 }
@@ -160,29 +165,4 @@ fn minimum(name: &str, text: &str) -> i64 {
         resources.add_quantity(name, &quantity);
     }
     resources.get(name)
-}
-
-/// The nodes a cluster's models stand for, smallest grade first: as many as counted, each with its class' minimum.
-pub fn model_nodes(models: &[ResourceModel], counts: &[AllocatableModeling]) -> Vec<FreeNode> {
-    const PODS_PER_NODE: i64 = 110;
-    let mut models: Vec<&ResourceModel> = models.iter().collect();
-    models.sort_by_key(|model| model.grade);
-    let of_model = |model: &ResourceModel| {
-        let mut free = Resources { pods: PODS_PER_NODE, ..Resources::default() };
-        for range in &model.ranges {
-            if let Ok(minimum) = Quantity::parse(&range.min.0) {
-                free.add_quantity(&range.name, &minimum);
-            }
-        }
-        let count: i64 = counts.iter().filter(|count| count.grade == model.grade).map(|count| count.count).sum();
-        let facts = NodeFacts {
-            name: String::new(),
-            ready: true,
-            labels: BTreeMap::new(),
-            taints: Vec::new(),
-            allocatable: free.clone(),
-        };
-        std::iter::repeat_n(FreeNode { facts, free }, usize::try_from(count).unwrap_or_default())
-    };
-    models.into_iter().flat_map(of_model).collect()
 }

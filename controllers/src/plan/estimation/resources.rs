@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::plan::object::at;
 
 /// What a node has, a pod asks for, or a cluster holds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Resources {
     pub milli_cpu: i64,
     pub memory: i64,
@@ -76,14 +76,18 @@ impl Resources {
         self.combine(other, i64::saturating_sub);
     }
 
-    fn combine(&mut self, other: &Resources, operation: fn(i64, i64) -> i64) {
+    fn combine(&mut self, other: &Resources, operation: impl Fn(i64, i64) -> i64) {
         self.milli_cpu = operation(self.milli_cpu, other.milli_cpu);
         self.memory = operation(self.memory, other.memory);
         self.ephemeral_storage = operation(self.ephemeral_storage, other.ephemeral_storage);
         self.pods = operation(self.pods, other.pods);
         for (name, amount) in &other.scalars {
-            let slot = self.scalars.entry(name.clone()).or_default();
-            *slot = operation(*slot, *amount);
+            match self.scalars.get_mut(name) {
+                Some(slot) => *slot = operation(*slot, *amount),
+                None => {
+                    self.scalars.insert(name.clone(), operation(0, *amount));
+                }
+            }
         }
     }
 
@@ -113,9 +117,33 @@ impl Resources {
         fixed.into_iter().chain(self.scalars.iter().map(|(name, amount)| (name.as_str(), *amount)))
     }
 
-    /// How often `request` fits; `None` when it asks for nothing.
+    /// How often `request` fits; `None` when it asks for nothing. Asked for every node of the fleet, so it allocates
+    /// nothing and compares no names but those of scalars.
     pub fn fits(&self, request: &Resources) -> Option<i64> {
-        request.amounts().filter(|(_, amount)| *amount > 0).map(|(name, amount)| self.get(name).max(0) / amount).min()
+        let bounds = [
+            (self.milli_cpu, request.milli_cpu),
+            (self.memory, request.memory),
+            (self.ephemeral_storage, request.ephemeral_storage),
+            (self.pods, request.pods),
+        ];
+        let scalar = |name: &str| self.scalars.get(name).copied().unwrap_or_default();
+        let scalars = request.scalars.iter().map(|(name, amount)| (scalar(name), *amount));
+        bounds
+            .into_iter()
+            .chain(scalars)
+            .filter(|(_, amount)| *amount > 0)
+            .map(|(free, amount)| free.max(0) / amount)
+            .min()
+    }
+
+    /// Takes `request` so many times.
+    pub fn take(&mut self, request: &Resources, times: i64) {
+        self.combine(request, |free, amount| free.saturating_sub(amount.saturating_mul(times)));
+    }
+
+    /// Adds `request` so many times.
+    pub fn give(&mut self, request: &Resources, times: i64) {
+        self.combine(request, |free, amount| free.saturating_add(amount.saturating_mul(times)));
     }
 
     /// The list Karmada writes: amounts above zero, cpu and counts decimal, memory and storage binary.
@@ -134,10 +162,14 @@ impl Resources {
     }
 }
 
-/// Extended resources (a domain other than kubernetes.io), huge pages and attachable volumes.
+/// A resource of a domain other than kubernetes.io, such as a GPU.
+pub fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+}
+
+/// Extended resources, huge pages and attachable volumes.
 fn is_scalar(name: &str) -> bool {
-    let extended = name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.");
-    extended || name.starts_with("hugepages-") || name.starts_with("attachable-volumes-")
+    is_extended(name) || name.starts_with("hugepages-") || name.starts_with("attachable-volumes-")
 }
 
 fn quantities(list: Option<&Value>) -> impl Iterator<Item = (String, Quantity)> {

@@ -1,9 +1,8 @@
 //! Assignment: how many replicas each selected cluster gets.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ReplicaDivisionPreference, ReplicaSchedulingType, StaticClusterWeight};
 use crowsnest_api::work::{ResourceBindingSpec, TargetCluster, TargetComponent};
 
@@ -42,22 +41,18 @@ fn target(name: &str, replicas: i32) -> TargetCluster {
 
 impl Assignment<'_> {
     /// Targets for the candidates; clusters that got no replica are left out.
-    pub fn assign<'c>(
-        &self,
-        candidates: &[Candidate],
-        cluster: impl Fn(&str) -> Option<&'c Cluster> + Copy,
-    ) -> Result<Vec<TargetCluster>, ScheduleError> {
+    pub fn assign(&self, candidates: &[Candidate<'_>]) -> Result<Vec<TargetCluster>, ScheduleError> {
         if candidates.is_empty() {
             return Err(ScheduleError::Assign("no clusters available to schedule".to_owned()));
         }
         let counts = self.spec.replicas > 0 || self.spec.replica_requirements.is_some();
         if !counts || self.spec.components.len() > 1 {
-            return Ok(candidates.iter().map(|candidate| self.without_replicas(&candidate.name)).collect());
+            return Ok(candidates.iter().map(|candidate| self.without_replicas(candidate.name())).collect());
         }
         if self.overflows {
-            return self.assign_tiers(candidates, cluster);
+            return self.assign_tiers(candidates);
         }
-        self.assign_replicas(candidates, self.spec.replicas, cluster)
+        self.assign_replicas(candidates, self.spec.replicas)
     }
 
     fn without_replicas(&self, name: &str) -> TargetCluster {
@@ -73,21 +68,17 @@ impl Assignment<'_> {
     }
 
     /// Each tier takes what it can hold before the next one gets any.
-    fn assign_tiers<'c>(
-        &self,
-        candidates: &[Candidate],
-        cluster: impl Fn(&str) -> Option<&'c Cluster> + Copy,
-    ) -> Result<Vec<TargetCluster>, ScheduleError> {
-        let mut tiers: BTreeMap<i32, Vec<Candidate>> = BTreeMap::new();
+    fn assign_tiers(&self, candidates: &[Candidate<'_>]) -> Result<Vec<TargetCluster>, ScheduleError> {
+        let mut tiers: BTreeMap<i32, Vec<Candidate<'_>>> = BTreeMap::new();
         for candidate in candidates {
-            tiers.entry(candidate.overflow_order).or_default().push(candidate.clone());
+            tiers.entry(candidate.overflow_order).or_default().push(*candidate);
         }
         let mut remaining = self.spec.replicas;
         let mut targets = Vec::new();
         for tier in tiers.values() {
             let room: i64 = tier.iter().map(|candidate| candidate.available).sum();
             let share = i32::try_from(room).map_or(remaining, |room| remaining.min(room));
-            targets.extend(self.assign_replicas(tier, share, cluster)?);
+            targets.extend(self.assign_replicas(tier, share)?);
             remaining -= share;
             if remaining <= 0 {
                 return Ok(targets);
@@ -122,18 +113,14 @@ impl Assignment<'_> {
         }
     }
 
-    fn assign_replicas<'c>(
+    fn assign_replicas(
         &self,
-        candidates: &[Candidate],
+        candidates: &[Candidate<'_>],
         replicas: i32,
-        cluster: impl Fn(&str) -> Option<&'c Cluster>,
     ) -> Result<Vec<TargetCluster>, ScheduleError> {
         let mut targets = match self.strategy()? {
-            Strategy::Duplicated => candidates.iter().map(|candidate| target(&candidate.name, replicas)).collect(),
-            Strategy::StaticWeight(weights) => {
-                let votes = static_votes(candidates, weights, cluster);
-                self.divided(replicas, votes.iter().map(|(name, weight)| (*name, *weight)))
-            }
+            Strategy::Duplicated => candidates.iter().map(|candidate| target(candidate.name(), replicas)).collect(),
+            Strategy::StaticWeight(weights) => self.divided(replicas, static_votes(candidates, weights)),
             Strategy::DynamicWeight => self.dynamic(candidates, replicas, false)?,
             Strategy::Aggregated => self.dynamic(candidates, replicas, true)?,
         };
@@ -150,22 +137,19 @@ impl Assignment<'_> {
     /// proportion; Fresh: everything is divided anew.
     fn dynamic(
         &self,
-        candidates: &[Candidate],
+        candidates: &[Candidate<'_>],
         replicas: i32,
         aggregated: bool,
     ) -> Result<Vec<TargetCluster>, ScheduleError> {
-        let names: BTreeSet<&str> = candidates.iter().map(|candidate| candidate.name.as_str()).collect();
-        let scheduled: Vec<TargetCluster> =
-            self.spec.clusters.iter().filter(|target| names.contains(target.name.as_str())).cloned().collect();
+        let mut names: Vec<&str> = candidates.iter().filter(|one| one.held.is_some()).map(Candidate::name).collect();
+        names.sort_unstable();
+        let is_candidate = |target: &&TargetCluster| names.binary_search(&target.name.as_str()).is_ok();
+        let scheduled: Vec<TargetCluster> = self.spec.clusters.iter().filter(is_candidate).cloned().collect();
         let assigned: i32 = scheduled.iter().map(|target| target.replicas).sum();
-        let had = |name: &str| scheduled.iter().find(|target| target.name == name).map_or(0, |target| target.replicas);
-        let room = |extra: &dyn Fn(&str) -> i32| -> Vec<(&str, i32)> {
-            candidates
-                .iter()
-                .map(|candidate| {
-                    (candidate.name.as_str(), candidate.allocatable.saturating_add(extra(&candidate.name)))
-                })
-                .collect()
+        let had = |candidate: &Candidate<'_>| candidate.held.map_or(0, |held| held.replicas);
+        let room = |extra: &dyn Fn(&Candidate<'_>) -> i32| -> Vec<(&str, i32)> {
+            let room = |candidate: &Candidate<'_>| candidate.allocatable.saturating_add(extra(candidate));
+            candidates.iter().map(|candidate| (candidate.facts.name(), room(candidate))).collect()
         };
         let (what, weights, wanted, keep) = match self.mode {
             Mode::Fresh => ("failed to do fresh scale", room(&had), replicas, Vec::new()),
@@ -194,20 +178,15 @@ impl Assignment<'_> {
 }
 
 /// Weights by the rules that name each cluster, the highest where several do; all equal when no rule names any.
-fn static_votes<'n, 'c>(
-    candidates: &'n [Candidate],
-    weights: Option<&[StaticClusterWeight]>,
-    cluster: impl Fn(&str) -> Option<&'c Cluster>,
-) -> Vec<(&'n str, i64)> {
+fn static_votes<'a>(candidates: &[Candidate<'a>], weights: Option<&[StaticClusterWeight]>) -> Vec<(&'a str, i64)> {
     let rules = weights.unwrap_or_default();
-    let weight = |name: &str| {
-        let cluster = cluster(name)?;
-        let matching = rules.iter().filter(|rule| cluster_matches(cluster, &rule.target_cluster));
+    let weight = |candidate: &Candidate<'_>| {
+        let matching = rules.iter().filter(|rule| cluster_matches(&candidate.facts.cluster, &rule.target_cluster));
         matching.map(|rule| rule.weight).max().filter(|weight| *weight > 0)
     };
-    let votes: Vec<(&str, i64)> =
-        candidates.iter().filter_map(|candidate| Some((candidate.name.as_str(), weight(&candidate.name)?))).collect();
-    if votes.is_empty() { candidates.iter().map(|candidate| (candidate.name.as_str(), 1)).collect() } else { votes }
+    let votes: Vec<_> =
+        candidates.iter().filter_map(|candidate| Some((candidate.name(), weight(candidate)?))).collect();
+    if votes.is_empty() { candidates.iter().map(|candidate| (candidate.name(), 1)).collect() } else { votes }
 }
 
 /// The shortest list that holds `wanted`, clusters that already have replicas first.
@@ -224,12 +203,13 @@ fn fewest<'n>(weights: Vec<(&'n str, i32)>, wanted: i32, keep: &[TargetCluster])
     ordered
 }
 
-/// Adds the old replicas to the new ones of the same cluster; clusters that got nothing new follow.
+/// Adds the old replicas to the new ones of the same cluster, which are in order; clusters that got nothing new follow.
 fn merged(keep: Vec<TargetCluster>, mut added: Vec<TargetCluster>) -> Vec<TargetCluster> {
+    let new = added.len();
     for old in keep {
-        match added.iter_mut().find(|new| new.name == old.name) {
-            Some(new) => new.replicas += old.replicas,
-            None => added.push(target(&old.name, old.replicas)),
+        match added[..new].binary_search_by(|new| new.name.cmp(&old.name)) {
+            Ok(place) => added[place].replicas += old.replicas,
+            Err(_) => added.push(target(&old.name, old.replicas)),
         }
     }
     added

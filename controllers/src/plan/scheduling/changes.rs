@@ -28,16 +28,15 @@ pub(super) fn trigger(world: &World<'_>, binding: &Binding<'_>, placement: &Plac
     if !spec.is_workload() || scheduling_type(placement) == ReplicaSchedulingType::Duplicated {
         return Some(Trigger::Reconcile);
     }
-    let terminating =
-        |name: &str| world.clusters.iter().any(|cluster| cluster.name() == name && cluster.is_terminating());
-    spec.clusters.iter().any(|target| terminating(&target.name)).then_some(Trigger::TargetTerminating)
+    let mut terminating = world.clusters.iter().filter(|cluster| cluster.is_terminating());
+    terminating.any(|cluster| spec.targets(cluster.name())).then_some(Trigger::TargetTerminating)
 }
 
 /// Whether the result was made for another placement. Of several affinity terms only the observed one is compared,
-/// so that editing a term that isn't used moves nothing.
+/// so that editing a term that isn't used moves nothing. What cannot be read is no reason to move anything either.
 pub fn is_placement_changed(placement: &Placement, applied: Option<&str>, observed_affinity: &str) -> bool {
     let Some(applied) = applied.filter(|text| !text.is_empty()) else { return true };
-    let Ok(applied) = serde_json::from_str::<Placement>(applied) else { return true };
+    let Ok(applied) = serde_json::from_str::<Placement>(applied) else { return false };
     if *placement == applied {
         return false;
     }
@@ -48,10 +47,11 @@ pub fn is_placement_changed(placement: &Placement, applied: Option<&str>, observ
     {
         return true;
     }
-    let term = |terms: &[ClusterAffinityTerm]| -> Option<ClusterAffinityTerm> {
-        terms.iter().find(|term| term.affinity_name == observed_affinity).cloned()
-    };
-    let (now, then) = (term(&placement.cluster_affinities), term(&applied.cluster_affinities));
+    fn term<'t>(terms: &'t [ClusterAffinityTerm], observed: &str) -> Option<&'t ClusterAffinityTerm> {
+        terms.iter().find(|term| term.affinity_name == observed)
+    }
+    let now = term(&placement.cluster_affinities, observed_affinity);
+    let then = term(&applied.cluster_affinities, observed_affinity);
     observed_affinity.is_empty() || now.is_none() || now != then
 }
 

@@ -10,9 +10,11 @@ mod filters;
 mod groups;
 mod report;
 mod selection;
+#[cfg(test)]
+mod tests;
 mod webster;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterAffinityTerm, Placement, SpreadFieldValue};
@@ -27,7 +29,7 @@ pub use webster::{TieBreak, divide};
 use super::gates::Gates;
 use super::selector::cluster_matches;
 use assignment::Assignment;
-use filters::Subject;
+use filters::{Site, Subject};
 use selection::{Candidate, Demand};
 
 /// Annotation with the placement the current result was made for.
@@ -37,19 +39,17 @@ pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
 #[derive(Debug, Clone)]
 pub struct ClusterFacts {
     pub cluster: Cluster,
-    kinds: BTreeSet<(String, String)>,
+    /// By API version.
+    kinds: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl ClusterFacts {
     pub fn new(cluster: Cluster) -> Self {
-        let kinds = cluster
-            .status
-            .api_enablements
-            .iter()
-            .flat_map(|group| {
-                group.resources.iter().map(|resource| (group.group_version.clone(), resource.kind.clone()))
-            })
-            .collect();
+        let mut kinds: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for group in &cluster.status.api_enablements {
+            let served = group.resources.iter().map(|resource| resource.kind.clone());
+            kinds.entry(group.group_version.clone()).or_default().extend(served);
+        }
         ClusterFacts { cluster, kinds }
     }
 
@@ -68,12 +68,22 @@ impl ClusterFacts {
 
     /// Whether the cluster is known to serve anything it was not known to serve before.
     pub fn gained_any(&self, before: &ClusterFacts) -> bool {
-        !self.kinds.is_subset(&before.kinds)
+        self.kinds.iter().any(|(version, kinds)| before.kinds.get(version).is_none_or(|had| !kinds.is_subset(had)))
     }
 
     /// Whether the cluster is known to serve a kind.
     pub fn serves(&self, api_version: &str, kind: &str) -> bool {
-        self.kinds.contains(&(api_version.to_owned(), kind.to_owned()))
+        self.kinds.get(api_version).is_some_and(|kinds| kinds.contains(kind))
+    }
+
+    /// Whether a binding that fits nowhere may fit now: something that decides about it is not as it was.
+    pub fn may_take_more(&self, before: &ClusterFacts) -> bool {
+        let (new, old) = (&self.cluster, &before.cluster);
+        new.metadata.labels != old.metadata.labels
+            || new.spec != old.spec
+            || new.status.resource_summary != old.status.resource_summary
+            || self.kinds != before.kinds
+            || self.is_terminating() != before.is_terminating()
     }
 }
 
@@ -85,10 +95,11 @@ pub struct Peer {
     pub clusters: Vec<String>,
 }
 
-/// How many more replicas (or component sets) fit into a cluster. `None`: nobody can say.
+/// How many more replicas (or component sets) fit into each of some clusters, which are given by their places in
+/// [`World::clusters`]. `None`: nobody can say.
 pub trait Estimate {
-    fn replicas(&self, cluster: &Cluster, requirements: Option<&ReplicaRequirements>) -> Option<i32>;
-    fn component_sets(&self, cluster: &Cluster, components: &[Component], namespace: &str) -> Option<i32>;
+    fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>>;
+    fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>>;
 }
 
 /// Everything a decision reads beside the binding.
@@ -152,8 +163,30 @@ pub enum Plan {
     Fail { error: ScheduleError },
 }
 
+/// How much a report tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    /// Which terms were tried and what came of them. Decisions are many, so they say no more.
+    Terms,
+    /// Every cluster, too.
+    Clusters,
+}
+
 /// Decides about one binding.
 pub fn plan(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
+    decide(world, binding, Detail::Terms)
+}
+
+/// Decides as [`plan`] does; the report looks at every cluster, even where there is nothing to decide.
+pub fn explain(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
+    let (decided, mut report) = decide(world, binding, Detail::Clusters);
+    if let (None, Some(placement)) = (report.trigger, &binding.spec.placement) {
+        place(world, binding, placement, Detail::Clusters, &mut report);
+    }
+    (decided, report)
+}
+
+fn decide(world: &World<'_>, binding: &Binding<'_>, detail: Detail) -> (Plan, Report) {
     let mut report = Report::default();
     let Some(placement) = &binding.spec.placement else {
         return (Plan::Fail { error: ScheduleError::NoPlacement }, report);
@@ -162,23 +195,14 @@ pub fn plan(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
         return (Plan::Keep, report);
     };
     report.trigger = Some(trigger);
-    (place(world, binding, placement, &mut report), report)
+    (place(world, binding, placement, detail, &mut report), report)
 }
 
-/// Decides as [`plan`] does; the report looks at every cluster even where there is nothing to decide.
-pub fn explain(world: &World<'_>, binding: &Binding<'_>) -> (Plan, Report) {
-    let (decided, mut report) = plan(world, binding);
-    if let (None, Some(placement)) = (report.trigger, &binding.spec.placement) {
-        place(world, binding, placement, &mut report);
-    }
-    (decided, report)
-}
-
-fn place(world: &World<'_>, binding: &Binding<'_>, placement: &Placement, report: &mut Report) -> Plan {
+fn place(world: &World<'_>, binding: &Binding<'_>, placement: &Placement, detail: Detail, report: &mut Report) -> Plan {
     match placement.cluster_affinities.as_slice() {
-        [] => attempt(world, binding, placement, None, report)
+        [] => attempt(world, binding, placement, None, detail, report)
             .map_or_else(failed, |clusters| Plan::Schedule { clusters, affinity: None }),
-        terms => by_terms(world, binding, placement, terms, report),
+        terms => by_terms(world, binding, placement, terms, detail, report),
     }
 }
 
@@ -195,6 +219,7 @@ fn by_terms(
     binding: &Binding<'_>,
     placement: &Placement,
     terms: &[ClusterAffinityTerm],
+    detail: Detail,
     report: &mut Report,
 ) -> Plan {
     let observed = &binding.status.scheduler_observed_affinity_name;
@@ -203,8 +228,8 @@ fn by_terms(
         false => terms.iter().position(|term| term.affinity_name == *observed).unwrap_or_default(),
     };
     let mut first_error = None;
-    for term in &terms[start..] {
-        match attempt(world, binding, placement, Some(term), report) {
+    for (index, term) in terms.iter().enumerate().skip(start) {
+        match attempt(world, binding, placement, Some((index, term)), detail, report) {
             Ok(clusters) => return Plan::Schedule { clusters, affinity: Some(term.affinity_name.clone()) },
             Err(error) => first_error = first_error.or(Some(error)),
         }
@@ -217,15 +242,36 @@ fn attempt(
     world: &World<'_>,
     binding: &Binding<'_>,
     placement: &Placement,
-    term: Option<&ClusterAffinityTerm>,
+    term: Option<(usize, &ClusterAffinityTerm)>,
+    detail: Detail,
     report: &mut Report,
 ) -> Result<Vec<TargetCluster>, ScheduleError> {
-    let affinity = term.map(|term| term.affinity_name.clone()).unwrap_or_default();
-    let mut this = TermReport { affinity, ..TermReport::default() };
-    let result = run(world, binding, placement, term, &mut this);
+    let (index, affinity) = term.map(|(index, term)| (index, term.affinity_name.clone())).unwrap_or_default();
+    let mut this = TermReport { index, affinity, ..TermReport::default() };
+    let mut entries = (detail == Detail::Clusters).then(|| vec![None; world.clusters.len()]);
+    let term = term.map(|(_, term)| term);
+    let result = run(world, binding, placement, term, &mut Entries(entries.as_deref_mut()));
+    this.clusters = entries.into_iter().flatten().flatten().collect();
     this.error = result.as_ref().err().map(ToString::to_string);
     report.terms.push(this);
     result
+}
+
+/// What is noted of clusters, by their places; nothing where nobody asked for it.
+struct Entries<'a>(Option<&'a mut [Option<ClusterReport>]>);
+
+impl Entries<'_> {
+    fn add(&mut self, place: usize, make: impl FnOnce() -> ClusterReport) {
+        if let Some(entry) = self.0.as_deref_mut().and_then(|entries| entries.get_mut(place)) {
+            *entry = Some(make());
+        }
+    }
+
+    fn note(&mut self, place: usize, write: impl FnOnce(&mut ClusterReport)) {
+        if let Some(Some(entry)) = self.0.as_deref_mut().and_then(|entries| entries.get_mut(place)) {
+            write(entry);
+        }
+    }
 }
 
 fn run(
@@ -233,72 +279,98 @@ fn run(
     binding: &Binding<'_>,
     placement: &Placement,
     term: Option<&ClusterAffinityTerm>,
-    report: &mut TermReport,
+    entries: &mut Entries<'_>,
 ) -> Result<Vec<TargetCluster>, ScheduleError> {
     let spec = binding.spec;
     let subject = Subject { spec, term };
-    let mut feasible = Vec::new();
-    for cluster in world.clusters.iter().filter(|cluster| !cluster.is_terminating()) {
-        let rejected = filters::reject(world, &subject, cluster);
-        if rejected.is_none() {
-            feasible.push(cluster.as_ref());
-        }
-        report.clusters.push(ClusterReport { name: cluster.name().to_owned(), rejected, ..Default::default() });
-    }
+    let feasible = feasible(world, &subject, entries);
     if feasible.is_empty() {
-        return Err(ScheduleError::NoFit(fit_message(world.clusters.len(), &report.clusters)));
+        return Err(ScheduleError::NoFit(fit_message(world, &subject)));
     }
     let sets = is_placed_as_set(world.gates, spec, placement);
-    let mut candidates: Vec<Candidate> =
-        feasible.iter().map(|cluster| candidate(world, spec, cluster, term, sets)).collect();
+    let mut candidates = candidates(world, spec, &feasible, term, sets);
     selection::sort(&mut candidates);
     for candidate in &candidates {
-        report.note(&candidate.name, |entry| {
+        entries.note(candidate.place, |entry| {
             entry.score = candidate.score;
             entry.allocatable = Some(candidate.allocatable);
         });
     }
     let demand = Demand { capacity: if sets { 1 } else { spec.replicas }, replicas: spec.replicas };
     let selected = selection::select(placement, candidates, demand)?;
-    for candidate in &selected {
-        report.note(&candidate.name, |entry| entry.selected = true);
-    }
     let mode = if changes::is_reschedule_required(spec, binding.status) { Mode::Fresh } else { Mode::Steady };
     let overflows =
         placement.cluster_affinity.is_none() && term.is_some_and(|term| !term.overflow_affinities.is_empty());
     let records_components = sets && spec.components.len() > 1;
-    let find = |name: &str| feasible.iter().find(|facts| facts.name() == name).map(|facts| &facts.cluster);
-    let mut targets = Assignment { spec, mode, overflows, records_components }.assign(&selected, find)?;
+    selected.iter().for_each(|candidate| entries.note(candidate.place, |entry| entry.selected = true));
+    let mut targets = Assignment { spec, mode, overflows, records_components }.assign(&selected)?;
     if world.propagate_empty_workloads {
-        let missing = |candidate: &&Candidate| !targets.iter().any(|target| target.name == candidate.name);
+        let missing = |candidate: &&Candidate<'_>| !targets.iter().any(|target| target.name == candidate.name());
         let empty: Vec<TargetCluster> = selected
             .iter()
             .filter(missing)
-            .map(|candidate| TargetCluster { name: candidate.name.clone(), ..Default::default() })
+            .map(|candidate| TargetCluster { name: candidate.name().to_owned(), ..Default::default() })
             .collect();
         targets.extend(empty);
     }
-    for target in &targets {
-        report.note(&target.name, |entry| entry.replicas = Some(target.replicas));
+    if entries.0.is_some() {
+        for target in &targets {
+            let place = selected.iter().find(|candidate| candidate.name() == target.name).map(|found| found.place);
+            entries.note(place.unwrap_or(usize::MAX), |entry| entry.replicas = Some(target.replicas));
+        }
     }
     Ok(targets)
 }
 
-impl TermReport {
-    fn note(&mut self, cluster: &str, write: impl FnOnce(&mut ClusterReport)) {
-        if let Some(entry) = self.clusters.iter_mut().find(|entry| entry.name == cluster) {
-            write(entry);
-        }
+/// A binding's clusters by name, to be asked about every cluster.
+struct Held<'a>(Vec<&'a TargetCluster>);
+
+impl<'a> Held<'a> {
+    fn of(spec: &'a ResourceBindingSpec) -> Self {
+        let mut held: Vec<&TargetCluster> = spec.clusters.iter().collect();
+        held.sort_by(|a, b| a.name.cmp(&b.name));
+        Held(held)
+    }
+
+    fn get(&self, cluster: &str) -> Option<&'a TargetCluster> {
+        self.0.binary_search_by(|held| held.name.as_str().cmp(cluster)).ok().map(|place| self.0[place])
     }
 }
 
-/// `0/3 clusters are available: 2 reason, 1 other reason.`
-fn fit_message(total: usize, clusters: &[ClusterReport]) -> String {
-    let mut counts: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
-    for rejection in clusters.iter().filter_map(|cluster| cluster.rejected.as_ref()) {
-        *counts.entry(rejection.reason.as_str()).or_default() += 1;
+/// Clusters that can be looked at, with their places and what the binding has there.
+fn sites<'a>(world: &World<'a>, spec: &'a ResourceBindingSpec) -> impl Iterator<Item = (usize, Site<'a>)> + use<'a> {
+    let held = Held::of(spec);
+    let staying = world.clusters.iter().enumerate().filter(|(_, facts)| !facts.is_terminating());
+    staying.map(move |(place, facts)| (place, Site { facts, held: held.get(facts.name()) }))
+}
+
+/// Clusters that pass every filter.
+fn feasible<'a>(world: &World<'a>, subject: &Subject<'a>, entries: &mut Entries<'_>) -> Vec<(usize, Site<'a>)> {
+    let mut feasible = Vec::with_capacity(world.clusters.len());
+    for (place, site) in sites(world, subject.spec) {
+        let rejected = filters::reject(world, subject, site);
+        if rejected.is_none() {
+            feasible.push((place, site));
+        }
+        entries.add(place, || ClusterReport {
+            name: site.facts.name().to_owned(),
+            rejected: rejected.map(|(filter, reason)| Rejection { filter, reason: reason.into_owned() }),
+            ..Default::default()
+        });
     }
-    if total == 0 || counts.is_empty() {
+    feasible
+}
+
+/// `0/3 clusters are available: 2 reason, 1 other reason.`
+fn fit_message(world: &World<'_>, subject: &Subject<'_>) -> String {
+    let total = world.clusters.len();
+    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    for (_, site) in sites(world, subject.spec) {
+        if let Some((_, reason)) = filters::reject(world, subject, site) {
+            *counts.entry(reason).or_default() += 1;
+        }
+    }
+    if counts.is_empty() {
         return format!("0/{total} clusters are available: no cluster exists.");
     }
     let mut reasons: Vec<String> = counts.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
@@ -323,32 +395,34 @@ const LOCALITY_SCORE: i64 = 100;
 /// The order of a cluster that no overflow tier names; it can only be there as an earlier target.
 const NO_TIER: i32 = 1000;
 
-fn candidate(
-    world: &World<'_>,
+/// Feasible clusters with what they have room for. A binding that asks for nothing fits everywhere.
+fn candidates<'a>(
+    world: &World<'a>,
     spec: &ResourceBindingSpec,
-    facts: &ClusterFacts,
+    feasible: &[(usize, Site<'a>)],
     term: Option<&ClusterAffinityTerm>,
     sets: bool,
-) -> Candidate {
-    let allocatable = match (spec.replicas, spec.components.as_slice()) {
-        (0, []) => i32::MAX,
-        _ => {
-            let estimate = match sets {
-                true => world.estimate.component_sets(&facts.cluster, &spec.components, &spec.resource.namespace),
-                false => world.estimate.replicas(&facts.cluster, spec.replica_requirements.as_ref()),
-            };
-            estimate.filter(|replicas| *replicas != i32::MAX).unwrap_or(spec.replicas)
+) -> Vec<Candidate<'a>> {
+    let places: Vec<usize> = feasible.iter().map(|(place, _)| *place).collect();
+    let estimates = match (spec.replicas, spec.components.as_slice()) {
+        (0, []) => vec![None; places.len()],
+        (_, components) if sets => world.estimate.component_sets(&places, components, &spec.resource.namespace),
+        _ => world.estimate.replicas(&places, spec.replica_requirements.as_ref()),
+    };
+    let unknown = if spec.replicas == 0 && spec.components.is_empty() { i32::MAX } else { spec.replicas };
+    let candidate = |((place, site), estimate): (&(usize, Site<'a>), Option<i32>)| {
+        let allocatable = estimate.filter(|replicas| *replicas != i32::MAX).unwrap_or(unknown);
+        Candidate {
+            facts: site.facts,
+            place: *place,
+            held: site.held,
+            score: if site.held.is_some() { LOCALITY_SCORE } else { 0 },
+            overflow_order: overflow_order(spec, &site.facts.cluster, term),
+            allocatable,
+            available: i64::from(allocatable) + site.held.map_or(0, |held| i64::from(held.replicas)),
         }
     };
-    let assigned = spec.clusters.iter().find(|target| target.name == facts.name());
-    Candidate {
-        name: facts.name().to_owned(),
-        region: facts.cluster.spec.region.clone(),
-        score: if assigned.is_some() { LOCALITY_SCORE } else { 0 },
-        overflow_order: overflow_order(spec, &facts.cluster, term),
-        allocatable,
-        available: i64::from(allocatable) + assigned.map_or(0, |target| i64::from(target.replicas)),
-    }
+    feasible.iter().zip(estimates).map(candidate).collect()
 }
 
 fn overflow_order(spec: &ResourceBindingSpec, cluster: &Cluster, term: Option<&ClusterAffinityTerm>) -> i32 {

@@ -1,5 +1,5 @@
-//! Why a binding goes where it goes: one entry per affinity term tried, one per cluster in it. Made with each decision,
-//! and again whenever somebody asks (`plan::report`).
+//! Why a binding goes where it goes: one entry per affinity term tried, one per cluster in it for who asks why
+//! ([`super::explain`]); the scheduler's loop reads only what became of the terms.
 
 use serde::Serialize;
 
@@ -26,6 +26,9 @@ pub struct Report {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TermReport {
+    /// Where the term is in the placement's list.
+    #[serde(skip)]
+    pub index: usize,
     /// The affinity term tried; empty when the placement has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub affinity: String,

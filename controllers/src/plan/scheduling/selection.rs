@@ -6,15 +6,19 @@ use std::collections::BTreeMap;
 use crowsnest_api::policy::{
     Placement, ReplicaDivisionPreference, ReplicaSchedulingType, SpreadConstraint, SpreadFieldValue,
 };
+use crowsnest_api::work::TargetCluster;
 
-use super::ScheduleError;
 use super::groups::{self, Bounds, Group};
+use super::{ClusterFacts, ScheduleError};
 
 /// A cluster that passed every filter.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Candidate {
-    pub name: String,
-    pub region: String,
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    pub facts: &'a ClusterFacts,
+    /// Where it is in the list of clusters.
+    pub place: usize,
+    /// The share the binding has there already.
+    pub held: Option<&'a TargetCluster>,
     pub score: i64,
     /// 0 for the affinity itself, then 1, 2, … for its overflow tiers.
     pub overflow_order: i32,
@@ -24,12 +28,23 @@ pub struct Candidate {
     pub available: i64,
 }
 
+impl<'a> Candidate<'a> {
+    pub fn name(&self) -> &'a str {
+        self.facts.name()
+    }
+
+    fn region(&self) -> &'a str {
+        &self.facts.cluster.spec.region
+    }
+}
+
 /// The order in which clusters are preferred everywhere.
-pub fn sort(candidates: &mut [Candidate]) {
+pub fn sort(candidates: &mut [Candidate<'_>]) {
     candidates.sort_by(|a, b| {
-        let key =
-            |candidate: &Candidate| (candidate.overflow_order, Reverse(candidate.score), Reverse(candidate.available));
-        key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+        let key = |candidate: &Candidate<'_>| {
+            (candidate.overflow_order, Reverse(candidate.score), Reverse(candidate.available))
+        };
+        key(a).cmp(&key(b)).then_with(|| a.name().cmp(b.name()))
     });
 }
 
@@ -49,11 +64,11 @@ pub struct Demand {
 }
 
 /// Narrows sorted candidates down to those the spread constraints choose.
-pub fn select(
+pub fn select<'a>(
     placement: &Placement,
-    candidates: Vec<Candidate>,
+    candidates: Vec<Candidate<'a>>,
     demand: Demand,
-) -> Result<Vec<Candidate>, ScheduleError> {
+) -> Result<Vec<Candidate<'a>>, ScheduleError> {
     if placement.spread_constraints.is_empty() || ignores_constraints(placement) {
         return Ok(candidates);
     }
@@ -87,11 +102,11 @@ fn limit(groups: i64) -> usize {
 }
 
 /// The first clusters in order; with `capacity` to reach, those from the end are exchanged for roomier ones.
-fn by_cluster(
-    mut candidates: Vec<Candidate>,
+fn by_cluster<'a>(
+    mut candidates: Vec<Candidate<'a>>,
     constraint: &SpreadConstraint,
     capacity: Option<i32>,
-) -> Result<Vec<Candidate>, ScheduleError> {
+) -> Result<Vec<Candidate<'a>>, ScheduleError> {
     if candidates.len() < limit(constraint.min_groups) {
         let message = "the number of feasible clusters is less than spreadConstraint.MinGroups";
         return Err(ScheduleError::Select(message.to_owned()));
@@ -99,7 +114,7 @@ fn by_cluster(
     let needed = candidates.len().min(limit(constraint.max_groups));
     let mut rest = candidates.split_off(needed);
     let Some(capacity) = capacity.map(i64::from) else { return Ok(candidates) };
-    let enough = |chosen: &[Candidate]| chosen.iter().map(|candidate| candidate.available).sum::<i64>() >= capacity;
+    let enough = |chosen: &[Candidate<'_>]| chosen.iter().map(|candidate| candidate.available).sum::<i64>() >= capacity;
     for index in (0..needed).rev() {
         if enough(&candidates) {
             break;
@@ -115,7 +130,7 @@ fn by_cluster(
 }
 
 /// The first cluster with the most room, if that is more than `than`.
-fn roomiest(candidates: &[Candidate], than: i64) -> Option<usize> {
+fn roomiest(candidates: &[Candidate<'_>], than: i64) -> Option<usize> {
     let mut best = None;
     let mut most = than;
     for (index, candidate) in candidates.iter().enumerate() {
@@ -127,29 +142,29 @@ fn roomiest(candidates: &[Candidate], than: i64) -> Option<usize> {
 }
 
 /// The best regions, then the best cluster of each, then the rest of their clusters up to the cluster maximum.
-fn by_region(
+fn by_region<'a>(
     placement: &Placement,
-    candidates: Vec<Candidate>,
+    candidates: Vec<Candidate<'a>>,
     region: &SpreadConstraint,
     cluster: Option<&SpreadConstraint>,
     replicas: i32,
-) -> Result<Vec<Candidate>, ScheduleError> {
-    let mut regions: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
-    for candidate in candidates.into_iter().filter(|candidate| !candidate.region.is_empty()) {
-        regions.entry(candidate.region.clone()).or_default().push(candidate);
+) -> Result<Vec<Candidate<'a>>, ScheduleError> {
+    let mut regions: BTreeMap<&str, Vec<Candidate<'a>>> = BTreeMap::new();
+    for candidate in candidates.into_iter().filter(|candidate| !candidate.region().is_empty()) {
+        regions.entry(candidate.region()).or_default().push(candidate);
     }
     if regions.len() < limit(region.min_groups) {
         let message = "the number of feasible region is less than spreadConstraint.MinGroups";
         return Err(ScheduleError::Select(message.to_owned()));
     }
     let cluster_minimum = cluster.map_or(0, |constraint| limit(constraint.min_groups));
-    let weight = |clusters: &[Candidate]| match scheduling_type(placement) {
+    let weight = |clusters: &[Candidate<'_>]| match scheduling_type(placement) {
         ReplicaSchedulingType::Duplicated => duplicated_weight(clusters, replicas),
         _ => divided_weight(clusters, replicas, limit(region.min_groups), cluster_minimum),
     };
     let groups = regions
         .iter()
-        .map(|(name, clusters)| Group { name: name.clone(), clusters: clusters.len(), weight: weight(clusters) })
+        .map(|(name, clusters)| Group { name: (*name).to_owned(), clusters: clusters.len(), weight: weight(clusters) })
         .collect();
     let bounds = Bounds {
         min_groups: limit(region.min_groups),
@@ -163,7 +178,7 @@ fn by_region(
     }
     let mut selected = Vec::new();
     let mut rest = Vec::new();
-    for clusters in chosen.iter().filter_map(|name| regions.remove(name)) {
+    for clusters in chosen.iter().filter_map(|name| regions.remove(name.as_str())) {
         let mut clusters = clusters.into_iter();
         selected.extend(clusters.next());
         rest.extend(clusters);
@@ -180,7 +195,7 @@ fn by_region(
 const WEIGHT_UNIT: i64 = 1000;
 
 /// Clusters that can take all replicas, and their mean score.
-fn duplicated_weight(clusters: &[Candidate], replicas: i32) -> i64 {
+fn duplicated_weight(clusters: &[Candidate<'_>], replicas: i32) -> i64 {
     let scores: Vec<i64> = clusters
         .iter()
         .filter(|candidate| candidate.available >= i64::from(replicas))
@@ -193,7 +208,7 @@ fn duplicated_weight(clusters: &[Candidate], replicas: i32) -> i64 {
 }
 
 /// Replicas the region can take of its share, and the mean score of the clusters needed for that.
-fn divided_weight(clusters: &[Candidate], replicas: i32, min_regions: usize, min_clusters: usize) -> i64 {
+fn divided_weight(clusters: &[Candidate<'_>], replicas: i32, min_regions: usize, min_clusters: usize) -> i64 {
     let share = match count(min_regions) {
         // Go divides by zero in floating point here and gets +Inf, which no region reaches.
         0 => i64::MAX,

@@ -26,23 +26,30 @@ struct Party<'a> {
     name: &'a str,
     votes: i64,
     seats: i32,
+    /// What its claim on the next seat is worth.
+    quotient: f64,
     tie_break: TieBreak,
 }
 
-impl Party<'_> {
-    fn quotient(&self) -> f64 {
-        self.votes as f64 / (2.0 * f64::from(self.seats) + 1.0)
+impl<'a> Party<'a> {
+    fn new(name: &'a str, votes: i64, tie_break: TieBreak) -> Self {
+        Party { name, votes, seats: 0, quotient: votes as f64, tie_break }
+    }
+
+    fn gets_a_seat(&mut self) {
+        self.seats += 1;
+        self.quotient = self.votes as f64 / (2.0 * f64::from(self.seats) + 1.0);
     }
 }
 
 impl Ord for Party<'_> {
     /// The greater party gets the next seat.
     fn cmp(&self, other: &Self) -> Ordering {
-        self.quotient().total_cmp(&other.quotient()).then_with(|| other.seats.cmp(&self.seats)).then_with(|| match self
-            .tie_break
-        {
-            TieBreak::NameAscending => other.name.cmp(self.name),
-            TieBreak::NameDescending => self.name.cmp(other.name),
+        self.quotient.total_cmp(&other.quotient).then_with(|| other.seats.cmp(&self.seats)).then_with(|| {
+            match self.tie_break {
+                TieBreak::NameAscending => other.name.cmp(self.name),
+                TieBreak::NameDescending => self.name.cmp(other.name),
+            }
         })
     }
 }
@@ -68,14 +75,14 @@ pub fn divide<'a>(
     votes: impl IntoIterator<Item = (&'a str, i64)>,
     tie_break: TieBreak,
 ) -> BTreeMap<&'a str, i32> {
-    let parties = votes.into_iter().map(|(name, votes)| Party { name, votes, seats: 0, tie_break });
+    let parties = votes.into_iter().map(|(name, votes)| Party::new(name, votes, tie_break));
     let mut queue: BinaryHeap<Party<'a>> = parties.collect();
     if queue.iter().all(|party| party.votes == 0) {
         return BTreeMap::new();
     }
     for _ in 0..seats {
         if let Some(mut next) = queue.peek_mut() {
-            next.seats += 1;
+            next.gets_a_seat();
         }
     }
     queue.into_iter().map(|party| (party.name, party.seats)).collect()

@@ -1,0 +1,190 @@
+//! The queue's order and delays, with the clock in hand.
+
+use super::*;
+use proptest::prelude::*;
+use rstest::rstest;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[tokio::test]
+async fn a_key_added_while_running_runs_once_more_and_failures_come_back() {
+    let queue: Queue<u8> = Queue::new("test");
+    let stop = CancellationToken::new();
+    let runs = Arc::new(AtomicUsize::new(0));
+    queue.add(1);
+    let (again, counter, end) = (queue.clone(), Arc::clone(&runs), stop.clone());
+    let reconcile = move |key: u8| {
+        let (again, counter, end) = (again.clone(), Arc::clone(&counter), end.clone());
+        async move {
+            match counter.fetch_add(1, Ordering::SeqCst) {
+                0 => {
+                    again.add(key);
+                    again.add(key);
+                    Ok(Outcome::Done)
+                }
+                1 => Err(Error::Waiting("not yet".to_owned())),
+                _ => {
+                    end.cancel();
+                    Ok(Outcome::Done)
+                }
+            }
+        }
+    };
+    queue.run(4, stop, reconcile).await.expect("no worker dies");
+    assert_eq!(runs.load(Ordering::SeqCst), 3);
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What is ready now, in order; each is done at once.
+fn drain(state: &mut State<char>, now: Instant) -> String {
+    let mut order = String::new();
+    while let Ok(key) = state.next(now) {
+        order.push(key);
+        state.finish(key, Ok(Outcome::Done), now);
+    }
+    order
+}
+
+#[rstest]
+#[case::first_come(&[('a', None), ('b', None), ('a', None)], "ab")]
+#[case::higher_first(&[('a', Some(1)), ('b', Some(5)), ('c', Some(1)), ('d', Some(-1))], "bacd")]
+#[case::raised_goes_ahead(&[('a', Some(3)), ('b', Some(1)), ('b', Some(7))], "ba")]
+#[case::lowered_falls_back(&[('a', Some(3)), ('b', Some(2)), ('a', Some(1))], "ba")]
+#[case::its_turn_among_equals_is_that_of_its_arrival(&[('a', Some(1)), ('b', Some(5)), ('a', Some(5))], "ab")]
+#[case::no_priority_given_keeps_it(&[('a', Some(0)), ('b', Some(5)), ('b', None)], "ba")]
+fn order(#[case] added: &[(char, Option<Priority>)], #[case] expected: &str) {
+    let mut state = State::new();
+    for (key, priority) in added {
+        state.add(*key, *priority);
+    }
+    assert_eq!(drain(&mut state, Instant::now()), expected);
+}
+
+#[rstest]
+#[case::failure(Err(()), &[20, 40, 80, 160])]
+#[case::in_vain(Ok(Outcome::Later), &[1000, 2000, 4000, 8000, 10_000, 10_000])]
+#[case::parked(Ok(Outcome::Parked), &[300_000, 300_000])]
+fn delays_grow(#[case] outcome: Result<Outcome, ()>, #[case] expected: &[u64]) {
+    let (mut state, mut now) = (State::new(), Instant::now());
+    state.add('a', None);
+    for millis in expected {
+        assert_eq!(state.next(now), Ok('a'));
+        state.finish('a', outcome, now);
+        let next = state.next(now).expect_err("not yet");
+        assert_eq!(next, Some(now + Duration::from_millis(*millis)));
+        now += Duration::from_millis(*millis);
+    }
+    state.next(now).expect("its time has come");
+    state.finish('a', Ok(Outcome::Done), now);
+    state.add('a', None);
+    state.next(now).expect("asked for");
+    state.finish('a', Ok(Outcome::Later), now);
+    assert_eq!(state.next(now), Err(Some(now + SECOND)), "success ends the row");
+}
+
+#[test]
+fn parked_keys_wake_together_by_priority_and_no_sooner_than_they_may() {
+    let (mut state, start) = (State::new(), Instant::now());
+    for (key, priority) in [('a', 1), ('b', 2)] {
+        state.add(key, Some(priority));
+        assert_eq!(state.next(start), Ok(key));
+        state.finish(key, Ok(Outcome::Parked), start);
+    }
+    state.unpark();
+    assert_eq!(state.next(start), Err(Some(start + SECOND)), "tried a moment ago");
+    assert_eq!(drain(&mut state, start + SECOND), "ba");
+    // Woken long after, it is looked at at once.
+    state.add('a', Some(1));
+    state.next(start).expect("asked for");
+    state.finish('a', Ok(Outcome::Parked), start);
+    let later = start + 60 * SECOND;
+    assert_eq!(state.next(later), Err(Some(start + PARKED)));
+    state.unpark();
+    assert_eq!(drain(&mut state, later), "a");
+}
+
+#[test]
+fn what_changed_while_it_was_looked_at_is_not_missed() {
+    let (mut state, now) = (State::new(), Instant::now());
+    state.add('a', None);
+    state.next(now).expect("asked for");
+    state.unpark();
+    state.finish('a', Ok(Outcome::Parked), now);
+    assert_eq!(state.next(now), Err(Some(now + SECOND)));
+}
+
+#[test]
+fn who_asks_for_a_parked_key_gets_it_at_once() {
+    let (mut state, now) = (State::new(), Instant::now());
+    state.add('a', Some(4));
+    state.next(now).expect("asked for");
+    state.finish('a', Ok(Outcome::Parked), now);
+    state.add('a', None);
+    assert_eq!(drain(&mut state, now), "a");
+    assert_eq!(state.next(now + PARKED), Err(None), "and only once");
+}
+
+proptest! {
+    /// Whatever is asked for is handed out, by one worker at a time, and never twice for one wish.
+    #[test]
+    fn nothing_is_lost_or_doubled(steps in proptest::collection::vec((0..4_u8, 0..6_u8, -1..3_i32), 1..200)) {
+        let (mut state, mut now) = (State::new(), Instant::now());
+        // What was asked for and not begun since.
+        let mut owed: std::collections::BTreeSet<u8> = std::collections::BTreeSet::new();
+        let mut running: Vec<u8> = Vec::new();
+        for (step, key, priority) in steps {
+            match step {
+                0 => {
+                    state.add(key, (priority >= 0).then_some(priority));
+                    owed.insert(key);
+                }
+                1 => if let Ok(key) = state.next(now) {
+                    prop_assert!(!running.contains(&key));
+                    owed.remove(&key);
+                    running.push(key);
+                },
+                2 => if let Some(key) = running.pop() {
+                    let outcomes =
+                        [Ok(Outcome::Done), Ok(Outcome::Later), Ok(Outcome::Parked), Err(())];
+                    let outcome = outcomes[usize::try_from(priority + 1).unwrap()];
+                    state.finish(key, outcome, now);
+                    if outcome != Ok(Outcome::Done) {
+                        owed.insert(key);
+                    }
+                },
+                _ => {
+                    state.unpark();
+                    now += SECOND;
+                }
+            }
+        }
+        while let Some(key) = running.pop() {
+            state.finish(key, Ok(Outcome::Done), now);
+        }
+        now += PARKED;
+        let rest = drain_all(&mut state, now);
+        let handed: std::collections::BTreeSet<u8> = rest.iter().copied().collect();
+        prop_assert_eq!(rest.len(), handed.len(), "twice: {:?}", rest);
+        prop_assert!(owed.is_subset(&handed), "{:?} of {:?}", rest, owed);
+    }
+}
+
+fn drain_all(state: &mut State<u8>, now: Instant) -> Vec<u8> {
+    let mut order = Vec::new();
+    while let Ok(key) = state.next(now) {
+        order.push(key);
+        state.finish(key, Ok(Outcome::Done), now);
+    }
+    order
+}
+
+#[test]
+fn a_closed_queue_keeps_nothing() {
+    let queue: Queue<u8> = Queue::new("test");
+    queue.add(1);
+    queue.close();
+    queue.add(2);
+    queue.add_after(3, Duration::ZERO);
+    assert!(queue.is_closed() && queue.is_idle());
+    assert_eq!(queue.state.lock().next(Instant::now()), Err(None));
+}

@@ -1,0 +1,173 @@
+//! What became of a decision, written to its binding and told as events.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::{annotation, condition, event};
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::Scheduling;
+use crate::Error;
+use crate::act::context::now;
+use crate::act::events::Severity;
+use crate::act::objects::Resource;
+use crate::act::queue::Outcome;
+use crate::plan::conditions;
+use crate::plan::object;
+use crate::plan::scheduling::{Report, ScheduleError, Trigger};
+
+/// The binding that was decided about, as it was then.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub resource: &'a Resource,
+    pub binding: &'a Arc<Value>,
+    pub typed: &'a ResourceBinding,
+    pub report: &'a Report,
+}
+
+/// A result that has been written.
+pub(super) struct Scheduled<'a> {
+    pub clusters: &'a [TargetCluster],
+    pub affinity: Option<String>,
+    pub changed: bool,
+}
+
+impl Scheduling {
+    /// Writes clusters and the placement they were made for, in one patch; whether anything changed.
+    pub(super) async fn write_result(
+        &self,
+        at: &At<'_>,
+        clusters: &[TargetCluster],
+    ) -> Result<(Arc<Value>, bool), Error> {
+        let spec = &at.typed.spec;
+        let placement = serde_json::to_string(&spec.placement)
+            .map_err(|source| Error::Decode { what: "placement".to_owned(), source })?;
+        let applied = object::annotation(at.binding, annotation::APPLIED_PLACEMENT);
+        if applied == Some(placement.as_str()) && spec.clusters == clusters {
+            return Ok((Arc::clone(at.binding), false));
+        }
+        let clusters = if clusters.is_empty() { Value::Null } else { json!(clusters) };
+        let patch = json!({
+            "metadata": {"annotations": {annotation::APPLIED_PLACEMENT: placement}},
+            "spec": {"clusters": clusters},
+        });
+        self.context.merge(at.resource, at.binding, patch).await.map(|written| (Arc::new(written), true))
+    }
+
+    /// `binding` is what was written.
+    pub(super) async fn write_success(&self, at: &At<'_>, binding: &Value, result: Scheduled<'_>) -> Result<(), Error> {
+        let mut status = at.typed.status.clone();
+        let message = "Binding has been scheduled successfully.";
+        let told = conditions::is_true(&status.conditions, condition::SCHEDULED);
+        let new = conditions::condition(condition::SCHEDULED, true, condition::SCHEDULED_SUCCESS, message, now());
+        let mut changed = conditions::set(&mut status.conditions, new) || result.changed;
+        changed |= at.report.trigger == Some(Trigger::RescheduleRequested);
+        if let Some(affinity) = result.affinity.filter(|name| *name != status.scheduler_observed_affinity_name) {
+            status.scheduler_observed_affinity_name = affinity;
+            changed = true;
+        }
+        changed |= status.scheduler_observed_generation != object::generation(binding);
+        if !changed {
+            return Ok(());
+        }
+        status.scheduler_observed_generation = object::generation(binding);
+        status.last_scheduled_time = Some(Time(now()));
+        let patch = json!({"status": {
+            "conditions": status.conditions,
+            "schedulerObservedGeneration": status.scheduler_observed_generation,
+            "schedulerObservingAffinityName": status.scheduler_observed_affinity_name,
+            "lastScheduledTime": status.last_scheduled_time,
+        }});
+        self.context.merge_status(at.resource, binding, without_empty(patch)).await?;
+        if result.changed || !told {
+            self.note_failed_terms(at);
+            let targets: Vec<String> =
+                result.clusters.iter().map(|target| format!("{}:{}", target.name, target.replicas)).collect();
+            let message = format!("{message} Result: {{{}}}", targets.join(", "));
+            self.note(at, Severity::Normal, event::SCHEDULE_BINDING_SUCCEED, message);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn write_failure(&self, at: &At<'_>, error: &ScheduleError) -> Result<(), Error> {
+        if self.write_condition(at, error.reason(), &error.to_string()).await? {
+            self.note_failed_terms(at);
+            self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, error.to_string());
+        }
+        Ok(())
+    }
+
+    /// Shows that the binding is not scheduled; whether that is news.
+    async fn write_condition(&self, at: &At<'_>, reason: &str, message: &str) -> Result<bool, Error> {
+        let mut conditions = at.typed.status.conditions.clone();
+        let new = conditions::condition(condition::SCHEDULED, false, reason, message, now());
+        if !conditions::set(&mut conditions, new) {
+            return Ok(false);
+        }
+        let patch = json!({"status": {"conditions": conditions}});
+        self.context.merge_status(at.resource, at.binding, patch).await.map(|_| true)
+    }
+
+    /// The control plane refused the result: over quota is shown as such, anything else is retried.
+    pub(super) async fn refused(&self, at: &At<'_>, error: Error) -> Result<Outcome, Error> {
+        if error.code() != Some(403) {
+            return Err(error);
+        }
+        let quota = error.reason() == condition::SCHEDULED_QUOTA_EXCEEDED;
+        let reason = if quota { condition::SCHEDULED_QUOTA_EXCEEDED } else { condition::SCHEDULED_SCHEDULER_ERROR };
+        if self.write_condition(at, reason, &error.message()).await? {
+            self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, error.message());
+        }
+        Ok(Outcome::Later)
+    }
+
+    /// Nothing to schedule; the generation has been seen.
+    pub(super) async fn observe_generation(&self, at: &At<'_>) -> Result<(), Error> {
+        let generation = object::generation(at.binding);
+        if at.typed.status.scheduler_observed_generation == generation {
+            return Ok(());
+        }
+        let patch = json!({"status": {"schedulerObservedGeneration": generation}});
+        self.context.merge_status(at.resource, at.binding, patch).await.map(|_| ())
+    }
+
+    /// What was tried before the term that works, or before giving up. The spelling is Karmada's.
+    fn note_failed_terms(&self, at: &At<'_>) {
+        let (namespace, name) = (object::namespace(at.binding), object::name(at.binding));
+        let binding = match namespace {
+            "" => format!("ClusterResourceBinding({name})"),
+            namespace => format!("ResourceBinding({namespace}/{name})"),
+        };
+        for term in at.report.terms.iter().filter(|term| !term.affinity.is_empty()) {
+            if let Some(error) = &term.error {
+                let index = term.index;
+                let message = format!("failed to schedule {binding} with clusterAffiliates index({index}): {error}");
+                self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, message);
+            }
+        }
+    }
+
+    /// An event on the binding and one on its template.
+    fn note(&self, at: &At<'_>, severity: Severity, reason: &'static str, message: String) {
+        self.context.events.note(at.binding, severity, reason, message.clone());
+        self.context.events.note(&template(&at.typed.spec), severity, reason, message);
+    }
+}
+
+/// The template, as far as events need it.
+fn template(spec: &ResourceBindingSpec) -> Value {
+    json!({
+        "apiVersion": spec.resource.api_version, "kind": spec.resource.kind,
+        "metadata": {
+            "namespace": spec.resource.namespace, "name": spec.resource.name, "uid": spec.resource.uid,
+        },
+    })
+}
+
+fn without_empty(mut patch: Value) -> Value {
+    if object::text(&patch, &["status", "schedulerObservingAffinityName"]).is_empty() {
+        object::remove(&mut patch, &["status", "schedulerObservingAffinityName"]);
+    }
+    patch
+}

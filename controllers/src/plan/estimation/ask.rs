@@ -1,0 +1,153 @@
+//! What an estimate is asked for, prepared once per decision and then put to every cluster.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crowsnest_api::policy::ResourceList;
+use crowsnest_api::quantity::{Format, Quantity};
+use crowsnest_api::work::{Component, NodeClaim, ReplicaRequirements, ResourceBindingSpec};
+
+use super::resources::Resources;
+
+/// Pods that are alike: how many, and what each of them asks for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Part {
+    /// The component's name; empty where a workload has one pod template.
+    pub name: String,
+    pub replicas: i32,
+    /// One pod's request, with 1 in `pods`.
+    pub request: Resources,
+    pub claim: Option<NodeClaim>,
+    pub priority_class: String,
+    /// The request as listed, with names that no node counts.
+    pub listed: Vec<Amount>,
+}
+
+/// A resource somebody asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Amount {
+    pub name: String,
+    /// cpu in thousandths, everything else in whole units.
+    pub units: i64,
+    /// On the scale its format suggests, see [`on_its_scale`].
+    pub scaled: i64,
+}
+
+/// A quantity on the scale its format suggests, the way Karmada compares component sets: decimal in thousandths,
+/// binary in units.
+pub fn on_its_scale(quantity: &Quantity) -> i64 {
+    match quantity.format() {
+        Format::BinarySI => quantity.value(),
+        _ => quantity.milli_value(),
+    }
+}
+
+/// cpu in thousandths, everything else in whole units.
+pub fn in_units(name: &str, quantity: &Quantity) -> i64 {
+    if name == "cpu" { quantity.milli_value() } else { quantity.value() }
+}
+
+/// The amounts of a list that can be read, by name.
+fn amounts(list: &ResourceList) -> Vec<Amount> {
+    let amount = |(name, quantity): (&String, &k8s_openapi::apimachinery::pkg::api::resource::Quantity)| {
+        let quantity = Quantity::parse(&quantity.0).ok()?;
+        Some(Amount { name: name.clone(), units: in_units(name, &quantity), scaled: on_its_scale(&quantity) })
+    };
+    list.iter().filter_map(amount).collect()
+}
+
+impl Part {
+    fn new(name: &str, replicas: i32, request: &ResourceList, claim: Option<&NodeClaim>, priority_class: &str) -> Self {
+        let listed = amounts(request);
+        let mut request = Resources::of_list(request);
+        request.pods = 1;
+        Part {
+            name: name.to_owned(),
+            replicas,
+            request,
+            claim: claim.cloned(),
+            priority_class: priority_class.to_owned(),
+            listed,
+        }
+    }
+
+    /// One pod of a workload with one pod template.
+    pub fn of_replica(requirements: Option<&ReplicaRequirements>) -> Self {
+        match requirements {
+            Some(needs) => {
+                Part::new("", 1, &needs.resource_request, needs.node_claim.as_ref(), &needs.priority_class_name)
+            }
+            None => Part::new("", 1, &ResourceList::new(), None, ""),
+        }
+    }
+
+    pub fn of_component(component: &Component) -> Self {
+        match &component.replica_requirements {
+            Some(needs) => Part::new(
+                &component.name,
+                component.replicas,
+                &needs.resource_request,
+                needs.node_claim.as_ref(),
+                &needs.priority_class_name,
+            ),
+            None => Part::new(&component.name, component.replicas, &ResourceList::new(), None, ""),
+        }
+    }
+
+    /// What pods of a binding's workload ask for: one part, or one for each component.
+    pub fn of_workload(spec: &ResourceBindingSpec) -> Vec<Self> {
+        match spec.components.as_slice() {
+            [] => vec![Part::of_replica(spec.replica_requirements.as_ref())],
+            components => components.iter().map(Part::of_component).collect(),
+        }
+    }
+}
+
+/// How many fit? Equal questions have equal answers as long as a cluster's room does not change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    pub(super) parts: Vec<Part>,
+    pub(super) what: What,
+    hash: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum What {
+    /// Replicas with requirements.
+    Replicas,
+    /// Replicas of which nothing is known: only pods are counted.
+    Pods,
+    /// Whole sets of components.
+    Sets,
+}
+
+impl Ask {
+    pub fn replicas(requirements: Option<&ReplicaRequirements>) -> Self {
+        let what = if requirements.is_some() { What::Replicas } else { What::Pods };
+        Ask::new(vec![Part::of_replica(requirements)], what)
+    }
+
+    pub fn sets(components: &[Component]) -> Self {
+        Ask::new(components.iter().map(Part::of_component).collect(), What::Sets)
+    }
+
+    fn new(parts: Vec<Part>, what: What) -> Self {
+        let mut hasher = DefaultHasher::new();
+        what.hash(&mut hasher);
+        for part in &parts {
+            (part.replicas, &part.request).hash(&mut hasher);
+            // The rest of a claim has no hash; it is compared where this much is equal.
+            part.claim.as_ref().map(|claim| &claim.node_selector).hash(&mut hasher);
+        }
+        let hash = hasher.finish();
+        Ask { parts, what, hash }
+    }
+}
+
+/// Its parts are texts and whole numbers.
+impl Eq for Ask {}
+
+impl Hash for Ask {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}

@@ -1,0 +1,250 @@
+//! Nodes with what they have left, and how pods fill them: each on the first node that holds it. Nodes are single ones
+//! the cache knows, or many alike that a cluster's models count.
+
+use std::sync::Arc;
+
+use crowsnest_api::cluster::{AllocatableModeling, ResourceModel};
+use crowsnest_api::quantity::Quantity;
+use crowsnest_api::taints;
+use crowsnest_api::work::NodeClaim;
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+
+use super::ask::Part;
+use super::capacity::{FreeNode, NodeFacts};
+use super::resources::Resources;
+
+/// Nodes that are alike.
+#[derive(Debug, Clone, PartialEq)]
+struct Alike {
+    /// Nothing is known of a model's nodes, so every claim may use them.
+    facts: Option<Arc<NodeFacts>>,
+    count: i64,
+    free: Resources,
+}
+
+impl Alike {
+    fn accepts(&self, part: &Part) -> bool {
+        self.facts.as_ref().is_none_or(|facts| accepts(facts, part.claim.as_ref()))
+    }
+
+    /// How many pods one of these nodes takes.
+    fn fits(&self, part: &Part) -> i64 {
+        if self.accepts(part) { self.free.fits(&part.request).unwrap_or_default() } else { 0 }
+    }
+}
+
+/// A cluster's nodes, in the order they are filled.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Nodes {
+    alike: Vec<Alike>,
+}
+
+impl FromIterator<(Arc<NodeFacts>, Resources)> for Nodes {
+    fn from_iter<I: IntoIterator<Item = (Arc<NodeFacts>, Resources)>>(nodes: I) -> Self {
+        let single = |(facts, free)| Alike { facts: Some(facts), count: 1, free };
+        Nodes { alike: nodes.into_iter().map(single).collect() }
+    }
+}
+
+impl From<Vec<FreeNode>> for Nodes {
+    fn from(nodes: Vec<FreeNode>) -> Self {
+        nodes.into_iter().map(|node| (Arc::new(node.facts), node.free)).collect()
+    }
+}
+
+impl Nodes {
+    /// The nodes a cluster's models stand for, smallest grade first: as many as counted, each with its class' minimum.
+    pub fn modelled(models: &[ResourceModel], counts: &[AllocatableModeling]) -> Self {
+        const PODS_PER_NODE: i64 = 110;
+        let mut models: Vec<&ResourceModel> = models.iter().collect();
+        models.sort_by_key(|model| model.grade);
+        let of_model = |model: &&ResourceModel| {
+            let mut free = Resources { pods: PODS_PER_NODE, ..Resources::default() };
+            for range in &model.ranges {
+                if let Ok(minimum) = Quantity::parse(&range.min.0) {
+                    free.add_quantity(&range.name, &minimum);
+                }
+            }
+            let count = counts.iter().filter(|count| count.grade == model.grade).map(|count| count.count).sum();
+            Alike { facts: None, count, free }
+        };
+        Nodes { alike: models.iter().map(of_model).filter(|alike| alike.count > 0).collect() }
+    }
+
+    /// How many pods fit: on each node that accepts the claim, as often as the request does.
+    pub fn replicas(&self, part: &Part) -> i64 {
+        let fits = |alike: &Alike| alike.fits(part).saturating_mul(alike.count);
+        self.alike.iter().map(fits).fold(0, i64::saturating_add)
+    }
+
+    /// Puts so many pods on the first nodes that hold them. What fits nowhere is left out.
+    pub fn put(&mut self, part: &Part, mut pods: i64) {
+        let mut index = 0;
+        while pods > 0 && index < self.alike.len() {
+            let alike = &self.alike[index];
+            let each = alike.fits(part);
+            if each <= 0 {
+                index += 1;
+                continue;
+            }
+            // Nodes that are filled, or one that the rest goes to.
+            let filled = (pods / each).min(alike.count);
+            let (nodes, taken) = if filled > 0 { (filled, each) } else { (1, pods) };
+            self.split(index, nodes);
+            self.alike[index].free.take(&part.request, taken);
+            pods -= nodes.saturating_mul(taken);
+            index += 1;
+        }
+    }
+
+    /// Makes the first `count` of some that are alike nodes of their own.
+    fn split(&mut self, index: usize, count: i64) {
+        let rest = self.alike[index].count - count;
+        if rest > 0 {
+            let first = Alike { count, ..self.alike[index].clone() };
+            self.alike[index].count = rest;
+            self.alike.insert(index, first);
+        }
+    }
+
+    /// How many whole sets fit, put on nodes component by component, up to `most`.
+    pub fn sets(&self, parts: &[Part], most: i64) -> i64 {
+        if parts.iter().all(|part| part.replicas <= 0) {
+            return most;
+        }
+        let mut filling = Filling::new(self, parts);
+        let mut sets = 0;
+        while sets < most {
+            let Some(put) = filling.put_set() else { break };
+            sets += 1;
+            sets += filling.repeat(&put, most - sets);
+        }
+        sets
+    }
+}
+
+/// Nodes that are filled with sets. What is free only gets less, so a node that does not hold a pod of a part never will
+/// again, and each part goes on from the node it came to.
+struct Filling<'a> {
+    parts: &'a [Part],
+    facts: Vec<Option<&'a NodeFacts>>,
+    free: Vec<Resources>,
+    /// Where each part has come to.
+    reached: Vec<usize>,
+}
+
+/// Where the last set went.
+struct Put {
+    /// What it took of which nodes.
+    took: Vec<(usize, Resources)>,
+    /// A node ended up too full for the part it was holding, so the next set goes elsewhere.
+    filled: bool,
+}
+
+impl<'a> Filling<'a> {
+    fn new(nodes: &'a Nodes, parts: &'a [Part]) -> Self {
+        let single = |alike: &'a Alike| {
+            let count = usize::try_from(alike.count).unwrap_or_default();
+            std::iter::repeat_n((alike.facts.as_deref(), &alike.free), count)
+        };
+        let (facts, free) = nodes.alike.iter().flat_map(single).map(|(facts, free)| (facts, free.clone())).unzip();
+        Filling { parts, facts, free, reached: vec![0; parts.len()] }
+    }
+
+    /// One set more; `None` when it does not fit.
+    fn put_set(&mut self) -> Option<Put> {
+        let mut put = Put { took: Vec::new(), filled: false };
+        for (nth, part) in self.parts.iter().enumerate() {
+            let mut left = i64::from(part.replicas);
+            while left > 0 {
+                let index = self.reached[nth];
+                let free = self.free.get_mut(index)?;
+                let accepted = self.facts[index].is_none_or(|facts| accepts(facts, part.claim.as_ref()));
+                let fits = if accepted { free.fits(&part.request).unwrap_or_default() } else { 0 };
+                let taken = fits.min(left);
+                if taken > 0 {
+                    free.take(&part.request, taken);
+                    put.add(index, &part.request, taken);
+                    left -= taken;
+                    put.filled |= left > 0;
+                }
+                if left > 0 {
+                    self.reached[nth] = index + 1;
+                }
+            }
+        }
+        Some(put)
+    }
+
+    /// Puts further sets where the last one went, as often as they fit there; how many.
+    fn repeat(&mut self, put: &Put, most: i64) -> i64 {
+        if put.filled {
+            return 0;
+        }
+        let fits = put.took.iter().map(|(index, took)| self.free[*index].fits(took).unwrap_or(most));
+        let times = fits.min().unwrap_or_default().min(most);
+        for (index, took) in &put.took {
+            self.free[*index].take(took, times);
+        }
+        times
+    }
+}
+
+impl Put {
+    fn add(&mut self, index: usize, request: &Resources, times: i64) {
+        match self.took.iter_mut().find(|(taken, _)| *taken == index) {
+            Some((_, took)) => took.give(request, times),
+            None => {
+                let mut took = Resources::default();
+                took.give(request, times);
+                self.took.push((index, took));
+            }
+        }
+    }
+}
+
+/// Whether a node may take pods with this claim. Without one, a pod tolerates nothing.
+fn accepts(node: &NodeFacts, claim: Option<&NodeClaim>) -> bool {
+    let tolerations = claim.map_or(&[][..], |claim| &claim.tolerations);
+    let tolerated = || taints::first_untolerated(&node.taints, tolerations, taints::keeps_away).is_none();
+    let Some(claim) = claim else { return tolerated() };
+    let selected = claim.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+    let affine = || claim.hard_node_affinity.as_ref().is_none_or(|affinity| matches_affinity(node, affinity));
+    selected && affine() && tolerated()
+}
+
+fn matches_affinity(node: &NodeFacts, affinity: &NodeSelector) -> bool {
+    affinity.node_selector_terms.iter().any(|term| matches_term(node, term))
+}
+
+/// A term without any requirement matches no node.
+fn matches_term(node: &NodeFacts, term: &NodeSelectorTerm) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let by_label = |requirement: &NodeSelectorRequirement| {
+        matches_requirement(requirement, node.labels.get(&requirement.key).map(String::as_str))
+    };
+    let by_field = |requirement: &NodeSelectorRequirement| {
+        requirement.key == "metadata.name" && matches_requirement(requirement, Some(&node.name))
+    };
+    (!expressions.is_empty() || !fields.is_empty()) && expressions.iter().all(by_label) && fields.iter().all(by_field)
+}
+
+fn matches_requirement(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let contains = |value: &str| values.iter().any(|wanted| wanted == value);
+    let compared = |holds: fn(i64, i64) -> bool| {
+        let bound = values.first().and_then(|bound| bound.parse().ok());
+        let value = value.and_then(|value| value.parse().ok());
+        value.zip(bound).is_some_and(|(value, bound)| holds(value, bound))
+    };
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(contains),
+        "NotIn" => value.is_none_or(|value| !contains(value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compared(|value, bound| value > bound),
+        "Lt" => compared(|value, bound| value < bound),
+        _ => false,
+    }
+}

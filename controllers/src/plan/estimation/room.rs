@@ -1,0 +1,185 @@
+//! The room of one cluster at one moment: what its status and its nodes tell, less what was promised.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::ask::{Ask, Part, What};
+use super::ledger::Promise;
+use super::nodes::Nodes;
+use super::quotas::Quotas;
+use super::resources::Resources;
+use super::summary::{Promised, Summary};
+
+/// What is known of a cluster, without promises. Equal pointers are equal knowledge.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// Its nodes less what its pods ask for; `None` until nodes and pods have been listed.
+    pub nodes: Option<Arc<Nodes>>,
+    /// Its ResourceQuotas; `None` where they do not count.
+    pub quotas: Option<Arc<Quotas>>,
+}
+
+impl Known {
+    pub(super) fn is(&self, other: &Known) -> bool {
+        fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
+            a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
+        }
+        same(self.nodes.as_ref(), other.nodes.as_ref()) && same(self.quotas.as_ref(), other.quotas.as_ref())
+    }
+
+    fn bounds(&self, namespace: &str) -> bool {
+        self.quotas.as_ref().is_some_and(|quotas| quotas.namespaces.contains_key(namespace))
+    }
+}
+
+/// A cluster's room. Rooms with one id are one room.
+#[derive(Debug, Clone, Default)]
+pub struct Room {
+    id: u64,
+    summary: Option<Arc<Summary>>,
+    known: Known,
+    /// Those in namespaces with quotas.
+    promises: Vec<Arc<Promise>>,
+    /// Nodes with what was promised on them; `None` where nothing was, or none are known.
+    nodes: Option<Nodes>,
+    /// The same of the nodes that models count.
+    models: Option<Nodes>,
+    promised: Promised,
+}
+
+impl Room {
+    pub(super) fn new(id: u64, summary: Option<Arc<Summary>>, known: Known) -> Self {
+        Room { id, summary, known, ..Room::default() }
+    }
+
+    /// The room that promises leave. Pods that are alike are put on nodes together, in the order the first of them
+    /// came, so that many promises cost no more than the shapes there are.
+    pub(super) fn less<'p>(mut self, id: u64, promises: impl Iterator<Item = &'p Arc<Promise>>) -> Self {
+        self.id = id;
+        let mut alike: Vec<(&Part, i64)> = Vec::new();
+        let mut places: HashMap<&Resources, Vec<usize>> = HashMap::new();
+        for promise in promises {
+            for (part, pods) in promise.parts() {
+                let places = places.entry(&part.request).or_default();
+                match places.iter().find(|place| alike[**place].0.claim == part.claim) {
+                    Some(place) => alike[*place].1 += i64::from(pods),
+                    None => {
+                        places.push(alike.len());
+                        alike.push((part, i64::from(pods)));
+                    }
+                }
+            }
+            if self.known.bounds(&promise.namespace) {
+                self.promises.push(Arc::clone(promise));
+            }
+        }
+        if alike.is_empty() {
+            return self;
+        }
+        let known = self.known.nodes.as_deref();
+        let modelled = self.summary.as_deref().and_then(|summary| summary.models.as_ref());
+        self.nodes = self.nodes.take().or_else(|| known.cloned());
+        self.models = self.models.take().or_else(|| modelled.cloned());
+        for (part, pods) in alike {
+            self.nodes.as_mut().into_iter().for_each(|nodes| nodes.put(part, pods));
+            self.models.as_mut().into_iter().for_each(|nodes| nodes.put(part, pods));
+            self.promised.add(part, pods);
+        }
+        self
+    }
+
+    /// The room there would be without promises.
+    pub fn unpromised(&self) -> Self {
+        Room::new(0, self.summary.clone(), self.known.clone())
+    }
+
+    /// The room there would be without quotas.
+    pub fn unlimited(&self) -> Self {
+        Room { id: 0, known: Known { quotas: None, ..self.known.clone() }, ..self.clone() }
+    }
+
+    /// The room the status tells of, nodes left out.
+    pub fn told(&self) -> Self {
+        Room { id: 0, known: Known { nodes: None, ..self.known.clone() }, nodes: None, ..self.clone() }
+    }
+
+    /// Whether the status tells of its room by models.
+    pub fn is_modelled(&self) -> bool {
+        self.summary.as_ref().is_some_and(|summary| summary.models.is_some())
+    }
+
+    fn nodes(&self) -> Option<&Nodes> {
+        self.nodes.as_ref().or(self.known.nodes.as_deref())
+    }
+
+    /// How much fits. The smaller of what the status and what the nodes say.
+    pub fn fits(&self, ask: &Ask) -> i64 {
+        let models = self.models.as_ref().or_else(|| self.summary.as_ref()?.models.as_ref());
+        let told = self.summary.as_ref().map_or(0, |summary| summary.fits(ask, &self.promised, models));
+        match self.nodes() {
+            None => told,
+            Some(nodes) if ask.what == What::Sets => nodes.sets(&ask.parts, told),
+            Some(nodes) => ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(told),
+        }
+    }
+
+    /// How much the quotas of a namespace allow; `None` where nothing bounds it.
+    pub fn allows(&self, ask: &Ask, namespace: &str) -> Option<i64> {
+        let promises = self.promises.iter().map(AsRef::as_ref);
+        self.known.quotas.as_ref()?.allow(ask, namespace, promises)
+    }
+}
+
+/// Answers that are kept, 16 bytes each.
+const KEPT: usize = 1 << 20;
+
+/// By place in the list of clusters: the room that was asked, and its answer.
+type Answers = Vec<(u64, i64)>;
+
+/// Answers given before. As long as a cluster's room stays the same one, asking again costs a comparison.
+#[derive(Debug)]
+pub struct Remembered {
+    answers: Mutex<LruCache<Arc<Ask>, Arc<Answers>>>,
+}
+
+impl Default for Remembered {
+    fn default() -> Self {
+        Remembered { answers: Mutex::new(LruCache::unbounded()) }
+    }
+}
+
+impl Remembered {
+    /// How much fits into the rooms at these places; the question is given back.
+    pub(super) fn fits(&self, ask: Ask, rooms: &[Arc<Room>], among: &[usize]) -> (Arc<Ask>, Vec<i64>) {
+        let known =
+            self.answers.lock().get_key_value(&ask).map(|(ask, answers)| (Arc::clone(ask), Arc::clone(answers)));
+        let (ask, answers) = known.unwrap_or_else(|| (Arc::new(ask), Arc::default()));
+        let mut news: Option<Answers> = None;
+        let mut answer = |place: &usize| {
+            let room = rooms.get(*place)?;
+            let known = answers.get(*place).filter(|(id, _)| *id == room.id && room.id != 0);
+            Some(known.map_or_else(
+                || {
+                    let answer = room.fits(&ask);
+                    let news = news.get_or_insert_with(|| answers.as_ref().clone());
+                    news.resize(news.len().max(rooms.len()), (0, 0));
+                    news[*place] = (room.id, answer);
+                    answer
+                },
+                |(_, answer)| *answer,
+            ))
+        };
+        let fits = among.iter().map(|place| answer(place).unwrap_or_default()).collect();
+        if let Some(news) = news {
+            let mut kept = self.answers.lock();
+            kept.put(Arc::clone(&ask), Arc::new(news));
+            while kept.len() > (KEPT / rooms.len().max(1)).max(1) {
+                kept.pop_lru();
+            }
+        }
+        (ask, fits)
+    }
+}

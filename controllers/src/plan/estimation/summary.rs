@@ -1,0 +1,130 @@
+//! What a Cluster's status tells of its room, read once per change of the Cluster.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::cluster::{Cluster, ResourceSummary};
+use crowsnest_api::policy::ResourceList;
+use crowsnest_api::quantity::Quantity;
+
+use super::ask::{Ask, Part, What, in_units, on_its_scale};
+use super::nodes::Nodes;
+use super::resources::Resources;
+
+/// What is free in the whole cluster.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Summary {
+    pods: i64,
+    /// By name, of what the nodes list.
+    free: BTreeMap<String, Free>,
+    /// The nodes its models count; `None` where a cluster is not modelled.
+    pub models: Option<Nodes>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Free {
+    units: i64,
+    scaled: i64,
+}
+
+/// What was promised in a cluster, added up.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Promised {
+    pub pods: i64,
+    units: Resources,
+    scaled: BTreeMap<String, i64>,
+}
+
+impl Promised {
+    pub fn add(&mut self, part: &Part, pods: i64) {
+        self.pods = self.pods.saturating_add(pods);
+        self.units.give(&part.request, pods);
+        for amount in &part.listed {
+            let sum = self.scaled.entry(amount.name.clone()).or_default();
+            *sum = sum.saturating_add(amount.scaled.saturating_mul(pods));
+        }
+    }
+}
+
+impl Summary {
+    /// `None` while the cluster tells nothing. `modelled`: whether models count.
+    pub fn of(cluster: &Cluster, modelled: bool) -> Option<Self> {
+        let summary = cluster.status.resource_summary.as_ref()?;
+        let models = &cluster.spec.resource_models;
+        let counts = &summary.allocatable_modelings;
+        let modelled = modelled && !counts.is_empty() && !models.is_empty();
+        let free = |name: &String| {
+            let quantity = free(summary, name)?;
+            Some((name.clone(), Free { units: in_units(name, &quantity), scaled: on_its_scale(&quantity) }))
+        };
+        Some(Summary {
+            pods: free_pods(summary),
+            free: summary.allocatable.keys().filter_map(free).collect(),
+            models: modelled.then(|| Nodes::modelled(models, counts)),
+        })
+    }
+
+    /// How much fits, less what was promised. `models` are the models' nodes with what was promised on them.
+    pub fn fits(&self, ask: &Ask, promised: &Promised, models: Option<&Nodes>) -> i64 {
+        let pods = self.pods - promised.pods;
+        if pods <= 0 {
+            return 0;
+        }
+        match (ask.what, models) {
+            (What::Pods, _) => pods,
+            (What::Replicas, Some(nodes)) => ask.parts.iter().map(|part| nodes.replicas(part)).sum::<i64>().min(pods),
+            (What::Replicas, None) => ask.parts.iter().map(|part| self.replicas(part, promised)).sum::<i64>().min(pods),
+            (What::Sets, models) => {
+                let sets = self.sets(&ask.parts, promised, pods);
+                models.map_or(sets, |nodes| nodes.sets(&ask.parts, sets))
+            }
+        }
+    }
+
+    /// What is free divided by one request; a resource the cluster doesn't list leaves no room.
+    fn replicas(&self, part: &Part, promised: &Promised) -> i64 {
+        let bound = |wanted: &super::ask::Amount| match self.free.get(&wanted.name) {
+            Some(free) => (free.units - promised.units.get(&wanted.name)).max(0) / wanted.units,
+            None => 0,
+        };
+        part.listed.iter().filter(|wanted| wanted.units > 0).map(bound).min().unwrap_or(i64::MAX)
+    }
+
+    /// Sets by pods and by each resource; none when a needed one is used up.
+    fn sets(&self, parts: &[Part], promised: &Promised, pods: i64) -> i64 {
+        let per_set: i64 = parts.iter().map(|part| i64::from(part.replicas)).sum();
+        if per_set <= 0 {
+            return pods;
+        }
+        let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
+        for part in parts {
+            for amount in &part.listed {
+                *wanted.entry(&amount.name).or_default() += amount.scaled.saturating_mul(i64::from(part.replicas));
+            }
+        }
+        let bound = |(name, wanted): (&str, i64)| {
+            let free = self.free.get(name).map_or(0, |free| free.scaled);
+            (free - promised.scaled.get(name).copied().unwrap_or_default()).max(0) / wanted
+        };
+        let bounds = wanted.into_iter().filter(|(_, wanted)| *wanted > 0).map(bound);
+        bounds.fold(pods / per_set, i64::min)
+    }
+}
+
+fn amount(list: &ResourceList, name: &str) -> Option<Quantity> {
+    list.get(name).and_then(|quantity| Quantity::parse(&quantity.0).ok())
+}
+
+fn free_pods(summary: &ResourceSummary) -> i64 {
+    let pods = |list: &ResourceList| amount(list, "pods").map_or(0, |quantity| quantity.value());
+    (pods(&summary.allocatable) - pods(&summary.allocated) - pods(&summary.allocating)).max(0)
+}
+
+fn free(summary: &ResourceSummary, name: &str) -> Option<Quantity> {
+    let mut free = amount(&summary.allocatable, name)?;
+    for taken in [&summary.allocated, &summary.allocating] {
+        if let Some(taken) = amount(taken, name) {
+            free -= taken;
+        }
+    }
+    Some(free)
+}

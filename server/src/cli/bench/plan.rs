@@ -1,0 +1,355 @@
+//! `crowsnest bench plan`: scheduling decisions a second. The planner alone, over a fleet as large as it gets: no control
+//! plane is asked and nothing is written.
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::modeling::default_models;
+use crowsnest_api::work::{ResourceBindingSpec, ResourceBindingStatus};
+use crowsnest_controllers::plan::estimation::Estimator;
+use crowsnest_controllers::plan::estimation::capacity::{NodeFacts, PodFacts, free_nodes, resource_summary};
+use crowsnest_controllers::plan::estimation::ledger::{BindingKey, Ledger};
+use crowsnest_controllers::plan::estimation::resources::Resources;
+use crowsnest_controllers::plan::estimation::room::{Known, Remembered, Room};
+use crowsnest_controllers::plan::gates::Gates;
+use crowsnest_controllers::plan::scheduling::{self, Binding, ClusterFacts, Plan, World};
+use serde_json::{Value, json};
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct PlanArgs {
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=5000))]
+    clusters: u32,
+    /// Nodes of each cluster
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=5000))]
+    nodes: u32,
+    /// Bindings to decide about, of each kind of placement; half of them have a result already
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    bindings: u32,
+    /// Seconds for each figure
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Threads that decide; as many as there are cores unless given
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+}
+
+/// Kinds of placements, as their lines are called.
+const KINDS: [&str; 6] =
+    ["duplicated", "static-weights", "dynamic-weights", "aggregated", "spread-by-region", "component-sets"];
+/// Different requests of one kind.
+const REQUESTS: u32 = 24;
+const REGIONS: u32 = 5;
+/// Bindings that are decided about and promised one after another.
+const PROMISED: usize = 1_000;
+
+pub(super) fn run(args: &PlanArgs) -> anyhow::Result<()> {
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let fleet = Fleet::new(args.clusters, args.nodes)?;
+    let mut ledger = Ledger::new(fleet.gates);
+    let rooms = fleet.rooms(&mut ledger, &BindingKey::default());
+    let remembered = Remembered::default();
+    let desk = Desk { fleet: &fleet, estimate: Estimator { rooms, remembered: &remembered } };
+    let mut all = Vec::new();
+    let mut kinds = Vec::new();
+    for kind in KINDS {
+        let subjects = subjects(&desk, kind, args.bindings)?;
+        kinds.push((kind, all.len()..all.len() + subjects.len()));
+        all.extend(subjects);
+    }
+    // One of each kind in turn.
+    let each = all.len() / KINDS.len();
+    let mixed: Vec<&Subject> = (0..all.len()).map(|nth| &all[nth % KINDS.len() * each + nth / KINDS.len()]).collect();
+
+    let period = Duration::from_secs(u64::from(args.seconds));
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "plan/threads {threads}")?;
+    writeln!(out, "plan/decisions {:.0} decisions/s", desk.rate(&mixed, threads, period)?)?;
+    for (kind, range) in kinds {
+        let subjects: Vec<&Subject> = all[range].iter().collect();
+        writeln!(out, "plan/{kind} {:.0} decisions/s", desk.rate(&subjects, threads, period)?)?;
+    }
+    writeln!(out, "plan/new-requests {:.0} decisions/s", new_requests(&desk, period)?)?;
+    writeln!(out, "plan/promised {:.0} decisions/s", promised(&fleet, &mut ledger, &mixed)?)?;
+    Ok(())
+}
+
+/// The clusters and what is known of them.
+struct Fleet {
+    gates: Gates,
+    clusters: Vec<Arc<ClusterFacts>>,
+    known: Vec<Known>,
+}
+
+impl Fleet {
+    fn new(clusters: u32, nodes: u32) -> anyhow::Result<Self> {
+        let mut fleet = Fleet { gates: Gates::all(), clusters: Vec::new(), known: Vec::new() };
+        for number in 0..clusters {
+            let (cluster, known) = cluster(number, nodes)?;
+            fleet.clusters.push(Arc::new(ClusterFacts::new(cluster)));
+            fleet.known.push(known);
+        }
+        Ok(fleet)
+    }
+
+    fn rooms(&self, ledger: &mut Ledger, key: &BindingKey) -> Vec<Arc<Room>> {
+        self.clusters.iter().zip(&self.known).map(|(facts, known)| ledger.room(facts, known, key)).collect()
+    }
+}
+
+/// A cluster with its nodes about a third full.
+fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, Known)> {
+    let listed: Vec<Value> = (0..nodes).map(|nth| node(number, nth)).collect();
+    let facts: Vec<NodeFacts> = listed.iter().map(NodeFacts::of).collect();
+    let pods: Vec<PodFacts> = facts.iter().enumerate().flat_map(|(nth, node)| pods(node, nth)).collect();
+    let allocatable: Vec<&Value> = listed.iter().map(|node| &node["status"]["allocatable"]).collect();
+    let models = default_models();
+    let summary = resource_summary(&allocatable, &facts, &pods, &models);
+    let served = |group: &str, kinds: &[&str]| {
+        let resources: Vec<Value> =
+            kinds.iter().map(|kind| json!({"name": format!("{}s", kind.to_lowercase()), "kind": kind})).collect();
+        json!({"groupVersion": group, "resources": resources})
+    };
+    let mut cluster: Cluster = serde_json::from_value(json!({
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {
+            "name": format!("member-{number:04}"),
+            "labels": {"tier": if number.is_multiple_of(2) { "gold" } else { "silver" }, "env": "prod"},
+        },
+        "spec": {
+            "syncMode": "Push", "provider": "alpha", "region": format!("region-{}", number % REGIONS),
+            "zones": [format!("zone-{}", number % 15)],
+        },
+        "status": {"apiEnablements": [
+            served("apps/v1", &["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"]),
+            served("batch/v1", &["Job", "CronJob"]),
+            served("flink.apache.org/v1beta1", &["FlinkDeployment"]),
+            served("networking.k8s.io/v1", &["Ingress", "NetworkPolicy"]),
+            served("v1", &["ConfigMap", "Pod", "Secret", "Service", "ServiceAccount"]),
+        ]},
+    }))?;
+    cluster.spec.resource_models = models;
+    cluster.status.resource_summary = Some(summary);
+    let nodes = Arc::new(free_nodes(&facts, &pods).into());
+    Ok((cluster, Known { nodes: Some(nodes), quotas: None }))
+}
+
+fn node(cluster: u32, nth: u32) -> Value {
+    let (cpu, memory) = [("8", "32Gi"), ("16", "64Gi"), ("32", "128Gi"), ("64", "256Gi")][(nth % 4) as usize];
+    let taints =
+        if nth % 25 == 24 { json!([{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]) } else { json!([]) };
+    json!({
+        "metadata": {
+            "name": format!("member-{cluster:04}-node-{nth:04}"),
+            "labels": {
+                "kubernetes.io/os": "linux", "kubernetes.io/arch": if nth % 10 == 9 { "arm64" } else { "amd64" },
+                "kubernetes.io/hostname": format!("member-{cluster:04}-node-{nth:04}"),
+                "node.kubernetes.io/instance-type": format!("m{cpu}"),
+                "topology.kubernetes.io/zone": format!("zone-{}", nth % 3),
+            },
+        },
+        "spec": {"taints": taints},
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "200Gi"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })
+}
+
+/// What runs on a node: less on some than on others.
+fn pods(node: &NodeFacts, nth: usize) -> Vec<PodFacts> {
+    let each = i64::try_from(nth % 20).unwrap_or_default() + 10;
+    let share = |amount: i64| amount / 3 / each;
+    let request = Resources {
+        milli_cpu: share(node.allocatable.milli_cpu),
+        memory: share(node.allocatable.memory),
+        pods: 1,
+        ..Resources::default()
+    };
+    let pod = PodFacts { node: node.name.clone(), finished: false, request };
+    vec![pod; usize::try_from(each).unwrap_or_default()]
+}
+
+/// A binding to decide about.
+struct Subject {
+    applied: Option<String>,
+    spec: ResourceBindingSpec,
+    status: ResourceBindingStatus,
+}
+
+fn placement(kind: &str, nth: u32) -> Value {
+    let gold = json!({"labelSelector": {"matchLabels": {"tier": "gold"}}});
+    let divided = |preference: &str, weights: Value| {
+        json!({
+            "replicaSchedulingType": "Divided", "replicaDivisionPreference": preference, "weightPreference": weights,
+        })
+    };
+    let region = |nth: u32| format!("region-{}", nth % REGIONS);
+    match kind {
+        "duplicated" => json!({"clusterAffinity": gold, "replicaScheduling": {"replicaSchedulingType": "Duplicated"}}),
+        "static-weights" => {
+            let rule = |weight: u32, nth: u32| {
+                let region = json!({"key": "region", "operator": "In", "values": [region(nth)]});
+                json!({"targetCluster": {"fieldSelector": {"matchExpressions": [region]}}, "weight": weight})
+            };
+            let weights = json!({"staticWeightList": [rule(1, nth), rule(2, nth + 1), rule(5, nth + 2)]});
+            json!({"replicaScheduling": divided("Weighted", weights)})
+        }
+        "aggregated" => json!({"clusterAffinity": gold, "replicaScheduling": divided("Aggregated", Value::Null)}),
+        "spread-by-region" => json!({
+            "spreadConstraints": [
+                {"spreadByField": "region", "minGroups": 2, "maxGroups": 3},
+                {"spreadByField": "cluster", "minGroups": 4, "maxGroups": 12},
+            ],
+            "replicaScheduling": divided("Weighted", json!({"dynamicWeight": "AvailableReplicas"})),
+        }),
+        "component-sets" => json!({
+            "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}],
+        }),
+        _ => json!({"replicaScheduling": divided("Weighted", json!({"dynamicWeight": "AvailableReplicas"}))}),
+    }
+}
+
+fn requirements(nth: u32) -> Value {
+    let size = nth % REQUESTS;
+    let selector = if size.is_multiple_of(3) { json!({"kubernetes.io/arch": "amd64"}) } else { json!({}) };
+    let tolerations =
+        if size.is_multiple_of(8) { json!([{"key": "dedicated", "operator": "Exists"}]) } else { json!([]) };
+    json!({
+        "nodeClaim": {"nodeSelector": selector, "tolerations": tolerations},
+        "resourceRequest": {"cpu": format!("{}m", 100 + 50 * size), "memory": format!("{}Mi", 128 + 64 * (size % 6))},
+    })
+}
+
+fn spec(kind: &str, nth: u32) -> anyhow::Result<ResourceBindingSpec> {
+    let resource = |api_version: &str, kind: &str| {
+        json!({
+            "apiVersion": api_version, "kind": kind, "namespace": format!("team-{}", nth % 50),
+            "name": format!("app-{nth}"), "uid": format!("uid-{nth}"),
+        })
+    };
+    let mut spec = json!({"placement": placement(kind, nth)});
+    if kind == "component-sets" {
+        spec["resource"] = resource("flink.apache.org/v1beta1", "FlinkDeployment");
+        let component = |name: &str, replicas: u32, nth: u32| {
+            let mut component = json!({"name": name, "replicas": replicas});
+            component["replicaRequirements"] = requirements(nth);
+            component
+        };
+        spec["components"] =
+            json!([component("jobmanager", 1, nth), component("taskmanager", 2 + nth % 4, nth % REQUESTS + 5)]);
+    } else {
+        spec["resource"] = resource("apps/v1", "Deployment");
+        spec["replicas"] = json!(1 + nth % 40);
+        spec["replicaRequirements"] = requirements(nth);
+    }
+    serde_json::from_value(spec).context("the spec of a binding")
+}
+
+/// Bindings of a kind. Every second has the result of its first decision, and asks for one replica more since.
+fn subjects(desk: &Desk<'_>, kind: &str, bindings: u32) -> anyhow::Result<Vec<Subject>> {
+    let subject = |nth| {
+        let mut subject = Subject { applied: None, spec: spec(kind, nth)?, status: ResourceBindingStatus::default() };
+        if nth % 2 == 1 {
+            let Plan::Schedule { clusters, .. } = desk.decide(&subject) else {
+                bail!("the {kind} binding {nth} fits nowhere");
+            };
+            subject.applied = Some(serde_json::to_string(&subject.spec.placement)?);
+            subject.spec.clusters = clusters;
+            subject.spec.replicas += i32::from(subject.spec.components.is_empty());
+        }
+        Ok(subject)
+    };
+    (0..bindings).map(subject).collect()
+}
+
+/// Where decisions are made.
+struct Desk<'a> {
+    fleet: &'a Fleet,
+    estimate: Estimator<'a>,
+}
+
+impl Desk<'_> {
+    fn decide(&self, subject: &Subject) -> Plan {
+        let world = World {
+            clusters: &self.fleet.clusters,
+            estimate: &self.estimate,
+            peers: &[],
+            gates: self.fleet.gates,
+            propagate_empty_workloads: false,
+        };
+        let binding = Binding {
+            generation: 1,
+            applied_placement: subject.applied.as_deref(),
+            spec: &subject.spec,
+            status: &subject.status,
+        };
+        scheduling::plan(&world, &binding).0
+    }
+
+    /// Decisions a second, made by some threads at once over and over.
+    fn rate(&self, subjects: &[&Subject], threads: NonZeroUsize, period: Duration) -> anyhow::Result<f64> {
+        let next = AtomicUsize::new(0);
+        let began = Instant::now();
+        let decide = || {
+            let (mut decided, mut scheduled) = (0_usize, 0_usize);
+            while began.elapsed() < period {
+                let subject = subjects[next.fetch_add(1, Ordering::Relaxed) % subjects.len()];
+                decided += 1;
+                scheduled += usize::from(matches!(self.decide(subject), Plan::Schedule { .. }));
+            }
+            (decided, scheduled)
+        };
+        let counts: Vec<_> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..threads.get()).map(|_| scope.spawn(decide)).collect();
+            running.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+        });
+        let took = began.elapsed();
+        let mut decided = 0;
+        for counted in counts {
+            let Ok((some, scheduled)) = counted else { bail!("a thread died") };
+            ensure!(some == scheduled, "{} of {some} decisions were in vain", some - scheduled);
+            decided += some;
+        }
+        Ok(decided as f64 / took.as_secs_f64())
+    }
+}
+
+/// Decisions a second about requests that nobody asked for before, by one thread.
+fn new_requests(desk: &Desk<'_>, period: Duration) -> anyhow::Result<f64> {
+    let began = Instant::now();
+    let mut decided = 0_u32;
+    let mut deciding = Duration::ZERO;
+    while began.elapsed() < period {
+        let mut subject =
+            Subject { applied: None, spec: spec("dynamic-weights", 1)?, status: ResourceBindingStatus::default() };
+        let requirements = subject.spec.replica_requirements.as_mut().context("no requirements")?;
+        requirements
+            .resource_request
+            .insert("memory".to_owned(), serde_json::from_value(json!(format!("{}Ki", 200_000 + decided)))?);
+        let asked = Instant::now();
+        ensure!(matches!(desk.decide(&subject), Plan::Schedule { .. }), "a new request fits nowhere");
+        deciding += asked.elapsed();
+        decided += 1;
+    }
+    Ok(f64::from(decided) / deciding.as_secs_f64())
+}
+
+/// Decisions a second when each is promised before the next is made, and none is kept meanwhile.
+fn promised(fleet: &Fleet, ledger: &mut Ledger, subjects: &[&Subject]) -> anyhow::Result<f64> {
+    let remembered = Remembered::default();
+    let began = Instant::now();
+    for nth in 0..PROMISED {
+        let (subject, key) = (subjects[nth % subjects.len()], (String::new(), format!("binding-{nth}")));
+        let desk = Desk { fleet, estimate: Estimator { rooms: fleet.rooms(ledger, &key), remembered: &remembered } };
+        let Plan::Schedule { clusters, .. } = desk.decide(subject) else { bail!("binding {nth} fits nowhere") };
+        ledger.promise(&key, &subject.spec, &subject.status, &clusters, began.elapsed());
+        ledger.written(&key, 1);
+    }
+    Ok(PROMISED as f64 / began.elapsed().as_secs_f64())
+}
