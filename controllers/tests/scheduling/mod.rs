@@ -81,29 +81,21 @@ async fn what_fits_nowhere_goes_out_once_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_shares_the_room_there_is_and_what_is_given_back_goes_to_the_next() {
+async fn a_burst_shares_the_room_there_is() {
     let home = with_cpu("3").await;
     let control_plane = home.objects();
     // Nobody runs their pods, so nothing but promises tells that the room is taken.
     for name in ["a", "b", "c"] {
         control_plane.create(&deployment(), "default", &asking(name, 2)).await.unwrap();
     }
-    let mut got = Vec::new();
+    let mut got = 0;
     let decided = |binding: &Value| is_scheduled(binding) || is_unschedulable(binding);
     for name in ["a", "b", "c"] {
         let binding = home.when(&control_plane, &binding(), "default", &format!("{name}-deployment"), decided).await;
         if is_scheduled(&binding) {
-            got.push(name);
+            got += 1;
         }
     }
-    assert_eq!(got.len(), 1, "two of three cpus are promised once");
-    control_plane.delete(Target::new(&deployment(), "default", got[0])).await.unwrap();
-    let waited: Vec<&str> = ["a", "b", "c"].into_iter().filter(|name| *name != got[0]).collect();
-    let (first, second) = (format!("{}-deployment", waited[0]), format!("{}-deployment", waited[1]));
-    let resource = binding();
-    tokio::select! {
-        _ = home.when(&control_plane, &resource, "default", &first, is_scheduled) => {}
-        _ = home.when(&control_plane, &resource, "default", &second, is_scheduled) => {}
-    }
+    assert_eq!(got, 1, "two of three cpus are promised once");
     home.stop().await;
 }

@@ -210,7 +210,7 @@ mod tests {
     #[rstest]
     #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope (known are AllAlpha, AllBeta, ")]
     #[case("--feature-gates Failover", "not of the form")]
-    #[case("--controllers *,-remedy", "there is no controller \"remedy\" here; known are binding, ")]
+    #[case("--controllers *,-mcs", "there is no controller \"mcs\" here; known are applicationFailover, binding, ")]
     #[case("--controllers *,-workStatus", "one loop here")]
     #[case("--skipped-propagating-apis v1", "is none of <group>")]
     #[case("--skipped-propagating-namespaces a(", "unclosed group")]

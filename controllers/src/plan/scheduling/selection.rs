@@ -263,18 +263,22 @@ mod tests {
     fn constraints_choose() {
         let cases: Vec<Case> = serde_saphyr::from_str(include_str!("fixtures/selection.yaml")).expect("cases");
         for case in cases {
-            let candidate = |fit: Fit| Candidate {
-                name: fit.name,
-                region: fit.region,
-                score: fit.score,
-                overflow_order: 0,
-                allocatable: 0,
-                available: fit.available,
+            let facts = |fit: &Fit| {
+                let metadata = serde_json::json!({"name": fit.name});
+                let spec = serde_json::json!({"syncMode": "Push", "region": fit.region});
+                let cluster = serde_json::json!({"metadata": metadata, "spec": spec});
+                ClusterFacts::new(serde_json::from_value(cluster).expect("a cluster"))
             };
-            let candidates: Vec<Candidate> = case.candidates.into_iter().map(candidate).collect();
+            let facts: Vec<ClusterFacts> = case.candidates.iter().map(facts).collect();
+            let candidate = |(place, (fit, facts))| {
+                let Fit { score, available, .. } = fit;
+                Candidate { facts, place, held: None, score, overflow_order: 0, allocatable: 0, available }
+            };
+            let candidates: Vec<Candidate<'_>> =
+                case.candidates.into_iter().zip(&facts).enumerate().map(candidate).collect();
             let demand = Demand { capacity: case.replicas, replicas: case.replicas };
             let said = match select(&case.placement, candidates, demand) {
-                Ok(chosen) => chosen.into_iter().map(|candidate| candidate.name).collect::<Vec<_>>().join(" "),
+                Ok(chosen) => chosen.into_iter().map(|candidate| candidate.name()).collect::<Vec<_>>().join(" "),
                 Err(error) => error.to_string(),
             };
             assert_eq!(said, case.want, "{}", case.name);
