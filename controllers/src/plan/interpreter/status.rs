@@ -301,9 +301,13 @@ fn gravest(present: &BTreeSet<&str>, order: &[&'static str]) -> Option<&'static 
     order.iter().find(|phase| present.contains(**phase)).copied()
 }
 
-pub fn aggregate_persistent_volume(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
+pub fn aggregate_persistent_volume(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     match gravest(&phases(members), &["Failed", "Pending", "Available", "Bound", "Released"]) {
-        Some(phase) => json!({"phase": phase}),
+        // Since when, the API server says.
+        Some(phase) => match template.get("status").filter(|status| object::text(status, &["phase"]) == phase) {
+            Some(status) => json!({"phase": phase, "lastPhaseTransitionTime": status.get("lastPhaseTransitionTime")}),
+            None => json!({"phase": phase}),
+        },
         None => json!({}),
     }
 }
