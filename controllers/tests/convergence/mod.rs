@@ -1,7 +1,9 @@
 //! Whatever order things come in, the fleet ends the same; and what is as it should be is left alone, also by loops that
 //! begin anew.
 
+mod end;
 mod kinds;
+mod orders;
 
 use crowsnest_controllers::act::objects::{Resource, Target};
 use serde_json::{Value, json};
