@@ -85,9 +85,14 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             let before = items(old, "status.storedVersions").to_vec();
             stored_versions(new, before);
         }
+        ("PersistentVolume", "status") if at(old, "status.phase") == at(new, "status.phase") => {
+            if unset(new, "status.lastPhaseTransitionTime") {
+                copy_below(old, new, "status", "lastPhaseTransitionTime");
+            }
+        }
         ("PersistentVolume", "status")
-            if at(old, "status.phase") != at(new, "status.phase")
-                && at(old, "status.lastPhaseTransitionTime") == at(new, "status.lastPhaseTransitionTime") =>
+            if unset(new, "status.lastPhaseTransitionTime")
+                || at(old, "status.lastPhaseTransitionTime") == at(new, "status.lastPhaseTransitionTime") =>
         {
             let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             put(&mut new["status"], "lastPhaseTransitionTime", now);

@@ -1,5 +1,8 @@
 //! A control plane and members in this process, with the controllers between them.
 
+mod requests;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use crowsnest_index::{Index, IndexOptions};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Event;
 use kube::runtime::WatchStreamExt;
+use requests::Requests;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +29,8 @@ pub struct Home {
     pub manager: Manager,
     pub index: Index,
     pub directory: tempfile::TempDir,
+    /// What members were asked about their objects.
+    pub requests: Requests,
     stop: CancellationToken,
 }
 
@@ -42,7 +48,9 @@ fn cluster_scoped(resource: &str, kind: &str) -> Resource {
     Resource::builtin("", "v1", resource, kind, false)
 }
 
-const LONGEST: Duration = Duration::from_secs(30);
+pub const LONGEST: Duration = Duration::from_secs(30);
+/// When nothing has happened anywhere for so long, nothing goes on.
+const QUIET: Duration = Duration::from_millis(300);
 
 /// Watches one object until it is as wanted; the test fails, with what it saw last, when that takes unreasonably long.
 async fn watch(
@@ -85,12 +93,12 @@ async fn serve(name: &str) -> ApiServer {
     ApiServer::start(config).await.expect("a server")
 }
 
-async fn listen(server: &ApiServer, stop: &CancellationToken) -> String {
+async fn listen(server: &ApiServer, requests: &Requests, stop: &CancellationToken) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let (serving, stop) = (server.clone(), stop.clone());
+    let (serving, counted, stop) = (server.clone(), requests.counted(server), stop.clone());
     server.spawn(async move {
-        serving.serve(listener, stop).await.expect("served until stopped");
+        serving.serve_beside(counted, listener, stop).await.expect("served until stopped");
     });
     format!("https://{address}")
 }
@@ -142,10 +150,11 @@ impl Home {
         let objects = Objects::new(control_plane.admin());
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}});
         objects.create(&cluster_scoped("namespaces", "Namespace"), "", &namespace).await.expect("created");
+        let requests = Requests::default();
         let mut running = Vec::new();
         for name in members {
             let member = serve(name).await;
-            let endpoint = listen(&member, &stop).await;
+            let endpoint = listen(&member, &requests, &stop).await;
             register(&objects, name, &endpoint, &member).await;
             running.push(((*name).to_owned(), member));
         }
@@ -156,7 +165,7 @@ impl Home {
         let index = Index::open(fleet, options).await.expect("a cache");
         let manager = Manager::start(index.clone(), config, stop.clone());
         manager.health().wait_for(Result::is_ok).await.expect("healthy");
-        let home = Home { control_plane, members: running, manager, index, directory, stop };
+        let home = Home { control_plane, members: running, manager, index, directory, requests, stop };
         for name in members {
             home.when(&objects, &cluster_resource(), "", name, takes_workloads).await;
         }
@@ -235,6 +244,42 @@ impl Home {
     /// Waits until no loop has anything to do.
     pub async fn idle(&self) {
         tokio::time::timeout(LONGEST, self.manager.idle()).await.expect("idle in time");
+    }
+
+    /// Waits until nothing happens any more: no loop is busy, and nothing changes anywhere.
+    pub async fn quiet(&self) {
+        let becoming_quiet = async {
+            let mut changes = self.index.follow(self.index.seq());
+            loop {
+                self.idle().await;
+                if tokio::time::timeout(QUIET, changes.next()).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(LONGEST, becoming_quiet).await.expect("quiet in time");
+    }
+
+    /// The last write of every resource, in the control plane and in the members. Events, which tell of looks as well, aside.
+    pub fn written(&self) -> BTreeMap<String, u64> {
+        let members = self.members.iter().map(|(name, server)| (name.as_str(), server));
+        let mut written = BTreeMap::new();
+        for (name, server) in [("control plane", &self.control_plane)].into_iter().chain(members) {
+            let store = &server.registry().store;
+            for (table, _) in store.tables().into_iter().filter(|(table, _)| table.as_str() != "/events") {
+                written.insert(format!("{name} {table}"), store.last_change(&table));
+            }
+        }
+        written
+    }
+
+    /// As after the end of the process: the loops begin anew, and remember nothing.
+    pub async fn restart(self) -> Self {
+        self.manager.stop().await;
+        let manager = Manager::start(self.index.clone(), Config::conformance(), self.stop.clone());
+        let mut health = manager.health();
+        health.wait_for(Result::is_ok).await.expect("healthy");
+        Home { manager, ..self }
     }
 
     pub async fn stop(self) {

@@ -18,6 +18,9 @@ use crate::plan::scheduling::{TieBreak, divide};
 pub const EXECUTION_FINALIZER: &str = "karmada.io/execution-controller";
 pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
 pub const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
+/// Which overrides made the manifest what it is; they go with the last override.
+const APPLIED_OVERRIDES: [&str; 2] =
+    ["policy.karmada.io/applied-cluster-overrides", "policy.karmada.io/applied-overrides"];
 pub const CLUSTER_BINDING_PERMANENT_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
 
 /// The binding a Work is made for.
@@ -159,8 +162,8 @@ pub fn for_binding(
     let resolution = conflict_resolution(spec, &manifest);
     annotations.insert(CONFLICT_RESOLUTION.to_owned(), resolution.to_owned());
     let (cluster_wide, namespaced) = overrides.annotations();
-    annotations.extend(cluster_wide.map(|text| ("policy.karmada.io/applied-cluster-overrides".to_owned(), text)));
-    annotations.extend(namespaced.map(|text| ("policy.karmada.io/applied-overrides".to_owned(), text)));
+    let applied = APPLIED_OVERRIDES.into_iter().zip([cluster_wide, namespaced]);
+    annotations.extend(applied.filter_map(|(key, text)| Some((key.to_owned(), text?))));
     if inject_state && single_target {
         inject_preserved_state(spec, cluster, &mut manifest);
     }
@@ -243,6 +246,9 @@ impl DesiredWork {
         object::set_label(&mut updated, WORK_PERMANENT_ID, permanent_id);
         for (key, value) in &self.annotations {
             object::set_annotation(&mut updated, key, value);
+        }
+        for key in APPLIED_OVERRIDES.iter().filter(|key| !self.annotations.contains_key(**key)) {
+            object::remove(&mut updated, &["metadata", "annotations", key]);
         }
         if !object::has_finalizer(&updated, self.finalizer) {
             let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();

@@ -1,0 +1,178 @@
+//! One of each built-in kind, what it depends on, overrides, a namespace: propagated to every member, and reported on there.
+
+use std::collections::BTreeSet;
+
+use crowsnest_api::names::binding_name;
+use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{resource_of, text};
+use crate::home::{Home, custom, definition};
+use crate::{binding, condition_is, propagation_policy};
+
+const MEMBERS: [&str; 2] = ["m1", "m2"];
+const IMPORTS: &str = "serviceimports.multicluster.x-k8s.io";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    object: Value,
+    /// Cluster-scoped.
+    #[serde(default)]
+    cluster: bool,
+    /// What every member says of its copy.
+    status: Option<Value>,
+    /// It says which generation that is of.
+    #[serde(default)]
+    observed: bool,
+}
+
+impl Entry {
+    fn namespace(&self) -> &'static str {
+        if self.cluster { "" } else { "default" }
+    }
+
+    fn resource(&self) -> Resource {
+        Resource { namespaced: !self.cluster, ..resource_of(&self.object) }
+    }
+
+    fn name(&self) -> &str {
+        text(&self.object, "/metadata/name")
+    }
+
+    /// Which policy it is for.
+    fn to(&self) -> Option<&str> {
+        self.object["metadata"]["labels"]["to"].as_str()
+    }
+
+    /// The resource and name of its binding.
+    fn binding(&self) -> (Resource, String) {
+        let name = binding_name(text(&self.object, "/kind"), self.name());
+        match self.cluster {
+            true => (
+                custom("work.karmada.io", "v1alpha2", "clusterresourcebindings", "ClusterResourceBinding", false),
+                name,
+            ),
+            false => (binding(), name),
+        }
+    }
+}
+
+fn entries() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = serde_saphyr::from_str(include_str!("kinds.yaml")).unwrap();
+    for entry in entries.iter_mut().filter(|entry| !entry.cluster) {
+        entry.object["metadata"]["namespace"] = json!("default");
+    }
+    entries
+}
+
+/// Brings everything to the members and waits until all of it has come back.
+pub async fn propagate(home: &Home) {
+    let control_plane = home.objects();
+    for member in MEMBERS {
+        home.serve_definitions(member).await;
+        let definitions = crowsnest_api::crd::crds(None);
+        let imports = definitions.iter().find(|manifest| manifest["metadata"]["name"] == IMPORTS).unwrap();
+        home.member(member).create(&definition(), "", imports).await.unwrap();
+    }
+    let entries = entries();
+    steer(&control_plane, &entries).await;
+    for entry in &entries {
+        control_plane.create(&entry.resource(), entry.namespace(), &entry.object).await.unwrap();
+    }
+    for entry in entries.iter().filter(|entry| entry.to().is_some()) {
+        let (resource, name) = entry.binding();
+        let applied = |binding: &Value| condition_is(binding, "FullyApplied", "True");
+        home.when(&control_plane, &resource, entry.namespace(), &name, applied).await;
+    }
+    for entry in &entries {
+        report(home, entry).await;
+    }
+    let team = resource_of(&json!({"apiVersion": "v1", "kind": "Namespace"}));
+    for member in MEMBERS {
+        home.when(&home.member(member), &team, "", "team", |_| true).await;
+    }
+    // What the autoscaler scales is left to the members.
+    let marked = |web: &Value| web["metadata"]["labels"]["resourcetemplate.karmada.io/retain-replicas"] == "true";
+    let deployments =
+        resource_of(&json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": ""}}));
+    home.when(&control_plane, &deployments, "default", "web", marked).await;
+}
+
+/// Policies and overrides.
+async fn steer(control_plane: &Objects, entries: &[Entry]) {
+    let selectors = |cluster: bool| -> Vec<Value> {
+        let labelled = entries.iter().filter(|entry| entry.cluster == cluster && entry.to() == Some("members"));
+        let kinds: BTreeSet<(&str, &str)> =
+            labelled.map(|entry| (text(&entry.object, "/apiVersion"), text(&entry.object, "/kind"))).collect();
+        let selector = |(api_version, kind)| json!({"apiVersion": api_version, "kind": kind, "labelSelector": {"matchLabels": {"to": "members"}}});
+        kinds.into_iter().map(selector).collect()
+    };
+    let everywhere = json!({"clusterAffinity": {"clusterNames": MEMBERS}});
+    let mut all = crate::policy("members", "", "", everywhere.clone());
+    all["spec"]["resourceSelectors"] = json!(selectors(false));
+    all["spec"]["propagateDeps"] = json!(true);
+    let weight = |(name, weight): (&str, i64)| json!({"targetCluster": {"clusterNames": [name]}, "weight": weight});
+    let mut shares = crate::policy(
+        "shares",
+        "Deployment",
+        "apps/v1",
+        json!({"replicaScheduling": {
+            "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+            "weightPreference": {"staticWeightList": [weight(("m1", 1)), weight(("m2", 2))]},
+        }}),
+    );
+    shares["spec"]["resourceSelectors"][0]["labelSelector"] = json!({"matchLabels": {"to": "shares"}});
+    for policy in [all, shares] {
+        control_plane.create(&propagation_policy(), "default", &policy).await.unwrap();
+    }
+    let cluster_wide = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterPropagationPolicy",
+        "metadata": {"name": "members", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "id-of-all"}},
+        "spec": {"resourceSelectors": selectors(true), "placement": everywhere},
+    });
+    let rule = |overriders: Value| json!([{"targetCluster": {"clusterNames": ["m2"]}, "overriders": overriders}]);
+    let data = json!({"plaintext": [{"path": "/data/where", "operator": "add", "value": "m2"}]});
+    let own = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": "where", "namespace": "default"},
+        "spec": {"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "plain"}],
+            "overrideRules": rule(data)},
+    });
+    let labels = json!({"labelsOverrider": [{"operator": "add", "value": {"where": "m2"}}]});
+    let namespaces_too = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterOverridePolicy", "metadata": {"name": "where"},
+        "spec": {"overrideRules": rule(labels), "resourceSelectors": [
+            {"apiVersion": "v1", "kind": "Namespace", "name": "team"},
+            {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "reader"},
+            {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        ]},
+    });
+    for object in [cluster_wide, own, namespaces_too] {
+        let resource = resource_of(&object);
+        control_plane.create(&resource, text(&object, "/metadata/namespace"), &object).await.unwrap();
+    }
+}
+
+/// Says in every member what became of the copy, and waits until the binding says so.
+async fn report(home: &Home, entry: &Entry) {
+    let Some(status) = &entry.status else { return };
+    let resource = entry.resource();
+    let target = Target::new(&resource, entry.namespace(), entry.name());
+    for member in MEMBERS {
+        let member = home.member(member);
+        let copy = member.get(target).await.unwrap().unwrap();
+        let mut status = status.clone();
+        if entry.observed {
+            status["observedGeneration"] = copy["metadata"]["generation"].clone();
+        }
+        member.merge(target.status(), &json!({"status": status})).await.unwrap();
+    }
+    let (resource, name) = entry.binding();
+    let told = |binding: &Value| {
+        let items = binding["status"]["aggregatedStatus"].as_array().cloned().unwrap_or_default();
+        items.len() == MEMBERS.len() && items.iter().all(|item| !item["status"].is_null())
+    };
+    home.when(&home.objects(), &resource, entry.namespace(), &name, told).await;
+}

@@ -1,0 +1,88 @@
+//! Whatever order things come in, the fleet ends the same; and what is as it should be is left alone, also by loops that
+//! begin anew.
+
+mod end;
+mod kinds;
+mod orders;
+
+use crowsnest_controllers::act::objects::{Resource, Target};
+use serde_json::{Value, json};
+
+use crate::home::{Home, builtin};
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The resource of an object's kind; it is namespaced if the object is.
+fn resource_of(object: &Value) -> Resource {
+    let (group, version) = text(object, "/apiVersion").split_once('/').unwrap_or(("", text(object, "/apiVersion")));
+    let kind = text(object, "/kind");
+    let lower = kind.to_lowercase();
+    let plural = match lower.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if lower.ends_with('s') => format!("{lower}es"),
+        None => format!("{lower}s"),
+    };
+    Resource::builtin(group, version, &plural, kind, object.pointer("/metadata/namespace").is_some())
+}
+
+/// What differs of two times.
+fn moved<'a>(before: &'a Tables, after: &'a Tables) -> Vec<&'a String> {
+    after.iter().filter(|(table, version)| before.get(*table) != Some(*version)).map(|(table, _)| table).collect()
+}
+
+type Tables = std::collections::BTreeMap<String, u64>;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_as_it_should_be_is_left_alone_for_every_kind() {
+    let home = Home::start(&["m1", "m2"]).await;
+    kinds::propagate(&home).await;
+    home.quiet().await;
+
+    // A second look writes nothing, and members are not even asked.
+    let before = home.written();
+    home.requests.take();
+    home.manager.full_pass().await.unwrap();
+    home.quiet().await;
+    let (after, asked) = (home.written(), home.requests.take());
+    assert!(moved(&before, &after).is_empty(), "a second look wrote {:?}", moved(&before, &after));
+    assert!(asked.is_empty(), "a second look asked {asked:#?}");
+
+    // Loops that remember nothing may ask, and write nothing.
+    let home = home.restart().await;
+    home.quiet().await;
+    let (after, asked) = (home.written(), home.requests.take());
+    assert!(moved(&before, &after).is_empty(), "a first look wrote {:?}: {asked:#?}", moved(&before, &after));
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_whose_writer_came_no_further_is_told() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    let weights = ["m1", "m2"].map(|name| json!({"targetCluster": {"clusterNames": [name]}, "weight": 1}));
+    let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"staticWeightList": weights}}});
+    let wanted = crate::policy("p", "Deployment", "apps/v1", divided);
+    control_plane.create(&crate::propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&builtin("apps", "deployments", "Deployment"), "default", &crate::web(4)).await.unwrap();
+    let scheduled = |binding: &Value| crate::condition_is(binding, "Scheduled", "True");
+    home.when(&control_plane, &crate::binding(), "default", "web-deployment", scheduled).await;
+    home.quiet().await;
+
+    // As it is between the two writes: the result is there, and nothing says so.
+    let binding = crate::binding();
+    let target = Target::new(&binding, "default", "web-deployment");
+    let untold =
+        json!({"status": {"conditions": null, "lastScheduledTime": null, "schedulerObservedGeneration": null}});
+    control_plane.merge(target.status(), &untold).await.unwrap();
+    home.manager.full_pass().await.unwrap();
+    let told = |binding: &Value| {
+        scheduled(binding)
+            && binding["status"]["lastScheduledTime"].is_string()
+            && binding["status"]["schedulerObservedGeneration"] == binding["metadata"]["generation"]
+    };
+    home.when(&control_plane, &binding, "default", "web-deployment", told).await;
+    home.stop().await;
+}

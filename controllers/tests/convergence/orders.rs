@@ -1,0 +1,95 @@
+//! The same things in any order.
+
+use crowsnest_controllers::act::objects::{Objects, Target};
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::end::End;
+use super::{resource_of, text};
+use crate::home::{Home, LONGEST};
+
+const ORDERS: usize = 6;
+/// How often the loops come to rest between two steps.
+const RESTS: f64 = 0.2;
+
+/// What somebody does; the object says to what.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Step {
+    Create(Value),
+    Merge(Value),
+    Delete(Value),
+}
+
+impl Step {
+    async fn take(&self, objects: &Objects) {
+        let (Step::Create(object) | Step::Merge(object) | Step::Delete(object)) = self;
+        let resource = resource_of(object);
+        let target = Target::new(&resource, text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        match self {
+            Step::Create(object) => objects.create(&resource, target.namespace, object).await.map(drop),
+            Step::Merge(patch) => objects.merge(target, patch).await.map(drop),
+            Step::Delete(_) => objects.delete(target).await,
+        }
+        .unwrap();
+    }
+}
+
+/// The same orders each time where changes are judged, unless somebody asks for others.
+fn seed() -> u64 {
+    let usual = || if std::env::var("CI").as_deref() == Ok("true") { 1 } else { rand::random() };
+    std::env::var("CROWSNEST_ORDER_SEED").map_or_else(|_| usual(), |text| text.parse().expect("a number"))
+}
+
+/// Everything of the chains, in an order of its own and in a namespace of its own.
+async fn happen(home: &Home, namespace: &str, rng: &mut StdRng) {
+    let objects = home.objects();
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    objects.create(&resource_of(&own), "", &own).await.unwrap();
+    let chains = include_str!("chains.yaml").replace("NS", namespace);
+    let chains: Vec<Vec<Step>> = serde_saphyr::from_str(&chains).unwrap();
+    let mut turns: Vec<usize> =
+        chains.iter().enumerate().flat_map(|(nth, chain)| std::iter::repeat_n(nth, chain.len())).collect();
+    turns.shuffle(rng);
+    let mut chains: Vec<_> = chains.iter().map(|chain| chain.iter()).collect();
+    for nth in turns {
+        chains[nth].next().unwrap().take(&objects).await;
+        if rng.random_bool(RESTS) {
+            home.idle().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_order_things_come_in_the_fleet_ends_the_same() {
+    let seed = seed();
+    println!("CROWSNEST_ORDER_SEED={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let home = Home::start(&["m1", "m2"]).await;
+    let namespaces: Vec<String> = (0..ORDERS).map(|nth| format!("order-{nth}")).collect();
+    for namespace in &namespaces {
+        happen(&home, namespace, &mut rng).await;
+    }
+    let until = Instant::now() + 2 * LONGEST;
+    let end = loop {
+        home.quiet().await;
+        let first = End::of(&home, &namespaces[0]).await;
+        let mut differences = Vec::new();
+        for namespace in &namespaces[1..] {
+            differences.extend(End::of(&home, namespace).await.differences(&first, namespace));
+        }
+        let before = home.written();
+        home.manager.full_pass().await.unwrap();
+        home.quiet().await;
+        if differences.is_empty() && home.written() == before {
+            break first;
+        }
+        assert!(Instant::now() < until, "CROWSNEST_ORDER_SEED={seed}: {differences:#?}");
+    };
+    insta::assert_yaml_snapshot!("end", end);
+    home.stop().await;
+}

@@ -1,0 +1,47 @@
+//! What members are asked about their objects: reads and writes of single ones. Lists and watches, which the cache has anyway,
+//! are left out, and so is what tells how a member is.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::routing::any;
+use crowsnest_apiserver::ApiServer;
+use http::{Method, Uri};
+use parking_lot::Mutex;
+use tower::ServiceExt;
+
+#[derive(Clone, Default)]
+pub struct Requests {
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Requests {
+    /// Those since the last call.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.seen.lock())
+    }
+
+    /// The member's own routes, noting what is asked.
+    pub fn counted(&self, member: &ApiServer) -> Router {
+        let (name, router, seen) = (member.name().to_owned(), member.router(), Arc::clone(&self.seen));
+        let pass = move |request: Request| async move {
+            if is_about_an_object(request.method(), request.uri()) {
+                seen.lock().push(format!("{name} {} {}", request.method(), request.uri().path()));
+            }
+            router.oneshot(request).await
+        };
+        Router::new().route("/{*path}", any(pass))
+    }
+}
+
+fn is_about_an_object(method: &Method, uri: &Uri) -> bool {
+    let parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
+    let resource = match parts.as_slice() {
+        ["api", _, resource @ ..] | ["apis", _, _, resource @ ..] => resource,
+        _ => return false,
+    };
+    let query = uri.query().unwrap_or_default();
+    let many = method == Method::GET && ["limit=", "watch="].iter().any(|word| query.contains(word));
+    !resource.is_empty() && !many
+}
