@@ -85,18 +85,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             let before = items(old, "status.storedVersions").to_vec();
             stored_versions(new, before);
         }
-        ("PersistentVolume", "status") if at(old, "status.phase") == at(new, "status.phase") => {
-            if unset(new, "status.lastPhaseTransitionTime") {
-                copy_below(old, new, "status", "lastPhaseTransitionTime");
-            }
-        }
-        ("PersistentVolume", "status")
-            if unset(new, "status.lastPhaseTransitionTime")
-                || at(old, "status.lastPhaseTransitionTime") == at(new, "status.lastPhaseTransitionTime") =>
-        {
-            let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            put(&mut new["status"], "lastPhaseTransitionTime", now);
-        }
+        ("PersistentVolume", "status") => phase_time(old, new, ctx),
         ("Secret", _) if unset(new, "type") => copy(old, new, "type"),
         _ => {}
     }
@@ -230,6 +219,19 @@ fn service(object: &mut Value) {
         for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
             take(spec, field);
         }
+    }
+}
+
+/// Since when a volume is in its phase: whoever writes the same phase need not know it.
+fn phase_time(old: &Value, new: &mut Value, ctx: &RequestContext) {
+    const TIME: &str = "status.lastPhaseTransitionTime";
+    if at(old, "status.phase") == at(new, "status.phase") {
+        if unset(new, TIME) {
+            copy_below(old, new, "status", "lastPhaseTransitionTime");
+        }
+    } else if unset(new, TIME) || at(old, TIME) == at(new, TIME) {
+        let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        put(&mut new["status"], "lastPhaseTransitionTime", now);
     }
 }
 
