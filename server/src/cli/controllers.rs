@@ -65,6 +65,9 @@ pub(crate) struct ControllerArgs {
     /// How long a cluster must fail before it counts as not ready [default: 30s]
     #[arg(long, env = "CROWSNEST_CLUSTER_FAILURE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
     cluster_failure_threshold: Option<Duration>,
+    /// Between two counts of what the bindings of a quota's namespace use, whatever changed [default: 5m]
+    #[arg(long, env = "CROWSNEST_FEDERATED_RESOURCE_QUOTA_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
+    federated_resource_quota_sync_period: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -113,6 +116,7 @@ impl ControllerArgs {
         take(&mut periods.cluster_status, &self.cluster_status_update_frequency);
         take(&mut periods.cluster_success_threshold, &self.cluster_success_threshold);
         take(&mut periods.cluster_failure_threshold, &self.cluster_failure_threshold);
+        take(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
         Ok(standard)
     }
 }
@@ -178,7 +182,7 @@ mod tests {
              --enable-empty-workload-propagation --scheduler-name mine --enable-no-execute-taint-eviction=true \
              --no-execute-taint-eviction-purge-mode Directly --allow-no-execute-taint-policy \
              --graceful-eviction-timeout 2m30s --failover-safety karmada --cluster-status-update-frequency 5s \
-             --cluster-success-threshold 0s --cluster-failure-threshold 1m",
+             --cluster-success-threshold 0s --cluster-failure-threshold 1m --federated-resource-quota-sync-period 2m",
             Config::default(),
         );
         let said = said.unwrap();
@@ -197,6 +201,7 @@ mod tests {
             (Duration::from_secs(5), Duration::ZERO)
         );
         assert_eq!(periods.cluster_failure_threshold, Duration::from_secs(60));
+        assert_eq!(periods.quota_sync, Duration::from_secs(120));
     }
 
     #[test]
