@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crowsnest_api::names::ClusterName;
-use crowsnest_api::{apps, cluster, config, policy, remedy, work};
+use crowsnest_api::{apps, cluster, config, networking, policy, remedy, work};
 use crowsnest_fleet::Fleet;
 use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
@@ -42,6 +42,7 @@ pub struct Kinds {
     pub service: Resource,
     pub endpoint_slice: Resource,
     pub service_import: Resource,
+    pub multi_cluster_service: Resource,
     pub namespace: Resource,
     pub node: Resource,
     pub pod: Resource,
@@ -72,6 +73,7 @@ impl Kinds {
             deployment: Resource::builtin("apps", "v1", "deployments", "Deployment", true),
             service: Resource::builtin("", "v1", "services", "Service", true),
             endpoint_slice: Resource::builtin("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true),
+            multi_cluster_service: Resource::of::<networking::MultiClusterService>(),
             service_import: Resource::builtin(
                 "multicluster.x-k8s.io",
                 "v1alpha1",
@@ -90,7 +92,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 19] {
+    pub fn of_control_plane(&self) -> [&Resource; 20] {
         [
             &self.cluster,
             &self.work,
@@ -107,6 +109,7 @@ impl Kinds {
             &self.federated_resource_quota,
             &self.cluster_taint_policy,
             &self.remedy,
+            &self.multi_cluster_service,
             &self.namespace,
             &self.service,
             &self.cluster_role,

@@ -14,11 +14,14 @@ pub enum Controller {
     ClusterTaintPolicy,
     DeploymentReplicasSyncer,
     EndpointSlice,
+    EndpointSliceCollect,
     Execution,
     /// Assignments, their status and the count of what bindings use: three controllers of Karmada's.
     FederatedResourceQuota,
     GracefulEviction,
     HpaScaleTargetMarker,
+    /// With what is dispatched for it: two controllers of Karmada's.
+    MultiClusterService,
     Namespace,
     Remedy,
     ServiceExport,
@@ -28,7 +31,7 @@ pub enum Controller {
     WorkloadRebalancer,
 }
 
-const NAMES: [(&str, Controller); 19] = [
+const NAMES: [(&str, Controller); 21] = [
     ("applicationFailover", Controller::ApplicationFailover),
     ("binding", Controller::Binding),
     ("bindingStatus", Controller::BindingStatus),
@@ -37,10 +40,12 @@ const NAMES: [(&str, Controller); 19] = [
     ("clustertaintpolicy", Controller::ClusterTaintPolicy),
     ("deploymentReplicasSyncer", Controller::DeploymentReplicasSyncer),
     ("endpointSlice", Controller::EndpointSlice),
+    ("endpointsliceCollect", Controller::EndpointSliceCollect),
     ("execution", Controller::Execution),
     ("federatedResourceQuotaSync", Controller::FederatedResourceQuota),
     ("gracefulEviction", Controller::GracefulEviction),
     ("hpaScaleTargetMarker", Controller::HpaScaleTargetMarker),
+    ("multiclusterservice", Controller::MultiClusterService),
     ("namespace", Controller::Namespace),
     ("remedy", Controller::Remedy),
     ("serviceExport", Controller::ServiceExport),
@@ -135,7 +140,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case("*,-remedy", ControllersError::Unknown("remedy".to_owned()))]
+    #[case("*,-mcs", ControllersError::Unknown("mcs".to_owned()))]
     #[case("Cluster", ControllersError::Unknown("Cluster".to_owned()))]
     #[case("*,-workStatus", ControllersError::OneLoop)]
     fn what_makes_no_sense(#[case] list: &str, #[case] expected: ControllersError) {

@@ -81,6 +81,8 @@ struct Loops {
     exports: Arc<services::Exports>,
     slices: Arc<services::Slices>,
     imports: Arc<services::Imports>,
+    spanning: Arc<services::Spanning>,
+    collecting: Arc<services::Collecting>,
     scale_target_marker: Arc<scale_target_marker::ScaleTargetMarker>,
     replicas_syncer: Arc<replicas_syncer::ReplicasSyncer>,
     discovering: Discovering,
@@ -198,6 +200,8 @@ impl Loops {
             exports: services::Exports::new(Arc::clone(&context)),
             slices: services::Slices::new(Arc::clone(&context)),
             imports: services::Imports::new(Arc::clone(&context)),
+            spanning: services::Spanning::new(Arc::clone(&context)),
+            collecting: services::Collecting::new(Arc::clone(&context)),
             scale_target_marker: scale_target_marker::ScaleTargetMarker::new(Arc::clone(&context)),
             replicas_syncer: replicas_syncer::ReplicasSyncer::new(Arc::clone(&context)),
             discovering: Discovering::default(),
@@ -208,7 +212,7 @@ impl Loops {
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 22] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 24] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -230,6 +234,8 @@ impl Loops {
             (&self.exports.services, Some(Controller::ServiceExport)),
             (&self.slices.works, Some(Controller::EndpointSlice)),
             (&self.imports.imports, Some(Controller::ServiceImport)),
+            (&self.spanning.services, Some(Controller::MultiClusterService)),
+            (&self.collecting.services, Some(Controller::EndpointSliceCollect)),
             (&self.scale_target_marker.targets, Some(Controller::HpaScaleTargetMarker)),
             (&self.replicas_syncer.deployments, Some(Controller::DeploymentReplicasSyncer)),
         ]
@@ -319,6 +325,8 @@ impl Loops {
         self.exports.full_pass().await?;
         self.slices.full_pass().await?;
         self.imports.full_pass().await?;
+        self.spanning.full_pass();
+        self.collecting.full_pass().await?;
         self.scale_target_marker.full_pass();
         Ok(())
     }
@@ -398,6 +406,7 @@ impl Listener for Loops {
                 self.scheduling.room_grew();
             }
             self.exports.on_member_change(change);
+            self.collecting.on_member_change(change);
             return self.works.on_change(change).await;
         }
         self.templates.on_change(change);
@@ -418,6 +427,8 @@ impl Listener for Loops {
         self.exports.on_change(change);
         self.slices.on_change(change);
         self.imports.on_change(change).await?;
+        self.spanning.on_change(change);
+        self.collecting.on_change(change);
         self.scale_target_marker.on_change(change);
         self.replicas_syncer.on_change(change);
         self.discovering.on_change(change);

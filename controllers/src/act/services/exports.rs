@@ -2,16 +2,15 @@
 //! those Works; Slices reads them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crowsnest_api::constants::label;
 use crowsnest_api::names::ClusterName;
 use serde_json::Value;
 
+use super::{ENDPOINT_SLICE, followed};
 use crate::Error;
 use crate::act::bindings::{cluster_of, member_of, write_work};
 use crate::act::context::Context;
-use crate::act::objects::Resource;
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
 use crate::plan::work::construct::DesiredWork;
@@ -26,9 +25,6 @@ pub struct Exported {
 }
 
 const SERVICE_EXPORT: (&str, &str) = ("multicluster.x-k8s.io/v1alpha1", "ServiceExport");
-const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
-/// What a member serves of exports is listed within this, or it is looked at again later.
-const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
 pub struct Exports {
     context: Arc<Context>,
@@ -90,13 +86,13 @@ impl Exports {
 
     /// The Works there should be, with what there is of each.
     async fn desired(&self, key: &Exported) -> Result<Vec<(Option<Arc<Value>>, DesiredWork)>, Error> {
-        let Some(exports) = self.followed(&key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
+        let Some(exports) = followed(&self.context, &key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
         let world = &self.context.world;
         let export = world.get(&key.cluster, &exports.gvr, &key.namespace, &key.name).await?;
         if export.is_none_or(|export| object::is_terminating(export.view())) {
             return Ok(Vec::new());
         }
-        let Some(slices) = self.followed(&key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
+        let Some(slices) = followed(&self.context, &key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
         let mut desired = Vec::new();
         for slice in world.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
             let slice = slice.view();
@@ -109,24 +105,6 @@ impl Exports {
             desired.push((existing, work));
         }
         Ok(desired)
-    }
-
-    /// A kind of a member that is listed and watched from now on; `None` where it is not served.
-    async fn followed(
-        &self,
-        cluster: &ClusterName,
-        (api_version, kind): (&str, &str),
-    ) -> Result<Option<Resource>, Error> {
-        let resource = match self.context.catalog.find(cluster, api_version, kind).await {
-            Ok(resource) => resource,
-            Err(Error::UnknownKind { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        self.context.world.collect(cluster, &resource);
-        match self.context.world.wait_synced(cluster, &resource.gvr, LISTED_WITHIN).await {
-            true => Ok(Some(resource)),
-            false => Err(Error::Waiting(format!("{kind} of cluster {cluster} is not listed yet"))),
-        }
     }
 
     async fn works_of(&self, key: &Exported) -> Result<Vec<Value>, Error> {

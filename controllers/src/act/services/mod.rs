@@ -1,11 +1,46 @@
-//! Multi-cluster services (KEP-1645 as Karmada has it): [`Exports`] collects the EndpointSlices of exported Services from members
+//! Services of several clusters. As KEP-1645 has it: [`Exports`] collects the EndpointSlices of exported Services from members
 //! into Works, [`Slices`] makes EndpointSlices of the control plane of them, [`Imports`] keeps the Service that stands for an
-//! import. The distributor takes Service and slices to where the import goes.
+//! import; the distributor takes Service and slices to where the import goes. As MultiClusterServices have it:
+//! [`Spanning`] claims the Service and dispatches what [`Collecting`] collected.
 
+mod collecting;
 mod exports;
 mod imports;
 mod slices;
+mod spanning;
 
+use std::time::Duration;
+
+use crowsnest_api::names::ClusterName;
+
+use super::context::Context;
+use super::objects::Resource;
+use crate::Error;
+
+pub use collecting::Collecting;
 pub use exports::Exports;
 pub use imports::Imports;
 pub use slices::Slices;
+pub use spanning::Spanning;
+
+const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
+/// What a member serves is listed within this, or it is looked at again later.
+const LISTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// A kind of a member that is listed and watched from now on; `None` where it is not served.
+async fn followed(
+    context: &Context,
+    cluster: &ClusterName,
+    (api_version, kind): (&str, &str),
+) -> Result<Option<Resource>, Error> {
+    let resource = match context.catalog.find(cluster, api_version, kind).await {
+        Ok(resource) => resource,
+        Err(Error::UnknownKind { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    context.world.collect(cluster, &resource);
+    match context.world.wait_synced(cluster, &resource.gvr, LISTED_WITHIN).await {
+        true => Ok(Some(resource)),
+        false => Err(Error::Waiting(format!("{kind} of cluster {cluster} is not listed yet"))),
+    }
+}

@@ -49,6 +49,7 @@ pub fn chosen_labels() -> Vec<String> {
         format!("{}*", label::DEPENDED_BY_PREFIX),
         label::FEDERATED_RESOURCE_QUOTA_NAME.to_owned(),
         label::ENDPOINT_SLICE_NAME.to_owned(),
+        label::MULTI_CLUSTER_SERVICE_NAME.to_owned(),
     ]
 }
 

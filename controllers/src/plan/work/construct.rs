@@ -67,7 +67,7 @@ pub struct DesiredWork {
     pub annotations: BTreeMap<String, String>,
     pub owner: Option<Value>,
     pub options: WorkOptions,
-    /// Who has to let it go.
+    /// Who has to let it go; nobody, when empty.
     pub finalizer: &'static str,
     /// The manifest, complete but for the permanent id.
     pub manifest: Value,
@@ -250,7 +250,7 @@ impl DesiredWork {
         for key in APPLIED_OVERRIDES.iter().filter(|key| !self.annotations.contains_key(**key)) {
             object::remove(&mut updated, &["metadata", "annotations", key]);
         }
-        if !object::has_finalizer(&updated, self.finalizer) {
+        if !self.finalizer.is_empty() && !object::has_finalizer(&updated, self.finalizer) {
             let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();
             finalizers.push(self.finalizer.to_owned());
             object::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
@@ -269,10 +269,12 @@ impl DesiredWork {
                 "name": self.name,
                 "namespace": self.namespace,
                 "labels": labels,
-                "finalizers": [self.finalizer],
             },
             "spec": self.spec(permanent_id),
         });
+        if !self.finalizer.is_empty() {
+            work["metadata"]["finalizers"] = json!([self.finalizer]);
+        }
         if !self.annotations.is_empty() {
             work["metadata"]["annotations"] = json!(self.annotations);
         }

@@ -1,0 +1,415 @@
+//! MultiClusterService, CrossCluster: whose endpoints are used where, how the Service and its binding are claimed, and what
+//! is dispatched (Karmada's `multiclusterservice-controller`, `endpointslice-collect-controller` and
+//! `endpointslice-dispatch-controller`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
+use crowsnest_api::names::binding_name;
+use crowsnest_api::networking::{ClusterSelector, ExposureType, MultiClusterServiceSpec};
+use serde_json::{Value, json};
+
+use super::services::{SERVICE_NAME, SLICE_MANAGED_BY, wanted_by};
+use super::work::construct::{self, DesiredWork, WorkOptions};
+use super::{conditions, object};
+
+/// The name of what exports slices, in the set of those that want a Work; and of who claims a Service.
+pub const MULTI_CLUSTER_SERVICE: &str = "MultiClusterService";
+const SLICES: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
+
+/// Whether it is ours to carry out; another exposure is an external provider's.
+pub fn is_cross_cluster(spec: &MultiClusterServiceSpec) -> bool {
+    spec.types.contains(&ExposureType::CrossCluster)
+}
+
+/// The clusters that are named, or all.
+pub fn clusters(named: &[ClusterSelector], all: &[String]) -> BTreeSet<String> {
+    match named {
+        [] => all.iter().cloned().collect(),
+        named => named.iter().map(|one| one.name.clone()).collect(),
+    }
+}
+
+/// What a cluster is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Provider,
+    Consumer,
+}
+
+/// Why a cluster takes no part for now: reason and message of a warning.
+pub fn unusable(name: &str, cluster: Option<&Cluster>, role: Role) -> Option<(&'static str, String)> {
+    let (who, what) = match role {
+        Role::Provider => ("Provider", "MultiClusterService"),
+        Role::Consumer => ("Consumer", "EndpointSlice"),
+    };
+    let Some(cluster) = cluster else {
+        return Some((event::CLUSTER_NOT_FOUND, format!("{who} cluster {name} is not found")));
+    };
+    if !conditions::is_true(&cluster.status.conditions, condition::READY) {
+        let reason = match role {
+            Role::Provider => event::SYNC_SERVICE_FAILED,
+            Role::Consumer => event::DISPATCH_ENDPOINT_SLICE_FAILED,
+        };
+        return Some((reason, format!("{who} cluster {name} is not ready, skip to propagate {what}")));
+    }
+    let known = conditions::is_true(&cluster.status.conditions, condition::COMPLETE_API_ENABLEMENTS);
+    let serves = cluster.status.api_enablements.iter().any(|enabled| {
+        enabled.group_version == SLICES.0 && enabled.resources.iter().any(|resource| resource.kind == SLICES.1)
+    });
+    (known && !serves)
+        .then(|| (event::API_INCOMPATIBLE, format!("{who} cluster {name} does not support EndpointSlice")))
+}
+
+fn permanent_id(mcs: &Value) -> &str {
+    object::label(mcs, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).unwrap_or_default()
+}
+
+fn names(namespace: &str, name: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (label::MULTI_CLUSTER_SERVICE_NAMESPACE.to_owned(), namespace.to_owned()),
+        (label::MULTI_CLUSTER_SERVICE_NAME.to_owned(), name.to_owned()),
+    ])
+}
+
+/// The Work that says in a provider's namespace that its endpoints are wanted; it is never dispatched, and nobody holds it.
+pub fn provided(cluster: &str, mcs: &Value) -> DesiredWork {
+    let mut labels = names(object::namespace(mcs), object::name(mcs));
+    labels.insert(label::MULTI_CLUSTER_SERVICE_PERMANENT_ID.to_owned(), permanent_id(mcs).to_owned());
+    let options = WorkOptions { suspend_dispatching: Some(true), ..WorkOptions::default() };
+    let mut work = construct::wrap(cluster, mcs.clone(), labels, BTreeMap::new(), options);
+    work.finalizer = "";
+    work
+}
+
+/// The MultiClusterService a Work belongs to.
+pub fn of_work(work: &Value) -> Option<(String, String)> {
+    let namespace = object::label(work, label::MULTI_CLUSTER_SERVICE_NAMESPACE)?;
+    let name = object::label(work, label::MULTI_CLUSTER_SERVICE_NAME)?;
+    Some((namespace.to_owned(), name.to_owned()))
+}
+
+/// Whether a Work is [`provided`].
+pub fn is_provided(work: &Value) -> bool {
+    object::at(work, &["spec", "workload", "manifests"])
+        .and_then(Value::as_array)
+        .and_then(|manifests| manifests.first())
+        .is_some_and(|manifest| object::kind(manifest) == MULTI_CLUSTER_SERVICE)
+}
+
+/// Whether a Work keeps a provider's slice for dispatching.
+pub fn is_collected(work: &Value) -> bool {
+    wanted_by(work).contains(MULTI_CLUSTER_SERVICE) && source_of(work).is_none()
+}
+
+/// The provider a dispatched Work's slice came from.
+pub fn source_of(work: &Value) -> Option<&str> {
+    object::annotation(work, annotation::ENDPOINT_SLICE_PROVISION_CLUSTER)
+}
+
+/// The Work that keeps a provider's slice in the control plane. `existing` is what there is of it.
+pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
+    let mut wanted = existing.map(wanted_by).unwrap_or_default();
+    wanted.insert(MULTI_CLUSTER_SERVICE.to_owned());
+    let mut labels = names(object::namespace(slice), service);
+    labels.insert(label::ENDPOINT_SLICE_MANAGED_BY.to_owned(), wanted.into_iter().collect::<Vec<_>>().join("."));
+    let options = WorkOptions { suspend_dispatching: Some(true), ..WorkOptions::default() };
+    let mut work = construct::wrap(cluster, slice.clone(), labels, BTreeMap::new(), options);
+    work.finalizer = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
+    work
+}
+
+/// What is left of a collected Work that no MultiClusterService wants any more: a patch, or nothing.
+pub fn without_service(work: &Value) -> Option<Value> {
+    let mut wanted = wanted_by(work);
+    wanted.remove(MULTI_CLUSTER_SERVICE);
+    let finalizers: Vec<&str> =
+        object::finalizers(work).filter(|one| *one != finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER).collect();
+    let gone = Value::Null;
+    (!wanted.is_empty()).then(|| {
+        json!({"metadata": {
+            "finalizers": finalizers,
+            "labels": {
+                label::ENDPOINT_SLICE_MANAGED_BY: wanted.into_iter().collect::<Vec<_>>().join("."),
+                label::MULTI_CLUSTER_SERVICE_NAME: gone,
+                label::MULTI_CLUSTER_SERVICE_NAMESPACE: gone,
+            },
+        }})
+    })
+}
+
+/// The Work that takes a collected slice to a consumer. It has the collected one's name, unless another provider's has it.
+pub fn dispatched(
+    consumer: &str,
+    provider: &str,
+    collected: &Value,
+    taken: impl Fn(&str) -> bool,
+) -> Option<DesiredWork> {
+    let (namespace, name) = of_work(collected)?;
+    let slice = object::at(collected, &["spec", "workload", "manifests"])?.as_array()?.first()?;
+    let mut manifest = json!({
+        "apiVersion": SLICES.0,
+        "kind": SLICES.1,
+        "metadata": {
+            "namespace": object::namespace(slice),
+            "name": format!("{provider}-{}", object::name(slice)),
+            "labels": {SERVICE_NAME: name, SLICE_MANAGED_BY: label::ENDPOINT_SLICE_DISPATCH_CONTROLLER},
+            "annotations": {annotation::ENDPOINT_SLICE_PROVISION_CLUSTER: provider},
+        },
+    });
+    for field in ["addressType", "endpoints", "ports"] {
+        if let Some(value) = slice.get(field) {
+            manifest[field] = value.clone();
+        }
+    }
+    let source = annotation::ENDPOINT_SLICE_PROVISION_CLUSTER.to_owned();
+    let annotations = BTreeMap::from([(source, provider.to_owned())]);
+    let labels = names(&namespace, &name);
+    let mut work = construct::wrap(consumer, manifest, labels, annotations, WorkOptions::default());
+    if !taken(object::name(collected)) {
+        work.name = object::name(collected).to_owned();
+        object::set_annotation(&mut work.manifest, annotation::WORK_NAME, object::name(collected));
+    }
+    Some(work)
+}
+
+const POLICY_LABELS: [&str; 2] =
+    [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
+const POLICY_ANNOTATIONS: [&str; 3] = [
+    annotation::PROPAGATION_POLICY_NAMESPACE,
+    annotation::PROPAGATION_POLICY_NAME,
+    annotation::CLUSTER_PROPAGATION_POLICY_NAME,
+];
+
+/// The patch that takes a Service away from its policy, if it is not claimed yet.
+pub fn claim(service: &Value, mcs: &Value) -> Option<Value> {
+    let mut claimed = service.clone();
+    for key in POLICY_LABELS {
+        object::remove(&mut claimed, &["metadata", "labels", key]);
+    }
+    for key in POLICY_ANNOTATIONS {
+        object::remove(&mut claimed, &["metadata", "annotations", key]);
+    }
+    object::set_label(&mut claimed, label::RESOURCE_TEMPLATE_CLAIMED_BY, MULTI_CLUSTER_SERVICE);
+    object::set_label(&mut claimed, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, permanent_id(mcs));
+    mark(&mut claimed, mcs);
+    (claimed != *service).then_some(claimed)
+}
+
+fn mark(object: &mut Value, mcs: &Value) {
+    object::set_annotation(object, annotation::MULTI_CLUSTER_SERVICE_NAMESPACE, object::namespace(mcs));
+    object::set_annotation(object, annotation::MULTI_CLUSTER_SERVICE_NAME, object::name(mcs));
+}
+
+/// A Service or a binding without what [`claim`] and [`bind`] put on it; `None` when it has nothing of it.
+pub fn released(object: &Value) -> Option<Value> {
+    let mut released = object.clone();
+    for key in [annotation::MULTI_CLUSTER_SERVICE_NAMESPACE, annotation::MULTI_CLUSTER_SERVICE_NAME] {
+        object::remove(&mut released, &["metadata", "annotations", key]);
+    }
+    for key in
+        [label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, label::RESOURCE_TEMPLATE_CLAIMED_BY, label::BINDING_MANAGED_BY]
+    {
+        object::remove(&mut released, &["metadata", "labels", key]);
+    }
+    (released != *object).then_some(released)
+}
+
+/// What to do about the Service's binding.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Bind {
+    Keep,
+    Create(Value),
+    Update(Value),
+    /// It is a Service's that is gone; the garbage collector takes it first.
+    WaitForGarbageCollection,
+}
+
+/// The binding that takes a Service to providers and consumers. A policy's labels and annotations on it stay.
+pub fn bind(mcs: &Value, service: &Value, clusters: &BTreeSet<String>, existing: Option<&Value>) -> Bind {
+    let owner = json!({
+        "apiVersion": object::api_version(service), "kind": object::kind(service),
+        "name": object::name(service), "uid": object::uid(service),
+    });
+    let mut binding = match existing {
+        Some(existing) => {
+            let owners = object::at(existing, &["metadata", "ownerReferences"]).and_then(Value::as_array);
+            let another = |owner: &Value| object::text(owner, &["uid"]) != object::uid(service);
+            if owners.is_some_and(|owners| !owners.is_empty() && owners.iter().all(another)) {
+                return Bind::WaitForGarbageCollection;
+            }
+            existing.clone()
+        }
+        None => json!({
+            "apiVersion": "work.karmada.io/v1alpha2",
+            "kind": "ResourceBinding",
+            "metadata": {
+                "namespace": object::namespace(service),
+                "name": binding_name(object::kind(service), object::name(service)),
+                "ownerReferences": [owner],
+                "finalizers": [finalizer::BINDING_CONTROLLER],
+            },
+        }),
+    };
+    object::set_label(&mut binding, label::BINDING_MANAGED_BY, MULTI_CLUSTER_SERVICE);
+    object::set_label(&mut binding, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID, permanent_id(mcs));
+    mark(&mut binding, mcs);
+    let resource = json!({
+        "apiVersion": object::api_version(service), "kind": object::kind(service),
+        "namespace": object::namespace(service), "name": object::name(service),
+        "uid": object::uid(service), "resourceVersion": object::resource_version(service),
+    });
+    object::set(&mut binding, &["spec", "conflictResolution"], json!("Overwrite"));
+    object::set(&mut binding, &["spec", "placement"], json!({"clusterAffinity": {"clusterNames": clusters}}));
+    match existing {
+        None => {
+            object::set(&mut binding, &["spec", "resource"], resource);
+            Bind::Create(binding)
+        }
+        // The version of the Service alone is no news.
+        Some(existing) if object::semantically_equal(existing, &binding) => Bind::Keep,
+        Some(_) => {
+            object::set(&mut binding, &["spec", "resource"], resource);
+            Bind::Update(binding)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn mcs() -> Value {
+        let labels = json!({label::MULTI_CLUSTER_SERVICE_PERMANENT_ID: "id"});
+        json!({
+            "apiVersion": "networking.karmada.io/v1alpha1", "kind": MULTI_CLUSTER_SERVICE,
+            "metadata": {"namespace": "shop", "name": "web", "labels": labels}, "spec": {"types": ["CrossCluster"]},
+        })
+    }
+
+    fn service() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "namespace": "shop", "name": "web", "uid": "u1", "resourceVersion": "3",
+                "labels": {"app": "web", label::PROPAGATION_POLICY_PERMANENT_ID: "p"},
+                "annotations": {annotation::PROPAGATION_POLICY_NAME: "p", annotation::PROPAGATION_POLICY_NAMESPACE: "shop"},
+            },
+        })
+    }
+
+    fn cluster(ready: &str, apis: Value) -> Cluster {
+        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let conditions = [condition("Ready", ready), condition("CompleteAPIEnablements", "True")];
+        let status = json!({"conditions": conditions, "apiEnablements": apis});
+        let cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Push"}, "status": status});
+        serde_json::from_value(cluster).expect("a cluster")
+    }
+
+    fn slices() -> Value {
+        json!([{"groupVersion": "discovery.k8s.io/v1", "resources": [{"name": "endpointslices", "kind": "EndpointSlice"}]}])
+    }
+
+    #[rstest]
+    #[case::gone(None, Role::Provider, Some("Provider cluster m1 is not found"))]
+    #[case::not_ready(
+        Some(cluster("False", slices())),
+        Role::Provider,
+        Some("Provider cluster m1 is not ready, skip to propagate MultiClusterService")
+    )]
+    #[case::a_consumer_not_ready(
+        Some(cluster("Unknown", slices())),
+        Role::Consumer,
+        Some("Consumer cluster m1 is not ready, skip to propagate EndpointSlice")
+    )]
+    #[case::too_old(Some(cluster("True", json!([]))), Role::Consumer, Some("Consumer cluster m1 does not support EndpointSlice"))]
+    #[case::fit(Some(cluster("True", slices())), Role::Consumer, None)]
+    fn clusters_that_take_no_part(
+        #[case] cluster: Option<Cluster>,
+        #[case] role: Role,
+        #[case] expected: Option<&str>,
+    ) {
+        let said = unusable("m1", cluster.as_ref(), role).map(|(_, text)| text);
+        assert_eq!(said.as_deref(), expected);
+    }
+
+    #[test]
+    fn a_service_is_taken_from_its_policy_and_given_back_without_it() {
+        let claimed = claim(&service(), &mcs()).expect("a change");
+        assert_eq!(
+            claimed["metadata"]["labels"],
+            json!({"app": "web", label::RESOURCE_TEMPLATE_CLAIMED_BY: MULTI_CLUSTER_SERVICE,
+                   label::MULTI_CLUSTER_SERVICE_PERMANENT_ID: "id"})
+        );
+        assert_eq!(claim(&claimed, &mcs()), None);
+        let released = released(&claimed).expect("a change");
+        assert_eq!(released["metadata"]["labels"], json!({"app": "web"}));
+        assert_eq!(super::released(&released), None);
+    }
+
+    #[test]
+    fn a_binding_keeps_its_policy_and_goes_where_the_service_is_wanted() {
+        let clusters = BTreeSet::from(["m1".to_owned(), "ghost".to_owned()]);
+        let Bind::Create(binding) = bind(&mcs(), &service(), &clusters, None) else { panic!("there is none yet") };
+        assert_eq!(binding["spec"]["placement"], json!({"clusterAffinity": {"clusterNames": ["ghost", "m1"]}}));
+        assert_eq!(bind(&mcs(), &service(), &clusters, Some(&binding)), Bind::Keep);
+        let mut by_policy = binding.clone();
+        object::set_label(&mut by_policy, label::PROPAGATION_POLICY_PERMANENT_ID, "p");
+        by_policy["spec"]["placement"] = json!({"clusterAffinity": {"clusterNames": ["m3"]}});
+        by_policy["spec"]["clusters"] = json!([{"name": "m3"}]);
+        let Bind::Update(updated) = bind(&mcs(), &service(), &clusters, Some(&by_policy)) else {
+            panic!("another place")
+        };
+        assert_eq!(object::label(&updated, label::PROPAGATION_POLICY_PERMANENT_ID), Some("p"));
+        assert_eq!(updated["spec"]["clusters"], json!([{"name": "m3"}]), "the scheduler's to change");
+        let mut of_another = binding;
+        of_another["metadata"]["ownerReferences"] = json!([{"uid": "older"}]);
+        assert_eq!(bind(&mcs(), &service(), &clusters, Some(&of_another)), Bind::WaitForGarbageCollection);
+    }
+
+    fn slice() -> Value {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"namespace": "shop", "name": "web-x1", "uid": "u", "labels": {SERVICE_NAME: "web", "a": "b"}},
+            "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}],
+        })
+    }
+
+    /// As it would be stored.
+    fn stored(work: &DesiredWork) -> Value {
+        match work.plan(None, "work-id") {
+            construct::WorkPlan::Create(work) => work,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_slice_is_collected_beside_an_export_and_dispatched_under_another_name() {
+        let export = json!({"metadata": {"labels": {label::ENDPOINT_SLICE_MANAGED_BY: "ServiceExport"}}});
+        let work = stored(&collected("m1", "web", &slice(), Some(&export)));
+        assert_eq!(object::label(&work, label::ENDPOINT_SLICE_MANAGED_BY), Some("MultiClusterService.ServiceExport"));
+        assert!(is_collected(&work) && !is_provided(&work));
+        let left = without_service(&work).expect("the export stays");
+        assert_eq!(left["metadata"]["labels"][label::ENDPOINT_SLICE_MANAGED_BY], "ServiceExport");
+
+        let sent = dispatched("m2", "m1", &work, |_| false).expect("a Work");
+        assert_eq!((sent.namespace.as_str(), sent.name.as_str()), ("karmada-es-m2", object::name(&work)));
+        assert_eq!(object::name(&sent.manifest), "m1-web-x1");
+        assert_eq!(object::label(&sent.manifest, SERVICE_NAME), Some("web"));
+        assert_eq!(object::label(&sent.manifest, "a"), None);
+        assert!(!is_collected(&stored(&sent)));
+        assert_eq!(source_of(&stored(&sent)), Some("m1"));
+        let other = dispatched("m2", "m1", &work, |_| true).expect("a Work");
+        assert_ne!(other.name, object::name(&work), "another provider's slice has the name");
+    }
+
+    #[test]
+    fn nobody_holds_the_work_of_a_provider() {
+        let work = stored(&provided("m1", &mcs()));
+        assert_eq!(object::finalizers(&work).count(), 0);
+        assert_eq!(of_work(&work), Some(("shop".to_owned(), "web".to_owned())));
+        assert!(is_provided(&work));
+    }
+}
