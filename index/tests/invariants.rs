@@ -6,7 +6,7 @@
 #[path = "support/members.rs"]
 mod members;
 
-use crowsnest_api::names::Gvr;
+use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::user::UserInfo;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{
@@ -155,6 +155,14 @@ async fn i3_the_text_index_comes_back_from_the_store_alone() {
     std::fs::remove_dir_all(world.directory.path().join("text")).unwrap();
     let index = world.opened(world.options()).await;
     searchable(&index).await;
+    // What was stored before is resumed where somebody answers.
+    let mut version = index.states_version();
+    let is_resumed = || {
+        let states = index.states();
+        let mut there = states.iter().filter(|(key, _)| key.cluster == ClusterName::control_plane());
+        there.all(|(_, state)| state.is_fresh())
+    };
+    within("the control plane", version.wait_for(|_| is_resumed())).await.unwrap();
     let answer = found(&index, "kind:configmap hello").await;
     assert_eq!((answer.hits.len(), answer.skipped.len()), (OBJECTS, 1), "the member is gone, which is said");
     index.stop().await;
