@@ -131,9 +131,13 @@ fn binding_facts(binding: &Value) -> Value {
     })
 }
 
+/// What names overrides stays when the last of them goes, as Karmada has it: it tells of what was, too.
 fn work_facts(work: &Value) -> Value {
+    let annotations = work["metadata"]["annotations"].as_object().into_iter().flatten();
+    let notes: BTreeMap<&String, &Value> =
+        annotations.filter(|(key, _)| !key.starts_with("policy.karmada.io/applied-")).collect();
     json!({
-        "suspended": work["spec"]["suspendDispatching"], "annotations": work["metadata"]["annotations"],
+        "suspended": work["spec"]["suspendDispatching"], "annotations": notes,
         "conditions": conditions(work),
     })
 }

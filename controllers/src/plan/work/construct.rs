@@ -18,7 +18,7 @@ use crate::plan::scheduling::{TieBreak, divide};
 pub const EXECUTION_FINALIZER: &str = "karmada.io/execution-controller";
 pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
 pub const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
-/// Which overrides made the manifest what it is; they go with the last override.
+/// Which overrides made the manifest what it is. They stay when the last override goes, as Karmada's do.
 const APPLIED_OVERRIDES: [&str; 2] =
     ["policy.karmada.io/applied-cluster-overrides", "policy.karmada.io/applied-overrides"];
 pub const CLUSTER_BINDING_PERMANENT_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
@@ -246,9 +246,6 @@ impl DesiredWork {
         object::set_label(&mut updated, WORK_PERMANENT_ID, permanent_id);
         for (key, value) in &self.annotations {
             object::set_annotation(&mut updated, key, value);
-        }
-        for key in APPLIED_OVERRIDES.iter().filter(|key| !self.annotations.contains_key(**key)) {
-            object::remove(&mut updated, &["metadata", "annotations", key]);
         }
         if !self.finalizer.is_empty() && !object::has_finalizer(&updated, self.finalizer) {
             let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();
