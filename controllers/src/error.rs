@@ -129,6 +129,11 @@ impl Error {
         self.code() == Some(409)
     }
 
+    /// Whether a failure is told of an object: another's write in between, and what is only not yet, are not.
+    pub fn is_told(&self) -> bool {
+        !self.is_conflict() && !self.is_waiting()
+    }
+
     pub fn is_waiting(&self) -> bool {
         matches!(self, Error::Waiting(_))
     }

@@ -95,8 +95,10 @@ impl Access {
                 context.events.note(&cluster, Severity::Normal, event::SYNC_IMPERSONATION_CONFIG_SUCCEED, text);
             }
             Err(error) => {
-                let failed = event::SYNC_IMPERSONATION_CONFIG_FAILED;
-                context.events.note(&cluster, Severity::Warning, failed, error.to_string());
+                if error.is_told() {
+                    let failed = event::SYNC_IMPERSONATION_CONFIG_FAILED;
+                    context.events.note(&cluster, Severity::Warning, failed, error.to_string());
+                }
                 return Err(error);
             }
         }

@@ -3,18 +3,19 @@
 //! toleration begins anew, as in Karmada.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{event, eviction};
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
+use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::context::{Context, decode, now};
 use super::events::Severity;
-use super::evictions::tell;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
 use super::world::Change;
@@ -38,14 +39,32 @@ impl Applications {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
         let is_binding = *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr;
-        if !is_binding || !self.context.config.gates.failover {
+        if !is_binding {
             return;
         }
-        let fails_over = object::at(change.object(), &["spec", "failover", "application"]).is_some();
-        if change.deleted {
-            self.unhealthy.lock().remove(&change.key());
-        } else if fails_over || self.unhealthy.lock().contains_key(&change.key()) {
-            self.bindings.add(change.key());
+        match change.current() {
+            None => drop(self.unhealthy.lock().remove(&change.key())),
+            Some(binding) => self.ask(binding),
+        }
+    }
+
+    /// A change that was missed must not keep a workload where it is unwell.
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        let kinds = &self.context.kinds;
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            let mut bindings = pin!(self.context.stream(resource, None));
+            while let Some(binding) = bindings.try_next().await? {
+                self.ask(binding.view());
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&self, binding: &Value) {
+        let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+        let fails_over = object::at(binding, &["spec", "failover", "application"]).is_some();
+        if self.context.config.gates.failover && (fails_over || self.unhealthy.lock().contains_key(&key)) {
+            self.bindings.add(key);
         }
     }
 
@@ -83,7 +102,8 @@ impl Applications {
                 if !error.is_conflict() {
                     for cluster in &due {
                         let text = format!("Evict from cluster {cluster} failed.");
-                        tell(context, &binding, &typed.spec, Severity::Warning, event::EVICT_WORKLOAD_FAILED, &text);
+                        let (events, failed) = (&context.events, event::EVICT_WORKLOAD_FAILED);
+                        events.note_both(&binding, &typed.spec, Severity::Warning, failed, &text);
                     }
                 }
                 return Err(error);

@@ -151,6 +151,7 @@ impl webhook::Services for Services {
         Ok(found.map(|service| service.view().clone()))
     }
 }
+
 /// Registered clusters and bindings that are kept decoded. Of the latter only those at work: each of several loops looks at
 /// one when it changed.
 const CLUSTERS: usize = 2048;
@@ -243,12 +244,14 @@ impl Context {
         self.world.headers(&self.control_plane, &resource.gvr, Some(namespace)).await
     }
 
+    /// Objects that carry a label, one of [`super::world::chosen_labels`], with a value.
+    pub async fn with_label(&self, resource: &Resource, label: &str, value: &str) -> Result<Vec<Cached>, Error> {
+        self.world.labelled(&self.control_plane, &resource.gvr, label, Some(value)).await
+    }
+
     /// Objects that carry a permanent id under a label.
     pub async fn with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Cached>, Error> {
-        match id {
-            "" => Ok(Vec::new()),
-            id => self.world.labelled(&self.control_plane, &resource.gvr, label, Some(id)).await,
-        }
+        if id.is_empty() { Ok(Vec::new()) } else { self.with_label(resource, label, id).await }
     }
 
     /// The same without the objects' bodies.

@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_api::work::ResourceBindingSpec;
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
@@ -108,6 +109,24 @@ impl Events {
     /// The writes that events give way to.
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.shared.traffic
+    }
+
+    /// Notes it of a binding and of its template.
+    pub fn note_both(
+        &self,
+        binding: &Value,
+        spec: &ResourceBindingSpec,
+        severity: Severity,
+        reason: &'static str,
+        message: &str,
+    ) {
+        let resource = &spec.resource;
+        let template = json!({
+            "apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {"namespace": resource.namespace, "name": resource.name, "uid": resource.uid},
+        });
+        self.note(binding, severity, reason, message);
+        self.note(&template, severity, reason, message);
     }
 
     /// Notes that something happened to `regarding` (any object with apiVersion, kind and metadata).

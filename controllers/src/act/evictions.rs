@@ -147,7 +147,7 @@ impl Evictions {
                     Err(_) => (Severity::Warning, event::EVICT_WORKLOAD_FAILED, "failed"),
                 };
                 let text = format!("Evict from cluster {} {how}.", task.from_cluster);
-                tell(&self.context, &binding, &typed.spec, severity, reason, &text);
+                self.context.events.note_both(&binding, &typed.spec, severity, reason, &text);
             }
             written?;
         }
@@ -217,24 +217,6 @@ impl Evictions {
         }
         Ok(next)
     }
-}
-
-/// Tells it of the binding and of its template.
-pub fn tell(
-    context: &Context,
-    binding: &Value,
-    spec: &ResourceBindingSpec,
-    severity: Severity,
-    reason: &'static str,
-    text: &str,
-) {
-    let resource = &spec.resource;
-    let template = json!({
-        "apiVersion": resource.api_version, "kind": resource.kind,
-        "metadata": {"namespace": resource.namespace, "name": resource.name, "uid": resource.uid},
-    });
-    context.events.note(binding, severity, reason, text);
-    context.events.note(&template, severity, reason, text);
 }
 
 /// Whether a binding is being evicted from any cluster.

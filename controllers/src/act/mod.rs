@@ -322,6 +322,7 @@ impl Loops {
         self.quotas.full_pass();
         self.taint_policies.full_pass().await?;
         self.remedies.full_pass().await?;
+        self.applications.full_pass().await?;
         self.exports.full_pass().await?;
         self.slices.full_pass().await?;
         self.imports.full_pass().await?;

@@ -55,7 +55,7 @@ impl Quotas {
                 self.full_pass();
             }
         } else if *gvr == kinds.work.gvr {
-            self.quotas_of_work(change.object()).into_iter().for_each(|key| self.quotas.add_after(key, GATHER));
+            quota_of(change.object()).into_iter().for_each(|key| self.quotas.add_after(key, GATHER));
         } else if *gvr == kinds.resource_binding.gvr && self.counts() && !change.initial {
             let keys = self.in_namespace(object::namespace(change.object()));
             if !keys.is_empty() && uses_otherwise(change) {
@@ -100,13 +100,6 @@ impl Quotas {
         known.range(from..).take_while(|(of, _)| of == namespace).cloned().collect()
     }
 
-    /// The quota a Work was made for, if any.
-    fn quotas_of_work(&self, work: &Value) -> Option<Key> {
-        let name = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAME)?;
-        let namespace = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAMESPACE)?;
-        Some((namespace.to_owned(), name.to_owned()))
-    }
-
     pub async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let (namespace, name) = &key;
@@ -119,7 +112,9 @@ impl Quotas {
         };
         let typed: FederatedResourceQuota = decode(&quota)?;
         if let Err(error) = self.assign(&quota, &typed, &works).await {
-            context.events.note(&quota, Severity::Warning, event::SYNC_WORK_FAILED, error.to_string());
+            if error.is_told() {
+                context.events.note(&quota, Severity::Warning, event::SYNC_WORK_FAILED, error.to_string());
+            }
             return Err(error);
         }
         match self.tell(&key, &quota, &typed, &works).await {
@@ -135,12 +130,10 @@ impl Quotas {
 
     /// The Works that lay a quota down.
     async fn works(&self, key: &Key) -> Result<Vec<Value>, Error> {
-        let context = &self.context;
-        let label = label::FEDERATED_RESOURCE_QUOTA_NAME;
-        let found =
-            context.world.labelled(&context.control_plane, &context.kinds.work.gvr, label, Some(&key.1)).await?;
+        let (resource, label) = (&self.context.kinds.work, label::FEDERATED_RESOURCE_QUOTA_NAME);
+        let found = self.context.with_label(resource, label, &key.1).await?;
         let works = found.iter().map(|work| work.view());
-        Ok(works.filter(|work| self.quotas_of_work(work).as_ref() == Some(key)).cloned().collect())
+        Ok(works.filter(|work| quota_of(work).as_ref() == Some(key)).cloned().collect())
     }
 
     async fn delete(&self, works: impl Iterator<Item = &Value>) -> Result<(), Error> {
@@ -187,7 +180,7 @@ impl Quotas {
             true => Outcome::Again(self.context.config.periods.quota_sync),
             false => Outcome::Done,
         };
-        if plan::is_same(&status, &typed.status) {
+        if status == typed.status {
             self.less.lock().remove(key);
             return Ok(done);
         }
@@ -237,6 +230,13 @@ impl Quotas {
         };
         bindings.try_fold(Usage::new(), sum).await
     }
+}
+
+/// The quota a Work was made for, if any.
+fn quota_of(work: &Value) -> Option<Key> {
+    let name = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAME)?;
+    let namespace = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAMESPACE)?;
+    Some((namespace.to_owned(), name.to_owned()))
 }
 
 /// What members say of the quotas that Works laid down there.

@@ -176,8 +176,8 @@ impl Works {
                 if !unknown {
                     conditions::set(&mut status.conditions, applied(&typed, &outcome));
                 }
-                let told = outcome.iter().filter(|error| is_told(error)).map(Error::message);
-                failure = outcome.iter().any(is_told).then(|| aggregated(told));
+                let told = outcome.iter().filter(|error| error.is_told()).map(Error::message);
+                failure = outcome.iter().any(Error::is_told).then(|| aggregated(told));
                 result = outcome.pop().map_or(Ok(()), Err);
             } else {
                 result = Err(Error::Waiting(format!("cluster({cluster}) not ready")));
@@ -258,7 +258,7 @@ impl Works {
                 true => Error::Apply(NOT_SERVED.to_owned()),
                 false => error,
             };
-            if is_told(&error) {
+            if error.is_told() {
                 let (object, error) = (named(&manifest.0), error.message());
                 let message =
                     format!("Failed to create or update resource({object}) in member cluster({cluster}): {error}");
@@ -511,11 +511,6 @@ impl Works {
 fn is_as_left(left: Option<&Left>, observed: Option<&Value>) -> bool {
     let (Some(left), Some(observed)) = (left, observed) else { return false };
     managed::is_managed(observed) && !left.version.is_empty() && left.version == object::resource_version(observed)
-}
-
-/// Whether a failure is told: another's write in between, and what is only not yet, are not.
-fn is_told(error: &Error) -> bool {
-    !error.is_conflict() && !error.is_waiting()
 }
 
 /// Namespace and name, as Go prints an object's reference.

@@ -99,6 +99,11 @@ impl Interpreter {
         Interpreter { webhooks: Webhooks::new(services), ..self }
     }
 
+    /// One with the same webhooks and no customizations, for what is only proposed.
+    pub fn without_customizations(&self) -> Self {
+        Interpreter { gates: self.gates, customizations: RwLock::default(), webhooks: self.webhooks.copied() }
+    }
+
     /// Configurations of webhooks are only those that satisfy `stays`.
     pub fn keep_webhooks(&self, stays: impl Fn(&str) -> bool) {
         self.webhooks.keep(stays);

@@ -10,7 +10,7 @@ use crowsnest_api::names::binding_name;
 use crowsnest_api::networking::{ClusterSelector, ExposureType, MultiClusterServiceSpec};
 use serde_json::{Value, json};
 
-use super::services::{SERVICE_NAME, SLICE_MANAGED_BY, wanted_by};
+use super::services::{SERVICE_NAME, SLICE_MANAGED_BY, copy_endpoints, joined, kept, wanted_by};
 use super::work::construct::{self, DesiredWork, WorkOptions};
 use super::{conditions, object};
 
@@ -110,14 +110,9 @@ pub fn source_of(work: &Value) -> Option<&str> {
 
 /// The Work that keeps a provider's slice in the control plane. `existing` is what there is of it.
 pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
-    let mut wanted = existing.map(wanted_by).unwrap_or_default();
-    wanted.insert(MULTI_CLUSTER_SERVICE.to_owned());
-    let mut labels = names(object::namespace(slice), service);
-    labels.insert(label::ENDPOINT_SLICE_MANAGED_BY.to_owned(), wanted.into_iter().collect::<Vec<_>>().join("."));
-    let options = WorkOptions { suspend_dispatching: Some(true), ..WorkOptions::default() };
-    let mut work = construct::wrap(cluster, slice.clone(), labels, BTreeMap::new(), options);
-    work.finalizer = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
-    work
+    let labels = names(object::namespace(slice), service);
+    let finalizer = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
+    kept(cluster, slice, existing, MULTI_CLUSTER_SERVICE, labels, finalizer)
 }
 
 /// What is left of a collected Work that no MultiClusterService wants any more: a patch, or nothing.
@@ -131,7 +126,7 @@ pub fn without_service(work: &Value) -> Option<Value> {
         json!({"metadata": {
             "finalizers": finalizers,
             "labels": {
-                label::ENDPOINT_SLICE_MANAGED_BY: wanted.into_iter().collect::<Vec<_>>().join("."),
+                label::ENDPOINT_SLICE_MANAGED_BY: joined(&wanted),
                 label::MULTI_CLUSTER_SERVICE_NAME: gone,
                 label::MULTI_CLUSTER_SERVICE_NAMESPACE: gone,
             },
@@ -158,11 +153,7 @@ pub fn dispatched(
             "annotations": {annotation::ENDPOINT_SLICE_PROVISION_CLUSTER: provider},
         },
     });
-    for field in ["addressType", "endpoints", "ports"] {
-        if let Some(value) = slice.get(field) {
-            manifest[field] = value.clone();
-        }
-    }
+    copy_endpoints(slice, &mut manifest);
     let source = annotation::ENDPOINT_SLICE_PROVISION_CLUSTER.to_owned();
     let annotations = BTreeMap::from([(source, provider.to_owned())]);
     let labels = names(&namespace, &name);

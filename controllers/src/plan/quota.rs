@@ -11,7 +11,7 @@ use crowsnest_api::quantity::{Format, Quantity};
 use crowsnest_api::work::{ResourceBindingSpec, WorkStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::conditions;
 use super::work::construct::{self, DesiredWork, WorkOptions};
@@ -153,16 +153,11 @@ pub fn is_less(counted: &FederatedResourceQuotaStatus, recorded: &FederatedResou
     })
 }
 
-/// Equal as far as a reader can see.
-pub fn is_same(left: &FederatedResourceQuotaStatus, right: &FederatedResourceQuotaStatus) -> bool {
-    let wire = |status: &FederatedResourceQuotaStatus| -> Value { json!(status) };
-    wire(left) == wire(right)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rstest::rstest;
+    use serde_json::Value;
 
     fn spec(binding: Value) -> ResourceBindingSpec {
         let mut spec = json!({"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});

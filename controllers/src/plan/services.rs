@@ -35,23 +35,34 @@ pub fn wanted_by(work: &Value) -> BTreeSet<String> {
     joined.split('.').filter(|one| !one.is_empty()).map(str::to_owned).collect()
 }
 
-fn joined(wanted_by: &BTreeSet<String>) -> String {
+pub(super) fn joined(wanted_by: &BTreeSet<String>) -> String {
     wanted_by.iter().map(String::as_str).collect::<Vec<_>>().join(".")
 }
 
-/// The Work that keeps a member's slice in the control plane; it is never dispatched. `existing` is what there is of it.
+/// The Work that keeps a member's slice in the control plane for an export; `existing` is what there is of it.
 pub fn collected(cluster: &str, service: &str, slice: &Value, existing: Option<&Value>) -> DesiredWork {
-    let mut wanted_by = existing.map(wanted_by).unwrap_or_default();
-    wanted_by.insert(SERVICE_EXPORT.to_owned());
     let labels = BTreeMap::from([
         (label::ENDPOINT_SLICE_NAMESPACE.to_owned(), object::namespace(slice).to_owned()),
         (label::ENDPOINT_SLICE_NAME.to_owned(), service.to_owned()),
-        (label::ENDPOINT_SLICE_MANAGED_BY.to_owned(), joined(&wanted_by)),
     ]);
+    kept(cluster, slice, existing, SERVICE_EXPORT, labels, finalizer::ENDPOINT_SLICE_CONTROLLER)
+}
+
+/// The same for whoever wants it: one more in the set of them. It is never dispatched itself.
+pub(super) fn kept(
+    cluster: &str,
+    slice: &Value,
+    existing: Option<&Value>,
+    wants: &str,
+    mut labels: BTreeMap<String, String>,
+    finalizer: &'static str,
+) -> DesiredWork {
+    let mut wanted_by = existing.map(wanted_by).unwrap_or_default();
+    wanted_by.insert(wants.to_owned());
+    labels.insert(label::ENDPOINT_SLICE_MANAGED_BY.to_owned(), joined(&wanted_by));
     let options = WorkOptions { suspend_dispatching: Some(true), ..WorkOptions::default() };
-    let mut work = construct::wrap(cluster, slice.clone(), labels, BTreeMap::new(), options);
-    work.finalizer = finalizer::ENDPOINT_SLICE_CONTROLLER;
-    work
+    let work = construct::wrap(cluster, slice.clone(), labels, BTreeMap::new(), options);
+    DesiredWork { finalizer, ..work }
 }
 
 /// What is left of a Work once its slice is not exported any more: a patch of its labels, or nothing.
@@ -87,12 +98,17 @@ pub fn imported(cluster: &str, work: &Value, slice: &Value, service: &str) -> Va
             },
         },
     });
+    copy_endpoints(slice, &mut imported);
+    imported
+}
+
+/// What a slice says of where the Service is.
+pub(super) fn copy_endpoints(from: &Value, to: &mut Value) {
     for field in SLICE_FIELDS {
-        if let Some(value) = slice.get(field) {
-            imported[field] = value.clone();
+        if let Some(value) = from.get(field) {
+            to[field] = value.clone();
         }
     }
-    imported
 }
 
 const SLICE_FIELDS: [&str; 3] = ["addressType", "endpoints", "ports"];

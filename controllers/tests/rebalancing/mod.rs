@@ -64,11 +64,11 @@ async fn a_rebalancer_triggers_bindings_reports_and_goes() {
     assert_eq!(results(&done), [["a", "Successful", ""], ["b", "Successful", ""]]);
 
     // Looking at everything again writes nothing.
-    home.idle().await;
-    let before = home.control_plane.registry().store.revision();
+    home.quiet().await;
+    let before = home.written();
     home.manager.full_pass().await.unwrap();
-    home.idle().await;
-    assert_eq!(before, home.control_plane.registry().store.revision(), "a second pass wrote something");
+    home.quiet().await;
+    assert_eq!(before, home.written(), "a second pass wrote something");
 
     let short_lived = json!({"spec": {"ttlSecondsAfterFinished": 0}});
     control_plane.merge(Target::new(&resource, "", "r"), &short_lived).await.unwrap();

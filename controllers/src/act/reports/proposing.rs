@@ -96,7 +96,7 @@ impl Reports {
         if !proposal.has(Role::Customization) {
             return Ok(None);
         }
-        let interpreter = Interpreter::new(self.context.config.gates);
+        let interpreter = self.context.interpreter.without_customizations();
         let kind = &self.context.kinds.interpreter_customization;
         for customization in self.as_proposed(kind, None, proposal).await? {
             let typed: ResourceInterpreterCustomization = decode(&customization)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, condition, event};
-use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
+use crowsnest_api::work::{ResourceBinding, TargetCluster};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
@@ -150,19 +150,8 @@ impl Scheduling {
 
     /// An event on the binding and one on its template.
     fn note(&self, at: &At<'_>, severity: Severity, reason: &'static str, message: String) {
-        self.context.events.note(at.binding, severity, reason, message.clone());
-        self.context.events.note(&template(&at.typed.spec), severity, reason, message);
+        self.context.events.note_both(at.binding, &at.typed.spec, severity, reason, &message);
     }
-}
-
-/// The template, as far as events need it.
-fn template(spec: &ResourceBindingSpec) -> Value {
-    json!({
-        "apiVersion": spec.resource.api_version, "kind": spec.resource.kind,
-        "metadata": {
-            "namespace": spec.resource.namespace, "name": spec.resource.name, "uid": spec.resource.uid,
-        },
-    })
 }
 
 fn without_empty(mut patch: Value) -> Value {

@@ -80,8 +80,8 @@ impl Collecting {
             write_work(&self.context, work).await?;
         }
         let context = &self.context;
-        let (resource, label) = (&context.kinds.work, label::MULTI_CLUSTER_SERVICE_NAME);
-        let works = context.world.labelled(&context.control_plane, &resource.gvr, label, Some(&key.name)).await?;
+        let resource = &context.kinds.work;
+        let works = context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
         let execution = format!("{EXECUTION_NAMESPACE_PREFIX}{}", key.cluster);
         for work in works.iter().map(|work| work.view()) {
             let is_its = object::namespace(work) == execution

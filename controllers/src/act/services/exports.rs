@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::label;
-use crowsnest_api::names::ClusterName;
+use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, work_name};
 use serde_json::Value;
 
 use super::{ENDPOINT_SLICE, followed};
@@ -70,22 +70,17 @@ impl Exports {
 
     pub async fn reconcile(self: Arc<Self>, key: Exported) -> Result<Outcome, Error> {
         let desired = self.desired(&key).await?;
-        for (existing, work) in &desired {
-            let is_free = existing.as_ref().is_none_or(|existing| !object::is_terminating(existing));
-            if !is_free {
-                return Err(Error::Waiting(format!("work {}/{} is being deleted", work.namespace, work.name)));
-            }
+        for work in &desired {
             write_work(&self.context, work).await?;
         }
-        let is_desired = |work: &Value| desired.iter().any(|(_, desired)| desired.name == object::name(work));
+        let is_desired = |work: &Value| desired.iter().any(|desired| desired.name == object::name(work));
         for work in self.works_of(&key).await?.iter().filter(|work| !is_desired(work)) {
             self.withdraw(work).await?;
         }
         Ok(Outcome::Done)
     }
 
-    /// The Works there should be, with what there is of each.
-    async fn desired(&self, key: &Exported) -> Result<Vec<(Option<Arc<Value>>, DesiredWork)>, Error> {
+    async fn desired(&self, key: &Exported) -> Result<Vec<DesiredWork>, Error> {
         let Some(exports) = followed(&self.context, &key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
         let world = &self.context.world;
         let export = world.get(&key.cluster, &exports.gvr, &key.namespace, &key.name).await?;
@@ -99,18 +94,17 @@ impl Exports {
             if !plan::is_of_service(slice, &key.name) {
                 continue;
             }
-            let bare = plan::collected(key.cluster.as_str(), &key.name, slice, None);
-            let existing = self.context.get(&self.context.kinds.work, &bare.namespace, &bare.name).await?;
-            let work = plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref());
-            desired.push((existing, work));
+            let execution = format!("{EXECUTION_NAMESPACE_PREFIX}{}", key.cluster);
+            let name = work_name(object::kind(slice), object::name(slice), object::namespace(slice));
+            let existing = self.context.get(&self.context.kinds.work, &execution, &name).await?;
+            desired.push(plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
         }
         Ok(desired)
     }
 
     async fn works_of(&self, key: &Exported) -> Result<Vec<Value>, Error> {
-        let context = &self.context;
-        let (label, gvr) = (label::ENDPOINT_SLICE_NAME, &context.kinds.work.gvr);
-        let works = context.world.labelled(&context.control_plane, gvr, label, Some(&key.name)).await?;
+        let resource = &self.context.kinds.work;
+        let works = self.context.with_label(resource, label::ENDPOINT_SLICE_NAME, &key.name).await?;
         let is_of = |work: &&Value| kept_for(work).as_ref() == Some(key);
         Ok(works.iter().map(|work| work.view()).filter(is_of).cloned().collect())
     }

@@ -73,7 +73,10 @@ impl Imports {
                 Ok(Outcome::Done)
             }
             Err(error) => {
-                context.events.note(&import, Severity::Warning, event::SYNC_DERIVED_SERVICE_FAILED, error.to_string());
+                if error.is_told() {
+                    let failed = event::SYNC_DERIVED_SERVICE_FAILED;
+                    context.events.note(&import, Severity::Warning, failed, error.to_string());
+                }
                 Err(error)
             }
         }

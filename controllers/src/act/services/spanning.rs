@@ -96,7 +96,11 @@ impl Spanning {
         }
         let exposed = self.expose(&mcs, &typed.spec).await;
         let dispatched = self.dispatch(&key, &mcs, &typed.spec).await;
-        self.tell(&mcs, &typed, &exposed, &dispatched).await?;
+        // Another's write in between is no news of the Service: it is looked at again at once.
+        let met = |error: &Error| error.is_conflict();
+        if !exposed.as_ref().is_err_and(met) && !dispatched.as_ref().is_err_and(met) {
+            self.tell(&mcs, &typed, &exposed, &dispatched).await?;
+        }
         exposed?;
         dispatched.map(|_| Outcome::Done)
     }
@@ -210,9 +214,8 @@ impl Spanning {
     }
 
     async fn works(&self, key: &Key) -> Result<Vec<Value>, Error> {
-        let context = &self.context;
-        let (label, gvr) = (label::MULTI_CLUSTER_SERVICE_NAME, &context.kinds.work.gvr);
-        let works = context.world.labelled(&context.control_plane, gvr, label, Some(&key.1)).await?;
+        let resource = &self.context.kinds.work;
+        let works = self.context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.1).await?;
         let is_its = |work: &&Value| plan::of_work(work).as_ref() == Some(key);
         Ok(works.iter().map(|work| work.view()).filter(is_its).cloned().collect())
     }

@@ -83,6 +83,11 @@ impl Webhooks {
         Webhooks { services, hooks: RwLock::default() }
     }
 
+    /// The same webhooks, apart from what becomes of these.
+    pub fn copied(&self) -> Self {
+        Webhooks { services: Arc::clone(&self.services), hooks: RwLock::new(self.hooks.read().clone()) }
+    }
+
     /// Configurations are only those that satisfy `stays`.
     pub fn keep(&self, stays: impl Fn(&str) -> bool) {
         self.hooks.write().retain(|name, _| stays(name));
