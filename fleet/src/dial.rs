@@ -18,9 +18,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tower::{Service, ServiceExt};
+
+/// What is read from a member's socket at once, in bytes: two records of TLS, of which rustls by itself takes 4 KiB at a time.
+const AHEAD: usize = 32 * 1024;
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -58,6 +61,18 @@ impl AsyncRead for MemberIo {
 impl AsyncWrite for MemberIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut *self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut *self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -174,7 +189,10 @@ impl Dialer {
         };
         let Some(tls) = &self.tls else { return Ok(plain) };
         let connector = tokio_rustls::TlsConnector::from(Arc::clone(&tls.config));
-        let stream = connector.connect(tls.server_name.clone(), plain).await.map_err(|e| fail(chain(&e)))?;
+        let stream = connector
+            .connect(tls.server_name.clone(), BufReader::with_capacity(AHEAD, plain))
+            .await
+            .map_err(|e| fail(chain(&e)))?;
         Ok(MemberIo::new(stream))
     }
 

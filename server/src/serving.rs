@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crowsnest_apiserver::authn::Serving;
-use crowsnest_apiserver::http::serve::prepare;
+use crowsnest_apiserver::http::serve::{prepare, read_ahead};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -118,7 +118,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum:
                     let peer = Peer { address, ..Peer::default() };
                     connection(TokioIo::new(socket), peer, Protocol::Http1, router, shutdown).await
                 }
-                Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(socket)).await {
+                Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(read_ahead(socket))).await {
                     Ok(Ok(stream)) => {
                         let session = stream.get_ref().1;
                         let chain = session.peer_certificates().unwrap_or_default();

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +61,7 @@ pub async fn serve(
         peer.insert(PeerAddress(address.ip()));
         connections.spawn(async move {
             let Some(acceptor) = acceptor else { return connection(stream, peer, router, cancelled).await };
-            match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+            match tokio::time::timeout(HANDSHAKE, acceptor.accept(read_ahead(stream))).await {
                 Ok(Ok(stream)) => {
                     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
                     if let Some(certificate) = certificate.and_then(|der| PeerCertificate::read(der)) {
@@ -89,6 +89,14 @@ pub fn prepare(stream: &TcpStream) {
     if let Err(error) = set {
         tracing::debug!(%error, "a socket's options are refused");
     }
+}
+
+/// What is read from a socket at once, in bytes: two records of TLS, of which rustls by itself takes 4 KiB at a time.
+const AHEAD: usize = 32 * 1024;
+
+/// A socket below TLS, read in larger pieces.
+pub fn read_ahead<S: AsyncRead>(stream: S) -> BufReader<S> {
+    BufReader::with_capacity(AHEAD, stream)
 }
 
 /// Serves one connection, upgrades included. What is known of the peer goes with each request.
