@@ -5,10 +5,14 @@
 //! the object is read, so that objects are served, alone or as list items, without being parsed.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io;
+use std::thread::LocalKey;
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
+use zstd::bulk::{Compressor, Decompressor};
 
 use crate::error::{Error, Result};
 use crate::storage::Revision;
@@ -111,7 +115,7 @@ impl Body {
         let payload = &self.0[HEADER + self.0[5] as usize + self.0[6] as usize..];
         let plain = match self.0[0] {
             0 => Cow::Borrowed(payload),
-            _ => zstd::stream::decode_all(payload).map_err(|e| Error::Damaged(e.to_string()))?.into(),
+            _ => decompress(payload).map_err(|e| Error::Damaged(e.to_string()))?.into(),
         };
         if at == 0 || at >= plain.len() {
             Err(Error::Damaged("metadata beyond the end".into()))
@@ -218,11 +222,50 @@ struct PartialMetadata {
     finalizers: Vec<String>,
 }
 
+/// zstd's fastest: what is stored is read far more often than it is kept.
+const LEVEL: i32 = 1;
+/// More than the storage takes of one object.
+const MAX_BODY: u64 = 64 << 20;
+
+// A context is much larger than most objects, and to make one costs more than its use.
+thread_local! {
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// Applies `act` to the thread's context, made at its first use.
+fn with<C, T>(
+    kept: &'static LocalKey<RefCell<Option<C>>>,
+    make: impl FnOnce() -> io::Result<C>,
+    act: impl FnOnce(&mut C) -> io::Result<T>,
+) -> io::Result<T> {
+    kept.with_borrow_mut(|kept| {
+        let mut context = match kept.take() {
+            Some(context) => context,
+            None => make()?,
+        };
+        let result = act(&mut context);
+        *kept = Some(context);
+        result
+    })
+}
+
+fn compress(json: &[u8]) -> io::Result<Vec<u8>> {
+    with(&COMPRESSOR, || Compressor::new(LEVEL), |context| context.compress(json))
+}
+
+fn decompress(payload: &[u8]) -> io::Result<Vec<u8>> {
+    let unknown = || io::Error::new(io::ErrorKind::InvalidData, "a compressed object that does not tell its size");
+    let size = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
+    let size = size.filter(|size| *size <= MAX_BODY).ok_or_else(unknown)?;
+    with(&DECOMPRESSOR, Decompressor::new, |context| context.decompress(payload, size as usize))
+}
+
 fn pack(json: &[u8], metadata_at: u32, api_version: &str, kind: &str) -> Result<Vec<u8>> {
     let length = |text: &str| u8::try_from(text.len()).map_err(|_| Error::Damaged(format!("{text:?} is too long")));
     let lengths = [length(api_version)?, length(kind)?];
     let small = match json.len() >= COMPRESS_FROM {
-        true => zstd::bulk::compress(json, 1).ok().filter(|small| small.len() < json.len()),
+        true => compress(json).ok().filter(|small| small.len() < json.len()),
         false => None,
     };
     let payload = small.as_deref().unwrap_or(json);
