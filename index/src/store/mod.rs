@@ -17,6 +17,7 @@ mod rows;
 pub mod sqlite;
 #[cfg(test)]
 mod suite;
+mod together;
 
 use crate::ingest::Draft;
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};

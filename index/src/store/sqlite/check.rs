@@ -1,6 +1,6 @@
 //! Reading the whole database to see that it is whole.
 
-use super::{FILE, SqliteStore, migrations};
+use super::{FILE, SqliteStore, migrations, together};
 use crate::check::CheckReport;
 use crate::store::catalog::Catalog;
 use crate::store::codec::Codec;
@@ -51,7 +51,8 @@ impl SqliteStore {
         }
         let readers = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.map_err(unusable)?;
         let writer = Mutex::new(super::Writer { connection, latest: 0 });
-        let store = Self { writer, readers, catalog: Catalog::new(codec), chosen: ChosenLabels::default() };
+        let catalog = Catalog::new(codec);
+        let store = Self { writer, readers, gets: together(), catalog, chosen: ChosenLabels::default() };
         store.load().await?;
         Ok(store)
     }

@@ -1,29 +1,35 @@
 //! Objects by the labels somebody looks them up by, so that nobody scans a collection for them.
 
 use super::SqliteStore;
+use super::write::json;
 use crate::Error;
 use crate::record::{CollectionKey, Record};
-use crate::store::labels::{ChosenLabels, Relabelling};
+use crate::store::labels::{ChosenLabels, Label, Relabelling};
 use crate::store::rows::COLUMNS;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Connection};
 
+/// Whole lists come with every object, what goes is rare: SQLite would read a collection's labels to find many of them.
 pub(super) async fn write(connection: &mut SqliteConnection, labels: Relabelling) -> Result<(), Error> {
-    let delete = "DELETE FROM chosen_labels WHERE collection = ? AND key = ? AND value = ? AND record = ?";
-    let insert = "INSERT OR IGNORE INTO chosen_labels (collection, key, value, record) VALUES (?, ?, ?, ?)";
-    for (sql, labels) in [(delete, labels.gone), (insert, labels.come)] {
-        for label in labels {
-            sqlx::query(sql)
-                .bind(label.collection)
-                .bind(label.key)
-                .bind(label.value)
-                .bind(label.record)
-                .execute(&mut *connection)
-                .await
-                .map_err(|e| Error::store("cannot write labels", e))?;
-        }
+    let fail = |e| Error::store("cannot write labels", e);
+    for Label { collection, key, value, record } in labels.gone {
+        sqlx::query("DELETE FROM chosen_labels WHERE collection = ? AND key = ? AND value = ? AND record = ?")
+            .bind(collection)
+            .bind(key)
+            .bind(value)
+            .bind(record)
+            .execute(&mut *connection)
+            .await
+            .map_err(fail)?;
     }
-    Ok(())
+    if labels.come.is_empty() {
+        return Ok(());
+    }
+    let come: Vec<_> = labels.come.iter().map(|l| (l.collection, &l.key, &l.value, l.record)).collect();
+    let insert = "INSERT OR IGNORE INTO chosen_labels (collection, key, value, record) \
+        SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)";
+    let come = json(&come, "list of labels")?;
+    sqlx::query(insert).bind(come).execute(connection).await.map(drop).map_err(fail)
 }
 
 /// Fills the table anew when other labels were chosen than last time.

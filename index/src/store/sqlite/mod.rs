@@ -14,6 +14,7 @@ use super::labels::ChosenLabels;
 use super::notes;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
+use super::together::Together;
 use super::{Batch, Keep, Manifests, Narrowing, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
@@ -41,10 +42,22 @@ const NARROWED: &str = "AND collection NOT IN (SELECT value FROM json_each($5)) 
 /// What the write-ahead log may keep of the disk once a large transaction is over.
 const JOURNAL_BYTES: &str = "67108864";
 
+/// So many reads of single objects at once, so many objects each: a read costs less than its way to SQLite's thread.
+const GETS: (usize, usize) = (2, 64);
+
+/// An object by the number of its collection, namespace and name.
+type Place = (i64, Arc<str>, Arc<str>);
+type Gets = Together<Place, Option<SqliteRow>>;
+
+fn together() -> Gets {
+    Together::new(GETS.0, GETS.1)
+}
+
 /// The SQLite backend.
 pub struct SqliteStore {
     writer: Mutex<Writer>,
     readers: SqlitePool,
+    gets: Gets,
     catalog: Catalog,
     chosen: ChosenLabels,
 }
@@ -90,7 +103,7 @@ impl SqliteStore {
             .await
             .map_err(unusable)?;
         let writer = Mutex::new(Writer { connection, latest: 0 });
-        let store = Self { writer, readers, catalog: Catalog::new(codec), chosen };
+        let store = Self { writer, readers, gets: together(), catalog: Catalog::new(codec), chosen };
         store.load().await?;
         Ok(store)
     }
@@ -142,6 +155,25 @@ impl SqliteStore {
     async fn old_versions(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<Version>, Error> {
         let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot read old versions", e))?;
         rows.iter().map(|row| self.catalog.version_of(row)).collect()
+    }
+
+    /// The rows at these places, in their order.
+    async fn rows_at(&self, places: Vec<Place>) -> Result<Vec<Option<SqliteRow>>, Error> {
+        let fail = |e| Error::store("cannot read objects", e);
+        let wanted: Vec<_> = places.iter().map(|(collection, space, name)| (collection, &**space, &**name)).collect();
+        let wanted = write::json(&wanted, "list of names")?;
+        let sql = AssertSqlSafe(format!(
+            "SELECT {OBJECT_COLUMNS}, place FROM (SELECT key AS place, value ->> 0 AS c, value ->> 1 AS s, value ->> 2 AS n \
+                FROM json_each(?)) CROSS JOIN records ON collection = c AND namespace = s AND name = n"
+        ));
+        let mut found: Vec<Option<SqliteRow>> = places.iter().map(|_| None).collect();
+        for row in sqlx::query(sql).bind(wanted).fetch_all(&self.readers).await.map_err(fail)? {
+            let place: i64 = row.try_get("place").map_err(fail)?;
+            if let Some(place) = usize::try_from(place).ok().and_then(|place| found.get_mut(place)) {
+                *place = Some(row);
+            }
+        }
+        Ok(found)
     }
 
     async fn objects(&self, sql: AssertSqlSafe<String>, parameter: String) -> Result<Vec<Object>, Error> {
@@ -212,12 +244,9 @@ impl Store for SqliteStore {
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
         let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(None) };
-        let fail = |e| Error::store("cannot read an object", e);
-        let sql = AssertSqlSafe(format!(
-            "SELECT {OBJECT_COLUMNS} FROM records WHERE collection = ? AND namespace = ? AND name = ?"
-        ));
-        let row = sqlx::query(sql).bind(id).bind(&*key.namespace).bind(&*key.name).fetch_optional(&self.readers).await;
-        row.map_err(fail)?.map(|row| self.catalog.object_of(&row)).transpose()
+        let place = (id, Arc::clone(&key.namespace), Arc::clone(&key.name));
+        let row = self.gets.ask(place, |places| self.rows_at(places)).await?;
+        row.map(|row| self.catalog.object_of(&row)).transpose()
     }
 
     async fn records(

@@ -144,7 +144,7 @@ impl SqliteStore {
     }
 }
 
-fn json(list: &impl serde::Serialize, what: &str) -> Result<String, Error> {
+pub(super) fn json(list: &impl serde::Serialize, what: &str) -> Result<String, Error> {
     serde_json::to_string(list).map_err(|source| Error::Decode { what: what.to_owned(), source })
 }
 
