@@ -52,6 +52,11 @@ pub enum Error {
     NotFound { resource: Gvr, name: String },
     #[error("Operation cannot be fulfilled on {} {name:?}: ambiguous objects in clusters [{}]", resource.group_resource(), clusters.join(", "))]
     Ambiguous { resource: Gvr, name: String, clusters: Vec<String> },
+    /// In the words of Karmada's metrics adapter.
+    #[error("Operation cannot be fulfilled on {} {name:?}: the {kind}({name}) found in more than one clusters", resource.group_resource())]
+    FoundInSeveral { resource: Gvr, kind: &'static str, name: String },
+    #[error("the server could not find the metric {metric} for {described}")]
+    NoMetric { metric: String, described: String },
     /// The caller read it where values are withheld, and would write that back.
     #[error("Operation cannot be fulfilled on {} {name:?}: lists and watches withhold its values; get it by name, change that, and update it again", resource.group_resource())]
     Withheld { resource: Gvr, name: String },
@@ -71,7 +76,7 @@ impl Error {
     /// HTTP status and `Status.reason`; an empty reason is left out.
     pub fn reason(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::ClusterNotFound(_) | Self::UnknownResource | Self::NotFound { .. } => {
+            Self::ClusterNotFound(_) | Self::UnknownResource | Self::NotFound { .. } | Self::NoMetric { .. } => {
                 (StatusCode::NOT_FOUND, "NotFound")
             }
             Self::NoEndpoint(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
@@ -82,7 +87,9 @@ impl Error {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
             Self::BadRequest(_) | Self::BadOptions(_) | Self::Body(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
-            Self::Ambiguous { .. } | Self::Withheld { .. } => (StatusCode::CONFLICT, "Conflict"),
+            Self::Ambiguous { .. } | Self::FoundInSeveral { .. } | Self::Withheld { .. } => {
+                (StatusCode::CONFLICT, "Conflict")
+            }
             Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
             Self::InvalidOptions(_) | Self::InvalidLogs(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
             Self::NoSessions { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
@@ -129,6 +136,7 @@ impl Error {
             }
             Self::NotFound { resource, name }
             | Self::Ambiguous { resource, name, .. }
+            | Self::FoundInSeveral { resource, name, .. }
             | Self::Withheld { resource, name } => of(resource, Some(name)),
             Self::NotSupported { resource, .. } => of(resource, None),
             _ => return status,

@@ -206,7 +206,7 @@ async fn small(body: Body) -> Option<Bytes> {
 }
 
 /// A GET of our own.
-fn get(query: &str, accept: HeaderValue) -> Request<Body> {
+pub(crate) fn get(query: &str, accept: HeaderValue) -> Request<Body> {
     let mut request = Request::new(full(Bytes::new()));
     *request.method_mut() = Method::GET;
     if let Ok(uri) = format!("/{query}").parse() {

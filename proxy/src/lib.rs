@@ -1,9 +1,10 @@
 //! Carries requests to member clusters: `clusters/{name}/proxy`, its fan-out `clusters/*/proxy`, the fleet-wide proxy
-//! (`proxying/{any}/proxy`), `search/cache`, and the logs of many pods at once.
+//! (`proxying/{any}/proxy`), `search/cache`, the logs of many pods at once, and the metrics of all members.
 //!
 //! `server/` authenticates and authorises, then calls one method of [`Proxy`]; every method answers, errors included, as
-//! Kubernetes answers (a `Status`). Requests to members are made as the caller, by impersonation. Streams of upgraded
-//! connections are moved byte for byte and never looked into; lists are streamed, never held.
+//! Kubernetes answers (a `Status`). Requests to members are made as the caller, by impersonation; those for metrics with our own
+//! rights. Streams of upgraded connections are moved byte for byte and never looked into; lists are streamed, never held (but
+//! those of metrics, which have an order).
 
 mod addressed;
 mod breaker;
@@ -16,6 +17,7 @@ mod fleetwide;
 mod items;
 mod joined;
 pub mod logs;
+mod metrics;
 mod native;
 mod object;
 mod options;
@@ -28,6 +30,7 @@ mod update;
 /// Who asks.
 pub use crowsnest_api::user::UserInfo as Caller;
 pub use error::{BoxError, Error};
+pub use metrics::Metric;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +79,8 @@ struct Inner {
     stopping: CancellationToken,
     /// Logs that are read at once.
     log_streams: Arc<Semaphore>,
+    /// What members serve of custom metrics.
+    metrics: metrics::Remembered,
 }
 
 impl Proxy {
@@ -93,6 +98,7 @@ impl Proxy {
             tunnels: TaskTracker::new(),
             stopping,
             log_streams: Arc::new(Semaphore::new(logs::STREAMS_OF_ALL)),
+            metrics: metrics::Remembered::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -157,6 +163,9 @@ mod tests {
             sendable(|| proxy.cluster("m", caller, "/", request()));
             sendable(|| proxy.fleet_wide(caller, "/", request()));
             sendable(|| proxy.search_cache(caller, "/", request()));
+            sendable(|| proxy.usage("/", request()));
+            sendable(|| proxy.custom_metrics("/", request()));
+            sendable(|| proxy.custom_metrics_served());
             let request = logs::LogRequest::parse(None, jiff::Timestamp::UNIX_EPOCH).unwrap();
             sendable(|| proxy.logs(caller, request.clone(), Default::default()));
         }

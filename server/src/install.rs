@@ -11,11 +11,14 @@ use futures::StreamExt;
 use http::{Request, header};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::DeleteParams;
 use kube::runtime::wait::{self, conditions};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use crate::aggregated::discovery::{self, Group};
 
 const MANAGER: &str = "crowsnest";
 /// The namespace of our own objects, as in Karmada.
@@ -33,6 +36,8 @@ pub(crate) enum InstallError {
     Apply { path: String, source: kube::Error },
     #[error("{0} can't be applied: it has no {1}")]
     Manifest(String, &'static str),
+    #[error("looking after APIService {name}")]
+    Registration { name: String, source: kube::Error },
     #[error("encoding a manifest")]
     Encode(#[from] serde_json::Error),
     #[error("building a request")]
@@ -205,8 +210,54 @@ fn aggregated_roles() -> [Value; 2] {
     [role("karmada-view", "view", &["get", "list", "watch"]), role("karmada-edit", "edit", &write)]
 }
 
+/// The groups to register: ours, and those of metrics where they are wanted and nobody else serves them. What of those was
+/// registered before and is not wanted any more is taken back.
+pub(crate) async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static Group>, InstallError> {
+    let services = Api::<APIService>::all(client.clone());
+    let mut groups: Vec<&'static Group> = discovery::groups(false).collect();
+    for group in discovery::groups(true).filter(|group| group.of_metrics) {
+        let mut there = Vec::new();
+        for name in names(group) {
+            let read = services.get_opt(&name).await;
+            there.extend(read.map_err(|source| InstallError::Registration { name, source })?);
+        }
+        match (there.iter().find_map(others), metrics) {
+            (Some(by), true) => {
+                tracing::warn!(group = group.name, by, "the group is served by somebody else and left to them");
+            }
+            (None, true) => groups.push(group),
+            (_, false) => {
+                for name in there.iter().filter(|service| others(service).is_none()).map(ResourceExt::name_any) {
+                    tracing::info!(name, "the APIService was ours and is removed: the metrics adapter is off");
+                    match services.delete(&name, &DeleteParams::default()).await {
+                        Err(kube::Error::Api(status)) if status.code == 404 => {}
+                        gone => {
+                            gone.map_err(|source| InstallError::Registration { name, source })?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(groups)
+}
+
+/// Names of a group's APIServices.
+fn names(group: &Group) -> impl Iterator<Item = String> {
+    group.versions.iter().map(|(version, _)| format!("{version}.{}", group.name))
+}
+
+/// Who serves an APIService, where it is not us.
+fn others(service: &APIService) -> Option<String> {
+    let Some(of) = service.spec.as_ref().and_then(|spec| spec.service.as_ref()) else {
+        return Some("the control plane itself".to_owned());
+    };
+    let (namespace, name) = (of.namespace.as_deref().unwrap_or_default(), of.name.as_deref().unwrap_or_default());
+    ((namespace, name) != (SYSTEM_NAMESPACE, SERVICE)).then(|| format!("service {namespace}/{name}"))
+}
+
 /// The Service and the APIServices of the aggregated groups.
-pub(crate) fn aggregation(endpoints: &Endpoints) -> Vec<Value> {
+pub(crate) fn aggregation(endpoints: &Endpoints, groups: &[&Group]) -> Vec<Value> {
     use base64::Engine;
     let bundle = base64::engine::general_purpose::STANDARD.encode(&endpoints.ca);
     let mut manifests = vec![json!({
@@ -214,12 +265,13 @@ pub(crate) fn aggregation(endpoints: &Endpoints) -> Vec<Value> {
         "metadata": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE},
         "spec": {"type": "ExternalName", "externalName": endpoints.host},
     })];
-    manifests.extend(crate::aggregated::discovery::groups().map(|group| {
+    let versions = groups.iter().flat_map(|group| group.versions.iter().map(move |version| (group, version)));
+    manifests.extend(versions.map(|(group, (version, priority))| {
         json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": format!("v1alpha1.{group}")},
-            "spec": {"group": group, "version": "v1alpha1", "groupPriorityMinimum": 2000, "versionPriority": 10,
-                     "caBundle": bundle,
+            "metadata": {"name": format!("{version}.{}", group.name)},
+            "spec": {"group": group.name, "version": version, "groupPriorityMinimum": group.priority,
+                     "versionPriority": priority, "caBundle": bundle,
                      "service": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE, "port": endpoints.port}},
         })
     }));
@@ -228,9 +280,9 @@ pub(crate) fn aggregation(endpoints: &Endpoints) -> Vec<Value> {
 
 /// Waits until the control plane serves the aggregated groups through us and says so in its discovery: clients keep what
 /// discovery tells them for hours.
-pub(crate) async fn aggregation_available(client: &kube::Client) -> Result<(), InstallError> {
+pub(crate) async fn aggregation_available(client: &kube::Client, groups: &[&Group]) -> Result<(), InstallError> {
     const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-    let names: Vec<String> = crate::aggregated::discovery::groups().map(|group| format!("v1alpha1.{group}")).collect();
+    let names: Vec<String> = groups.iter().flat_map(|group| names(group)).collect();
     let services = Api::<APIService>::all(client.clone());
     until_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
     // Discovery follows an available service by itself, and cannot be watched.
@@ -239,7 +291,7 @@ pub(crate) async fn aggregation_available(client: &kube::Client) -> Result<(), I
         loop {
             let request = Request::get("/apis").header(header::ACCEPT, AGGREGATED).body(Vec::new())?;
             match client.request::<Value>(request).await {
-                Ok(found) if crate::aggregated::discovery::groups().all(|group| announced(&found, group)) => {
+                Ok(found) if groups.iter().all(|group| announced(&found, group)) => {
                     return Ok::<(), InstallError>(());
                 }
                 Ok(_) => {}
@@ -259,13 +311,16 @@ fn is_available(service: Option<&APIService>) -> bool {
     conditions.into_iter().flatten().any(|condition| condition.type_ == "Available" && condition.status == "True")
 }
 
-/// The group is in an APIGroupDiscoveryList, with resources and not stale.
-fn announced(list: &Value, group: &str) -> bool {
-    let groups = list["items"].as_array();
-    let found = groups.into_iter().flatten().find(|g| g["metadata"]["name"] == group);
-    let versions = found.and_then(|g| g["versions"].as_array());
-    versions.into_iter().flatten().any(|version| {
-        version["freshness"] != "Stale" && version["resources"].as_array().is_some_and(|r| !r.is_empty())
+/// All versions of the group are in an APIGroupDiscoveryList and not stale, with resources where it has some of its own.
+fn announced(list: &Value, group: &Group) -> bool {
+    let all = list["items"].as_array();
+    let found = all.into_iter().flatten().find(|known| known["metadata"]["name"] == group.name);
+    let versions = || found.and_then(|known| known["versions"].as_array()).into_iter().flatten();
+    group.versions.iter().all(|(name, _)| {
+        versions().any(|version| {
+            let told = !group.has_resources() || version["resources"].as_array().is_some_and(|all| !all.is_empty());
+            version["version"] == *name && version["freshness"] != "Stale" && told
+        })
     })
 }
 
@@ -276,12 +331,59 @@ mod tests {
     #[test]
     fn every_manifest_has_a_path() {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
+        let groups: Vec<&Group> = discovery::groups(true).collect();
         let paths: Vec<String> =
-            foundations().iter().chain(&aggregation(&endpoints)).map(|m| path_of(m).unwrap()).collect();
+            foundations().iter().chain(&aggregation(&endpoints, &groups)).map(|m| path_of(m).unwrap()).collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/services/crowsnest".to_owned()), "{paths:?}");
         assert!(
             paths.contains(&"/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cluster.karmada.io".to_owned()),
             "{paths:?}"
         );
+    }
+
+    #[test]
+    fn metrics_are_registered_as_karmada_registers_them() {
+        let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
+        let groups: Vec<&Group> = discovery::groups(true).filter(|group| group.of_metrics).collect();
+        let manifests = aggregation(&endpoints, &groups);
+        let told: Vec<String> = manifests[1..]
+            .iter()
+            .map(|service| {
+                let spec = &service["spec"];
+                format!("{} {} {}", service["metadata"]["name"], spec["groupPriorityMinimum"], spec["versionPriority"])
+            })
+            .collect();
+        let expected = [
+            "\"v1beta1.metrics.k8s.io\" 2000 10",
+            "\"v1beta2.custom.metrics.k8s.io\" 100 200",
+            "\"v1beta1.custom.metrics.k8s.io\" 100 100",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[rstest::rstest]
+    #[case::ours(json!({"name": "crowsnest", "namespace": "karmada-system"}), None)]
+    #[case::karmadas(json!({"name": "karmada-metrics-adapter", "namespace": "karmada-system"}),
+        Some("service karmada-system/karmada-metrics-adapter"))]
+    #[case::local(json!(null), Some("the control plane itself"))]
+    fn who_serves_a_group(#[case] service: Value, #[case] expected: Option<&str>) {
+        let object =
+            json!({"metadata": {}, "spec": {"groupPriorityMinimum": 1, "versionPriority": 1, "service": service}});
+        let service: APIService = serde_json::from_value(object).unwrap();
+        assert_eq!(others(&service).as_deref(), expected);
+    }
+
+    #[test]
+    fn a_group_is_announced_with_all_its_versions() {
+        let group = |name: &str| discovery::groups(true).find(|group| group.name == name).unwrap();
+        let list =
+            |versions: Value| json!({"items": [{"metadata": {"name": "custom.metrics.k8s.io"}, "versions": versions}]});
+        let custom = group("custom.metrics.k8s.io");
+        let one = json!({"version": "v1beta1", "freshness": "Current", "resources": []});
+        let both = json!([one, {"version": "v1beta2", "freshness": "Current", "resources": []}]);
+        assert!(announced(&list(both), custom));
+        assert!(!announced(&list(json!([one])), custom));
+        let usage = json!({"items": [{"metadata": {"name": "metrics.k8s.io"}, "versions": [one]}]});
+        assert!(!announced(&usage, group("metrics.k8s.io")), "it has resources of its own");
     }
 }

@@ -79,7 +79,8 @@ impl Walk<'_> {
         let nodes = everywhere.until(&["top", "nodes"], |out| rows(out, &self.named("own")) == 1)?;
         ensure!(nodes.contains("member1-node-1") && nodes.contains("member2-node-1"), "{nodes}");
         everywhere.says(&["top", "pod", "nosuch"], "", 1, "\"nosuch\" not found")?;
-        let said = format!("nodes.metrics.k8s.io \"{shared}\": ambiguous objects in clusters [member1, member2]");
+        // Usage is the control plane's there, in Karmada's words.
+        let said = format!("nodes \"{shared}\": the node({shared}) found in more than one clusters");
         let path = format!("{EVERYWHERE}/apis/metrics.k8s.io/v1beta1/nodes/{shared}");
         self.kubectl.says(&["get", "--raw", &path], "", 1, &said)?;
         // Exactly one of them.

@@ -1,10 +1,11 @@
 //! A MultiClusterService on the real binary: the endpoints of one cluster come into another under the Service's name, follow what
-//! happens at home, and everything goes when the MultiClusterService does.
+//! happens at home, and everything goes when the MultiClusterService does. A MultiClusterIngress says where its services are.
 
 use anyhow::{Result, ensure};
 use crowsnest_tests::Fleet;
 
 const SPANNING: &str = include_str!("services/spanning.yaml");
+const INGRESS: &str = include_str!("services/ingress.yaml");
 const SLICES: [&str; 7] = [
     "get",
     "endpointslices",
@@ -37,6 +38,14 @@ fn endpoints_of_one_cluster_are_used_in_another() -> Result<()> {
     let there = consumer.until(&SLICES, |out| brought(out).len() == 3)?;
     let home = provider.ok(&SLICES, "")?;
     ensure!(brought(&there).iter().all(|address| home.contains(address)), "{there} is not {home}");
+
+    // Who balances the load reads where to send it, and where not.
+    kubectl.ok(&["apply", "-f", "-"], INGRESS)?;
+    let status = ["get", "multiclusteringress", "shop", "-n", "shop", "-o=jsonpath={.status}"];
+    let located = r#""serviceLocations":[{"clusters":["m1"],"name":"web"}]"#;
+    kubectl.until(&status, |out| out.contains(located) && out.contains(r#""trafficBlockClusters":["m1"]"#))?;
+    kubectl.ok(&["delete", "remedy", "no-traffic"], "")?;
+    kubectl.until(&status, |out| out.contains(located) && !out.contains("trafficBlockClusters"))?;
 
     kubectl.ok(&["delete", "mcs", "web", "-n", "shop", "--timeout=30s"], "")?;
     consumer.until(&SLICES, |out| brought(out).is_empty())?;

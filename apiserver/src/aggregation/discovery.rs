@@ -33,6 +33,14 @@ pub(super) fn version_entry(version: &str, resource_list: &Value) -> Value {
     for resource in listed {
         let name = text(resource, "name");
         let Some((parent, sub)) = name.split_once('/') else { continue };
+        // As kube-apiserver does: custom metrics are below resources of other groups.
+        if !resources.iter().any(|known| known["resource"] == parent) {
+            let scope = if resource["namespaced"] == true { "Namespaced" } else { "Cluster" };
+            resources.push(
+                json!({"resource": parent, "responseKind": {"group": "", "version": "", "kind": ""}, "scope": scope,
+                "singularResource": "", "verbs": []}),
+            );
+        }
         let Some(entry) = resources.iter_mut().find(|r| r["resource"] == parent) else { continue };
         let sub = json!({"subresource": sub, "responseKind": kind(resource), "verbs": resource["verbs"]});
         match entry["subresources"].as_array_mut() {

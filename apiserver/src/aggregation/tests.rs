@@ -72,3 +72,24 @@ fn remote_discovery() {
     assert_eq!(groups.iter().map(|ranked| ranked.priority).collect::<Vec<_>>(), [20, 10]);
     insta::assert_json_snapshot!(groups.into_iter().map(|ranked| ranked.group).collect::<Vec<_>>());
 }
+
+#[test]
+fn what_is_below_resources_of_other_groups_is_told() {
+    let list = json!({"resources": [
+        {"name": "pods/qps", "singularName": "", "namespaced": true, "kind": "MetricValueList", "verbs": ["get"]},
+        {"name": "pods/load", "singularName": "", "namespaced": true, "kind": "MetricValueList", "verbs": ["get"]},
+        {"name": "nodes/load", "singularName": "", "namespaced": false, "kind": "MetricValueList", "verbs": ["get"]}]});
+    let entry = discovery::version_entry("v1beta2", &list);
+    let told: Vec<String> = entry["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|resource| {
+            let below =
+                resource["subresources"].as_array().unwrap().iter().map(|sub| sub["subresource"].as_str().unwrap());
+            let (name, scope) = (resource["resource"].as_str().unwrap(), resource["scope"].as_str().unwrap());
+            format!("{name} {scope}: {}", below.collect::<Vec<_>>().join(" "))
+        })
+        .collect();
+    assert_eq!(told, ["pods Namespaced: qps load", "nodes Cluster: load"]);
+}

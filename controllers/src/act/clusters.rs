@@ -255,9 +255,11 @@ impl Clusters {
         let version: Value = client.request(request).await.map_err(|error| Error::request("GET /version", error))?;
         status.kubernetes_version = object::text(&version, &["gitVersion"]).to_owned();
         let served = self.context.catalog.refresh(name).await?;
+        // What only has something below it (custom metrics) is of no kind.
         let resources = served
             .resources
             .iter()
+            .filter(|resource| !resource.kind.is_empty())
             .map(|resource| (resource.gvr.api_version(), resource.gvr.resource.to_string(), resource.kind.clone()));
         status.api_enablements = clusters::api_enablements(resources);
         let complete = served.stale.is_empty();

@@ -43,6 +43,7 @@ pub struct Kinds {
     pub endpoint_slice: Resource,
     pub service_import: Resource,
     pub multi_cluster_service: Resource,
+    pub multi_cluster_ingress: Resource,
     pub namespace: Resource,
     pub node: Resource,
     pub pod: Resource,
@@ -74,6 +75,7 @@ impl Kinds {
             service: Resource::builtin("", "v1", "services", "Service", true),
             endpoint_slice: Resource::builtin("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true),
             multi_cluster_service: Resource::of::<networking::MultiClusterService>(),
+            multi_cluster_ingress: Resource::of::<networking::MultiClusterIngress>(),
             service_import: Resource::builtin(
                 "multicluster.x-k8s.io",
                 "v1alpha1",
@@ -92,7 +94,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 20] {
+    pub fn of_control_plane(&self) -> [&Resource; 21] {
         [
             &self.cluster,
             &self.work,
@@ -110,6 +112,7 @@ impl Kinds {
             &self.cluster_taint_policy,
             &self.remedy,
             &self.multi_cluster_service,
+            &self.multi_cluster_ingress,
             &self.namespace,
             &self.service,
             &self.cluster_role,

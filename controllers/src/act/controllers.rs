@@ -20,7 +20,7 @@ pub enum Controller {
     FederatedResourceQuota,
     GracefulEviction,
     HpaScaleTargetMarker,
-    /// With what is dispatched for it: two controllers of Karmada's.
+    /// With what is dispatched for it - two controllers of Karmada's - and the status of MultiClusterIngresses.
     MultiClusterService,
     Namespace,
     Remedy,

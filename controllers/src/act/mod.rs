@@ -82,6 +82,7 @@ struct Loops {
     slices: Arc<services::Slices>,
     imports: Arc<services::Imports>,
     spanning: Arc<services::Spanning>,
+    ingresses: Arc<services::Ingresses>,
     collecting: Arc<services::Collecting>,
     scale_target_marker: Arc<scale_target_marker::ScaleTargetMarker>,
     replicas_syncer: Arc<replicas_syncer::ReplicasSyncer>,
@@ -201,6 +202,7 @@ impl Loops {
             slices: services::Slices::new(Arc::clone(&context)),
             imports: services::Imports::new(Arc::clone(&context)),
             spanning: services::Spanning::new(Arc::clone(&context)),
+            ingresses: services::Ingresses::new(Arc::clone(&context)),
             collecting: services::Collecting::new(Arc::clone(&context)),
             scale_target_marker: scale_target_marker::ScaleTargetMarker::new(Arc::clone(&context)),
             replicas_syncer: replicas_syncer::ReplicasSyncer::new(Arc::clone(&context)),
@@ -212,7 +214,7 @@ impl Loops {
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 24] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 25] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -235,6 +237,7 @@ impl Loops {
             (&self.slices.works, Some(Controller::EndpointSlice)),
             (&self.imports.imports, Some(Controller::ServiceImport)),
             (&self.spanning.services, Some(Controller::MultiClusterService)),
+            (&self.ingresses.ingresses, Some(Controller::MultiClusterService)),
             (&self.collecting.services, Some(Controller::EndpointSliceCollect)),
             (&self.scale_target_marker.targets, Some(Controller::HpaScaleTargetMarker)),
             (&self.replicas_syncer.deployments, Some(Controller::DeploymentReplicasSyncer)),
@@ -327,6 +330,7 @@ impl Loops {
         self.slices.full_pass().await?;
         self.imports.full_pass().await?;
         self.spanning.full_pass();
+        self.ingresses.full_pass();
         self.collecting.full_pass().await?;
         self.scale_target_marker.full_pass();
         Ok(())
@@ -429,6 +433,7 @@ impl Listener for Loops {
         self.slices.on_change(change);
         self.imports.on_change(change).await?;
         self.spanning.on_change(change);
+        self.ingresses.on_change(change);
         self.collecting.on_change(change);
         self.scale_target_marker.on_change(change);
         self.replicas_syncer.on_change(change);

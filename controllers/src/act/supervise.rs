@@ -76,6 +76,7 @@ pub(super) async fn supervise(
     spawn(&mut tasks, &l.slices.works, some, &stop, &l.slices, services::Slices::reconcile);
     spawn(&mut tasks, &l.imports.imports, some, &stop, &l.imports, services::Imports::reconcile);
     spawn(&mut tasks, &l.spanning.services, some, &stop, &l.spanning, services::Spanning::reconcile);
+    spawn(&mut tasks, &l.ingresses.ingresses, some, &stop, &l.ingresses, services::Ingresses::reconcile);
     spawn(&mut tasks, &l.collecting.services, some, &stop, &l.collecting, services::Collecting::reconcile);
     spawn(&mut tasks, &l.quotas.quotas, some, &stop, &l.quotas, quotas::Quotas::reconcile);
     spawn(&mut tasks, &l.rebalancer.rebalancers, some, &stop, &l.rebalancer, rebalancer::Rebalancer::reconcile);

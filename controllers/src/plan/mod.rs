@@ -10,6 +10,7 @@ pub mod estimation;
 pub mod eviction;
 pub mod gates;
 pub mod interpreter;
+pub mod multicluster_ingresses;
 pub mod multicluster_services;
 pub mod object;
 pub mod overriding;

@@ -106,8 +106,9 @@ impl Metrics {
                 list("NodeMetricsList", nodes.iter().filter_map(|node| node_metrics(&world, node, now)).collect())
             }
             ["nodes", name] => {
-                let found = world.nodes.get(&Key::new("", name)).and_then(|node| node_metrics(&world, &node, now));
-                found.ok_or_else(|| missing("nodemetrics", name))
+                let node =
+                    world.nodes.get(&Key::new("", name)).ok_or_else(|| ApiError::not_found("", "nodes", name))?;
+                node_metrics(&world, &node, now).ok_or_else(|| unmeasured("nodemetrics", name))
             }
             ["pods"] => {
                 let mut pods = world.pods.all();
@@ -121,15 +122,17 @@ impl Metrics {
                 list("PodMetricsList", pods.iter().filter_map(|pod| pod_metrics(pod, now)).collect())
             }
             ["namespaces", namespace, "pods", name] => {
-                let found = world.pods.get(&Key::new(namespace, name)).and_then(|pod| pod_metrics(&pod, now));
-                found.ok_or_else(|| missing("podmetrics", &format!("{namespace}/{name}")))
+                let pod = world.pods.get(&Key::new(namespace, name));
+                let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", name))?;
+                pod_metrics(&pod, now).ok_or_else(|| unmeasured("podmetrics", &format!("{namespace}/{name}")))
             }
             _ => Err(ApiError::new(Reason::NotFound, "the server could not find the requested resource")),
         }
     }
 }
 
-fn missing(resource: &str, name: &str) -> ApiError {
+/// It is there, but has no sample; as a metrics server tells the two apart.
+fn unmeasured(resource: &str, name: &str) -> ApiError {
     ApiError::not_found(GROUP, resource, name)
 }
 
@@ -185,13 +188,9 @@ impl Delegate for Metrics {
             let group = json!({"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": [version], "preferredVersion": version});
             return respond(StatusCode::OK, &group);
         }
-        let wanted =
-            request.uri().query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("labelSelector="));
-        let wanted = wanted
-            .map(|text| percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned());
-        let selector = match wanted.as_deref().map(Labels::parse).transpose() {
+        let selector = match selector(&request, "labelSelector") {
             Ok(selector) => selector,
-            Err(error) => return refuse(&ApiError::bad_request(error.to_string())),
+            Err(error) => return refuse(&error),
         };
         match self.answer(request.method(), path, selector) {
             Ok(body) => respond(StatusCode::OK, &body),
@@ -213,12 +212,19 @@ impl Delegate for Metrics {
     }
 }
 
-fn refuse(error: &ApiError) -> Response<Body> {
+/// A label selector of a request.
+pub(super) fn selector(request: &Request<Body>, name: &str) -> Result<Option<Labels>, ApiError> {
+    let query = crowsnest_apiserver::registry::options::Query::parse(request.uri().query());
+    let parsed = query.get(name).map(Labels::parse).transpose();
+    parsed.map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+pub(super) fn refuse(error: &ApiError) -> Response<Body> {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     respond(code, &error.to_status())
 }
 
-fn respond(code: StatusCode, body: &Value) -> Response<Body> {
+pub(super) fn respond(code: StatusCode, body: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));

@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod autoscaler;
 pub mod budget;
+pub mod custom_metrics;
 pub mod endpoints;
 pub mod faults;
 pub mod informer;
@@ -138,6 +139,7 @@ impl Member {
         controlplane::start(&server, Controllers { service_accounts: true, service_certificates });
         if world.features.metrics {
             server.api().add_delegate(Arc::new(metrics::Metrics::new(&world)));
+            server.api().add_delegate(Arc::new(custom_metrics::CustomMetrics::new(&world)));
         }
         world.watch(server.registry()).await?;
         let mut first = 0;

@@ -261,6 +261,7 @@ impl Stored for PodState {
 pub fn keeps_annotation(name: &str) -> bool {
     name.starts_with("fleet.test/")
         || name.starts_with(super::podlife::PREFIX)
+        || name.starts_with(super::custom_metrics::PREFIX)
         || matches!(
             name,
             "controller.kubernetes.io/pod-deletion-cost"

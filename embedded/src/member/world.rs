@@ -48,7 +48,7 @@ pub type Objects<K> = Arc<Store<Object<K>>>;
 /// What a member has beside the plain API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// metrics.k8s.io is served and autoscalers see usage.
+    /// metrics.k8s.io and custom.metrics.k8s.io are served and autoscalers see usage.
     pub metrics: bool,
     /// A default storage class exists and claims get volumes.
     pub storage: bool,

@@ -1,6 +1,6 @@
-//! `metrics.k8s.io` of the fleet, for `kubectl top` and all who ask as it does. Usage is no object: it can be neither watched nor
-//! cached, so members are asked for it, and discovery says that they can be. A control plane that serves the group itself, as
-//! Karmada's metrics adapter does, is left to it.
+//! `metrics.k8s.io` of the fleet, for `kubectl top` and all who ask as it does, where the control plane does not serve the group:
+//! members are asked as the caller, and discovery says that they can be. Usage is no object: it can be neither watched nor cached.
+//! A control plane that serves the group, by our own adapter ([`crate::metrics`]) or Karmada's, is left to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use serde_json::Value;
 
 use crate::cluster::read;
+use crate::metrics::Asking;
+use crate::metrics::resource::{Kind, Listing, selectors};
 use crate::native::{Native, Query, Verb};
+use crate::table::Shape;
 use crate::{Body, Caller, Error, Proxy, full};
 
 const GROUP: &str = "metrics.k8s.io";
@@ -66,8 +69,15 @@ impl Proxy {
         path: &str,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        match native.verb(request.method(), &Query::parse(request.uri().query())) {
-            Verb::List => self.list_everywhere(caller, path, request.uri().query()).await,
+        let asked = Query::parse(request.uri().query());
+        match native.verb(request.method(), &asked) {
+            Verb::List => {
+                let kind = Kind::of(native).ok_or(Error::UnknownResource)?;
+                let (fields, query) = selectors(native, &asked)?;
+                let shape = Shape::of(request.headers(), asked.get("includeObject"));
+                let (members, missing, asking) = (self.inner.fleet.members(), Vec::new(), Asking::Caller(caller));
+                self.list_usage(Listing { kind, members, missing, asking, path, fields, query, shape }).await
+            }
             Verb::Get => {
                 let (resource, name) = (native.resource.clone(), native.name.clone());
                 match self.owners(caller, native).await?.as_slice() {

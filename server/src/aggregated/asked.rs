@@ -48,7 +48,7 @@ impl Asked {
             || ours.verb == "watch"
             || *route == Route::Search("logs")
             || theirs.as_ref().is_some_and(|theirs| goes_on(theirs, &query));
-        let discovery = matches!(route, Route::Groups | Route::Group(_) | Route::Resources(_) | Route::OpenApi(_));
+        let discovery = matches!(route, Route::Groups | Route::Group(_) | Route::Resources { .. } | Route::OpenApi(_));
         Self { ours, theirs, cluster, lasts, discovery }
     }
 

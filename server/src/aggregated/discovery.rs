@@ -1,5 +1,7 @@
-//! Discovery of the aggregated groups: `/apis`, `/apis/<group>` and `/apis/<group>/<version>`.
+//! Discovery of the aggregated groups: `/apis`, `/apis/<group>` and `/apis/<group>/<version>`. Which of them are served is said by
+//! whoever asks: those of metrics may be left to somebody else.
 
+use crowsnest_proxy::Metric;
 use serde_json::{Value, json};
 
 /// One resource line of an APIResourceList.
@@ -16,15 +18,43 @@ struct Line {
 const STORED: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const STATUS: &[&str] = &["get", "patch", "update"];
 const GET: &[&str] = &["get"];
+const READ: &[&str] = &["get", "list"];
 const CONNECT: &[&str] = &["create", "delete", "get", "patch", "update"];
 
 const fn line(name: &'static str, singular: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Line {
     Line { name, singular, kind, namespaced: false, verbs, short: &[], categories: &[] }
 }
 
-/// The groups served here, each in one version, with the lines of their resources.
-const GROUPS: &[(&str, &[Line])] = &[
-    (
+/// A group, and how it is registered in the control plane.
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    /// With their priorities among the group's, the preferred one first.
+    pub(crate) versions: &'static [(&'static str, i32)],
+    /// `groupPriorityMinimum`
+    pub(crate) priority: i32,
+    /// The metrics adapter's, which can be turned off, and which others serve, too.
+    pub(crate) of_metrics: bool,
+    lines: &'static [Line],
+}
+
+impl Group {
+    const fn own(name: &'static str, lines: &'static [Line]) -> Self {
+        Self { name, versions: &[(VERSION, 10)], priority: 2000, of_metrics: false, lines }
+    }
+
+    /// Those of others depend on what members have.
+    pub(crate) fn has_resources(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    fn serves(&self, version: &str) -> bool {
+        self.versions.iter().any(|(known, _)| *known == version)
+    }
+}
+
+/// The groups served here, with the lines of their resources.
+const GROUPS: &[Group] = &[
+    Group::own(
         "cluster.karmada.io",
         &[
             Line { categories: &["karmada-io"], ..line("clusters", "cluster", "Cluster", STORED) },
@@ -33,7 +63,7 @@ const GROUPS: &[(&str, &[Line])] = &[
             line("clusters/status", "", "Cluster", STATUS),
         ],
     ),
-    (
+    Group::own(
         "search.karmada.io",
         &[
             line("proxying", "proxying", "Proxying", CONNECT),
@@ -48,7 +78,7 @@ const GROUPS: &[(&str, &[Line])] = &[
         ],
     ),
     // No lists of objects: whoever collects what a server says can be watched would try to.
-    (
+    Group::own(
         "search.crowsnest.io",
         &[
             line("cache", "cache", "CacheStatus", &["list"]),
@@ -67,7 +97,7 @@ const GROUPS: &[(&str, &[Line])] = &[
         ],
     ),
     // Made when somebody asks, so there is nothing to list.
-    (
+    Group::own(
         "propagation.crowsnest.io",
         &[
             line("clusterexplanations", "clusterexplanation", "ClusterExplanation", GET),
@@ -75,43 +105,84 @@ const GROUPS: &[(&str, &[Line])] = &[
             line("plans", "plan", "Plan", &["create"]),
         ],
     ),
+    Group {
+        name: "metrics.k8s.io",
+        versions: &[("v1beta1", 10)],
+        priority: 2000,
+        of_metrics: true,
+        lines: &[
+            line("nodes", "", "NodeMetrics", READ),
+            Line { namespaced: true, ..line("pods", "", "PodMetrics", READ) },
+        ],
+    },
+    // Its resources are what the members list.
+    Group {
+        name: "custom.metrics.k8s.io",
+        versions: &[("v1beta2", 200), ("v1beta1", 100)],
+        priority: 100,
+        of_metrics: true,
+        lines: &[],
+    },
 ];
 
-/// The version of every group here.
+/// The version of every group of ours.
 pub(crate) const VERSION: &str = "v1alpha1";
 
-/// Groups served here.
-pub(crate) fn groups() -> impl Iterator<Item = &'static str> {
-    GROUPS.iter().map(|(name, _)| *name)
+/// Groups served here; those of metrics only where they are.
+pub(crate) fn groups(metrics: bool) -> impl Iterator<Item = &'static Group> {
+    GROUPS.iter().filter(move |group| metrics || !group.of_metrics)
+}
+
+fn known(name: &str) -> Option<&'static Group> {
+    GROUPS.iter().find(|group| group.name == name)
+}
+
+/// Whether a group can be served here at all.
+pub(super) fn is_ours(group: &str) -> bool {
+    known(group).is_some()
+}
+
+/// Whether it can be in this version.
+pub(super) fn serves(group: &str, version: &str) -> bool {
+    known(group).is_some_and(|group| group.serves(version))
+}
+
+/// Whether it is one of metrics.
+pub(super) fn is_of_metrics(group: &str) -> bool {
+    known(group).is_some_and(|group| group.of_metrics)
 }
 
 /// (plural, kind) of the group's stored resources.
 pub(super) fn kinds(group: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let lines = GROUPS.iter().filter(move |(known, _)| *known == group).flat_map(|(_, lines)| lines.iter());
+    let lines = known(group).into_iter().flat_map(|group| group.lines.iter());
     lines.filter(|line| line.verbs == STORED).map(|line| (line.name, line.kind))
 }
 
 /// `/apis`.
-pub(crate) fn group_list() -> Value {
-    let groups: Vec<Value> = groups().filter_map(group).map(strip_type).collect();
+pub(crate) fn group_list(metrics: bool) -> Value {
+    let groups: Vec<Value> = groups(metrics).filter_map(|known| group(known.name)).map(strip_type).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/<group>`.
 pub(crate) fn group(name: &str) -> Option<Value> {
-    GROUPS.iter().find(|(group, _)| *group == name)?;
-    let version = json!({"groupVersion": format!("{name}/{VERSION}"), "version": VERSION});
+    let version = |(version, _): &(&str, i32)| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    let versions: Vec<Value> = known(name)?.versions.iter().map(version).collect();
+    let preferred = versions.first().cloned();
     Some(
-        json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": [version], "preferredVersion": version}),
+        json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": versions, "preferredVersion": preferred}),
     )
 }
 
-/// `/apis/<group>/<version>`.
-pub(crate) fn resources(name: &str) -> Option<Value> {
-    let (_, lines) = GROUPS.iter().find(|(group, _)| *group == name)?;
-    let resources: Vec<Value> = lines.iter().map(resource).collect();
+/// `/apis/<group>/<version>`, with metrics that members list.
+pub(crate) fn resources(name: &str, version: &str, metrics: &[Metric]) -> Option<Value> {
+    let group = known(name).filter(|group| group.serves(version))?;
+    let listed = metrics.iter().map(|metric| {
+        json!({"name": metric.name, "singularName": "", "namespaced": metric.namespaced, "kind": "MetricValueList", "verbs": GET})
+    });
+    let resources: Vec<Value> = group.lines.iter().map(resource).chain(listed).collect();
     Some(
-        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{name}/{VERSION}"), "resources": resources}),
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{name}/{version}"), "resources": resources}),
     )
 }
 
@@ -134,4 +205,26 @@ fn strip_type(mut group: Value) -> Value {
         fields.remove("apiVersion");
     }
     group
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_listed_where_they_are_served() {
+        let names = |metrics| groups(metrics).map(|group| group.name).collect::<Vec<_>>();
+        assert!(!names(false).contains(&"metrics.k8s.io") && names(true).contains(&"custom.metrics.k8s.io"));
+        assert_eq!(group_list(true)["groups"].as_array().map(Vec::len), Some(names(false).len() + 2));
+        let custom = group("custom.metrics.k8s.io").unwrap();
+        assert_eq!(custom["preferredVersion"]["version"], "v1beta2");
+        let metric = Metric { name: "pods/qps".to_owned(), namespaced: true };
+        let listed = resources("custom.metrics.k8s.io", "v1beta1", &[metric]).unwrap();
+        assert_eq!(listed["groupVersion"], "custom.metrics.k8s.io/v1beta1");
+        assert_eq!(
+            listed["resources"],
+            json!([{"name": "pods/qps", "singularName": "", "namespaced": true, "kind": "MetricValueList", "verbs": ["get"]}])
+        );
+        assert_eq!(resources("metrics.k8s.io", "v1alpha1", &[]), None);
+    }
 }

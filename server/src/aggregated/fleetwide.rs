@@ -24,11 +24,11 @@ fn registered(roles: &Roles) -> Result<&Running, Failure> {
     running(roles).and_then(|running| running.knows_registries().then_some(running).ok_or_else(starting))
 }
 
-fn outgoing(request: Request) -> http::Request<crowsnest_proxy::Body> {
+pub(super) fn outgoing(request: Request) -> http::Request<crowsnest_proxy::Body> {
     request.map(|body| body.map_err(|e| -> crowsnest_proxy::BoxError { e.into() }).boxed_unsync())
 }
 
-fn incoming(response: http::Response<crowsnest_proxy::Body>) -> Response {
+pub(super) fn incoming(response: http::Response<crowsnest_proxy::Body>) -> Response {
     response.map(Body::new)
 }
 

@@ -1,5 +1,6 @@
 //! The aggregated API server: `cluster.karmada.io` (clusters, status, proxy, attach), `search.karmada.io` (registries, cache, proxying)
-//! `search.crowsnest.io` (queries, what the cache says of itself) and `propagation.crowsnest.io` (explanations, plans). Reached through the control plane's aggregation layer, or directly with a bearer token.
+//! `search.crowsnest.io` (queries, what the cache says of itself), `propagation.crowsnest.io` (explanations, plans), `metrics.k8s.io`
+//! and `custom.metrics.k8s.io` (of all members). Reached through the control plane's aggregation layer, or directly with a bearer token.
 //!
 //! Order of a request: `edge`. Handlers take a request apart, call one function and map its result.
 
@@ -16,6 +17,7 @@ mod forward;
 pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod local;
+mod metrics;
 mod openapi;
 pub(crate) mod reply;
 mod route;

@@ -8,35 +8,42 @@ use serde_json::{Map, Value, json};
 
 use super::reply::Failure;
 use super::stored::STORAGE_GROUP;
-use super::{discovery, explain, search};
+use super::{discovery, explain, metrics, search};
 
 /// `/openapi/v3`, `/openapi/v3/apis/<group>/<version>`, `/openapi/v2`.
-pub(super) async fn document(control_plane: &kube::Client, path: &str) -> Result<Option<Value>, Failure> {
+pub(super) async fn document(
+    control_plane: &kube::Client,
+    path: &str,
+    metrics: bool,
+) -> Result<Option<Value>, Failure> {
     match path.trim_end_matches('/') {
-        "/openapi/v3" => Ok(Some(index())),
-        "/openapi/v2" => v2(control_plane).await.map(Some),
+        "/openapi/v3" => Ok(Some(index(metrics))),
+        "/openapi/v2" => v2(control_plane, metrics).await.map(Some),
         other => {
             let named = other.strip_prefix("/openapi/v3/apis/").and_then(|rest| rest.split_once('/'));
-            match named.filter(|(group, version)| {
-                *version == discovery::VERSION && discovery::groups().any(|known| known == *group)
-            }) {
-                Some((group, _)) => v3(control_plane, group).await.map(Some),
+            match named.filter(|named| served(metrics).any(|known| known == *named)) {
+                Some((group, version)) => v3(control_plane, group, version).await.map(Some),
                 None => Ok(None),
             }
         }
     }
 }
 
-fn index() -> Value {
-    let paths = discovery::groups().map(|group| {
-        let path = format!("apis/{group}/{}", discovery::VERSION);
+/// Groups and versions.
+fn served(metrics: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    discovery::groups(metrics).flat_map(|group| group.versions.iter().map(|(version, _)| (group.name, *version)))
+}
+
+fn index(metrics: bool) -> Value {
+    let paths = served(metrics).map(|(group, version)| {
+        let path = format!("apis/{group}/{version}");
         let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"))});
         (path, url)
     });
     json!({"paths": paths.collect::<Map<_, _>>()})
 }
 
-async fn v3(control_plane: &kube::Client, group: &str) -> Result<Value, Failure> {
+async fn v3(control_plane: &kube::Client, group: &str, version: &str) -> Result<Value, Failure> {
     let path = format!("/openapi/v3/apis/{STORAGE_GROUP}/{}", discovery::VERSION);
     let request = Request::get(path).body(Vec::new()).map_err(Failure::internal)?;
     let text = control_plane.request_text(request).await.map_err(Failure::upstream)?;
@@ -44,6 +51,10 @@ async fn v3(control_plane: &kube::Client, group: &str) -> Result<Value, Failure>
     let own = match group {
         super::route::QUERIES => Some((search::openapi::paths(), search::openapi::schemas())),
         super::route::PROPAGATION => Some((explain::openapi::paths(), explain::openapi::schemas())),
+        super::route::USAGE => Some((metrics::openapi::usage_paths(), metrics::openapi::usage_schemas())),
+        super::route::CUSTOM_METRICS => {
+            Some((metrics::openapi::value_paths(version), metrics::openapi::value_schemas(version)))
+        }
         _ => None,
     };
     if let Some((paths, schemas)) = own {
@@ -61,11 +72,11 @@ async fn v3(control_plane: &kube::Client, group: &str) -> Result<Value, Failure>
     Ok(document)
 }
 
-async fn v2(control_plane: &kube::Client) -> Result<Value, Failure> {
+async fn v2(control_plane: &kube::Client, metrics: bool) -> Result<Value, Failure> {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
-    for group in discovery::groups() {
-        let document = v3(control_plane, group).await?;
-        if let Some(published) = Published::read(group, discovery::VERSION, document.to_string().as_bytes()) {
+    for (group, version) in served(metrics) {
+        let document = v3(control_plane, group, version).await?;
+        if let Some(published) = Published::read(group, version, document.to_string().as_bytes()) {
             published.merge_into(&mut paths, &mut definitions);
         }
     }

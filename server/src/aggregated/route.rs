@@ -1,5 +1,9 @@
 //! Takes a request's path apart. Pure: what is asked, and the right it needs.
 
+use std::borrow::Cow;
+
+use crowsnest_apiserver::http::path::RequestInfo;
+use crowsnest_apiserver::registry::options::Query;
 use http::Method;
 
 use super::discovery;
@@ -14,7 +18,10 @@ pub(crate) enum Route<'a> {
     /// `/apis/<group>`
     Group(&'a str),
     /// `/apis/<group>/<version>`
-    Resources(&'a str),
+    Resources {
+        group: &'a str,
+        version: &'a str,
+    },
     /// Objects kept in the control plane; `tail` starts with `/`.
     Stored {
         group: &'static str,
@@ -52,6 +59,10 @@ pub(crate) enum Route<'a> {
     },
     /// `propagation.crowsnest.io` plans
     Plans,
+    /// `metrics.k8s.io`: what pods or nodes use; the whole path
+    Usage(&'a str),
+    /// `custom.metrics.k8s.io`: values of a metric; the whole path
+    CustomMetrics(&'a str),
     /// `/openapi/v2`, `/openapi/v3…`
     OpenApi(&'a str),
     Health,
@@ -62,6 +73,8 @@ pub(super) const CLUSTERS: &str = "cluster.karmada.io";
 pub(super) const SEARCH: &str = "search.karmada.io";
 pub(super) const QUERIES: &str = "search.crowsnest.io";
 pub(super) const PROPAGATION: &str = "propagation.crowsnest.io";
+pub(super) const USAGE: &str = "metrics.k8s.io";
+pub(super) const CUSTOM_METRICS: &str = "custom.metrics.k8s.io";
 
 impl<'a> Route<'a> {
     pub(crate) fn parse(path: &'a str) -> Self {
@@ -75,17 +88,18 @@ impl<'a> Route<'a> {
         }
         let Some(rest) = path.strip_prefix("/apis/") else { return Self::Unknown };
         let (group, rest) = cut(rest);
-        if !discovery::groups().any(|g| g == group) {
+        if !discovery::is_ours(group) {
             return Self::Unknown;
         }
         let (version, tail) = cut(rest.strip_prefix('/').unwrap_or_default());
         match version {
             "" => return Self::Group(group),
-            discovery::VERSION if tail.is_empty() || tail == "/" => return Self::Resources(group),
-            discovery::VERSION => {}
-            _ => return Self::Unknown,
+            version if !discovery::serves(group, version) => return Self::Unknown,
+            version if tail.is_empty() || tail == "/" => return Self::Resources { group, version },
+            _ => {}
         }
         match group {
+            USAGE | CUSTOM_METRICS => Self::metrics(group, path, tail),
             CLUSTERS => Self::clusters(tail),
             SEARCH => Self::search(tail),
             PROPAGATION => Self::propagation(tail),
@@ -140,8 +154,33 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// Members are asked with our own rights, so that a path has to mean the same to whoever authorises it and whoever carries it:
+    /// no part of it is more than a name.
+    fn metrics(group: &str, path: &'a str, tail: &'a str) -> Self {
+        let decoded = |part: &'a str| percent_encoding::percent_decode_str(part).decode_utf8().ok();
+        let parts: Option<Vec<Cow<'a, str>>> =
+            tail[1..].split('/').map(|part| decoded(part).filter(|n| is_name(n))).collect();
+        let parts = parts.unwrap_or_default();
+        match (group, parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().as_slice()) {
+            (USAGE, ["nodes" | "pods"] | ["nodes", _]) => Self::Usage(path),
+            (USAGE, ["namespaces", _, "pods"] | ["namespaces", _, "pods", _]) => Self::Usage(path),
+            // To whoever authorises these the path would be about something else.
+            (
+                CUSTOM_METRICS,
+                ["namespaces" | "watch" | "proxy", _, _] | ["namespaces", _, "status" | "finalize", ..],
+            ) => Self::Unknown,
+            (CUSTOM_METRICS, [_, _, _] | ["namespaces", _, "metrics", _] | ["namespaces", _, _, _, _]) => {
+                Self::CustomMetrics(path)
+            }
+            _ => Self::Unknown,
+        }
+    }
+
     /// The right a caller needs, as kube-apiserver derives it from the same path.
     pub(crate) fn wanted(&self, method: &Method, path: &str, query: &str) -> Wanted {
+        if let Self::Usage(path) | Self::CustomMetrics(path) = self {
+            return Wanted::from(RequestInfo::parse(method, path, &Query::parse(Some(query))));
+        }
         let lowered = method.as_str().to_ascii_lowercase();
         let non_resource = || Wanted { verb: lowered.clone(), path: Some(path.to_owned()), ..Wanted::default() };
         let Some(rest) = path.strip_prefix("/apis/") else { return non_resource() };
@@ -188,6 +227,11 @@ fn cut(path: &str) -> (&str, &str) {
     }
 }
 
+/// Whether a part of a path can be a name.
+fn is_name(part: &str) -> bool {
+    !matches!(part, "" | "." | "..") && !part.contains(['/', '%'])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,7 +244,7 @@ mod tests {
         let cases = [
             ("/apis".to_owned(), Route::Groups),
             ("/apis/cluster.karmada.io".into(), Route::Group(CLUSTERS)),
-            (c.into(), Route::Resources(CLUSTERS)),
+            (c.into(), Route::Resources { group: CLUSTERS, version: "v1alpha1" }),
             (format!("{c}/clusters"), Route::Stored { group: CLUSTERS, tail: "/clusters" }),
             (format!("{c}/clusters/m1/status"), Route::Stored { group: CLUSTERS, tail: "/clusters/m1/status" }),
             (format!("{c}/clusters/m1/proxy"), Route::ClusterProxy { cluster: "m1", path: "" }),
@@ -244,6 +288,53 @@ mod tests {
         ];
         for (path, expected) in &cases {
             assert_eq!(&Route::parse(path), expected, "{path}");
+        }
+    }
+
+    #[rstest::rstest]
+    #[case("metrics.k8s.io/v1beta1/pods", "usage", "list metrics.k8s.io pods")]
+    #[case("metrics.k8s.io/v1beta1/nodes/n", "usage", "get metrics.k8s.io nodes n")]
+    #[case("metrics.k8s.io/v1beta1/namespaces/a/pods/p", "usage", "get metrics.k8s.io pods a p")]
+    #[case("metrics.k8s.io/v1beta1/namespaces/a/pods/p/log", "", "")]
+    #[case("metrics.k8s.io/v1beta1/namespaces/a/nodes", "", "")]
+    #[case("metrics.k8s.io/v1/pods", "", "")]
+    #[case::no_way_out("metrics.k8s.io/v1beta1/namespaces/a/pods/..%2F..%2Fsecrets", "", "")]
+    #[case("metrics.k8s.io/v1beta1/namespaces/../pods", "", "")]
+    #[case(
+        "custom.metrics.k8s.io/v1beta2/namespaces/a/pods/%2A/qps",
+        "custom",
+        "get custom.metrics.k8s.io pods/qps a *"
+    )]
+    #[case(
+        "custom.metrics.k8s.io/v1beta1/namespaces/a/deployments.apps/web/qps",
+        "custom",
+        "get custom.metrics.k8s.io deployments.apps/qps a web"
+    )]
+    #[case(
+        "custom.metrics.k8s.io/v1beta1/namespaces/a/metrics/qps",
+        "custom",
+        "get custom.metrics.k8s.io metrics a qps"
+    )]
+    #[case("custom.metrics.k8s.io/v1beta1/nodes/n/load", "custom", "get custom.metrics.k8s.io nodes/load n")]
+    #[case::a_verb_in_the_path("custom.metrics.k8s.io/v1beta1/%70roxy/n/load", "", "")]
+    #[case("custom.metrics.k8s.io/v1beta1/namespaces/a/qps", "", "")]
+    #[case("custom.metrics.k8s.io/v1beta1/namespaces/a/status/x/qps", "", "")]
+    #[case("custom.metrics.k8s.io/v1beta1/nodes/n/load/more", "", "")]
+    fn metrics_and_the_rights_to_them(#[case] path: &str, #[case] expected: &str, #[case] right: &str) {
+        let path = format!("/apis/{path}");
+        let route = Route::parse(&path);
+        let kind = match &route {
+            Route::Usage(_) => "usage",
+            Route::CustomMetrics(_) => "custom",
+            _ => "",
+        };
+        assert_eq!(kind, expected, "{route:?}");
+        if !right.is_empty() {
+            let Wanted { verb, group, resource, subresource, namespace, name, .. } =
+                route.wanted(&Method::GET, &path, "");
+            let resource = if subresource.is_empty() { resource } else { format!("{resource}/{subresource}") };
+            let told = [verb, group, resource, namespace, name].into_iter().filter(|word| !word.is_empty());
+            assert_eq!(told.collect::<Vec<_>>().join(" "), right);
         }
     }
 

@@ -16,7 +16,7 @@ use super::identity::Delegated;
 use super::reply::{Body, Failure, json};
 use super::route::Route;
 use super::stored::StoredGroup;
-use super::{attach, explain, fleetwide, openapi, search};
+use super::{attach, explain, fleetwide, metrics, openapi, search};
 use crate::roles::Roles;
 
 /// What requests need.
@@ -26,6 +26,14 @@ pub(crate) struct Aggregated {
     pub(crate) delegated: Delegated,
     pub(crate) roles: Arc<Roles>,
     pub(crate) edge: Edge,
+    /// Whether the members' metrics are served here.
+    pub(crate) metrics_adapter: bool,
+}
+
+impl Aggregated {
+    fn serves(&self, group: &str) -> bool {
+        self.metrics_adapter || !discovery::is_of_metrics(group)
+    }
 }
 
 /// The aggregated API server as one service.
@@ -44,10 +52,14 @@ pub(super) async fn dispatch(
         None => Err(Failure::not_found("the server could not find the requested resource")),
     };
     match route {
-        Route::Groups => found(Some(discovery::group_list())),
-        Route::Group(name) => found(discovery::group(name)),
-        Route::Resources(name) => found(discovery::resources(name)),
-        Route::OpenApi(path) => found(openapi::document(&state.control_plane, path).await?),
+        Route::Groups => found(Some(discovery::group_list(state.metrics_adapter))),
+        Route::Group(group) | Route::Resources { group, .. } if !state.serves(group) => found(None),
+        Route::Usage(_) | Route::CustomMetrics(_) if !state.metrics_adapter => found(None),
+        Route::Group(group) => found(discovery::group(group)),
+        Route::Resources { group, version } => {
+            found(discovery::resources(group, version, &metrics::listed(&state.roles, group).await))
+        }
+        Route::OpenApi(path) => found(openapi::document(&state.control_plane, path, state.metrics_adapter).await?),
         Route::Stored { group, tail } => {
             StoredGroup::of(group).serve(&state.control_plane, tail, request).boxed().await
         }
@@ -64,6 +76,8 @@ pub(super) async fn dispatch(
             explain::explanation(state, caller, namespace, name, request.method()).boxed().await
         }
         Route::Plans => explain::plan(state, caller, request).boxed().await,
+        Route::Usage(path) => metrics::usage(&state.roles, path, request).boxed().await,
+        Route::CustomMetrics(path) => metrics::values(&state.roles, path, request).boxed().await,
         Route::Health => Ok(health(state)),
         Route::Unknown => found(None),
     }

@@ -104,7 +104,7 @@ impl ControlPlane {
         roles: &Arc<Roles>,
         edge: Edge,
         (args, reloader): (&EdgeArgs, &mut Reloader),
-        controllers: &act::Config,
+        (controllers, metrics_adapter): (&act::Config, bool),
         (servers, serving): (&TaskTracker, &CancellationToken),
     ) -> anyhow::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the aggregation layer")?;
@@ -127,6 +127,7 @@ impl ControlPlane {
             delegated: Delegated::new(client.clone()),
             roles: Arc::clone(roles),
             edge,
+            metrics_adapter,
         };
         let webhooks = Webhooks {
             control_plane: client.clone(),
@@ -149,9 +150,10 @@ impl ControlPlane {
         manifests.extend(webhook::stored_configurations(&bundle, &hooks));
         install::apply_all(&client, &manifests).await?;
         // Ours are described by the kinds that keep them, so those have to be served first.
-        let aggregation = install::aggregation(&Endpoints { host: "localhost".into(), port, ca });
+        let groups = install::groups(&client, metrics_adapter).await?;
+        let aggregation = install::aggregation(&Endpoints { host: "localhost".into(), port, ca }, &groups);
         install::apply_all(&client, &aggregation).await?;
-        install::aggregation_available(&client).await?;
+        install::aggregation_available(&client, &groups).await?;
         Ok(())
     }
 

@@ -203,7 +203,8 @@ impl Fleet {
         let mut reloader = args.edge.reloader();
         let edge = args.edge.edge(auditor, reloader.counts());
         let trusted = (&args.edge, &mut reloader);
-        control_plane.install(&roles, edge, trusted, &controllers, (&servers, &serving)).await?;
+        let settings = (&controllers, args.metrics_adapter);
+        control_plane.install(&roles, edge, trusted, settings, (&servers, &serving)).await?;
         if args.profile == Some(Profile::Conformance) {
             // The recorded fleet's administrator.
             install::apply_all(&control_plane.client(), &[install::proxy_admin("admin")]).await?;

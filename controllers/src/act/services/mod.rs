@@ -1,11 +1,13 @@
 //! Services of several clusters. As KEP-1645 has it: [`Exports`] collects the EndpointSlices of exported Services from members
 //! into Works, [`Slices`] makes EndpointSlices of the control plane of them, [`Imports`] keeps the Service that stands for an
 //! import; the distributor takes Service and slices to where the import goes. As MultiClusterServices have it:
-//! [`Spanning`] claims the Service and dispatches what [`Collecting`] collected.
+//! [`Spanning`] claims the Service and dispatches what [`Collecting`] collected. [`Ingresses`] tells MultiClusterIngresses where their
+//! services are.
 
 mod collecting;
 mod exports;
 mod imports;
+mod ingresses;
 mod slices;
 mod spanning;
 
@@ -20,6 +22,7 @@ use crate::Error;
 pub use collecting::Collecting;
 pub use exports::Exports;
 pub use imports::Imports;
+pub use ingresses::Ingresses;
 pub use slices::Slices;
 pub use spanning::Spanning;
 

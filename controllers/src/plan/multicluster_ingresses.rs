@@ -1,0 +1,94 @@
+//! MultiClusterIngress: where the services behind it are, and which of those clusters get no traffic for now. Pure; whoever balances
+//! the load reads it in the status.
+
+use std::collections::BTreeSet;
+
+use crowsnest_api::networking::{MultiClusterIngressStatus, ServiceLocation};
+use k8s_openapi::api::networking::v1::{IngressBackend, IngressSpec};
+use serde_json::{Value, json};
+
+/// The services behind it, by name.
+pub fn backends(spec: &IngressSpec) -> BTreeSet<String> {
+    let rules = spec.rules.iter().flatten().filter_map(|rule| rule.http.as_ref());
+    let paths = rules.flat_map(|http| http.paths.iter().map(|path| &path.backend));
+    let all = spec.default_backend.iter().chain(paths);
+    all.filter_map(|backend: &IngressBackend| Some(backend.service.as_ref()?.name.clone())).collect()
+}
+
+/// The status that its services' clusters call for; a service that is nowhere has no place in it. The address is somebody else's.
+pub fn status(
+    services: impl IntoIterator<Item = (String, BTreeSet<String>)>,
+    is_blocked: impl Fn(&str) -> bool,
+) -> MultiClusterIngressStatus {
+    let somewhere = services.into_iter().filter(|(_, clusters)| !clusters.is_empty());
+    let service_locations: Vec<ServiceLocation> =
+        somewhere.map(|(name, clusters)| ServiceLocation { name, clusters: clusters.into_iter().collect() }).collect();
+    let clusters: BTreeSet<&String> = service_locations.iter().flat_map(|location| &location.clusters).collect();
+    let traffic_block_clusters = clusters.into_iter().filter(|name| is_blocked(name)).cloned().collect();
+    MultiClusterIngressStatus { load_balancer: None, traffic_block_clusters, service_locations }
+}
+
+/// What of the status has to be written; nothing where it says so already.
+pub fn patch(shown: &MultiClusterIngressStatus, wanted: &MultiClusterIngressStatus) -> Option<Value> {
+    let of = |status: &MultiClusterIngressStatus| {
+        let some = |list: Value| if list.as_array().is_some_and(Vec::is_empty) { Value::Null } else { list };
+        json!({
+            "trafficBlockClusters": some(json!(status.traffic_block_clusters)),
+            "serviceLocations": some(json!(status.service_locations)),
+        })
+    };
+    let (shown, wanted) = (of(shown), of(wanted));
+    (shown != wanted).then(|| json!({"status": wanted}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn spec(value: Value) -> IngressSpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn backend(service: &str) -> Value {
+        json!({"service": {"name": service, "port": {"number": 80}}})
+    }
+
+    #[test]
+    fn backends_are_those_of_rules_and_of_the_rest() {
+        let path = |backend: Value| json!({"pathType": "Prefix", "path": "/", "backend": backend});
+        let bucket = json!({"resource": {"apiGroup": "s.io", "kind": "Bucket", "name": "b"}});
+        let spec = spec(json!({"defaultBackend": backend("web"), "rules": [
+            {"host": "a", "http": {"paths": [path(backend("web")), path(backend("api")), path(bucket)]}},
+            {"host": "b"}]}));
+        assert_eq!(backends(&spec), ["api".to_owned(), "web".to_owned()].into());
+        assert_eq!(backends(&IngressSpec::default()), BTreeSet::new());
+    }
+
+    fn located(services: &[(&str, &[&str])], blocked: &[&str]) -> MultiClusterIngressStatus {
+        let services = services.iter().map(|(name, clusters)| {
+            ((*name).to_owned(), clusters.iter().map(|cluster| (*cluster).to_owned()).collect())
+        });
+        status(services, |name| blocked.contains(&name))
+    }
+
+    #[rstest]
+    #[case::as_it_is(&[("web", &["m1", "m2"])], &["m2"], None)]
+    #[case::moved(&[("api", &["m3"]), ("web", &["m1", "m2"])], &["m2", "m9"], Some(json!({"trafficBlockClusters": ["m2"],
+        "serviceLocations": [{"name": "api", "clusters": ["m3"]}, {"name": "web", "clusters": ["m1", "m2"]}]})))]
+    #[case::nobody_blocked(&[("web", &["m1", "m2"])], &[], Some(json!({"trafficBlockClusters": null,
+        "serviceLocations": [{"name": "web", "clusters": ["m1", "m2"]}]})))]
+    #[case::nowhere(&[("web", &[])], &["m2"], Some(json!({"trafficBlockClusters": null, "serviceLocations": null})))]
+    fn only_news_is_written(
+        #[case] services: &[(&str, &[&str])],
+        #[case] blocked: &[&str],
+        #[case] expected: Option<Value>,
+    ) {
+        let shown = MultiClusterIngressStatus {
+            load_balancer: Some(Default::default()),
+            ..located(&[("web", &["m2", "m1"])], &["m2"])
+        };
+        let written = patch(&shown, &located(services, blocked));
+        assert_eq!(written, expected.map(|status| json!({"status": status})));
+    }
+}

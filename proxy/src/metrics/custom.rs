@@ -1,0 +1,506 @@
+//! `custom.metrics.k8s.io`: values of metrics that describe objects, of all members. Each member is asked in the newest version it
+//! serves; values of objects of one name are added, whichever clusters they are in, as in Karmada.
+//!
+//! Which version a member serves and which metrics it lists is remembered for a while: clients look at discovery often.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::quantity::Quantity;
+use crowsnest_api::selector::Selector;
+use crowsnest_fleet::Member;
+use futures::future::join_all;
+use http::{Request, Response, StatusCode};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Answer, Asking, document, named, part, query, why};
+use crate::joined::Missing;
+use crate::native::{Native, Query, Verb};
+use crate::{Body, Error, Proxy};
+
+const GROUP: &str = "custom.metrics.k8s.io";
+/// Stands for all objects of a resource.
+const ALL: &str = "*";
+/// Their own metrics have a path of their own.
+const NAMESPACES: &str = "namespaces";
+const REMEMBERED: Duration = Duration::from_secs(30);
+/// How long discovery waits for members: who aggregates us gives up after 5 s.
+const DISCOVERED_WITHIN: Duration = Duration::from_secs(2);
+
+/// The best one first.
+const VERSIONS: [Version; 2] = [Version::V1beta2, Version::V1beta1];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1beta1,
+    V1beta2,
+}
+
+impl Version {
+    fn name(self) -> &'static str {
+        match self {
+            Self::V1beta1 => "v1beta1",
+            Self::V1beta2 => "v1beta2",
+        }
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        VERSIONS.into_iter().find(|version| version.name() == name)
+    }
+}
+
+/// A metric as discovery lists it: what it describes, a slash and its name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Metric {
+    pub name: String,
+    #[serde(default)]
+    pub namespaced: bool,
+}
+
+/// What was learned of members.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered(Mutex<HashMap<ClusterName, Known>>);
+
+/// Of one that goes by this uid.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    uid: String,
+    /// None: the group is not served.
+    version: Option<(Instant, Option<Version>)>,
+    metrics: Option<(Instant, Arc<[Metric]>)>,
+}
+
+impl Remembered {
+    fn of(&self, member: &Member) -> Known {
+        self.0.lock().get(member.name()).filter(|known| known.uid == member.uid()).cloned().unwrap_or_default()
+    }
+
+    fn learn(&self, member: &Member, note: impl FnOnce(&mut Known)) {
+        let mut all = self.0.lock();
+        let known = all.entry(member.name().clone()).or_default();
+        if known.uid != member.uid() {
+            *known = Known { uid: member.uid().to_owned(), ..Known::default() };
+        }
+        note(known);
+    }
+
+    /// Forgets members that left.
+    fn keep(&self, members: &BTreeSet<&ClusterName>) {
+        self.0.lock().retain(|cluster, _| members.contains(cluster));
+    }
+}
+
+/// What is remembered, unless it was long ago.
+fn fresh<V>(noted: Option<(Instant, V)>, now: Instant) -> Option<V> {
+    noted.filter(|(at, _)| now.duration_since(*at) < REMEMBERED).map(|(_, value)| value)
+}
+
+/// Which values are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Asked<'a> {
+    namespace: &'a str,
+    /// The resource that is described, with its group.
+    described: &'a str,
+    /// A name, or [`ALL`].
+    object: &'a str,
+    metric: &'a str,
+}
+
+impl<'a> Asked<'a> {
+    fn of(native: &'a Native) -> Option<Self> {
+        let (namespace, resource) = (native.namespace.as_str(), &*native.resource.resource);
+        let (name, below) = (native.name.as_str(), native.subresource.as_str());
+        match (resource, name, below) {
+            (_, "", _) => None,
+            // Metrics of the namespace itself.
+            ("metrics", metric, "") if !namespace.is_empty() => {
+                Some(Self { namespace: "", described: NAMESPACES, object: namespace, metric })
+            }
+            (_, _, "") | (NAMESPACES, ..) => None,
+            (described, object, metric) => Some(Self { namespace, described, object, metric }),
+        }
+    }
+
+    /// Where a member tells them.
+    fn path(&self, version: Version) -> String {
+        let root = format!("/apis/{GROUP}/{}", version.name());
+        let Self { namespace, described, object, metric } = self;
+        let metric = part(metric);
+        if *described == NAMESPACES {
+            return format!("{root}/namespaces/{}/metrics/{metric}", part(object));
+        }
+        let within = if namespace.is_empty() { String::new() } else { format!("/namespaces/{}", part(namespace)) };
+        format!("{root}{within}/{}/{}/{metric}", part(described), part(object))
+    }
+
+    /// With which selectors.
+    fn query(&self, given: &Query) -> Result<String, Error> {
+        let by_label = self.object == ALL && self.described != NAMESPACES;
+        let labels = if by_label { given.get("labelSelector") } else { "" };
+        let metrics = given.get("metricLabelSelector");
+        for selector in [labels, metrics] {
+            Selector::parse(selector).map_err(|error| Error::BadRequest(error.to_string()))?;
+        }
+        Ok(query([("labelSelector", labels), ("metricLabelSelector", metrics)]))
+    }
+}
+
+/// A value, whichever version it came in.
+#[derive(Debug, Clone, PartialEq)]
+struct MetricValue {
+    described_object: Value,
+    name: String,
+    selector: Option<Value>,
+    timestamp: String,
+    window: Option<i64>,
+    value: Quantity,
+}
+
+/// As v1beta1 writes it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct First {
+    described_object: Value,
+    metric_name: String,
+    timestamp: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window: Option<i64>,
+    value: Quantity,
+    #[serde(default)]
+    selector: Option<Value>,
+}
+
+/// As v1beta2 writes it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Second {
+    described_object: Value,
+    metric: Identifier,
+    timestamp: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window_seconds: Option<i64>,
+    value: Quantity,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Identifier {
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    selector: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct List<T> {
+    items: Option<Vec<T>>,
+}
+
+impl MetricValue {
+    /// Those of a member's list.
+    fn read(version: Version, list: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
+        Ok(match version {
+            Version::V1beta1 => {
+                let list: List<First> = serde_json::from_slice(list)?;
+                list.items.into_iter().flatten().map(Self::from).collect()
+            }
+            Version::V1beta2 => {
+                let list: List<Second> = serde_json::from_slice(list)?;
+                list.items.into_iter().flatten().map(Self::from).collect()
+            }
+        })
+    }
+
+    fn write(self, version: Version) -> Result<Value, serde_json::Error> {
+        let Self { described_object, name, selector, timestamp, window, value } = self;
+        match version {
+            Version::V1beta1 => {
+                serde_json::to_value(First { described_object, metric_name: name, timestamp, window, value, selector })
+            }
+            Version::V1beta2 => serde_json::to_value(Second {
+                described_object,
+                metric: Identifier { name, selector },
+                timestamp,
+                window_seconds: window,
+                value,
+            }),
+        }
+    }
+
+    fn object(&self) -> (String, String) {
+        let text = |key: &str| self.described_object[key].as_str().unwrap_or_default().to_owned();
+        (text("namespace"), text("name"))
+    }
+
+    /// The sum is as old as the older one.
+    fn add(&mut self, other: &Self) {
+        self.value += other.value;
+        let at = |value: &Self| value.timestamp.parse::<Timestamp>().ok();
+        if at(other).zip(at(self)).is_some_and(|(theirs, ours)| theirs < ours) {
+            self.timestamp.clone_from(&other.timestamp);
+        }
+    }
+}
+
+impl From<First> for MetricValue {
+    fn from(first: First) -> Self {
+        let First { described_object, metric_name, timestamp, window, value, selector } = first;
+        Self { described_object, name: metric_name, selector, timestamp, window, value }
+    }
+}
+
+impl From<Second> for MetricValue {
+    fn from(second: Second) -> Self {
+        let Second { described_object, metric: Identifier { name, selector }, timestamp, window_seconds, value } =
+            second;
+        Self { described_object, name, selector, timestamp, window: window_seconds, value }
+    }
+}
+
+/// One value for each object, by namespace and name.
+fn added(values: impl IntoIterator<Item = MetricValue>) -> Vec<MetricValue> {
+    let mut sums: BTreeMap<(String, String), MetricValue> = BTreeMap::new();
+    for value in values {
+        match sums.get_mut(&value.object()) {
+            Some(sum) => sum.add(&value),
+            None => {
+                sums.insert(value.object(), value);
+            }
+        }
+    }
+    sums.into_values().collect()
+}
+
+/// The metrics of an APIResourceList.
+fn listed(list: &[u8]) -> Result<Arc<[Metric]>, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Resources {
+        resources: Option<Vec<Metric>>,
+    }
+    let Resources { resources } = serde_json::from_slice(list)?;
+    Ok(resources.into_iter().flatten().filter(|metric| metric.name.contains('/')).collect())
+}
+
+/// The best version of an APIGroup.
+fn best(group: &[u8]) -> Result<Option<Version>, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Group {
+        versions: Vec<Served>,
+    }
+    #[derive(Deserialize)]
+    struct Served {
+        version: String,
+    }
+    let Group { versions } = serde_json::from_slice(group)?;
+    Ok(VERSIONS.into_iter().find(|version| versions.iter().any(|served| served.version == version.name())))
+}
+
+impl Proxy {
+    /// `custom.metrics.k8s.io` of all Ready members with our own rights, as the control plane serves it. `path` is native.
+    pub async fn custom_metrics(&self, path: &str, request: Request<Body>) -> Response<Body> {
+        self.custom_metrics_of_all(path, request).await.unwrap_or_else(Error::into_response)
+    }
+
+    async fn custom_metrics_of_all(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
+        let native = Native::parse(path).ok_or(Error::UnknownResource)?;
+        let version = Version::of(&native.resource.version).ok_or(Error::UnknownResource)?;
+        let asked = Asked::of(&native).ok_or(Error::UnknownResource)?;
+        let given = Query::parse(request.uri().query());
+        if native.verb(request.method(), &given) != Verb::Get {
+            return Err(Error::MethodNotAllowed);
+        }
+        let query = asked.query(&given)?;
+        let (asked, query) = (&asked, query.as_str());
+        let (members, mut missing) = self.ready();
+        self.witnessed(&request, || members.iter().map(|member| member.name().clone()).collect());
+        let told = members
+            .iter()
+            .map(|member| async move { (member.name().clone(), self.values(member, asked, query).await) });
+        let mut values = Vec::new();
+        for (cluster, told) in join_all(told).await {
+            match told {
+                Ok(of_member) => values.extend(of_member),
+                Err(reason) => missing.push(Missing { cluster, reason }),
+            }
+        }
+        let response = match added(values) {
+            none if none.is_empty() => {
+                let no_metric =
+                    Error::NoMetric { metric: asked.metric.to_owned(), described: asked.described.to_owned() };
+                no_metric.into_response()
+            }
+            sums => {
+                let items: Result<Vec<Value>, _> = sums.into_iter().map(|sum| sum.write(version)).collect();
+                document(&json!({"kind": "MetricValueList", "apiVersion": format!("{GROUP}/{}", version.name()),
+                    "metadata": {}, "items": items?}))
+            }
+        };
+        Ok(named(response, &missing))
+    }
+
+    /// A member's values, or why there are none; where it has none, none.
+    async fn values(&self, member: &Arc<Member>, asked: &Asked<'_>, query: &str) -> Result<Vec<MetricValue>, String> {
+        let Some(version) = self.version(member).await? else { return Ok(Vec::new()) };
+        match self.ask(member, Asking::Ourselves, &asked.path(version), query).await {
+            Answer::Whole(list) => MetricValue::read(version, &list)
+                .map_err(|error| format!("sent a list of metrics that cannot be read: {error}")),
+            Answer::Other(StatusCode::NOT_FOUND, _) => Ok(Vec::new()),
+            Answer::Other(code, said) => Err(why(code, &said)),
+            Answer::None(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The best version a member serves; none where it serves none.
+    async fn version(&self, member: &Arc<Member>) -> Result<Option<Version>, String> {
+        if let Some(version) = fresh(self.inner.metrics.of(member).version, Instant::now()) {
+            return Ok(version);
+        }
+        let version = match self.ask(member, Asking::Ourselves, &format!("/apis/{GROUP}"), "").await {
+            Answer::Whole(group) => {
+                best(&group).map_err(|error| format!("sent an APIGroup that cannot be read: {error}"))?
+            }
+            Answer::Other(StatusCode::NOT_FOUND, _) => None,
+            Answer::Other(code, said) => return Err(why(code, &said)),
+            Answer::None(error) => return Err(error.to_string()),
+        };
+        self.inner.metrics.learn(member, |known| known.version = Some((Instant::now(), version)));
+        Ok(version)
+    }
+
+    /// The metrics of all Ready members, by name. Of one that does not tell, those that it told last.
+    pub async fn custom_metrics_served(&self) -> Vec<Metric> {
+        let (members, _) = self.ready();
+        let told = join_all(members.iter().map(|member| self.lists(member))).await;
+        let all = self.inner.fleet.members();
+        self.inner.metrics.keep(&all.iter().map(|member| member.name()).collect());
+        // One that is namespaced in one cluster and not in another is listed as it is in the first.
+        let mut metrics: BTreeMap<String, bool> = BTreeMap::new();
+        for metric in told.iter().flat_map(|metrics| metrics.iter()) {
+            metrics.entry(metric.name.clone()).or_insert(metric.namespaced);
+        }
+        metrics.into_iter().map(|(name, namespaced)| Metric { name, namespaced }).collect()
+    }
+
+    async fn lists(&self, member: &Arc<Member>) -> Arc<[Metric]> {
+        let before = self.inner.metrics.of(member).metrics;
+        if let Some(metrics) = fresh(before.clone(), Instant::now()) {
+            return metrics;
+        }
+        let told = tokio::time::timeout(DISCOVERED_WITHIN, self.lists_now(member)).await;
+        match told.unwrap_or_else(|_| Err(format!("no answer within {} s", DISCOVERED_WITHIN.as_secs()))) {
+            Ok(metrics) => {
+                self.inner.metrics.learn(member, |known| known.metrics = Some((Instant::now(), Arc::clone(&metrics))));
+                metrics
+            }
+            Err(reason) => {
+                tracing::debug!(cluster = %member.name(), reason, "the member's metrics are not known anew");
+                before.map(|(_, metrics)| metrics).unwrap_or_default()
+            }
+        }
+    }
+
+    async fn lists_now(&self, member: &Arc<Member>) -> Result<Arc<[Metric]>, String> {
+        let Some(version) = self.version(member).await? else { return Ok(Arc::default()) };
+        match self.ask(member, Asking::Ourselves, &format!("/apis/{GROUP}/{}", version.name()), "").await {
+            Answer::Whole(list) => listed(&list).map_err(|error| error.to_string()),
+            Answer::Other(code, said) => Err(why(code, &said)),
+            Answer::None(error) => Err(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn first(name: &str, at: &str, value: &str) -> Value {
+        json!({"describedObject": {"kind": "Pod", "namespace": "a", "name": name, "apiVersion": "/v1"}, "metricName": "qps",
+            "timestamp": at, "window": 60, "value": value, "selector": null})
+    }
+
+    fn second(name: &str, at: &str, value: &str) -> Value {
+        json!({"describedObject": {"kind": "Pod", "namespace": "a", "name": name, "apiVersion": "/v1"}, "metric": {"name": "qps"},
+            "timestamp": at, "windowSeconds": 60, "value": value})
+    }
+
+    fn read(version: Version, items: &[Value]) -> Vec<MetricValue> {
+        MetricValue::read(version, json!({"items": items}).to_string().as_bytes()).unwrap()
+    }
+
+    const OLD: &str = "2026-01-01T00:00:00Z";
+    const NEW: &str = "2026-01-01T00:01:00Z";
+
+    #[test]
+    fn values_of_one_name_are_added_in_either_version() {
+        let mut values = read(Version::V1beta2, &[second("web", NEW, "1500m"), second("api", NEW, "1")]);
+        values.extend(read(Version::V1beta1, &[first("web", OLD, "500m")]));
+        let sums = added(values);
+        let write = |version| -> Vec<Value> { sums.iter().map(|sum| sum.clone().write(version).unwrap()).collect() };
+        assert_eq!(write(Version::V1beta2), [second("api", NEW, "1"), second("web", OLD, "2")]);
+        assert_eq!(write(Version::V1beta1), [first("api", NEW, "1"), first("web", OLD, "2")]);
+    }
+
+    #[test]
+    fn selectors_and_windows_go_from_one_version_to_the_other() {
+        let selector = json!({"matchLabels": {"verb": "GET"}});
+        let mut old = first("web", OLD, "3");
+        old["selector"] = selector.clone();
+        old.as_object_mut().unwrap().remove("window");
+        let mut new = second("web", OLD, "3");
+        new["metric"]["selector"] = selector;
+        new.as_object_mut().unwrap().remove("windowSeconds");
+        for (from, value) in [(Version::V1beta1, &old), (Version::V1beta2, &new)] {
+            let value = read(from, std::slice::from_ref(value)).pop().unwrap();
+            assert_eq!(value.clone().write(Version::V1beta1).unwrap(), old);
+            assert_eq!(value.write(Version::V1beta2).unwrap(), new);
+        }
+    }
+
+    #[rstest]
+    #[case("namespaces/a/pods/*/qps", Some(("pods", "/namespaces/a/pods/*/qps", "?labelSelector=b%3Dc&metricLabelSelector=d%3De")))]
+    #[case("namespaces/a/deployments.apps/web/qps",
+        Some(("deployments.apps", "/namespaces/a/deployments.apps/web/qps", "?metricLabelSelector=d%3De")))]
+    #[case("nodes/n/load", Some(("nodes", "/nodes/n/load", "?metricLabelSelector=d%3De")))]
+    #[case("namespaces/a/metrics/qps", Some(("namespaces", "/namespaces/a/metrics/qps", "?metricLabelSelector=d%3De")))]
+    #[case("namespaces/*/metrics/job:qps", Some(("namespaces", "/namespaces/*/metrics/job:qps", "?metricLabelSelector=d%3De")))]
+    #[case("namespaces/a/pods/web", None)]
+    #[case("namespaces/a/status", None)]
+    #[case("nodes/n", None)]
+    fn what_is_asked_of_members(#[case] path: &str, #[case] expected: Option<(&str, &str, &str)>) {
+        let native = Native::parse(&format!("/apis/{GROUP}/v1beta2/{path}")).unwrap();
+        let given = Query::parse(Some("labelSelector=b%3Dc&metricLabelSelector=d%3De"));
+        let told = Asked::of(&native)
+            .map(|asked| (asked.described.to_owned(), asked.path(Version::V1beta1), asked.query(&given).unwrap()));
+        let expected = expected.map(|(described, path, query)| {
+            (described.to_owned(), format!("/apis/{GROUP}/v1beta1{path}"), query.to_owned())
+        });
+        assert_eq!(told, expected);
+    }
+
+    #[rstest]
+    #[case(json!({"versions": [{"version": "v1beta1"}, {"version": "v1beta2"}]}), Some(Version::V1beta2))]
+    #[case(json!({"versions": [{"version": "v1beta1"}]}), Some(Version::V1beta1))]
+    #[case(json!({"versions": [{"version": "v3"}]}), None)]
+    fn the_best_version_is_taken(#[case] group: Value, #[case] expected: Option<Version>) {
+        assert_eq!(best(group.to_string().as_bytes()).unwrap(), expected);
+    }
+
+    #[test]
+    fn discovery_lists_what_describes_something() {
+        let list = json!({"resources": [{"name": "pods/qps", "namespaced": true, "verbs": ["get"]}, {"name": "pods"}]});
+        let metrics = listed(list.to_string().as_bytes()).unwrap();
+        assert_eq!(*metrics, [Metric { name: "pods/qps".into(), namespaced: true }]);
+    }
+
+    #[test]
+    fn what_was_learned_gets_old() {
+        let now = Instant::now();
+        assert_eq!(fresh(Some((now, 1)), now + REMEMBERED / 2), Some(1));
+        assert_eq!(fresh(Some((now, 1)), now + REMEMBERED), None);
+        assert_eq!(fresh::<i32>(None, now), None);
+    }
+}

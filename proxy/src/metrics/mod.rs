@@ -1,0 +1,224 @@
+//! Usage and metrics of the whole fleet (`metrics.k8s.io`, `custom.metrics.k8s.io`), asked of the members at that moment and put
+//! together as Karmada's metrics adapter does: of every Ready member, with our own rights there. Who may ask is decided before.
+//!
+//! A member that fails, or takes too long, is left out and named by a `Warning`. [`resource`] and [`custom`] are the two groups;
+//! the fleet-wide proxy puts usage together with the same means, asking as the caller.
+
+mod custom;
+pub(crate) mod resource;
+
+pub use custom::Metric;
+pub(crate) use custom::Remembered;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crowsnest_fleet::Member;
+use futures::future::BoxFuture;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::every::get;
+use crate::fleetwide::warning;
+use crate::joined::Missing;
+use crate::{Body, BoxError, Caller, Error, Proxy, full};
+
+/// How long a member has for its whole answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How large it may be: usage of a hundred thousand pods.
+const LARGEST: usize = 64 << 20;
+/// Members that are named by a `Warning` each; clients take a hundred headers at most.
+const NAMED: usize = 32;
+
+/// What stays as it is in a part of a path.
+const PLAIN: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'*').remove(b':');
+
+/// A name as a part of a path.
+fn part(name: &str) -> String {
+    utf8_percent_encode(name, PLAIN).to_string()
+}
+
+/// A query of those parameters that say something; empty, or with its question mark.
+fn query<'q>(parameters: impl IntoIterator<Item = (&'static str, &'q str)>) -> String {
+    let mut query = String::new();
+    for (name, value) in parameters.into_iter().filter(|(_, value)| !value.is_empty()) {
+        let before = if query.is_empty() { '?' } else { '&' };
+        query.push_str(&format!("{before}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+    }
+    query
+}
+
+/// As whom members are asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asking<'a> {
+    /// With the rights of our service account.
+    Ourselves,
+    Caller(&'a Caller),
+}
+
+/// What came of asking a member.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Whole(Bytes),
+    /// Any other answer than 200, and its body.
+    Other(StatusCode, Bytes),
+    None(Error),
+}
+
+/// What of a `Status` is read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    message: String,
+    details: Details,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    group: String,
+}
+
+impl Status {
+    fn read(body: &[u8]) -> Self {
+        serde_json::from_slice(body).unwrap_or_default()
+    }
+}
+
+/// Why a member's part is not there, as it ended.
+fn why(code: StatusCode, body: &[u8]) -> String {
+    let said = Status::read(body).message;
+    let colon = if said.is_empty() { "" } else { ": " };
+    format!("answered {code}{colon}{said}")
+}
+
+impl Proxy {
+    /// Members to ask, and those that are not asked because they are not ready, in the order of their names.
+    fn ready(&self) -> (Vec<Arc<Member>>, Vec<Missing>) {
+        let all = self.inner.fleet.members().into_iter().filter(|member| !member.is_deleting());
+        let (ready, others): (Vec<_>, Vec<_>) = all.partition(|member| member.is_ready());
+        let missing = |member: &Arc<Member>| Missing {
+            cluster: member.name().clone(),
+            reason: "is not ready and left out".to_owned(),
+        };
+        (ready, others.iter().map(missing).collect())
+    }
+
+    /// A GET of a member's document, whole and in time.
+    async fn ask(&self, member: &Arc<Member>, asking: Asking<'_>, path: &str, query: &str) -> Answer {
+        let within = ANSWER_WITHIN.min(self.inner.transport.answer_within());
+        match tokio::time::timeout(within, self.read(member, asking, path, query, within)).await {
+            Ok(Ok((StatusCode::OK, body))) => Answer::Whole(body),
+            Ok(Ok((code, body))) => Answer::Other(code, body),
+            Ok(Err(error)) => Answer::None(error),
+            Err(_) => Answer::None(unreachable(member, format!("no answer within {} s", within.as_secs_f32()))),
+        }
+    }
+
+    async fn read(
+        &self,
+        member: &Arc<Member>,
+        asking: Asking<'_>,
+        path: &str,
+        query: &str,
+        within: Duration,
+    ) -> Result<(StatusCode, Bytes), Error> {
+        let json = HeaderValue::from_static("application/json");
+        let (code, body) = match asking {
+            Asking::Caller(caller) => {
+                let response = self.to_member(member, caller, path, get(query, json), Some(within)).await?;
+                (response.status(), response.into_body())
+            }
+            Asking::Ourselves => {
+                let unconnected = |source| Error::Connection { cluster: member.name().clone(), source };
+                let client = member.client().map_err(unconnected)?;
+                let request = Request::get(format!("{path}{query}")).header(header::ACCEPT, json);
+                let request =
+                    request.body(Bytes::new().into()).map_err(|error| Error::BadRequest(error.to_string()))?;
+                let response = client.send(request).await.map_err(|error| unreachable(member, error.to_string()))?;
+                (response.status(), response.into_body().map_err(BoxError::from).boxed_unsync())
+            }
+        };
+        Ok((code, whole(member, body).await?))
+    }
+}
+
+async fn whole(member: &Member, body: Body) -> Result<Bytes, Error> {
+    // Boxed as in `cluster::read`.
+    let whole: BoxFuture<'static, _> = Box::pin(Limited::new(body, LARGEST).collect());
+    match whole.await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(unreachable(member, format!("its answer is larger than {} MiB", LARGEST >> 20)))
+        }
+        Err(error) => Err(unreachable(member, error.to_string())),
+    }
+}
+
+fn unreachable(member: &Member, reason: String) -> Error {
+    Error::Unreachable { cluster: member.name().clone(), reason }
+}
+
+fn document(document: &Value) -> Response<Body> {
+    written(document.to_string())
+}
+
+/// JSON that is written already.
+fn written(text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(text));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The answer with the names of those it is without.
+fn named(mut response: Response<Body>, missing: &[Missing]) -> Response<Body> {
+    for text in warnings(missing) {
+        response.headers_mut().append(header::WARNING, warning(&text));
+    }
+    response
+}
+
+fn warnings(missing: &[Missing]) -> Vec<String> {
+    let mut texts: Vec<String> = missing.iter().take(NAMED).map(Missing::text).collect();
+    if let more @ 1.. = missing.len().saturating_sub(NAMED) {
+        texts.push(format!("{more} more clusters are left out"));
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_api::names::ClusterName;
+
+    #[test]
+    fn only_what_says_something_is_asked() {
+        let all = [("labelSelector", "a in (b, c)"), ("fieldSelector", ""), ("metricLabelSelector", "d=e")];
+        assert_eq!(query(all), "?labelSelector=a%20in%20%28b%2C%20c%29&metricLabelSelector=d%3De");
+        assert_eq!(query([("labelSelector", "")]), "");
+        assert_eq!((part("a b/.."), part("job:rate5m.*")), ("a%20b%2F..".to_owned(), "job:rate5m.*".to_owned()));
+    }
+
+    #[test]
+    fn not_every_missing_member_is_named() {
+        let missing =
+            |nth| Missing { cluster: ClusterName::parse(&format!("m{nth}")).unwrap(), reason: "is gone".into() };
+        let few: Vec<_> = (0..2).map(missing).collect();
+        assert_eq!(warnings(&few), ["cluster m0 is gone", "cluster m1 is gone"]);
+        let many: Vec<_> = (0..NAMED + 3).map(missing).collect();
+        let texts = warnings(&many);
+        assert_eq!((texts.len(), texts.last().map(String::as_str)), (NAMED + 1, Some("3 more clusters are left out")));
+    }
+
+    #[rstest::rstest]
+    #[case(br#"{"kind":"Status","message":"no"}"#, "answered 403 Forbidden: no")]
+    #[case(b"404 page not found", "answered 403 Forbidden")]
+    fn what_a_member_says_is_told(#[case] body: &[u8], #[case] expected: &str) {
+        assert_eq!(why(StatusCode::FORBIDDEN, body), expected);
+    }
+}

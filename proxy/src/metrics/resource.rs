@@ -1,0 +1,495 @@
+//! `metrics.k8s.io`: what pods and nodes of all members use. A list is all members' items, each annotated with the cluster it is
+//! of, sorted by namespace and name; a name is looked for in all of them and has to be in one.
+//!
+//! Items are passed on as the members wrote them: only their metadata is read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_api::constants::annotation::QUERY_FROM_CLUSTER;
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::quantity::Quantity;
+use crowsnest_api::selector::FieldSelector;
+use crowsnest_fleet::Member;
+use futures::future::join_all;
+use http::{Request, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::{Answer, Asking, Status, document, named, part, query, why, written};
+use crate::joined::Missing;
+use crate::native::{Native, Query, Verb};
+use crate::object::Form;
+use crate::options::{ListOptions, known_fields};
+use crate::table::{Include, Shape};
+use crate::{Body, Error, Proxy};
+
+const GROUP: &str = "metrics.k8s.io";
+const VERSION: &str = "v1beta1";
+
+/// Whose usage is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Pods,
+    Nodes,
+}
+
+impl Kind {
+    pub(crate) fn of(native: &Native) -> Option<Self> {
+        let is_one = native.subresource.is_empty() && &*native.resource.group == GROUP;
+        match &*native.resource.resource {
+            "pods" if is_one => Some(Self::Pods),
+            "nodes" if is_one && native.namespace.is_empty() => Some(Self::Nodes),
+            _ => None,
+        }
+    }
+
+    /// Resource and singular of what is measured, the measure's own resource, and its kind.
+    fn words(self) -> (&'static str, &'static str, &'static str, &'static str) {
+        match self {
+            Self::Pods => ("pods", "pod", "podmetrics", "PodMetrics"),
+            Self::Nodes => ("nodes", "node", "nodemetrics", "NodeMetrics"),
+        }
+    }
+
+    /// Where a member tells it; without a name the list.
+    fn path(self, namespace: &str, name: &str) -> String {
+        let (resource, ..) = self.words();
+        let mut path = format!("/apis/{GROUP}/{VERSION}");
+        if !namespace.is_empty() {
+            path.push_str(&format!("/namespaces/{}", part(namespace)));
+        }
+        path.push_str(&format!("/{resource}"));
+        if !name.is_empty() {
+            path.push_str(&format!("/{}", part(name)));
+        }
+        path
+    }
+}
+
+/// A list that is asked of members.
+pub(crate) struct Listing<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) members: Vec<Arc<Member>>,
+    /// Known to be missing before anybody is asked.
+    pub(crate) missing: Vec<Missing>,
+    pub(crate) asking: Asking<'a>,
+    pub(crate) path: &'a str,
+    pub(crate) fields: Option<FieldSelector>,
+    /// With its question mark, or empty.
+    pub(crate) query: String,
+    pub(crate) shape: Shape,
+}
+
+/// The selectors of a request: of fields as it was read, of both as members are asked.
+pub(crate) fn selectors(native: &Native, asked: &Query) -> Result<(Option<FieldSelector>, String), Error> {
+    let options = ListOptions::parse(asked, false, false)?;
+    let fields = options.fields.map(|fields| known_fields(&native.resource, fields)).transpose()?;
+    let both = ["labelSelector", "fieldSelector"].map(|name| (name, asked.get(name)));
+    Ok((fields, query(both)))
+}
+
+impl Proxy {
+    /// `metrics.k8s.io` of all Ready members with our own rights, as the control plane serves it. `path` is native.
+    pub async fn usage(&self, path: &str, request: Request<Body>) -> Response<Body> {
+        self.usage_of_all(path, request).await.unwrap_or_else(Error::into_response)
+    }
+
+    async fn usage_of_all(&self, path: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
+        let native = Native::parse(path).ok_or(Error::UnknownResource)?;
+        let kind = Kind::of(&native).ok_or(Error::UnknownResource)?;
+        let asked = Query::parse(request.uri().query());
+        let shape = Shape::of(request.headers(), asked.get("includeObject"));
+        let (members, missing) = self.ready();
+        self.witnessed(&request, || members.iter().map(|member| member.name().clone()).collect());
+        match native.verb(request.method(), &asked) {
+            Verb::List => {
+                let (fields, query) = selectors(&native, &asked)?;
+                let (path, asking) = (kind.path(&native.namespace, ""), Asking::Ourselves);
+                let listing = Listing { kind, members, missing, asking, path: &path, fields, query, shape };
+                self.list_usage(listing).await
+            }
+            Verb::Get => self.get_usage(kind, &native, members, missing, shape).await,
+            _ => Err(Error::MethodNotAllowed),
+        }
+    }
+
+    /// All members' items as one list. A member that does not serve the group has none; asked as a caller, who is refused by
+    /// all is refused.
+    pub(crate) async fn list_usage(&self, listing: Listing<'_>) -> Result<Response<Body>, Error> {
+        let Listing { kind, members, mut missing, asking, path, fields, query, shape } = listing;
+        let query = query.as_str();
+        let asked = members
+            .iter()
+            .map(|member| async move { (member.name().clone(), self.ask(member, asking, path, query).await) });
+        let (mut items, mut told, mut refusal) = (Vec::new(), false, None);
+        for (cluster, answer) in join_all(asked).await {
+            let reason = match answer {
+                Answer::Whole(list) => match Item::read(&cluster, &list) {
+                    Ok(of_member) => {
+                        told = true;
+                        items.extend(of_member);
+                        continue;
+                    }
+                    Err(error) => format!("sent a list that cannot be read: {error}"),
+                },
+                Answer::Other(StatusCode::NOT_FOUND, _) => continue,
+                Answer::Other(code, said) => {
+                    let reason = why(code, &said);
+                    refusal.get_or_insert(Ok((code, said)));
+                    reason
+                }
+                Answer::None(error) => {
+                    let reason = error.to_string();
+                    refusal.get_or_insert(Err(error));
+                    reason
+                }
+            };
+            missing.push(Missing { cluster, reason });
+        }
+        if let (Asking::Caller(_), false, Some(refusal)) = (asking, told, refusal) {
+            let (code, said) = refusal?;
+            let mut response = written(said);
+            *response.status_mut() = code;
+            return Ok(named(response, &missing));
+        }
+        sort(&mut items, fields.as_ref());
+        Ok(named(shown(kind, &items, shape)?, &missing))
+    }
+
+    async fn get_usage(
+        &self,
+        kind: Kind,
+        native: &Native,
+        members: Vec<Arc<Member>>,
+        mut missing: Vec<Missing>,
+        shape: Shape,
+    ) -> Result<Response<Body>, Error> {
+        let path = kind.path(&native.namespace, &native.name);
+        let path = path.as_str();
+        let asked = members
+            .iter()
+            .map(|member| async move { (member.name().clone(), self.ask(member, Asking::Ourselves, path, "").await) });
+        let mut found = Vec::new();
+        for (cluster, answer) in join_all(asked).await {
+            match Found::of(answer) {
+                Ok(one) => found.push((cluster, one)),
+                Err(reason) => missing.push(Missing { cluster, reason }),
+            }
+        }
+        let told = one(kind, &native.namespace, &native.name, found).and_then(|(cluster, usage)| {
+            let item = Item::one(&cluster, kind, &usage)?;
+            match shape {
+                Shape::Table(include) => Ok(document(&table(&[item], include)?)),
+                Shape::Objects(Form::Metadata) => Ok(written(item.metadata()?)),
+                Shape::Objects(Form::Whole) => Ok(written(item.json.get().to_owned())),
+            }
+        });
+        Ok(named(told.unwrap_or_else(Error::into_response), &missing))
+    }
+}
+
+/// What a member says of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    Usage(bytes::Bytes),
+    /// It is there, but was not measured.
+    Unmeasured,
+    Absent,
+}
+
+impl Found {
+    /// Or why it is not known.
+    fn of(answer: Answer) -> Result<Self, String> {
+        match answer {
+            Answer::Whole(usage) => Ok(Self::Usage(usage)),
+            // Who measures says whether it misses the object or its measure.
+            Answer::Other(StatusCode::NOT_FOUND, said) => match Status::read(&said).details.group.as_str() {
+                GROUP => Ok(Self::Unmeasured),
+                _ => Ok(Self::Absent),
+            },
+            Answer::Other(code, said) => Err(why(code, &said)),
+            Answer::None(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// The one cluster that has it, in Karmada's words where there is not one.
+fn one(
+    kind: Kind,
+    namespace: &str,
+    name: &str,
+    found: Vec<(ClusterName, Found)>,
+) -> Result<(ClusterName, bytes::Bytes), Error> {
+    let (resource, singular, measure, _) = kind.words();
+    let object = Gvr::new("", "v1", resource);
+    let mut there: Vec<_> = found.into_iter().filter(|(_, found)| *found != Found::Absent).collect();
+    let several = there.len() > 1;
+    match there.pop() {
+        None => Err(Error::NotFound { resource: object, name: name.to_owned() }),
+        Some(_) if several => Err(Error::FoundInSeveral { resource: object, kind: singular, name: name.to_owned() }),
+        Some((cluster, Found::Usage(usage))) => Ok((cluster, usage)),
+        Some(_) => {
+            let name = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+            Err(Error::NotFound { resource: Gvr::new(GROUP, VERSION, measure), name })
+        }
+    }
+}
+
+type Fields = BTreeMap<String, Box<RawValue>>;
+
+/// What a pod or a node uses, marked with its cluster.
+#[derive(Debug)]
+struct Item {
+    namespace: String,
+    name: String,
+    cluster: ClusterName,
+    json: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+}
+
+impl Item {
+    /// Those of a member's list.
+    fn read(cluster: &ClusterName, list: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
+        let list: List = serde_json::from_slice(list)?;
+        list.items.unwrap_or_default().iter().map(|item| Self::marked(cluster, item, None)).collect()
+    }
+
+    /// One that stands alone, which says what it is.
+    fn one(cluster: &ClusterName, kind: Kind, usage: &[u8]) -> Result<Self, serde_json::Error> {
+        Self::marked(cluster, serde_json::from_slice(usage)?, Some(kind))
+    }
+
+    fn marked(cluster: &ClusterName, item: &RawValue, kind: Option<Kind>) -> Result<Self, serde_json::Error> {
+        let mut fields: Fields = serde_json::from_str(item.get())?;
+        let metadata = fields.get("metadata").map_or("null", |metadata| metadata.get());
+        let Named { namespace, name } = serde_json::from_str(metadata)?;
+        let mut metadata: Fields = serde_json::from_str(metadata)?;
+        let annotations = metadata.get("annotations").map(|annotations| serde_json::from_str(annotations.get()));
+        let mut annotations = annotations.transpose()?.and_then(|all: Option<Fields>| all).unwrap_or_default();
+        annotations.insert(QUERY_FROM_CLUSTER.to_owned(), to_raw_value(cluster)?);
+        metadata.insert("annotations".to_owned(), to_raw_value(&annotations)?);
+        fields.insert("metadata".to_owned(), to_raw_value(&metadata)?);
+        if let Some(kind) = kind {
+            fields.insert("kind".to_owned(), to_raw_value(kind.words().3)?);
+            fields.insert("apiVersion".to_owned(), to_raw_value(&format!("{GROUP}/{VERSION}"))?);
+        }
+        Ok(Self { namespace, name, cluster: cluster.clone(), json: to_raw_value(&fields)? })
+    }
+
+    /// As `PartialObjectMetadata`.
+    fn metadata(&self) -> Result<String, serde_json::Error> {
+        let fields: Fields = serde_json::from_str(self.json.get())?;
+        let metadata = fields.get("metadata");
+        serde_json::to_string(&json!({
+            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+        }))
+    }
+}
+
+/// Those that are asked for, in the order of an API server; of one name in the order of the clusters'.
+fn sort(items: &mut Vec<Item>, fields: Option<&FieldSelector>) {
+    items.retain(|item| {
+        fields.is_none_or(|fields| {
+            fields.matches_with(|field| match field {
+                "metadata.name" => Some(item.name.as_str().into()),
+                "metadata.namespace" => Some(item.namespace.as_str().into()),
+                _ => None,
+            })
+        })
+    });
+    items.sort_by(|a, b| (&a.namespace, &a.name, a.cluster.as_str()).cmp(&(&b.namespace, &b.name, b.cluster.as_str())));
+}
+
+/// A list as the client takes it.
+fn shown(kind: Kind, items: &[Item], shape: Shape) -> Result<Response<Body>, Error> {
+    let (api_version, list, whole) = match shape {
+        Shape::Table(include) => return Ok(document(&table(items, include)?)),
+        Shape::Objects(Form::Whole) => (format!("{GROUP}/{VERSION}"), format!("{}List", kind.words().3), true),
+        Shape::Objects(Form::Metadata) => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadataList".to_owned(), false),
+    };
+    let size: usize = items.iter().map(|item| item.json.get().len() + 1).sum();
+    let mut text = String::with_capacity(size + 128);
+    text.push_str(&format!(r#"{{"kind":"{list}","apiVersion":"{api_version}","metadata":{{}},"items":["#));
+    for (nth, item) in items.iter().enumerate() {
+        if nth > 0 {
+            text.push(',');
+        }
+        match whole {
+            true => text.push_str(item.json.get()),
+            false => text.push_str(&item.metadata()?),
+        }
+    }
+    text.push_str("]}");
+    Ok(written(text))
+}
+
+/// What of usage a table shows.
+#[derive(Deserialize)]
+struct Measured {
+    #[serde(default)]
+    usage: BTreeMap<String, Quantity>,
+    #[serde(default)]
+    containers: Vec<Container>,
+    #[serde(default)]
+    window: String,
+}
+
+#[derive(Deserialize)]
+struct Container {
+    #[serde(default)]
+    usage: BTreeMap<String, Quantity>,
+}
+
+/// The columns of a metrics server, and in wide output the cluster.
+fn table(items: &[Item], include: Include) -> Result<Value, serde_json::Error> {
+    let column = |name: &str, format: &str, description: &str, priority: i32| json!({"name": name, "type": "string", "format": format, "description": description, "priority": priority});
+    let columns = [
+        column("Name", "name", "Name of the resource", 0),
+        column("cpu", "quantity", "", 0),
+        column("memory", "quantity", "", 0),
+        column("Window", "duration", "", 0),
+        column("Cluster", "", "The member cluster the usage was read from.", 1),
+    ];
+    let rows: Result<Vec<Value>, serde_json::Error> = items.iter().map(|item| row(item, include)).collect();
+    Ok(
+        json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": columns, "rows": rows?}),
+    )
+}
+
+fn row(item: &Item, include: Include) -> Result<Value, serde_json::Error> {
+    let measured: Measured = serde_json::from_str(item.json.get())?;
+    let mut total = measured.usage;
+    for (resource, used) in measured.containers.into_iter().flat_map(|container| container.usage) {
+        *total.entry(resource).or_default() += used;
+    }
+    let used = |resource: &str| total.get(resource).copied().unwrap_or_default().to_string();
+    let (cpu, memory) = (used("cpu"), used("memory"));
+    let object: Value = match include {
+        Include::None => Value::Null,
+        Include::Metadata => serde_json::from_str(&item.metadata()?)?,
+        Include::Object => serde_json::from_str(item.json.get())?,
+    };
+    Ok(json!({"cells": [item.name, cpu, memory, measured.window, item.cluster], "object": object}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn cluster(name: &str) -> ClusterName {
+        ClusterName::parse(name).unwrap()
+    }
+
+    fn list(items: &[(&str, &str)]) -> Vec<u8> {
+        let items: Vec<Value> = items
+            .iter()
+            .map(|(namespace, name)| {
+                let usage = |cpu: &str| json!({"name": "c", "usage": {"cpu": cpu, "memory": "1024Ki"}});
+                json!({"metadata": {"namespace": namespace, "name": name, "labels": {"a": "b"}},
+                    "timestamp": "2026-01-01T00:00:00Z", "window": "30s", "containers": [usage("100m"), usage("0.9")]})
+            })
+            .collect();
+        json!({"kind": "PodMetricsList", "items": items}).to_string().into_bytes()
+    }
+
+    fn items(selector: &str) -> Vec<Item> {
+        let mut items = Item::read(&cluster("m2"), &list(&[("b", "web"), ("a", "web")])).unwrap();
+        items.extend(Item::read(&cluster("m1"), &list(&[("b", "web"), ("b", "db")])).unwrap());
+        sort(&mut items, Some(&FieldSelector::parse(selector).unwrap()));
+        items
+    }
+
+    #[rstest]
+    #[case("", "a/web@m2 b/db@m1 b/web@m1 b/web@m2")]
+    #[case("metadata.name=db", "b/db@m1")]
+    #[case("metadata.namespace!=b", "a/web@m2")]
+    fn lists_become_one(#[case] selector: &str, #[case] expected: &str) {
+        let items = items(selector);
+        let told: Vec<String> =
+            items.iter().map(|item| format!("{}/{}@{}", item.namespace, item.name, item.cluster)).collect();
+        assert_eq!(told.join(" "), expected);
+    }
+
+    #[tokio::test]
+    async fn items_name_their_cluster_and_stay_as_they_are() {
+        let response = shown(Kind::Pods, &items("metadata.name=db"), Shape::Objects(Form::Whole)).unwrap();
+        let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+        let told: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&told["kind"], &told["apiVersion"]), (&json!("PodMetricsList"), &json!("metrics.k8s.io/v1beta1")));
+        let item = &told["items"][0];
+        assert_eq!(item["metadata"]["annotations"], json!({QUERY_FROM_CLUSTER: "m1"}));
+        assert_eq!((&item["metadata"]["labels"], &item["window"]), (&json!({"a": "b"}), &json!("30s")));
+        assert_eq!(item["containers"][0]["usage"]["cpu"], "100m");
+    }
+
+    #[test]
+    fn tables_add_containers_up() {
+        let table = table(&items("metadata.name=db"), Include::Metadata).unwrap();
+        assert_eq!(table["rows"][0]["cells"], json!(["db", "1", "2Mi", "30s", "m1"]));
+        assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+        let names: Vec<&str> =
+            table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["Name", "cpu", "memory", "Window", "Cluster"]);
+    }
+
+    #[rstest]
+    #[case::nowhere(Kind::Pods, "a", &[Found::Absent, Found::Absent], "pods \"x\" not found")]
+    #[case::no_member(Kind::Nodes, "", &[], "nodes \"x\" not found")]
+    #[case::in_one(Kind::Pods, "a", &[Found::Absent, Found::Usage("u".into())], "m1")]
+    #[case::not_measured(Kind::Pods, "a", &[Found::Unmeasured], "podmetrics.metrics.k8s.io \"a/x\" not found")]
+    #[case::node_not_measured(Kind::Nodes, "", &[Found::Absent, Found::Unmeasured], "nodemetrics.metrics.k8s.io \"x\" not found")]
+    #[case::in_two(Kind::Pods, "a", &[Found::Usage("u".into()), Found::Unmeasured],
+        "Operation cannot be fulfilled on pods \"x\": the pod(x) found in more than one clusters")]
+    #[case::nodes(Kind::Nodes, "", &[Found::Usage("u".into()), Found::Usage("v".into())],
+        "Operation cannot be fulfilled on nodes \"x\": the node(x) found in more than one clusters")]
+    fn a_name_is_in_one_cluster(
+        #[case] kind: Kind,
+        #[case] namespace: &str,
+        #[case] found: &[Found],
+        #[case] expected: &str,
+    ) {
+        let found =
+            found.iter().cloned().enumerate().map(|(nth, found)| (cluster(&format!("m{nth}")), found)).collect();
+        let told = one(kind, namespace, "x", found);
+        assert_eq!(told.map_or_else(|error| error.to_string(), |(cluster, _)| cluster.to_string()), expected);
+    }
+
+    #[rstest]
+    #[case(json!({"details": {"name": "a/x", "group": "metrics.k8s.io", "kind": "podmetrics"}}), Found::Unmeasured)]
+    #[case(json!({"details": {"name": "x", "kind": "pods"}}), Found::Absent)]
+    #[case(json!("404 page not found"), Found::Absent)]
+    fn members_say_what_is_missing(#[case] said: Value, #[case] expected: Found) {
+        let answer = Answer::Other(StatusCode::NOT_FOUND, said.to_string().into());
+        assert_eq!(Found::of(answer), Ok(expected));
+    }
+
+    #[rstest]
+    #[case("/apis/metrics.k8s.io/v1beta1/nodes", Some("/apis/metrics.k8s.io/v1beta1/nodes"))]
+    #[case(
+        "/apis/metrics.k8s.io/v1beta1/namespaces/a/pods/p%2E1",
+        Some("/apis/metrics.k8s.io/v1beta1/namespaces/a/pods/p.1")
+    )]
+    #[case("/apis/metrics.k8s.io/v1beta1/namespaces/a/nodes", None)]
+    #[case("/apis/metrics.k8s.io/v1beta1/services", None)]
+    #[case("/api/v1/pods", None)]
+    fn what_is_measured(#[case] path: &str, #[case] expected: Option<&str>) {
+        let native = Native::parse(path).unwrap();
+        let told = Kind::of(&native).map(|kind| kind.path(&native.namespace, &native.name));
+        assert_eq!(told.as_deref(), expected);
+    }
+}

@@ -1,0 +1,261 @@
+//! Metrics of all members at the control plane's own address: kubectl top, what autoscalers read, discovery, refusals, members that
+//! do not answer; and a control plane whose metrics are somebody else's.
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until};
+use serde_json::{Value, json};
+
+const PODS: &str = include_str!("metrics/pods.yaml");
+const FOREIGN: &str = include_str!("metrics/foreign.yaml");
+const USAGE: &str = "/apis/metrics.k8s.io/v1beta1";
+const CUSTOM: &str = "/apis/custom.metrics.k8s.io";
+const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+
+fn start(data: &std::path::Path, more: &[&str]) -> Result<Fleet> {
+    Fleet::start(data, &[&["--members", "2"], more].concat())
+}
+
+fn raw(kubectl: &Kubectl, path: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&kubectl.ok(&["get", "--raw", path], "")?)?)
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).collect()
+}
+
+/// In both members, running.
+fn prepare(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    for member in ["member1", "member2"] {
+        let there = kubectl.on(&fleet.kubeconfig(member));
+        there.ok(&["apply", "-f", "-"], &PODS.replace("MEMBER", member))?;
+        let gauge = if member == "member1" { "10" } else { "32" };
+        there.ok(&["annotate", "namespace", "default", &format!("metrics.sim.crowsnest.io/gauge={gauge}")], "")?;
+        there.until(&["get", "pods"], |out| out.matches("Running").count() == 2)?;
+    }
+    kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=90s"], "").map(drop)
+}
+
+#[test]
+fn metrics_of_all_members() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = start(&dir.path().join("data"), &[])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    prepare(&fleet, &kubectl)?;
+    usage(&kubectl).context("usage")?;
+    one_of_them(&kubectl).context("one of them")?;
+    values(&kubectl).context("values")?;
+    discovery(&kubectl).context("discovery")?;
+    rights(&kubectl).context("rights")?;
+    missing_members(&fleet, &kubectl).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn usage(kubectl: &Kubectl) -> Result<()> {
+    let top = kubectl.until(&["top", "pods"], |out| out.matches("same ").count() == 2)?;
+    ensure!(top.contains("only-member1") && top.contains("only-member2") && top.contains("250m"), "{top}");
+    ensure!(!top.contains("waits-in"), "{top}");
+    let nodes = kubectl.ok(&["top", "nodes"], "")?;
+    ensure!(nodes.contains("member1-node-1") && nodes.contains("member2-node-1"), "{nodes}");
+    // The fleet-wide proxy leaves it to the control plane.
+    let through = raw(kubectl, &format!("{FLEET}{USAGE}/nodes"))?;
+    ensure!(names(&through) == ["member1-node-1", "member2-node-1"], "{through}");
+
+    let list = raw(kubectl, &format!("{USAGE}/namespaces/default/pods?labelSelector=app%3Dweb"))?;
+    ensure!(list["kind"] == "PodMetricsList" && list["apiVersion"] == "metrics.k8s.io/v1beta1", "{list}");
+    ensure!(names(&list) == ["only-member1", "only-member2", "same", "same"], "{list}");
+    let clusters: Vec<&Value> = list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|item| &item["metadata"]["annotations"]["resource.karmada.io/query-from-cluster"])
+        .collect();
+    ensure!(clusters == ["member1", "member2", "member1", "member2"], "{list}");
+    ensure!(list["items"][0]["containers"][0]["usage"]["cpu"] == "250m", "{list}");
+    let selected = raw(kubectl, &format!("{USAGE}/pods?fieldSelector=metadata.name%3Donly-member2"))?;
+    ensure!(names(&selected) == ["only-member2"], "{selected}");
+    let path = format!("{USAGE}/pods?fieldSelector=spec.nodeName%3Dx");
+    kubectl.says(&["get", "--raw", &path], "", 1, "\"spec.nodeName\" is not a known field selector")?;
+
+    let table = kubectl.ok(&["get", "pods.v1beta1.metrics.k8s.io", "-o", "wide"], "")?;
+    let columns: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
+    ensure!(columns == ["NAME", "CPU", "MEMORY", "WINDOW", "CLUSTER"], "{table}");
+    ensure!(table.contains("64Mi") && table.contains("member2"), "{table}");
+    Ok(())
+}
+
+fn one_of_them(kubectl: &Kubectl) -> Result<()> {
+    let pods = format!("{USAGE}/namespaces/default/pods");
+    let one = raw(kubectl, &format!("{pods}/only-member2"))?;
+    ensure!(one["kind"] == "PodMetrics" && one["metadata"]["name"] == "only-member2", "{one}");
+    ensure!(one["metadata"]["annotations"]["resource.karmada.io/query-from-cluster"] == "member2", "{one}");
+    let refusals = [
+        ("nosuch", "pods \"nosuch\" not found"),
+        ("same", "Operation cannot be fulfilled on pods \"same\": the pod(same) found in more than one clusters"),
+        ("waits-in-member1", "podmetrics.metrics.k8s.io \"default/waits-in-member1\" not found"),
+    ];
+    for (name, text) in refusals {
+        kubectl.says(&["get", "--raw", &format!("{pods}/{name}")], "", 1, text)?;
+    }
+    kubectl.says(&["get", "--raw", &format!("{USAGE}/nodes/nosuch")], "", 1, "nodes \"nosuch\" not found")?;
+    Ok(())
+}
+
+/// (object, value), without times.
+fn told(list: &Value) -> Vec<(&str, &str)> {
+    let items = list["items"].as_array().into_iter().flatten();
+    items.filter_map(|item| Some((item["describedObject"]["name"].as_str()?, item["value"].as_str()?))).collect()
+}
+
+fn values(kubectl: &Kubectl) -> Result<()> {
+    let of = |path: &str| raw(kubectl, &format!("{CUSTOM}/{path}"));
+    let all = of("v1beta2/namespaces/default/pods/*/qps?labelSelector=app%3Dweb")?;
+    ensure!(all["kind"] == "MetricValueList" && all["apiVersion"] == "custom.metrics.k8s.io/v1beta2", "{all}");
+    ensure!(told(&all) == [("only-member1", "1500m"), ("only-member2", "1500m"), ("same", "4")], "{all}");
+    let mut item = all["items"][0].clone();
+    ensure!(item["timestamp"].take().is_string(), "{item}");
+    let object = json!({"kind": "Pod", "namespace": "default", "name": "only-member1", "apiVersion": "/v1"});
+    ensure!(
+        item == json!({"describedObject": object, "metric": {"name": "qps"}, "timestamp": null, "value": "1500m"}),
+        "{item}"
+    );
+    let old = of("v1beta1/namespaces/default/pods/*/qps?metricLabelSelector=verb%3DPOST")?;
+    ensure!(told(&old) == [("same", "4")] && old["apiVersion"] == "custom.metrics.k8s.io/v1beta1", "{old}");
+    ensure!(old["items"][0]["metricName"] == "qps" && old["items"][0].get("metric").is_none(), "{old}");
+    ensure!(old["items"][0]["selector"]["matchLabels"]["verb"] == "POST", "{old}");
+
+    ensure!(told(&of("v1beta2/namespaces/default/deployments.apps/queue/lag")?) == [("queue", "42")]);
+    ensure!(told(&of("v1beta1/namespaces/default/metrics/gauge")?) == [("default", "42")]);
+    ensure!(told(&of("v1beta2/namespaces/default/pods/only-member2/qps")?) == [("only-member2", "1500m")]);
+    let refusals = [
+        ("v1beta2/namespaces/default/pods/*/nosuch", "the server could not find the metric nosuch for pods"),
+        ("v1beta1/namespaces/default/deployments.apps/queue/qps", "could not find the metric qps for deployments.apps"),
+        ("v1beta1/namespaces/default/metrics/qps", "could not find the metric qps for namespaces"),
+        ("v1beta2/namespaces/default/pods/*/qps?labelSelector=a%20b", "unable to parse requirement"),
+    ];
+    for (path, text) in refusals {
+        kubectl.says(&["get", "--raw", &format!("{CUSTOM}/{path}")], "", 1, text)?;
+    }
+    Ok(())
+}
+
+fn discovery(kubectl: &Kubectl) -> Result<()> {
+    let usage = raw(kubectl, USAGE)?;
+    let lines = json!([
+        {"name": "nodes", "singularName": "", "namespaced": false, "kind": "NodeMetrics", "verbs": ["get", "list"]},
+        {"name": "pods", "singularName": "", "namespaced": true, "kind": "PodMetrics", "verbs": ["get", "list"]},
+    ]);
+    ensure!(usage["resources"] == lines, "{usage}");
+    let group = raw(kubectl, CUSTOM)?;
+    ensure!(
+        group["preferredVersion"]["version"] == "v1beta2" && group["versions"][1]["version"] == "v1beta1",
+        "{group}"
+    );
+    // What members list is remembered for half a minute, and they had nothing when it was first asked for.
+    for version in ["v1beta1", "v1beta2"] {
+        let list = &["get", "--raw", &format!("{CUSTOM}/{version}")];
+        let metrics = ["deployments.apps/lag", "namespaces/gauge", "pods/qps"];
+        kubectl.until(list, |out| metrics.iter().all(|metric| out.contains(&format!("\"{metric}\""))))?;
+    }
+    let services = [
+        "get",
+        "apiservices",
+        "v1beta1.metrics.k8s.io",
+        "v1beta2.custom.metrics.k8s.io",
+        "v1beta1.custom.metrics.k8s.io",
+    ];
+    let services = kubectl.ok(&services, "")?;
+    ensure!(services.matches("karmada-system/crowsnest   True").count() == 3, "{services}");
+    // Bare names are the core group's still.
+    kubectl.says(&["get", "pods"], "", 0, "No resources found")?;
+    kubectl.says(&["explain", "podmetrics"], "", 0, "PodMetrics")?;
+    Ok(())
+}
+
+fn rights(kubectl: &Kubectl) -> Result<()> {
+    let nobody = kubectl.with(&["--as", "nobody"]);
+    let pods = ["get", "--raw", &format!("{USAGE}/namespaces/default/pods")];
+    nobody.says(
+        &pods,
+        "",
+        1,
+        "cannot list resource \"pods\" in API group \"metrics.k8s.io\" in the namespace \"default\"",
+    )?;
+    let values = ["get", "--raw", &format!("{CUSTOM}/v1beta2/namespaces/default/pods/*/qps")];
+    nobody.says(&values, "", 1, "cannot get resource \"pods/qps\" in API group \"custom.metrics.k8s.io\"")?;
+    kubectl.ok(&["create", "role", "metrics", "--verb=get,list", "--resource=pods.metrics.k8s.io"], "")?;
+    kubectl.ok(&["create", "rolebinding", "metrics", "--role=metrics", "--user=nobody"], "")?;
+    nobody.until(&pods, |out| out.contains("only-member1"))?;
+    nobody.says(&values, "", 1, "forbidden")?;
+    Ok(())
+}
+
+/// They are named, and the others' metrics come without them.
+fn missing_members(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let sim = |args: &[&str]| -> Result<()> {
+        let said = fleet.crowsnest(&[&["sim", "member2"], args].concat())?;
+        ensure!(said.code == Some(0), "{said:?}");
+        Ok(())
+    };
+    let pods = ["get", "--raw", &format!("{USAGE}/namespaces/default/pods?labelSelector=app%3Dweb")];
+    let values = ["get", "--raw", &format!("{CUSTOM}/v1beta2/namespaces/default/pods/*/qps")];
+    sim(&["delay", "60000"])?;
+    let said = kubectl.says(&pods, "", 0, "cluster member2")?;
+    ensure!(said.err.contains("no answer within 10 s") || said.err.contains("is not ready"), "{said:?}");
+    sim(&["stop"])?;
+    for what in [&pods, &values] {
+        let said = kubectl.says(what, "", 0, "only-member1")?;
+        ensure!(said.err.contains("Warning: ") && said.err.contains("cluster member2"), "{said:?}");
+        ensure!(!said.out.contains("only-member2"), "{said:?}");
+    }
+    let gone = format!("{USAGE}/namespaces/default/pods/only-member2");
+    kubectl.says(&["get", "--raw", &gone], "", 1, "pods \"only-member2\" not found")?;
+    // In two, of which one can be asked.
+    kubectl.says(&["get", "--raw", &format!("{USAGE}/namespaces/default/pods/same")], "", 0, "\"member1\"")?;
+    sim(&["delay", "0"])?;
+    sim(&["start"])?;
+    kubectl.until(&pods, |out| out.contains("only-member2")).map(drop)
+}
+
+#[test]
+fn metrics_can_be_left_to_others() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let registered = ["get", "apiservices", "-o", "name"];
+    let fleet = start(&data, &[])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    ensure!(kubectl.ok(&registered, "")?.contains("v1beta1.metrics.k8s.io"));
+    ensure!(fleet.stop()?.success());
+
+    // Turned off, what was registered goes, and the fleet-wide proxy tells usage itself.
+    let fleet = start(&data, &["--metrics-adapter=false"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let services = kubectl.ok(&registered, "")?;
+    ensure!(!services.contains("metrics.k8s.io"), "{services}");
+    kubectl.says(
+        &["get", "--raw", &format!("{USAGE}/nodes")],
+        "",
+        1,
+        "the server could not find the requested resource",
+    )?;
+    let everywhere = kubectl.with(&["--server", &format!("{}{FLEET}", fleet.server()?)]);
+    let nodes =
+        everywhere.until(&["top", "nodes"], |out| out.contains("member1-node-1") && out.contains("member2-node-1"))?;
+    ensure!(nodes.contains("CPU(cores)"), "{nodes}");
+    let list = raw(&kubectl, &format!("{FLEET}{USAGE}/nodes"))?;
+    ensure!(names(&list) == ["member1-node-1", "member2-node-1"], "{list}");
+    kubectl.ok(&["apply", "-f", "-"], FOREIGN)?;
+    ensure!(fleet.stop()?.success());
+
+    // Whoever else has registered it keeps it; the other group is nobody's.
+    let fleet = start(&data, &[])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let service = ["get", "apiservice", "v1beta1.metrics.k8s.io", "-o", "jsonpath={.spec.service.name}"];
+    kubectl.says(&service, "", 0, "karmada-metrics-adapter")?;
+    kubectl.says(&registered, "", 0, "v1beta2.custom.metrics.k8s.io")?;
+    let log = std::fs::read_to_string(data.with_extension("log"))?;
+    ensure!(log.contains("the group is served by somebody else and left to them"), "{log}");
+    until("the members' clusters to be there", || Ok(kubectl.ok(&["get", "clusters"], "")?.contains("member2")))?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
