@@ -6,6 +6,7 @@ pub mod applications;
 pub mod bindings;
 pub mod capacity;
 pub mod catalog;
+pub mod clock;
 pub mod clusters;
 pub mod config;
 pub mod context;
@@ -212,7 +213,7 @@ impl Loops {
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 24] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 25] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -224,6 +225,7 @@ impl Loops {
             (&self.namespaces.namespaces, Some(Controller::Namespace)),
             (&self.clusters.lives, Some(Controller::Cluster)),
             (&self.clusters.statuses, Some(Controller::ClusterStatus)),
+            (&self.clusters.leases, Some(Controller::Cluster)),
             (&self.evictions.bindings, None),
             (&self.access.clusters, Some(Controller::UnifiedAuth)),
             (&self.rebalancer.rebalancers, Some(Controller::WorkloadRebalancer)),
