@@ -61,6 +61,8 @@ pub mod annotation {
     pub const IMPERSONATES_WHOLE: &str = "whole";
     /// Ours, on Clusters that were joined with less than all rights: which. Rights to impersonate were given then, for good.
     pub const RIGHTS: &str = "join.crowsnest.io/rights";
+    /// Ours, on Clusters: `true` lets one count as not ready although its fleet is doubted.
+    pub const CONFIRMED_DOWN: &str = "failover.crowsnest.io/confirmed-down";
     /// The policy that took a template.
     pub const PROPAGATION_POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
     pub const PROPAGATION_POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
@@ -142,6 +144,20 @@ pub mod condition {
     /// Of clusters.
     pub const READY: &str = "Ready";
     pub const COMPLETE_API_ENABLEMENTS: &str = "CompleteAPIEnablements";
+    pub const API_ENABLEMENTS_EMPTY: &str = "Empty";
+    pub const API_ENABLEMENTS_PARTIAL: &str = "Partial";
+    pub const API_ENABLEMENTS_COMPLETE: &str = "Complete";
+    /// Ours: what a cluster's readiness is judged by, and whether it follows.
+    pub const HEALTH_SIGNALS: &str = "HealthSignals";
+    pub const HEALTH_SIGNALS_AGREE: &str = "SignalsAgree";
+    /// Some fail, too few or not long enough.
+    pub const HEALTH_SIGNALS_DAMPED: &str = "Damped";
+    /// They fail, and so do those of most other clusters: nothing is concluded from it.
+    pub const HEALTH_SIGNALS_DOUBTED: &str = "Doubted";
+    /// Ours, False while a cluster that was deleted waits for something.
+    pub const REMOVING: &str = "Removing";
+    pub const REMOVING_EXECUTION_SPACE: &str = "WaitingForExecutionSpace";
+    pub const REMOVING_BINDINGS: &str = "WaitingForBindings";
     /// Ours, False while an annotation of ours has a value that nobody knows; not there otherwise.
     pub const ANNOTATIONS_KNOWN: &str = "AnnotationsKnown";
     /// Of MultiClusterServices.
@@ -206,6 +222,10 @@ pub mod event {
         DISPATCH_ENDPOINT_SLICE_SUCCEED "DispatchEndpointSliceSucceed", DISPATCH_ENDPOINT_SLICE_FAILED "DispatchEndpointSliceFailed";
     }
 
+    /// Ours, of clusters: readiness came or went, and by what.
+    pub const CLUSTER_FLIPPED: &str = "ClusterFlipped";
+    /// Ours, of clusters: one left, and what had been brought there is still there.
+    pub const RESOURCES_LEFT_BEHIND: &str = "ResourcesLeftBehind";
     pub const WORK_DISPATCHING: &str = "WorkDispatching";
     pub const CLEANUP_WORK_FAILED: &str = "CleanupWorkFailed";
     pub const DEPENDENCY_POLICY_CONFLICT: &str = "DependencyPolicyConflict";

@@ -53,6 +53,8 @@ pub enum Error {
     Join(String),
     #[error("{what} is still there after {seconds} s: its finalizers wait for cleanup")]
     StillThere { what: String, seconds: u64 },
+    #[error("cluster {name} is still there after {seconds} s: it {why}")]
+    StillLeaving { name: String, seconds: u64, why: String },
     #[error("the watch on {what} ended: {reason}")]
     WatchEnded { what: &'static str, reason: String },
 }

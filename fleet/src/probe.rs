@@ -6,9 +6,9 @@ use kube::client::Body;
 use std::time::{Duration, Instant};
 
 /// How long a probe waits for an answer.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a member answered. `online` without `healthy`: it answers, but not with 200.
+/// What a member answered about its health, and to any other call. `online` without `healthy`: it answers, but not with 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     pub online: bool,
@@ -16,29 +16,58 @@ pub struct Probe {
     /// Empty when healthy.
     pub message: String,
     pub latency: Duration,
+    /// What `/version` says. Empty where callers are not told.
+    pub version: Result<String, String>,
 }
 
 impl Probe {
     /// Nothing answered.
     pub fn unreachable(message: String) -> Self {
-        Self { online: false, healthy: false, message, latency: Duration::ZERO }
+        Self { online: false, healthy: false, version: Err(message.clone()), message, latency: Duration::ZERO }
     }
 }
 
-/// GET `/readyz`, or `/healthz` where the former isn't served.
+/// GET `/readyz`, or `/healthz` where the former isn't served; and `/version` at the same time, which says whether calls are answered.
 pub async fn probe(client: &Client) -> Probe {
+    let (health, version) = tokio::join!(health(client), version(client));
+    Probe { version, ..health }
+}
+
+async fn health(client: &Client) -> Probe {
     let started = Instant::now();
     let mut answer = get(client, "/readyz").await;
     if matches!(answer, Ok((StatusCode::NOT_FOUND, _))) {
         answer = get(client, "/healthz").await;
     }
-    let latency = started.elapsed();
+    let (latency, version) = (started.elapsed(), Ok(String::new()));
     match answer {
-        Ok((StatusCode::OK, _)) => Probe { online: true, healthy: true, message: String::new(), latency },
+        Ok((StatusCode::OK, _)) => Probe { online: true, healthy: true, message: String::new(), latency, version },
         Ok((status, body)) => {
-            Probe { online: true, healthy: false, message: format!("{status}: {}", body.trim()), latency }
+            let message = format!("{status}: {}", body.trim());
+            Probe { online: true, healthy: false, message, latency, version }
         }
         Err(message) => Probe { latency, ..Probe::unreachable(message) },
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    git_version: String,
+}
+
+async fn version(client: &Client) -> Result<String, String> {
+    let (status, body) = get(client, "/version").await?;
+    match status {
+        StatusCode::OK => {
+            let version: Version =
+                serde_json::from_str(&body).map_err(|e| format!("its version cannot be read: {e}"))?;
+            Ok(version.git_version)
+        }
+        // Who we are is not known there any more: nothing else is answered either.
+        StatusCode::UNAUTHORIZED => Err(format!("{status}: {}", body.trim())),
+        status if status.is_client_error() => Ok(String::new()),
+        status => Err(format!("{status}: {}", body.trim())),
     }
 }
 

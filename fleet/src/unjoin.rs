@@ -4,6 +4,7 @@ use crate::join::{CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, cluster_
 use crate::write::{delete, release, revoke};
 use crate::{Error, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
+use crowsnest_api::constants::condition::REMOVING;
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::work::Work;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
@@ -21,8 +22,15 @@ pub struct UnjoinOptions {
     pub namespace: String,
     /// How long the controllers may take to let the Cluster object go.
     pub wait: Duration,
-    /// After `wait`, take the finalizers of its Works and of the Cluster away.
+    /// After `wait`, take the finalizers of its Works, of their namespace and of the Cluster away.
     pub force: bool,
+}
+
+/// What a cluster that leaves takes along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaving {
+    /// Works, whose objects are taken out of it.
+    pub works: usize,
 }
 
 impl UnjoinOptions {
@@ -34,21 +42,39 @@ impl UnjoinOptions {
 /// Removes the registration; with a `member` client also the accounts and rights in the member. Pull-mode clusters
 /// are refused: they are unregistered.
 pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &UnjoinOptions) -> Result<(), Error> {
-    let cluster = registered(control_plane, &options.name).await?;
-    if cluster.spec.sync_mode == ClusterSyncMode::Pull {
-        return Err(Error::Join(format!(
-            "cluster {0} is registered in pull mode, by an agent: take it out with `crowsnest unregister {0}`",
-            options.name
-        )));
-    }
+    let cluster = joined(control_plane, &options.name).await?;
     match (delete_cluster(control_plane, &cluster, options.wait).await, options.force) {
-        (Err(Error::StillThere { .. }), true) => force(control_plane, &cluster, &options.name).await?,
+        (Err(Error::StillThere { .. } | Error::StillLeaving { .. }), true) => {
+            force(control_plane, &cluster, &options.name).await?
+        }
         (deleted, _) => deleted?,
     }
     match member {
         Some(member) => clean_member(member, &options.name, &options.namespace).await,
         None => Ok(()),
     }
+}
+
+/// What `unjoin` would do, without doing it.
+pub async fn would_unjoin(control_plane: &Client, name: &ClusterName) -> Result<Leaving, Error> {
+    joined(control_plane, name).await?;
+    leaving(control_plane, name).await
+}
+
+async fn joined(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
+    let cluster = registered(control_plane, name).await?;
+    match cluster.spec.sync_mode {
+        ClusterSyncMode::Pull => Err(Error::Join(format!(
+            "cluster {name} is registered in pull mode, by an agent: take it out with `crowsnest unregister {name}`"
+        ))),
+        _ => Ok(cluster),
+    }
+}
+
+pub(crate) async fn leaving(control_plane: &Client, name: &ClusterName) -> Result<Leaving, Error> {
+    let works: Api<Work> = Api::namespaced(control_plane.clone(), name.execution_namespace().as_str());
+    let works = works.list_metadata(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
+    Ok(Leaving { works: works.items.len() })
 }
 
 pub(crate) async fn registered(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
@@ -65,7 +91,20 @@ pub(crate) async fn delete_cluster(control_plane: &Client, cluster: &Cluster, wi
     let is_gone = |now: Option<&Cluster>| now.is_none_or(|now| now.uid() != cluster.uid());
     match wait::until(&clusters, &name, within, is_gone).await? {
         Some(_) => Ok(()),
-        None => Err(Error::StillThere { what: format!("Cluster {name}"), seconds: within.as_secs() }),
+        None => Err(still_there(&clusters, name, within.as_secs()).await),
+    }
+}
+
+/// It says itself what it waits for, where the controllers have told.
+async fn still_there(clusters: &Api<Cluster>, name: String, seconds: u64) -> Error {
+    let cluster = match clusters.get_opt(&name).await {
+        Ok(cluster) => cluster,
+        Err(error) => return Error::kube(format!("reading Cluster {name}"), error),
+    };
+    let conditions = cluster.map(|cluster| cluster.status.conditions).unwrap_or_default();
+    match conditions.into_iter().find(|condition| condition.type_ == REMOVING) {
+        Some(removing) => Error::StillLeaving { name, seconds, why: removing.message },
+        None => Error::StillThere { what: format!("Cluster {name}"), seconds },
     }
 }
 
@@ -76,6 +115,10 @@ async fn force(control_plane: &Client, cluster: &Cluster, name: &ClusterName) ->
     for work in left {
         release(&works, &work.name_any()).await?;
     }
+    // It goes by itself once it is empty, also where nobody is left to delete it.
+    let namespaces: Api<Namespace> = Api::all(control_plane.clone());
+    delete(&namespaces, name.execution_namespace().as_str()).await?;
+    release(&namespaces, name.execution_namespace().as_str()).await?;
     release(&Api::<Cluster>::all(control_plane.clone()), name.as_str()).await?;
     delete_cluster(control_plane, cluster, RELEASED_WITHIN).await
 }

@@ -2,10 +2,10 @@
 //! rights and the tokens it reported in the control plane, then the agent itself and what it made in the member.
 
 use crate::join::{CLUSTER_NAMESPACE, impersonator_secret_name};
-use crate::unjoin::{clean_member, delete_cluster, registered};
+use crate::unjoin::{Leaving, clean_member, delete_cluster, leaving, registered};
 use crate::write::{delete, revoke, revoke_in};
 use crate::{Error, Through, wait};
-use crowsnest_api::cluster::ClusterSyncMode;
+use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::work::Work;
 use futures::TryStreamExt;
@@ -60,12 +60,7 @@ pub async fn unregister(
     let name = &options.name;
     let deadline = Instant::now() + options.wait;
     let left = || deadline.saturating_duration_since(Instant::now());
-    let cluster = registered(control_plane, name).await?;
-    if cluster.spec.sync_mode == ClusterSyncMode::Push {
-        return Err(Error::Join(format!(
-            "cluster {name} is registered in push mode, by nobody's agent: take it out with `crowsnest unjoin {name}`"
-        )));
-    }
+    let cluster = registered_by_agent(control_plane, name).await?;
     // Karmada's agent takes propagated objects away itself, with rights it has in the execution namespace: they end with it.
     if Through::of(&cluster) == Through::AgentIfThere {
         delete_works(control_plane, name, left()).await?;
@@ -76,6 +71,22 @@ pub async fn unregister(
     match member {
         Some(member) => remove_agent(member, options).await,
         None => Ok(()),
+    }
+}
+
+/// What `unregister` would do, without doing it.
+pub async fn would_unregister(control_plane: &Client, name: &ClusterName) -> Result<Leaving, Error> {
+    registered_by_agent(control_plane, name).await?;
+    leaving(control_plane, name).await
+}
+
+async fn registered_by_agent(control_plane: &Client, name: &ClusterName) -> Result<Cluster, Error> {
+    let cluster = registered(control_plane, name).await?;
+    match cluster.spec.sync_mode {
+        ClusterSyncMode::Push => Err(Error::Join(format!(
+            "cluster {name} is registered in push mode, by nobody's agent: take it out with `crowsnest unjoin {name}`"
+        ))),
+        _ => Ok(cluster),
     }
 }
 

@@ -296,6 +296,11 @@ impl Index {
         self.inner.shared.states.all()
     }
 
+    /// How far each collection of a cluster follows it.
+    pub fn states_of(&self, cluster: &ClusterName, see: impl FnMut(&CollectionState)) {
+        self.inner.shared.states.of(cluster, see);
+    }
+
     /// Which cache its [`Seq`]s are of.
     pub fn id(&self) -> &CacheId {
         &self.inner.id

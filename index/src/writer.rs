@@ -12,6 +12,7 @@ use crate::store::codec::TrainingSet;
 use crate::store::{Batch, Progress, Store};
 use crate::tail::Tail;
 use crate::{CollectionState, Error, History};
+use crowsnest_api::names::{ClusterName, Gvr};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,6 +46,13 @@ impl States {
 
     pub fn each(&self, mut see: impl FnMut(&CollectionKey, &CollectionState)) {
         self.states.read().iter().for_each(|(key, state)| see(key, state));
+    }
+
+    /// Those of one cluster.
+    pub fn of(&self, cluster: &ClusterName, mut see: impl FnMut(&CollectionState)) {
+        let first = CollectionKey::new(cluster.clone(), Gvr::new("", "", ""));
+        let states = self.states.read();
+        states.range(first..).take_while(|(key, _)| key.cluster == *cluster).for_each(|(_, state)| see(state));
     }
 
     /// Counts changes of completeness and trouble.

@@ -1,4 +1,5 @@
-//! Which resource a kind is, per cluster: discovery, asked again when a kind is unknown or time has passed.
+//! Which resource a kind is, per cluster: discovery, asked again when a kind is unknown or time has passed, and what the cache
+//! heard of it. Clusters are asked beside each other: one that never answers holds up nobody else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,9 +8,8 @@ use std::time::Duration;
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::discovery::discover;
 use crowsnest_fleet::{ApiResources, Fleet};
-use parking_lot::RwLock;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::{Instant, timeout};
 
 use super::objects::Resource;
 use crate::Error;
@@ -17,21 +17,26 @@ use crate::Error;
 /// A kind that is still unknown is not asked for again within this time.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
+/// How long a member may take to say what it serves.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
 struct Entry {
     resources: Arc<ApiResources>,
     asked: Instant,
+    /// What was taken over last: it is not newer than what was asked for since.
+    learned: Option<Arc<ApiResources>>,
 }
 
 /// The served resources of every cluster.
 pub struct Catalog {
     fleet: Fleet,
     known: RwLock<HashMap<ClusterName, Entry>>,
-    asking: Mutex<()>,
+    asking: Mutex<HashMap<ClusterName, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Catalog {
     pub fn new(fleet: Fleet) -> Self {
-        Catalog { fleet, known: RwLock::default(), asking: Mutex::new(()) }
+        Catalog { fleet, known: RwLock::default(), asking: Mutex::default() }
     }
 
     /// The resource of a kind, if it is known without asking.
@@ -48,7 +53,8 @@ impl Catalog {
         if let Some(resource) = self.known(cluster, api_version, kind) {
             return Ok(resource);
         }
-        let _one_asks = self.asking.lock().await;
+        let turn = Arc::clone(self.asking.lock().entry(cluster.clone()).or_default());
+        let _one_asks = turn.lock().await;
         if let Some(resource) = self.known(cluster, api_version, kind) {
             return Ok(resource);
         }
@@ -66,13 +72,32 @@ impl Catalog {
     /// Asks a cluster what it serves.
     pub async fn refresh(&self, cluster: &ClusterName) -> Result<Arc<ApiResources>, Error> {
         let client = self.fleet.client(cluster)?;
-        let resources = Arc::new(discover(&client).await?);
-        let entry = Entry { resources: Arc::clone(&resources), asked: Instant::now() };
-        self.known.write().insert(cluster.clone(), entry);
+        let resources = match timeout(ANSWER_WITHIN, discover(&client)).await {
+            Ok(resources) => Arc::new(resources?),
+            Err(_) => {
+                let seconds = ANSWER_WITHIN.as_secs();
+                return Err(Error::Waiting(format!("{cluster} has not said within {seconds} s what it serves")));
+            }
+        };
+        let mut known = self.known.write();
+        let learned = known.remove(cluster).and_then(|entry| entry.learned);
+        let entry = Entry { resources: Arc::clone(&resources), asked: Instant::now(), learned };
+        known.insert(cluster.clone(), entry);
         Ok(resources)
+    }
+
+    /// Takes over what the cache heard.
+    pub fn learn(&self, cluster: &ClusterName, served: &Arc<ApiResources>) {
+        let mut known = self.known.write();
+        let is_old = |entry: &Entry| entry.learned.as_ref().is_some_and(|learned| Arc::ptr_eq(learned, served));
+        if !known.get(cluster).is_some_and(is_old) {
+            let (resources, learned) = (Arc::clone(served), Some(Arc::clone(served)));
+            known.insert(cluster.clone(), Entry { resources, asked: Instant::now(), learned });
+        }
     }
 
     pub fn forget(&self, cluster: &ClusterName) {
         self.known.write().remove(cluster);
+        self.asking.lock().remove(cluster);
     }
 }

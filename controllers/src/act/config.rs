@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crowsnest_api::policy::PurgeMode;
 
+use super::clock::Clock;
 use super::controllers::Controllers;
 use crate::plan::eviction::Safety;
 use crate::plan::gates::Gates;
@@ -18,6 +19,12 @@ pub struct Periods {
     pub cluster_success_threshold: Duration,
     /// How long a member must fail before it counts as not ready.
     pub cluster_failure_threshold: Duration,
+    /// Between two looks at the Lease of a cluster that its agent reports of.
+    pub cluster_monitor: Duration,
+    /// How long such an agent may be silent before its cluster is unknown.
+    pub cluster_monitor_grace: Duration,
+    /// The same before it has reported for the first time.
+    pub cluster_startup_grace: Duration,
     pub graceful_eviction_timeout: Duration,
     /// Between two counts of what a quota's bindings use, whatever was or wasn't told.
     pub quota_sync: Duration,
@@ -33,6 +40,9 @@ impl Default for Periods {
             cluster_status: Duration::from_secs(10),
             cluster_success_threshold: Duration::from_secs(30),
             cluster_failure_threshold: Duration::from_secs(30),
+            cluster_monitor: Duration::from_secs(5),
+            cluster_monitor_grace: Duration::from_secs(40),
+            cluster_startup_grace: Duration::from_secs(60),
             graceful_eviction_timeout: Duration::from_secs(600),
             quota_sync: Duration::from_secs(300),
             full_pass: Duration::from_secs(600),
@@ -75,12 +85,16 @@ pub struct Config {
     pub no_execute_taint_eviction: bool,
     pub no_execute_purge_mode: PurgeMode,
     pub failover_safety: Safety,
+    /// Where a larger share of all clusters is lost at once, we doubt what we see.
+    pub unhealthy_cluster_threshold: f64,
     /// Whether ClusterTaintPolicies may add NoExecute taints. Read by admission.
     pub allow_no_execute_taint_policy: bool,
     /// Whether members are told UID and extra of whom the control plane speaks for, by a role beside Karmada's.
     pub impersonate_whole: bool,
     /// Bounds the objects kept decoded for the loops, and again those just written, in bytes each.
     pub decoded_bytes: usize,
+    /// What the loops take for the time.
+    pub clock: Clock,
 }
 
 impl Default for Config {
@@ -99,9 +113,11 @@ impl Default for Config {
             no_execute_taint_eviction: false,
             no_execute_purge_mode: PurgeMode::Gracefully,
             failover_safety: Safety::default(),
+            unhealthy_cluster_threshold: 0.55,
             allow_no_execute_taint_policy: false,
             impersonate_whole: true,
             decoded_bytes: 32 << 20,
+            clock: Clock::default(),
         }
     }
 }

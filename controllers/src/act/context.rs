@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::{apps, cluster, config, networking, policy, remedy, work};
-use crowsnest_fleet::Fleet;
+use crowsnest_fleet::{Fleet, Through};
 use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,7 @@ use super::traffic::Traffic;
 use super::world::{Cached, Header, World};
 use crate::Error;
 use crate::interpreter::{Interpreter, webhook};
+use crate::plan::health::Moment;
 use crate::plan::object;
 
 /// The resources the loops know by name.
@@ -48,6 +49,8 @@ pub struct Kinds {
     pub node: Resource,
     pub pod: Resource,
     pub resource_quota: Resource,
+    /// Read live: the cache leaves Leases out.
+    pub lease: Resource,
     pub priority_class: Resource,
     pub cluster_role: Resource,
     pub cluster_role_binding: Resource,
@@ -87,6 +90,7 @@ impl Kinds {
             node: Resource::builtin("", "v1", "nodes", "Node", false),
             pod: Resource::builtin("", "v1", "pods", "Pod", true),
             resource_quota: Resource::builtin("", "v1", "resourcequotas", "ResourceQuota", true),
+            lease: Resource::builtin("coordination.k8s.io", "v1", "leases", "Lease", true),
             priority_class: Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false),
             cluster_role: rbac("clusterroles", "ClusterRole"),
             cluster_role_binding: rbac("clusterrolebindings", "ClusterRoleBinding"),
@@ -263,6 +267,17 @@ impl Context {
             "" => Ok(Vec::new()),
             id => self.world.headers_labelled(&self.control_plane, &resource.gvr, label, Some(id)).await,
         }
+    }
+
+    /// Now, on both clocks.
+    pub fn moment(&self) -> Moment {
+        self.config.clock.now()
+    }
+
+    /// Whether Karmada's own agent carries out Works in a cluster: then nobody else does.
+    pub async fn is_left_to_agent(&self, cluster: &ClusterName) -> Result<bool, Error> {
+        let cluster = self.cluster(cluster.as_str()).await?;
+        Ok(cluster.is_some_and(|cluster| Through::of(&cluster) == Through::AgentIfThere))
     }
 
     /// Names of the clusters that are registered and not leaving.

@@ -6,6 +6,7 @@ pub mod applications;
 pub mod bindings;
 pub mod capacity;
 pub mod catalog;
+pub mod clock;
 pub mod clusters;
 pub mod config;
 pub mod context;
@@ -226,6 +227,7 @@ impl Loops {
             (&self.namespaces.namespaces, Some(Controller::Namespace)),
             (&self.clusters.lives, Some(Controller::Cluster)),
             (&self.clusters.statuses, Some(Controller::ClusterStatus)),
+            (&self.clusters.leases, Some(Controller::Cluster)),
             (&self.evictions.bindings, None),
             (&self.access.clusters, Some(Controller::UnifiedAuth)),
             (&self.rebalancer.rebalancers, Some(Controller::WorkloadRebalancer)),

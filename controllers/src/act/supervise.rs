@@ -59,7 +59,9 @@ pub(super) async fn supervise(
     let workers = &l.context.config.workers;
     let some = workers.others;
     spawn(&mut tasks, &l.clusters.lives, some, &stop, &l.clusters, clusters::Clusters::reconcile_life);
-    spawn(&mut tasks, &l.clusters.statuses, 64, &stop, &l.clusters, clusters::Clusters::reconcile_status);
+    let many = clusters::STATUS_WORKERS;
+    spawn(&mut tasks, &l.clusters.statuses, many, &stop, &l.clusters, clusters::Clusters::reconcile_status);
+    spawn(&mut tasks, &l.clusters.leases, some, &stop, &l.clusters, clusters::Clusters::reconcile_lease);
     spawn(&mut tasks, &l.namespaces.namespaces, some, &stop, &l.namespaces, namespaces::Namespaces::reconcile);
     spawn(&mut tasks, &l.access.clusters, some, &stop, &l.access, access::Access::reconcile);
     spawn(
@@ -118,6 +120,7 @@ pub(super) async fn supervise(
     spawn(&mut tasks, &l.works.works, workers.works, &stop, &l.works, works::Works::reconcile);
     spawn(&mut tasks, &l.statuses.bindings, workers.bindings, &stop, &l.statuses, statuses::Statuses::reconcile);
     spawn(&mut tasks, &l.evictions.bindings, some, &stop, &l.evictions, evictions::Evictions::reconcile);
+    tasks.spawn(Arc::clone(&l.clusters).follow_served(stop.clone()));
     tasks.spawn(Arc::clone(&loops).keep_discovering(stop.clone()));
     tasks.spawn(Arc::clone(&loops).keep_passing(stop.clone()));
     if !stop.is_cancelled() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::event;
 use crowsnest_api::policy::ClusterTaintPolicy;
+use crowsnest_api::taints::NO_EXECUTE;
 use serde_json::{Value, json};
 
 use super::context::{Context, decode, now};
@@ -13,6 +14,7 @@ use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
+use crate::plan::health::doubt;
 use crate::plan::{object, taint_policies as plan};
 
 pub struct TaintPolicies {
@@ -48,6 +50,16 @@ impl TaintPolicies {
         Ok(())
     }
 
+    /// Whether any cluster says that its readiness is doubted.
+    async fn is_doubted(&self) -> Result<bool, Error> {
+        for name in self.context.clusters().await? {
+            if self.context.cluster(&name).await?.is_some_and(|cluster| doubt::is_doubted(&cluster)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
@@ -55,15 +67,21 @@ impl TaintPolicies {
         let policies = context.list(&context.kinds.cluster_taint_policy, None).await?;
         let policies: Vec<ClusterTaintPolicy> =
             policies.iter().map(|policy| decode(policy.view())).collect::<Result<_, _>>()?;
-        let taints = plan::taints(&typed, &policies, now());
+        let evicts = policies.iter().flat_map(|policy| &policy.spec.taints).any(|taint| taint.effect == NO_EXECUTE);
+        let is_doubted = evicts && self.is_doubted().await?;
+        let taints = plan::taints(&typed, &policies, is_doubted, now());
+        let outcome = match is_doubted && plan::taints(&typed, &policies, false, now()) != taints {
+            true => Outcome::Again(self.context.config.periods.cluster_status),
+            false => Outcome::Done,
+        };
         if taints == typed.spec.taints {
-            return Ok(Outcome::Done);
+            return Ok(outcome);
         }
         match context.merge(&context.kinds.cluster, &cluster, json!({"spec": {"taints": taints}})).await {
             Ok(_) => {
                 let text = format!("Update Cluster({name}) with taints({}) succeed", plan::message(&taints));
                 context.events.note(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, text);
-                Ok(Outcome::Done)
+                Ok(outcome)
             }
             Err(error) => {
                 // Somebody else was faster: it is looked at again as it is then.

@@ -11,6 +11,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, finalizer};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
+use crowsnest_fleet::Through;
 use crowsnest_index::RecordKey;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -151,6 +152,10 @@ impl Works {
         };
         let typed: Work = decode(&work)?;
         let member = self.context.cluster(cluster.as_str()).await?;
+        // Two writers would undo each other's work; what an agent does not let go of when it leaves, the Cluster's loop does.
+        if member.as_ref().is_some_and(|member| Through::of(member) == Through::AgentIfThere) {
+            return Ok(Outcome::Done);
+        }
         if object::is_terminating(&work) {
             self.remove(&cluster, member.as_deref(), &work, &typed).await?;
             return Ok(Outcome::Done);

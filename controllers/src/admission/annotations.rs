@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::annotation::{
-    ANSWER_WITHIN, EXEC, EXEC_DISABLED, EXEC_ENABLED, IMPERSONATES, IMPERSONATES_WHOLE, REACHED_THROUGH,
-    REACHED_THROUGH_AGENT,
+    ANSWER_WITHIN, CONFIRMED_DOWN, EXEC, EXEC_DISABLED, EXEC_ENABLED, IMPERSONATES, IMPERSONATES_WHOLE,
+    REACHED_THROUGH, REACHED_THROUGH_AGENT,
 };
 use crowsnest_api::field::FieldError;
 
@@ -32,7 +32,8 @@ impl Misfit {
 /// Those of a Cluster.
 pub fn misfits(annotations: Option<&Annotations>) -> Vec<Misfit> {
     let Some(annotations) = annotations else { return Vec::new() };
-    let choices: [(&'static str, &[&str], &'static str); 3] = [
+    let choices: [(&'static str, &[&str], &'static str); 4] = [
+        (CONFIRMED_DOWN, &["true", "false"], "its readiness is doubted as that of any other"),
         (EXEC, &[EXEC_DISABLED, EXEC_ENABLED], "nobody reaches into its pods, as if it was \"disabled\""),
         (IMPERSONATES, &[IMPERSONATES_WHOLE], "its API server is told users and groups, but neither UID nor extra"),
         (REACHED_THROUGH, &[REACHED_THROUGH_AGENT], "in pull mode nobody dials it, as if it was \"agent\""),
@@ -82,6 +83,8 @@ mod tests {
     #[case(IMPERSONATES, "all", Some("Unsupported value: \"all\": supported values: \"whole\""))]
     #[case(REACHED_THROUGH, "agent", None)]
     #[case(REACHED_THROUGH, "pigeon", Some("Unsupported value: \"pigeon\": supported values: \"agent\""))]
+    #[case(CONFIRMED_DOWN, "true", None)]
+    #[case(CONFIRMED_DOWN, "yes", Some("Unsupported value: \"yes\": supported values: \"true\", \"false\""))]
     #[case(ANSWER_WITHIN, "5", None)]
     #[case(ANSWER_WITHIN, "0", Some("Invalid value: \"0\": must be a number of seconds greater than 0"))]
     #[case(ANSWER_WITHIN, "5s", Some("Invalid value: \"5s\": must be a number of seconds greater than 0"))]

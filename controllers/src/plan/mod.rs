@@ -9,6 +9,7 @@ pub mod dependencies;
 pub mod estimation;
 pub mod eviction;
 pub mod gates;
+pub mod health;
 pub mod interpreter;
 pub mod multicluster_ingresses;
 pub mod multicluster_services;

@@ -2,6 +2,7 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterTaintPolicy, MatchCondition, MatchConditionOperator};
+use crowsnest_api::taints::NO_EXECUTE;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -9,8 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use super::conditions;
 use super::selector::cluster_matches;
 
-/// The taints of a cluster after all policies were looked at, the oldest first: a later one sees what an earlier one did.
-pub fn taints(cluster: &Cluster, policies: &[ClusterTaintPolicy], now: Timestamp) -> Vec<Taint> {
+/// The taints of a cluster after all policies were looked at, the oldest first: a later one sees what an earlier one did. While the
+/// fleet is doubted nothing is added that evicts.
+pub fn taints(cluster: &Cluster, policies: &[ClusterTaintPolicy], is_doubted: bool, now: Timestamp) -> Vec<Taint> {
     let mut sorted: Vec<&ClusterTaintPolicy> = policies.iter().collect();
     sorted
         .sort_by_key(|policy| (policy.metadata.creation_timestamp.as_ref().map(|time| time.0), &policy.metadata.name));
@@ -24,7 +26,7 @@ pub fn taints(cluster: &Cluster, policies: &[ClusterTaintPolicy], now: Timestamp
             taint.key == named.key && taint.effect == named.effect
         };
         if matches(&cluster.status.conditions, &spec.add_on_conditions) {
-            for named in &spec.taints {
+            for named in spec.taints.iter().filter(|named| !is_doubted || named.effect != NO_EXECUTE) {
                 if !cluster.spec.taints.iter().any(|taint| is_named(taint, named)) {
                     cluster.spec.taints.push(Taint {
                         key: named.key.clone(),
@@ -131,7 +133,21 @@ mod tests {
             specs.into_iter().enumerate().map(|(age, spec)| policy(&format!("p{age}"), &format!("{age:02}"), spec));
         let mut policies: Vec<_> = made.collect();
         policies.reverse();
-        let taints = taints(&cluster, &policies, Timestamp::UNIX_EPOCH);
+        let taints = taints(&cluster, &policies, false, Timestamp::UNIX_EPOCH);
+        assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), expected);
+    }
+
+    #[rstest]
+    #[case(false, &["stop", "go"])]
+    #[case(true, &["stop"])]
+    fn nothing_evicts_while_the_fleet_is_doubted(#[case] is_doubted: bool, #[case] expected: &[&str]) {
+        let cluster = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Push"}, "status": {"conditions": [{
+            "type": "Ready", "status": "False", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]}});
+        let cluster: Cluster = serde_json::from_value(cluster).expect("a cluster");
+        let added = json!([{"key": "stop", "effect": "NoSchedule"}, {"key": "go", "effect": "NoExecute"}]);
+        let policy = policy("p", "00", json!({"addOnConditions": on("In", "False"), "taints": added}));
+        let taints = taints(&cluster, &[policy], is_doubted, Timestamp::UNIX_EPOCH);
         assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), expected);
     }
 

@@ -1,19 +1,22 @@
 //! What members are asked about their objects: reads and writes of single ones. Lists and watches, which the cache has anyway,
 //! are left out, and so is what tells how a member is.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
+use axum::response::IntoResponse;
 use axum::routing::any;
 use crowsnest_apiserver::ApiServer;
-use http::{Method, Uri};
+use http::{Method, StatusCode, Uri};
 use parking_lot::Mutex;
 use tower::ServiceExt;
 
 #[derive(Clone, Default)]
 pub struct Requests {
     seen: Arc<Mutex<Vec<String>>>,
+    unwell: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Requests {
@@ -22,12 +25,26 @@ impl Requests {
         std::mem::take(&mut *self.seen.lock())
     }
 
+    /// Lets a member say that it is not well, or again that it is. All else it does as ever.
+    pub fn set_well(&self, member: &str, is_well: bool) {
+        let mut unwell = self.unwell.lock();
+        if is_well {
+            unwell.remove(member);
+        } else {
+            unwell.insert(member.to_owned());
+        }
+    }
+
     /// The member's own routes, noting what is asked.
     pub fn counted(&self, member: &ApiServer) -> Router {
         let (name, router, seen) = (member.name().to_owned(), member.router(), Arc::clone(&self.seen));
+        let unwell = Arc::clone(&self.unwell);
         let pass = move |request: Request| async move {
             if is_about_an_object(request.method(), request.uri()) {
                 seen.lock().push(format!("{name} {} {}", request.method(), request.uri().path()));
+            }
+            if request.uri().path() == "/readyz" && unwell.lock().contains(&name) {
+                return Ok((StatusCode::INTERNAL_SERVER_ERROR, "etcd failed").into_response());
             }
             router.oneshot(request).await
         };

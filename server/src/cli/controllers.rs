@@ -65,6 +65,19 @@ pub(crate) struct ControllerArgs {
     /// How long a cluster must fail before it counts as not ready [default: 30s]
     #[arg(long, env = "CROWSNEST_CLUSTER_FAILURE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
     cluster_failure_threshold: Option<Duration>,
+    /// Between two looks at the Lease of a cluster that Karmada's agent reports of [default: 5s]
+    #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_PERIOD", value_name = "DURATION", value_parser = period)]
+    cluster_monitor_period: Option<Duration>,
+    /// How long such an agent may be silent before its cluster counts as unknown [default: 40s]
+    #[arg(long, env = "CROWSNEST_CLUSTER_MONITOR_GRACE_PERIOD", value_name = "DURATION", value_parser = period)]
+    cluster_monitor_grace_period: Option<Duration>,
+    /// The same before it has reported for the first time [default: 60s]
+    #[arg(long, env = "CROWSNEST_CLUSTER_STARTUP_GRACE_PERIOD", value_name = "DURATION", value_parser = period)]
+    cluster_startup_grace_period: Option<Duration>,
+    /// Where a larger share of the clusters is lost at once, none of it is believed (not with --failover-safety karmada)
+    /// [default: 0.55]
+    #[arg(long, env = "CROWSNEST_UNHEALTHY_CLUSTER_THRESHOLD", value_name = "SHARE", value_parser = share)]
+    unhealthy_cluster_threshold: Option<f64>,
     /// Between two counts of what the bindings of a quota's namespace use, whatever changed [default: 5m]
     #[arg(long, env = "CROWSNEST_FEDERATED_RESOURCE_QUOTA_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
     federated_resource_quota_sync_period: Option<Duration>,
@@ -111,11 +124,15 @@ impl ControllerArgs {
             FailoverSafety::Karmada => Safety::Karmada,
         });
         take(&mut settings.failover_safety, &safety);
+        take(&mut settings.unhealthy_cluster_threshold, &self.unhealthy_cluster_threshold);
         let periods = &mut settings.periods;
         take(&mut periods.graceful_eviction_timeout, &self.graceful_eviction_timeout);
         take(&mut periods.cluster_status, &self.cluster_status_update_frequency);
         take(&mut periods.cluster_success_threshold, &self.cluster_success_threshold);
         take(&mut periods.cluster_failure_threshold, &self.cluster_failure_threshold);
+        take(&mut periods.cluster_monitor, &self.cluster_monitor_period);
+        take(&mut periods.cluster_monitor_grace, &self.cluster_monitor_grace_period);
+        take(&mut periods.cluster_startup_grace, &self.cluster_startup_grace_period);
         take(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
         Ok(standard)
     }
@@ -145,6 +162,11 @@ fn period(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("must be greater than 0".to_owned()),
         period => Ok(period),
     }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "must be a share of all, from 0 to 1".to_owned())
 }
 
 #[cfg(test)]
@@ -182,7 +204,9 @@ mod tests {
              --enable-empty-workload-propagation --scheduler-name mine --enable-no-execute-taint-eviction=true \
              --no-execute-taint-eviction-purge-mode Directly --allow-no-execute-taint-policy \
              --graceful-eviction-timeout 2m30s --failover-safety karmada --cluster-status-update-frequency 5s \
-             --cluster-success-threshold 0s --cluster-failure-threshold 1m --federated-resource-quota-sync-period 2m",
+             --cluster-success-threshold 0s --cluster-failure-threshold 1m --federated-resource-quota-sync-period 2m \
+             --cluster-monitor-period 1s --cluster-monitor-grace-period 8s --cluster-startup-grace-period 12s \
+             --unhealthy-cluster-threshold 0.8",
             Config::default(),
         );
         let said = said.unwrap();
@@ -202,6 +226,9 @@ mod tests {
         );
         assert_eq!(periods.cluster_failure_threshold, Duration::from_secs(60));
         assert_eq!(periods.quota_sync, Duration::from_secs(120));
+        let monitor = [periods.cluster_monitor, periods.cluster_monitor_grace, periods.cluster_startup_grace];
+        assert_eq!(monitor, [1, 8, 12].map(Duration::from_secs));
+        assert_eq!(said.unhealthy_cluster_threshold, 0.8);
     }
 
     #[test]
@@ -222,6 +249,8 @@ mod tests {
     #[case("--no-execute-taint-eviction-purge-mode Never", "[possible values: Gracefully, Directly]")]
     #[case("--failover-safety none", "[possible values: safe, karmada]")]
     #[case("--cluster-status-update-frequency 0s", "must be greater than 0")]
+    #[case("--cluster-monitor-period 0s", "must be greater than 0")]
+    #[case("--unhealthy-cluster-threshold 55", "must be a share of all, from 0 to 1")]
     #[case("--scheduler-name=", "a value is required")]
     fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
         let error = settings(arguments, Config::default()).map(|_| ()).unwrap_err();

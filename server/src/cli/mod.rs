@@ -14,6 +14,7 @@ pub(crate) mod cache;
 pub(crate) mod columns;
 pub(crate) mod connection;
 pub(crate) mod controllers;
+pub(crate) mod cordon;
 pub(crate) mod edge;
 mod events;
 pub(crate) mod exec;
@@ -29,6 +30,7 @@ mod reach;
 pub(crate) mod rights;
 pub(crate) mod search;
 pub(crate) mod sim;
+pub(crate) mod taint;
 pub(crate) mod unjoin;
 pub(crate) mod up;
 mod workload;
@@ -60,6 +62,12 @@ enum Command {
     Unjoin(unjoin::UnjoinArgs),
     /// Take a cluster out that its agent registered
     Unregister(unjoin::UnregisterArgs),
+    /// Let a cluster take nothing new
+    Cordon(cordon::CordonArgs),
+    /// Let a cordoned cluster take new workloads again
+    Uncordon(cordon::CordonArgs),
+    /// Put taints on clusters, or take them off
+    Taint(taint::TaintArgs),
     /// Start the embedded control plane alone: a plain Kubernetes API server
     Apiserver(apiserver::ApiserverArgs),
     /// In a member that nobody can dial: register it and let the control plane reach it
@@ -99,6 +107,9 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Join(args) => join::run(args).await,
         Command::Unjoin(args) => unjoin::run_unjoin(args).await,
         Command::Unregister(args) => unjoin::run_unregister(args).await,
+        Command::Cordon(args) => cordon::run(args, cordon::Wanted::Cordoned).await,
+        Command::Uncordon(args) => cordon::run(args, cordon::Wanted::Uncordoned).await,
+        Command::Taint(args) => taint::run(args).await,
         Command::Apiserver(args) => apiserver::run(args).await,
         Command::Agent(args) => agent::run(args).await,
         Command::Search(args) => search::run(args).await,

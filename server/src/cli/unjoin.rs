@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE};
+use crowsnest_fleet::unjoin::{Leaving, would_unjoin};
+use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE, would_unregister};
 use crowsnest_fleet::{UnjoinOptions, UnregisterOptions, unjoin, unregister};
 
 use super::connection::ConnectionArgs;
@@ -30,6 +31,9 @@ struct LeavingArgs {
     /// How long it may take, as 90s, 15m or 1h30m
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     wait: Duration,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -79,6 +83,13 @@ impl LeavingArgs {
         Ok((self.connection.client().await?, member))
     }
 
+    /// What would be done, and what would be taken out of the cluster.
+    fn would(&self, how: &str, leaving: Leaving) -> anyhow::Result<ExitCode> {
+        let works = leaving.works;
+        writeln!(std::io::stdout(), "cluster({}) would be {how}, with {works} Works (dry run)", self.name)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
     fn done(&self, how: &str, stays: &str) -> anyhow::Result<ExitCode> {
         writeln!(std::io::stdout(), "cluster({}) is {how} successfully", self.name)?;
         if self.cluster_kubeconfig.is_none() {
@@ -90,6 +101,10 @@ impl LeavingArgs {
 
 pub(crate) async fn run_unjoin(args: UnjoinArgs) -> anyhow::Result<ExitCode> {
     let UnjoinArgs { leaving, force } = args;
+    if leaving.dry_run {
+        let control_plane = leaving.connection.client().await?;
+        return leaving.would("unjoined", would_unjoin(&control_plane, &leaving.name).await?);
+    }
     let (control_plane, member) = leaving.clients().await?;
     let options = UnjoinOptions {
         namespace: leaving.cluster_namespace.clone(),
@@ -103,6 +118,10 @@ pub(crate) async fn run_unjoin(args: UnjoinArgs) -> anyhow::Result<ExitCode> {
 
 pub(crate) async fn run_unregister(args: UnregisterArgs) -> anyhow::Result<ExitCode> {
     let UnregisterArgs { leaving, namespace, agent_name } = args;
+    if leaving.dry_run {
+        let control_plane = leaving.connection.client().await?;
+        return leaving.would("unregistered", would_unregister(&control_plane, &leaving.name).await?);
+    }
     let (control_plane, member) = leaving.clients().await?;
     let options = UnregisterOptions {
         namespace: leaving.cluster_namespace.clone(),

@@ -75,6 +75,9 @@ impl Collecting {
     }
 
     pub async fn reconcile(self: Arc<Self>, key: Provided) -> Result<Outcome, Error> {
+        if self.context.is_left_to_agent(&key.cluster).await? {
+            return Ok(Outcome::Done);
+        }
         let desired = self.desired(&key).await?;
         for work in &desired {
             write_work(&self.context, work).await?;

@@ -69,6 +69,9 @@ impl Exports {
     }
 
     pub async fn reconcile(self: Arc<Self>, key: Exported) -> Result<Outcome, Error> {
+        if self.context.is_left_to_agent(&key.cluster).await? {
+            return Ok(Outcome::Done);
+        }
         let desired = self.desired(&key).await?;
         for work in &desired {
             write_work(&self.context, work).await?;

@@ -7,6 +7,7 @@
 
 mod cached;
 mod decoded;
+mod members;
 mod own;
 mod teller;
 

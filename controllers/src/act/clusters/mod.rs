@@ -1,0 +1,156 @@
+//! A cluster in the control plane. `life` gives it its execution namespace and its taints and lets it leave, `status` looks at members
+//! that we dial or whose agent carries us, `leases` at the agents that report of theirs. What was seen of clusters over time is kept
+//! here, in memory: a new process begins its windows anew.
+
+mod leases;
+mod life;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::{ApiResources, Through};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::capacity::Capacity;
+use super::context::{Context, decode};
+use super::queue::Queue;
+use super::world::Change;
+use crate::Error;
+use crate::plan::clusters::Observed;
+use crate::plan::health::doubt::{self, Doubt};
+use crate::plan::health::{History, lease};
+use crate::plan::object;
+use life::Departure;
+
+pub struct Clusters {
+    context: Arc<Context>,
+    capacity: Arc<Capacity>,
+    pub lives: Queue<String>,
+    pub statuses: Queue<String>,
+    /// Clusters that their agents report of.
+    pub leases: Queue<String>,
+    /// Each registered cluster, from when it was told of.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+/// What was seen of a cluster.
+#[derive(Default)]
+struct Known {
+    history: Option<History>,
+    /// By Karmada's rule.
+    observed: Option<Observed>,
+    beat: Option<lease::Beat>,
+    /// When it was lost, on the monotonic clock, while nobody has confirmed that it is down.
+    lost: Option<Duration>,
+    /// What its status was made of.
+    reported: Option<Arc<ApiResources>>,
+    departure: Departure,
+}
+
+/// While something else has to happen first.
+const SOON: Duration = Duration::from_millis(500);
+/// Members looked at once: each has to answer within seconds, and those that do not must not hold up the others.
+pub const STATUS_WORKERS: usize = 512;
+
+impl Clusters {
+    pub fn new(context: Arc<Context>, capacity: Arc<Capacity>) -> Arc<Self> {
+        Arc::new(Clusters {
+            context,
+            capacity,
+            lives: Queue::new("clusters"),
+            statuses: Queue::new("cluster-status"),
+            leases: Queue::new("cluster-leases"),
+            known: Mutex::default(),
+        })
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        if change.resource.gvr != self.context.kinds.cluster.gvr {
+            return;
+        }
+        let name = object::name(change.object()).to_owned();
+        if change.deleted {
+            self.known.lock().remove(&name);
+            return;
+        }
+        self.known.lock().entry(name.clone()).or_default();
+        let through = |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| Through::of(&cluster));
+        let now = through(change.object());
+        if change.old.is_none() || change.old().is_some_and(|old| through(old) != now) {
+            match now {
+                Some(Through::AgentIfThere) => self.leases.add(name.clone()),
+                _ => self.statuses.add(name.clone()),
+            }
+        }
+        self.lives.add(name);
+    }
+
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        let clusters = self.context.keys(&self.context.kinds.cluster).await?;
+        clusters.into_iter().for_each(|(_, name)| self.lives.add(name));
+        Ok(())
+    }
+
+    /// Looks at a member's status as soon as the cache hears that it serves something else than its Cluster says.
+    pub async fn follow_served(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+        let mut version = self.context.world.served_version();
+        loop {
+            version.borrow_and_update();
+            let reported: Vec<(String, Arc<ApiResources>)> = {
+                let known = self.known.lock();
+                known.iter().filter_map(|(name, known)| Some((name.clone(), known.reported.clone()?))).collect()
+            };
+            for (name, reported) in reported {
+                let served = ClusterName::parse(&name).ok().and_then(|name| self.context.world.served(&name));
+                if served.is_some_and(|served| !Arc::ptr_eq(&served, &reported) && *served != *reported) {
+                    self.statuses.add(name);
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                changed = version.changed() => if changed.is_err() {
+                    return if stop.is_cancelled() { Ok(()) } else { Err("the cache ended".to_owned()) };
+                },
+            }
+        }
+    }
+
+    /// Remembers something of a cluster that is still there.
+    fn note<T>(&self, name: &str, note: impl FnOnce(&mut Known) -> T) -> Option<T> {
+        self.known.lock().get_mut(name).map(note)
+    }
+
+    /// Notes when a cluster was lost; whether that is to be believed. `None`: it is.
+    fn doubt(&self, cluster: &Cluster, lost: Option<Duration>) -> Option<Doubt> {
+        let is_confirmed = doubt::is_confirmed_down(cluster);
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        let mut known = self.known.lock();
+        if let Some(known) = known.get_mut(name) {
+            known.lost = lost.filter(|_| !is_confirmed);
+        }
+        if lost.is_none() || is_confirmed {
+            return None;
+        }
+        let threshold = self.context.config.unhealthy_cluster_threshold;
+        doubt::of_fleet(known.values().filter_map(|known| known.lost), known.len(), threshold)
+    }
+
+    /// The control plane's own API, asked before a cluster is given up.
+    async fn doubt_control_plane(&self) -> Option<Doubt> {
+        let probe = crowsnest_fleet::probe::probe(&self.context.fleet.control_plane()).await;
+        let failing = if probe.healthy { None } else { Some(probe.message) };
+        failing.or(probe.version.err()).map(Doubt::ControlPlane)
+    }
+}
+
+/// Whether a binding is for a cluster.
+pub fn targets(binding: &Value, cluster: &str) -> bool {
+    let clusters = object::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
+    clusters.into_iter().flatten().any(|target| object::text(target, &["name"]) == cluster)
+}

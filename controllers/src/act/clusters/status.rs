@@ -1,0 +1,248 @@
+//! What members say of themselves, collected in turn from every one the control plane can reach, and whether they count as ready. An
+//! unwell member keeps what was last known of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::cluster::{Cluster, ClusterStatus};
+use crowsnest_api::constants::{condition, event, finalizer};
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::{Member, Through};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Value, json};
+
+use super::{Clusters, SOON};
+use crate::Error;
+use crate::act::context::decode;
+use crate::act::events::Severity;
+use crate::act::queue::Outcome;
+use crate::plan::clusters::{self, Health, Thresholds};
+use crate::plan::estimation::capacity;
+use crate::plan::eviction::Safety;
+use crate::plan::health::doubt::is_confirmed_down;
+use crate::plan::health::{self, Moment, Rules, Signals};
+use crate::plan::{conditions, object};
+
+/// A Cluster and its Secret are heard of by two watches: what one lacks may be on its way.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
+/// What one look brought.
+struct Look {
+    signals: Signals,
+    /// What it says its version is.
+    version: String,
+}
+
+/// What is to be shown after it.
+struct Settled {
+    ready: Condition,
+    signals: Option<Condition>,
+    /// What to tell of it.
+    flipped: Option<String>,
+    /// Ready is about to follow what is seen.
+    is_pending: bool,
+}
+
+impl Clusters {
+    pub async fn reconcile_status(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
+        let typed: Cluster = decode(&cluster)?;
+        // Karmada's agent reports of its cluster; ours only carries us there.
+        if object::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
+            return Ok(Outcome::Done);
+        }
+        if !object::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
+            return Ok(Outcome::Again(SOON));
+        }
+        let Ok(member) = ClusterName::parse(&name) else { return Ok(Outcome::Done) };
+        let Some(reached) = self.reached(&member).await else { return Ok(Outcome::Again(SOON)) };
+        let look = self.look(&member, &reached).await;
+        let now = context.moment();
+        let settled = match context.config.failover_safety {
+            Safety::Safe => self.settle(&name, &typed, &look.signals, now).await,
+            Safety::Karmada => self.settle_as_karmada(&name, &typed, &look.signals.readyz, now),
+        };
+        let status = self.collect(&member, &typed, &look, &settled, now).await;
+        if status != typed.status {
+            // Replaced, not merged: a resource nobody uses any more has to leave the summary.
+            let mut updated = cluster.as_ref().clone();
+            object::set(&mut updated, &["status"], json!(status));
+            match context.replace_status(&context.kinds.cluster, &updated).await {
+                Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
+                result => result?,
+            };
+            if let Some(message) = settled.flipped {
+                let is_ready = settled.ready.status == "True";
+                let severity = if is_ready { Severity::Normal } else { Severity::Warning };
+                context.events.note(&cluster, severity, event::CLUSTER_FLIPPED, message);
+            }
+        }
+        let period = context.config.periods.cluster_status;
+        // Looks at regular intervals could meet a member that comes and goes as regularly always at its worst.
+        let next = if settled.is_pending { period.mul_f64(0.3 + rand::random::<f64>() * 0.4) } else { period };
+        Ok(Outcome::Again(next))
+    }
+
+    /// The member as the registry has it, once it has what it needs to be asked, or that was waited for. `None`: it is not there yet.
+    async fn reached(&self, name: &ClusterName) -> Option<Arc<Member>> {
+        let fleet = &self.context.fleet;
+        let is_whole =
+            |member: &Arc<Member>| matches!(member.connection(), Ok(_) | Err(crowsnest_fleet::Error::NoTunnel(_)));
+        if let Some(member) = fleet.member(name).filter(is_whole) {
+            return Some(member);
+        }
+        let mut changes = fleet.changes();
+        let heard = async {
+            while changes.next().await.is_some() {
+                if let Some(member) = fleet.member(name).filter(is_whole) {
+                    return Some(member);
+                }
+            }
+            None
+        };
+        let member = tokio::time::timeout(HEARD_WITHIN, heard).await.ok().flatten();
+        member.or_else(|| fleet.member(name))
+    }
+
+    async fn look(&self, name: &ClusterName, member: &Member) -> Look {
+        let tunnel =
+            (Through::of(member.cluster()) == Through::AgentOnly).then(|| self.context.fleet.tunnels().is_open(name));
+        let watches = self.context.world.watches(name);
+        let probe = member.probe().await;
+        let readyz = match (member.connection(), probe.online, probe.healthy) {
+            (Err(error), ..) if !matches!(error, crowsnest_fleet::Error::NoTunnel(_)) => {
+                Health::NoClient(error.to_string())
+            }
+            (_, true, true) => Health::Healthy,
+            (_, true, false) => Health::Unhealthy(probe.message),
+            (_, false, _) => Health::Unreachable(probe.message),
+        };
+        let (version, api) = match probe.version {
+            Ok(version) => (version, Ok(())),
+            Err(why) => (String::new(), Err(why)),
+        };
+        Look { signals: Signals { readyz, api, watches, tunnel }, version }
+    }
+
+    /// By several signals over time, and only while nobody doubts them.
+    async fn settle(&self, name: &str, cluster: &Cluster, signals: &Signals, now: Moment) -> Settled {
+        let periods = &self.context.config.periods;
+        let rules = Rules {
+            success: periods.cluster_success_threshold,
+            failure: periods.cluster_failure_threshold,
+            period: periods.cluster_status,
+        };
+        let shown = conditions::find(&cluster.status.conditions, condition::READY);
+        let last = self.note(name, |known| known.history.clone()).flatten();
+        let judged = health::judge(signals, last.as_ref(), shown, &rules, now);
+        let takes_away = health::takes_away(shown, &judged.ready);
+        let mut doubt = self.doubt(cluster, judged.history.lost());
+        if doubt.is_none() && takes_away && !is_confirmed_down(cluster) {
+            doubt = self.doubt_control_plane().await;
+        }
+        let is_held = takes_away && doubt.is_some();
+        let ready = shown.filter(|_| is_held).cloned().unwrap_or(judged.ready);
+        let before = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
+        let seen = health::signals_condition(signals, &judged.history, &ready, doubt.as_ref(), before, now.wall);
+        let is_pending = ready.status == "True" && judged.history.lost().is_some() && doubt.is_none();
+        if let Some(doubt) = doubt.filter(|_| before.is_none_or(|before| before.reason != seen.reason)) {
+            tracing::warn!(cluster = name, %doubt, "a cluster's readiness is doubted");
+        }
+        let flips = shown.is_some_and(|shown| shown.status != ready.status);
+        let flipped =
+            flips.then(|| format!("Ready is {} now: {}", ready.status, health::tell(signals, &judged.history)));
+        self.note(name, |known| known.history = Some(judged.history));
+        Settled { ready, signals: Some(seen), flipped, is_pending }
+    }
+
+    fn settle_as_karmada(&self, name: &str, cluster: &Cluster, health: &Health, now: Moment) -> Settled {
+        let periods = &self.context.config.periods;
+        let mut ready = clusters::ready_condition(health, now.wall);
+        if !matches!(health, Health::NoClient(_)) {
+            let thresholds =
+                Thresholds { success: periods.cluster_success_threshold, failure: periods.cluster_failure_threshold };
+            let shown = conditions::find(&cluster.status.conditions, condition::READY);
+            let last = self.note(name, |known| known.observed).flatten();
+            let (adjusted, observed) = clusters::with_thresholds(ready, shown, last, thresholds, now.mono);
+            self.note(name, |known| known.observed = Some(observed));
+            ready = adjusted;
+        }
+        Settled { ready, signals: None, flipped: None, is_pending: false }
+    }
+
+    /// The status as it should be after one look at the member.
+    async fn collect(
+        &self,
+        name: &ClusterName,
+        cluster: &Cluster,
+        look: &Look,
+        settled: &Settled,
+        now: Moment,
+    ) -> ClusterStatus {
+        let mut status = cluster.status.clone();
+        let mut show = |kind: &str, shown: Option<Condition>| match shown {
+            Some(shown) => {
+                conditions::set(&mut status.conditions, shown);
+            }
+            None => status.conditions.retain(|one| one.type_ != kind),
+        };
+        show(condition::READY, Some(settled.ready.clone()));
+        show(condition::HEALTH_SIGNALS, settled.signals.clone());
+        show(condition::ANNOTATIONS_KNOWN, clusters::annotations_condition(cluster, now.wall));
+        if look.signals.readyz == Health::Healthy
+            && settled.ready.status == "True"
+            && let Err(error) = self.collect_details(name, cluster, look, &mut status).await
+        {
+            tracing::warn!(cluster = %name, %error, "status not collected");
+        }
+        status
+    }
+
+    async fn collect_details(
+        &self,
+        name: &ClusterName,
+        cluster: &Cluster,
+        look: &Look,
+        status: &mut ClusterStatus,
+    ) -> Result<(), Error> {
+        let context = &self.context;
+        if let Err(why) = &look.signals.api {
+            tracing::warn!(cluster = %name, why, "it does not say its version");
+        }
+        status.kubernetes_version.clone_from(&look.version);
+        // Another version may serve other kinds, of which no definition tells.
+        let is_known = cluster.status.kubernetes_version == look.version;
+        let served = match context.world.served(name).filter(|_| is_known) {
+            Some(served) => {
+                context.catalog.learn(name, &served);
+                served
+            }
+            None => context.catalog.refresh(name).await?,
+        };
+        self.note(name.as_str(), |known| known.reported = Some(Arc::clone(&served)));
+        // What only has something below it (custom metrics) is of no kind.
+        let resources = served
+            .resources
+            .iter()
+            .filter(|resource| !resource.kind.is_empty())
+            .map(|resource| (resource.gvr.api_version(), resource.gvr.resource.to_string(), resource.kind.clone()));
+        status.api_enablements = clusters::api_enablements(resources);
+        let complete = served.stale.is_empty();
+        let now = context.moment().wall;
+        conditions::set(&mut status.conditions, clusters::api_condition(&status.api_enablements, complete, now));
+        self.capacity.follow(name);
+        for kind in [&context.kinds.node, &context.kinds.pod] {
+            context.world.wait_synced(name, &kind.gvr, Duration::from_secs(5)).await;
+        }
+        if let Some((nodes, pods, objects)) = self.capacity.facts(name).await? {
+            let lists: Vec<&Value> =
+                objects.iter().filter_map(|node| object::at(node.view(), &["status", "allocatable"])).collect();
+            let modelled = context.config.gates.customized_cluster_resource_modeling;
+            let models = if modelled { cluster.spec.resource_models.as_slice() } else { &[] };
+            status.node_summary = Some(capacity::node_summary(&nodes));
+            status.resource_summary = Some(capacity::resource_summary(&lists, &nodes, &pods, models));
+        }
+        Ok(())
+    }
+}

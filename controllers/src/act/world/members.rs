@@ -1,0 +1,41 @@
+//! How members are, as the cache sees them that follows them anyway.
+
+use std::sync::Arc;
+
+use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_fleet::ApiResources;
+use crowsnest_index::CollectionKey;
+use tokio::sync::watch;
+
+use super::World;
+use crate::plan::health::Watches;
+
+impl World {
+    /// What a cluster serves, as far as the cache hears of it when that changes: it follows the cluster's definitions.
+    pub fn served(&self, cluster: &ClusterName) -> Option<Arc<ApiResources>> {
+        let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+        let state = self.inner.index.state(&CollectionKey::new(cluster.clone(), definitions));
+        state.filter(|state| state.is_fresh()).and_then(|_| self.inner.index.served(cluster))
+    }
+
+    /// Counts changes of what any cluster serves.
+    pub fn served_version(&self) -> watch::Receiver<u64> {
+        self.inner.index.served_version()
+    }
+
+    /// How the watches of a cluster are, whoever wants them.
+    pub fn watches(&self, cluster: &ClusterName) -> Watches {
+        let mut watches = Watches::default();
+        self.inner.index.states_of(cluster, |state| {
+            watches.all += 1;
+            watches.heard_at = watches.heard_at.max(state.heard_at);
+            if let Some(trouble) = &state.trouble {
+                watches.interrupted += 1;
+                if watches.why.is_empty() {
+                    watches.why.clone_from(trouble);
+                }
+            }
+        });
+        watches
+    }
+}

@@ -1,0 +1,312 @@
+//! Whether a cluster is ready, judged by several signals over time (docs/FAILOVER.md). `act/clusters/status.rs` looks, asks here and
+//! writes what it is told; the taint manager and ClusterTaintPolicies read the conditions.
+//!
+//! One signal alone never takes readiness away, nor do a flicker, a start of ours or a clock that jumps. With Karmada's rule
+//! ([`super::eviction::Safety::Karmada`]) none of this is asked, but [`super::clusters::with_thresholds`].
+
+pub mod doubt;
+pub mod lease;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crowsnest_api::constants::condition as words;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+
+use super::clusters::{Health, ready_condition};
+use super::conditions::condition;
+use doubt::Doubt;
+
+/// A moment on both clocks: one that only goes on, from any beginning, and the one on the wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    pub mono: Duration,
+    pub wall: Timestamp,
+}
+
+impl Moment {
+    fn since(self, earlier: Self) -> Duration {
+        self.mono.saturating_sub(earlier.mono)
+    }
+
+    /// Whether something was away since: we, the machine, or the right time.
+    fn is_apart(self, earlier: Self, longest: Duration) -> bool {
+        self.since(earlier) > longest || self.wall.duration_since(earlier.wall).unsigned_abs() > longest
+    }
+}
+
+/// Looks that a signal has to fail in a row, however short its window is.
+const LOOKS: u32 = 3;
+/// Looks that may be missed in a row before windows begin anew.
+const MISSED: u32 = 3;
+
+/// What a look goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    Readyz,
+    Api,
+    Watches,
+    Tunnel,
+}
+
+impl Source {
+    const ALL: [Source; 4] = [Source::Readyz, Source::Api, Source::Watches, Source::Tunnel];
+
+    /// What only a message has that tells of its failure.
+    fn mark(self) -> &'static str {
+        match self {
+            Source::Readyz => "readyz fails",
+            Source::Api => "API calls fail",
+            Source::Watches => "resources are interrupted",
+            Source::Tunnel => "tunnel is closed",
+        }
+    }
+}
+
+/// How the cache's watches of a member are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Watches {
+    pub all: usize,
+    pub interrupted: usize,
+    /// When any of them was heard last, by whatever clock: only that it moves counts.
+    pub heard_at: i64,
+    /// What one of them says.
+    pub why: String,
+}
+
+/// What was seen in one look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signals {
+    pub readyz: Health,
+    /// Whether any other call is answered.
+    pub api: Result<(), String>,
+    pub watches: Watches,
+    /// Whether it is open, of clusters that are reached through one alone.
+    pub tunnel: Option<bool>,
+}
+
+impl Signals {
+    fn failing(&self, last: Option<&History>) -> BTreeMap<Source, String> {
+        let mut failing = BTreeMap::new();
+        if let Health::Unhealthy(why) | Health::Unreachable(why) | Health::NoClient(why) = &self.readyz {
+            failing.insert(Source::Readyz, why.clone());
+        }
+        if let Err(why) = &self.api {
+            failing.insert(Source::Api, why.clone());
+        }
+        // What never went on since our start is not interrupted. Whatever was heard since the last look is a sign of life.
+        let went_on = last.is_some_and(|last| last.watched && self.watches.heard_at <= last.heard_at);
+        if went_on && self.watches.interrupted * 2 > self.watches.all {
+            failing.insert(Source::Watches, self.watches.why.clone());
+        }
+        if self.tunnel == Some(false) {
+            failing.insert(Source::Tunnel, String::new());
+        }
+        failing
+    }
+}
+
+/// Since when a signal fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failing {
+    since: Moment,
+    looks: u32,
+    why: String,
+}
+
+/// What was seen of a cluster so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct History {
+    at: Moment,
+    heard_at: i64,
+    /// Its watches went on once.
+    watched: bool,
+    failing: BTreeMap<Source, Failing>,
+    well_since: Option<Moment>,
+    /// When it began to fail by two signals, if it was ready then.
+    lost: Option<Duration>,
+}
+
+impl History {
+    /// When it began to fail by two signals, while it counted as ready.
+    pub fn lost(&self) -> Option<Duration> {
+        self.lost
+    }
+
+    fn fails_by_two(&self) -> bool {
+        self.failing.len() >= 2
+    }
+}
+
+/// How long signals have to agree.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    pub success: Duration,
+    pub failure: Duration,
+    /// Between two looks.
+    pub period: Duration,
+}
+
+/// What a look led to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The condition Ready, if nobody doubts it.
+    pub ready: Condition,
+    pub history: History,
+}
+
+/// The Ready condition after a look. `shown` is the one the Cluster has; a cluster without any is believed at once.
+pub fn judge(
+    signals: &Signals,
+    last: Option<&History>,
+    shown: Option<&Condition>,
+    rules: &Rules,
+    now: Moment,
+) -> Judged {
+    let history = remember(signals, last, shown, rules, now);
+    let long = |failing: &&Failing| failing.looks >= LOOKS && now.since(failing.since) >= rules.failure;
+    let is_down = history.failing.values().filter(long).count() >= 2;
+    let is_up = history.well_since.is_some_and(|since| now.since(since) >= rules.success);
+    let ready = match shown {
+        None => ready_condition(&signals.readyz, now.wall),
+        Some(shown) if shown.status == "True" => {
+            if is_down {
+                unready(signals, now.wall)
+            } else {
+                shown.clone()
+            }
+        }
+        Some(_) if is_up => ready_condition(&Health::Healthy, now.wall),
+        Some(shown) if history.well_since.is_some() => shown.clone(),
+        Some(_) => unready(signals, now.wall),
+    };
+    Judged { ready, history }
+}
+
+fn remember(
+    signals: &Signals,
+    last: Option<&History>,
+    shown: Option<&Condition>,
+    rules: &Rules,
+    now: Moment,
+) -> History {
+    let failing_now = signals.failing(last);
+    // After a pause nobody knows what was in between.
+    let before = last.filter(|last| !now.is_apart(last.at, rules.period.saturating_mul(MISSED)));
+    let window = |(source, why): (Source, String)| {
+        let failing = match before.and_then(|before| before.failing.get(&source)) {
+            Some(known) => Failing { since: known.since, looks: known.looks + 1, why },
+            None => Failing { since: now, looks: 1, why },
+        };
+        (source, failing)
+    };
+    let failing: BTreeMap<Source, Failing> = failing_now.into_iter().map(window).collect();
+    let is_well = signals.readyz == Health::Healthy && failing.len() < 2;
+    let was_ready = shown.is_some_and(|shown| shown.status == "True");
+    let lost = match before.and_then(|before| before.lost) {
+        _ if failing.len() < 2 => None,
+        Some(since) => Some(since),
+        None => was_ready.then_some(now.mono),
+    };
+    let goes_on = signals.watches.all > 0 && signals.watches.interrupted * 2 <= signals.watches.all;
+    History {
+        at: now,
+        heard_at: signals.watches.heard_at,
+        watched: goes_on || last.is_some_and(|last| last.watched),
+        well_since: is_well.then(|| before.and_then(|before| before.well_since).unwrap_or(now)),
+        failing,
+        lost,
+    }
+}
+
+/// In Karmada's words, which know no other way to fail.
+fn unready(signals: &Signals, now: Timestamp) -> Condition {
+    match &signals.readyz {
+        Health::Healthy => ready_condition(&Health::Unreachable(String::new()), now),
+        health => ready_condition(health, now),
+    }
+}
+
+/// Whether Ready would be taken away.
+pub fn takes_away(shown: Option<&Condition>, ready: &Condition) -> bool {
+    ready.status != "True" && shown.is_some_and(|shown| shown.status == "True")
+}
+
+/// The condition `HealthSignals`, beside the condition Ready that is to be shown. As long as the same signals fail for the same
+/// outcome it stays as it is: a restart of ours knows less than it says.
+pub fn signals_condition(
+    signals: &Signals,
+    history: &History,
+    ready: &Condition,
+    doubt: Option<&Doubt>,
+    shown: Option<&Condition>,
+    now: Timestamp,
+) -> Condition {
+    let is_ready = ready.status == "True";
+    let doubt = doubt.filter(|_| history.fails_by_two());
+    let agree = match history.failing.len() {
+        0 => is_ready,
+        1 => false,
+        _ => !is_ready,
+    };
+    let (status, reason) = match (doubt, agree) {
+        (Some(_), _) => (false, words::HEALTH_SIGNALS_DOUBTED),
+        (None, true) => (true, words::HEALTH_SIGNALS_AGREE),
+        (None, false) => (false, words::HEALTH_SIGNALS_DAMPED),
+    };
+    if let Some(shown) = shown
+        && shown.reason == reason
+        && Source::ALL
+            .iter()
+            .all(|source| shown.message.contains(source.mark()) == history.failing.contains_key(source))
+    {
+        return shown.clone();
+    }
+    let said = tell(signals, history);
+    let message = match doubt {
+        Some(doubt) => format!("{doubt}; {said}"),
+        None => said,
+    };
+    condition(words::HEALTH_SIGNALS, status, reason, message, now)
+}
+
+/// What fails since when, and what does not.
+pub fn tell(signals: &Signals, history: &History) -> String {
+    if history.failing.is_empty() {
+        return "all signals are well".to_owned();
+    }
+    let said = Source::ALL.iter().filter_map(|source| match history.failing.get(source) {
+        Some(failing) => Some(fails(*source, signals, failing)),
+        None => goes_on(*source, signals),
+    });
+    said.collect::<Vec<_>>().join("; ")
+}
+
+fn fails(source: Source, signals: &Signals, failing: &Failing) -> String {
+    /// Longest reason that is repeated.
+    const REASON: usize = 200;
+    let since = failing.since.wall;
+    let why: String = failing.why.chars().take(REASON).collect();
+    let why = if why.is_empty() { why } else { format!(" ({why})") };
+    match source {
+        Source::Readyz | Source::Api => format!("{} since {since}{why}", source.mark()),
+        Source::Watches => {
+            let Watches { all, interrupted, .. } = signals.watches;
+            format!("watches of {interrupted} of {all} {} since {since}{why}", source.mark())
+        }
+        Source::Tunnel => format!("the agent's {} since {since}", source.mark()),
+    }
+}
+
+fn goes_on(source: Source, signals: &Signals) -> Option<String> {
+    match source {
+        Source::Readyz => Some("readyz is ok".to_owned()),
+        Source::Api => Some("API calls are answered".to_owned()),
+        Source::Watches if signals.watches.all == 0 => None,
+        Source::Watches => Some(format!("watches of {} resources go on", signals.watches.all)),
+        Source::Tunnel => signals.tunnel.map(|_| "the agent's tunnel is open".to_owned()),
+    }
+}

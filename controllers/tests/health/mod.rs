@@ -1,0 +1,218 @@
+//! Clusters that fail, by one signal and by several, that go away together, that leave, and that Karmada's own agent reports of.
+
+use std::time::Duration;
+
+use crowsnest_controllers::act::Config;
+use crowsnest_controllers::act::objects::{Resource, Target};
+use serde_json::{Value, json};
+
+use crate::home::{Home, builtin, custom, definition};
+use crate::{binding, condition_is};
+
+fn cluster_resource() -> Resource {
+    custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false)
+}
+
+fn work() -> Resource {
+    custom("work.karmada.io", "v1alpha1", "works", "Work", true)
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
+}
+
+fn has_reason(kind: &'static str, reason: &'static str) -> impl Fn(&Value) -> bool {
+    move |cluster| condition(cluster, kind)["reason"] == reason
+}
+
+fn taints(cluster: &Value) -> Vec<&str> {
+    let taints = cluster["spec"]["taints"].as_array();
+    taints.into_iter().flatten().filter_map(|taint| taint["key"].as_str()).collect()
+}
+
+/// Gives a cluster an address where nobody is, or its own back.
+async fn readdress(home: &Home, name: &str, endpoint: &str) -> String {
+    let control_plane = home.objects();
+    let resource = cluster_resource();
+    let target = Target::new(&resource, "", name);
+    let before = control_plane.get(target).await.unwrap().unwrap();
+    control_plane.merge(target, &json!({"spec": {"apiEndpoint": endpoint}})).await.unwrap();
+    before["spec"]["apiEndpoint"].as_str().unwrap().to_owned()
+}
+
+const NOWHERE: &str = "https://127.0.0.1:1";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_signal_is_damped_two_count_and_many_clusters_are_doubted() {
+    let home = Home::start(&["m1", "m2", "m3"]).await;
+    let control_plane = home.objects();
+    let cluster = cluster_resource();
+    home.when(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "SignalsAgree")).await;
+
+    // The health endpoint of one says no; another is dead. By the time that is believed, the first is still ready.
+    home.requests.set_well("m1", false);
+    let damped = home.when(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "Damped")).await;
+    let message = condition(&damped, "HealthSignals")["message"].as_str().unwrap();
+    assert!(message.starts_with("readyz fails since ") && message.contains("(500 Internal Server Error"), "{message}");
+    assert!(message.contains("; API calls are answered; watches of "), "{message}");
+    let endpoint = readdress(&home, "m2", NOWHERE).await;
+    let lost = home.when(&control_plane, &cluster, "", "m2", |m2| condition_is(m2, "Ready", "False")).await;
+    assert_eq!(condition(&lost, "Ready")["reason"], "ClusterNotReachable");
+    assert_eq!(condition(&lost, "HealthSignals")["reason"], "SignalsAgree");
+    let not_ready = |m2: &Value| taints(m2) == ["cluster.karmada.io/not-ready"];
+    home.when(&control_plane, &cluster, "", "m2", not_ready).await;
+    assert!(home.told("ClusterFlipped", "m2").await.starts_with("Ready is False now: readyz fails since "));
+    let m1 = control_plane.get(Target::new(&cluster, "", "m1")).await.unwrap().unwrap();
+    assert!(condition_is(&m1, "Ready", "True") && taints(&m1).is_empty(), "{m1}");
+
+    home.requests.set_well("m1", true);
+    home.when(&control_plane, &cluster, "", "m1", has_reason("HealthSignals", "SignalsAgree")).await;
+    readdress(&home, "m2", &endpoint).await;
+    let is_back = |m2: &Value| condition_is(m2, "Ready", "True") && taints(m2).is_empty();
+    home.when(&control_plane, &cluster, "", "m2", is_back).await;
+
+    // Two of three at once: nobody believes that, until somebody says that one of them is down indeed.
+    for name in ["m2", "m3"] {
+        readdress(&home, name, NOWHERE).await;
+    }
+    for name in ["m2", "m3"] {
+        let doubted = home.when(&control_plane, &cluster, "", name, has_reason("HealthSignals", "Doubted")).await;
+        assert!(condition_is(&doubted, "Ready", "True") && taints(&doubted).is_empty(), "{doubted}");
+        let message = condition(&doubted, "HealthSignals")["message"].as_str().unwrap();
+        assert!(message.starts_with("2 of 3 clusters stopped answering within 60 s"), "{message}");
+    }
+    let confirmed = json!({"metadata": {"annotations": {"failover.crowsnest.io/confirmed-down": "true"}}});
+    control_plane.merge(Target::new(&cluster, "", "m2"), &confirmed).await.unwrap();
+    home.when(&control_plane, &cluster, "", "m2", not_ready).await;
+    home.when(&control_plane, &cluster, "", "m3", not_ready).await;
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leaving_cluster_says_what_it_waits_for() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let by_hand = json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": "mine", "namespace": "default"},
+        "spec": {"clusters": [{"name": "m1"}],
+            "resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "none"}},
+    });
+    control_plane.create(&binding(), "default", &by_hand).await.unwrap();
+    let held = json!({
+        "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+        "metadata": {"name": "held", "namespace": "karmada-es-m1", "finalizers": ["example.com/hold"]},
+        "spec": {"workload": {"manifests": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}},
+        ]}},
+    });
+    control_plane.create(&work(), "karmada-es-m1", &held).await.unwrap();
+
+    let (cluster, namespace) = (cluster_resource(), Resource::builtin("", "v1", "namespaces", "Namespace", false));
+    control_plane.delete(Target::new(&cluster, "", "m1")).await.unwrap();
+    let execution = Target::new(&namespace, "", "karmada-es-m1");
+    let going = |space: &Value| space["metadata"]["deletionTimestamp"].is_string();
+    let mut space = home.when(&control_plane, &namespace, "", "karmada-es-m1", going).await;
+    let waits = home.when(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForExecutionSpace")).await;
+    let message = condition(&waits, "Removing")["message"].as_str().unwrap();
+    assert_eq!(message, "waits for 1 Works: held (held by finalizer example.com/hold)");
+
+    // Here nobody else empties namespaces.
+    let free = json!({"metadata": {"finalizers": null}});
+    control_plane.merge(Target::new(&work(), "karmada-es-m1", "held"), &free).await.unwrap();
+    control_plane.delete(Target::new(&work(), "karmada-es-m1", "held")).await.unwrap();
+    space["spec"]["finalizers"] = json!([]);
+    control_plane.replace(Target { subresource: "finalize", ..execution }, &space).await.unwrap();
+    let waits = home.when(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForBindings")).await;
+    let message = condition(&waits, "Removing")["message"].as_str().unwrap();
+    assert_eq!(message, "waits for 1 bindings: default/mine (no policy places it)");
+    assert_eq!(home.told("RemoveExecutionSpaceSucceed", "m1").await, "Removed execution space for cluster(m1).");
+    control_plane.delete(Target::new(&binding(), "default", "mine")).await.unwrap();
+    home.gone(&control_plane, &cluster, "", "m1").await;
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_kind_of_a_member_is_told_before_its_turn() {
+    let mut config = Config::conformance();
+    config.periods.cluster_status = Duration::from_secs(600);
+    let home = Home::start_as(&["m1"], config).await;
+    home.serve_definitions("m1").await;
+    let gadgets = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+    });
+    home.member("m1").create(&definition(), "", &gadgets).await.unwrap();
+    let serves = |cluster: &Value| {
+        let groups = cluster["status"]["apiEnablements"].as_array();
+        groups.into_iter().flatten().any(|group| group["groupVersion"] == "example.com/v1")
+    };
+    home.when(&home.objects(), &cluster_resource(), "", "m1", serves).await;
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_agent_carries_out_is_left_to_it_until_it_falls_silent() {
+    let mut config = Config::conformance();
+    config.periods.cluster_monitor = Duration::from_millis(200);
+    config.periods.cluster_monitor_grace = Duration::from_secs(3);
+    config.periods.cluster_startup_grace = Duration::from_secs(1);
+    let home = Home::start_as(&["m1"], config).await;
+    let control_plane = home.objects();
+    let cluster = cluster_resource();
+    let pulled = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "p1"},
+        "spec": {"syncMode": "Pull", "apiEndpoint": NOWHERE}});
+    control_plane.create(&cluster, "", &pulled).await.unwrap();
+    let never = home.when(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
+    let ready = condition(&never, "Ready");
+    assert_eq!(ready["reason"], "ClusterStatusNeverUpdated");
+    assert_eq!(ready["message"], "Cluster status controller never posted cluster status.");
+    let unreachable = |p1: &Value| taints(p1) == ["cluster.karmada.io/unreachable"];
+    home.when(&control_plane, &cluster, "", "p1", |p1| taints(p1).contains(&"cluster.karmada.io/unreachable")).await;
+
+    // The agent reports. A Work for it is not ours to carry out.
+    let reported = json!({"status": {"conditions": [{
+        "type": "Ready", "status": "True", "reason": "ClusterReady", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    control_plane.merge(Target::new(&cluster, "", "p1").status(), &reported).await.unwrap();
+    home.when(&control_plane, &cluster, "", "p1", |p1| taints(p1).is_empty()).await;
+    let for_it = |name: &str| {
+        json!({
+            "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {"name": "w", "namespace": name, "finalizers": ["karmada.io/execution-controller"]},
+            "spec": {"workload": {"manifests": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}},
+            ]}},
+        })
+    };
+    for namespace in ["karmada-es-p1", "karmada-es-m1"] {
+        control_plane.create(&work(), namespace, &for_it(namespace)).await.unwrap();
+    }
+    home.when(&control_plane, &work(), "karmada-es-m1", "w", |work| condition_is(work, "Applied", "True")).await;
+    control_plane.delete(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap();
+    home.idle().await;
+    let left = control_plane.get(Target::new(&work(), "karmada-es-p1", "w")).await.unwrap().unwrap();
+    assert!(left["status"].get("conditions").is_none(), "{left}");
+
+    // Its Lease counts as a sign of life, then it falls silent.
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "p1", "namespace": "karmada-cluster"},
+        "spec": {"holderIdentity": "p1", "leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"}});
+    control_plane.create(&builtin("coordination.k8s.io", "leases", "Lease"), "karmada-cluster", &lease).await.unwrap();
+    let silent = home.when(&control_plane, &cluster, "", "p1", |p1| condition_is(p1, "Ready", "Unknown")).await;
+    assert_eq!(condition(&silent, "Ready")["reason"], "ClusterStatusUnknown");
+    home.when(&control_plane, &cluster, "", "p1", unreachable).await;
+
+    // A cluster that leaves without its agent gives its Works up.
+    control_plane.delete(Target::new(&cluster, "", "p1")).await.unwrap();
+    home.gone(&control_plane, &work(), "karmada-es-p1", "w").await;
+    assert_eq!(
+        home.told("ResourcesLeftBehind", "p1").await,
+        "cluster(p1) is not ready, so these stay behind in it: 1 objects: ConfigMap/default/c"
+    );
+    home.stop().await;
+}

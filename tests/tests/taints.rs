@@ -1,0 +1,85 @@
+//! `crowsnest cordon`, `uncordon` and `taint`: what they say and what they write; and `unjoin` of a cluster that waits for something.
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl};
+
+const BY_HAND: &str = include_str!("taints/by-hand.yaml");
+
+#[test]
+fn clusters_are_tainted_and_taken_out() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "m1,m2"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+    cordoned(&fleet, &kubectl).with_context(|| fleet.log())?;
+    tainted(&fleet, &kubectl).with_context(|| fleet.log())?;
+    unjoined(&fleet, &kubectl).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// A command that goes well, and what it says.
+fn says(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
+    let said = fleet.crowsnest(args)?;
+    ensure!(said.code == Some(0) && said.out == expected, "{args:?}: {said:?}");
+    Ok(())
+}
+
+fn refused(fleet: &Fleet, args: &[&str], expected: &str) -> Result<()> {
+    let said = fleet.crowsnest(args)?;
+    ensure!(said.code == Some(1) && said.err.contains(expected), "{args:?}: {said:?}");
+    Ok(())
+}
+
+fn taints(kubectl: &Kubectl, cluster: &str) -> Result<String> {
+    let path = "jsonpath={range .spec.taints[*]}{.key}={.value}:{.effect} {end}";
+    kubectl.ok(&["get", "cluster", cluster, "-o", path], "")
+}
+
+fn cordoned(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    says(fleet, &["cordon", "m1", "--dry-run"], "m1 cluster cordoned (dry run)\n")?;
+    ensure!(taints(kubectl, "m1")?.is_empty());
+    says(fleet, &["cordon", "m1"], "m1 cluster cordoned\n")?;
+    ensure!(taints(kubectl, "m1")? == "cluster.karmada.io/unschedulable=:NoSchedule ");
+    says(fleet, &["cordon", "m1"], "m1 cluster already cordoned\n")?;
+    says(fleet, &["uncordon", "m1"], "m1 cluster uncordoned\n")?;
+    ensure!(taints(kubectl, "m1")?.is_empty());
+    says(fleet, &["uncordon", "m1"], "m1 cluster already uncordoned\n")?;
+    refused(fleet, &["cordon", "m9"], "error: cluster m9 is not registered\n")
+}
+
+fn tainted(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let both = ["taint", "clusters", "m1", "m2", "team=a:NoSchedule", "slow:NoExecute"];
+    says(fleet, &[&both[..], &["--dry-run"]].concat(), "cluster/m1 tainted (dry run)\ncluster/m2 tainted (dry run)\n")?;
+    says(fleet, &both, "cluster/m1 tainted\ncluster/m2 tainted\n")?;
+    for cluster in ["m1", "m2"] {
+        ensure!(taints(kubectl, cluster)? == "team=a:NoSchedule slow=:NoExecute ");
+    }
+    let again = ["taint", "cluster", "m1", "team=b:NoSchedule"];
+    refused(
+        fleet,
+        &again,
+        "cluster m1 already has team:NoSchedule taint(s) with same effect(s) and --overwrite is false",
+    )?;
+    says(fleet, &[&again[..], &["--overwrite"]].concat(), "cluster/m1 modified\n")?;
+    ensure!(taints(kubectl, "m1")? == "slow=:NoExecute team=b:NoSchedule ");
+    says(fleet, &["taint", "clusters", "m1", "team:NoSchedule-", "slow-"], "cluster/m1 untainted\n")?;
+    ensure!(taints(kubectl, "m1")?.is_empty());
+    refused(fleet, &["taint", "clusters", "m1", "team-"], "cluster m1: taint \"team\" not found")?;
+    refused(fleet, &["taint", "nodes", "m1", "a:NoSchedule"], "invalid resource type nodes")?;
+    refused(fleet, &["taint", "clusters", "m1", "a:Never"], "invalid taint effect: Never")
+}
+
+/// A cluster that waits says for what; with force it goes all the same.
+fn unjoined(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok(&["apply", "-f", "-"], BY_HAND)?;
+    kubectl.until(&["get", "works", "-n", "karmada-es-m2", "-o", "name"], |out| out.lines().count() == 1)?;
+    says(fleet, &["unjoin", "m2", "--dry-run"], "cluster(m2) would be unjoined, with 1 Works (dry run)\n")?;
+    kubectl.ok(&["get", "cluster", "m2"], "")?;
+    let waits =
+        "error: cluster m2 is still there after 15 s: it waits for 1 bindings: default/mine (no policy places it)\n";
+    refused(fleet, &["unjoin", "m2", "--wait", "15s"], waits)?;
+    let said = fleet.crowsnest(&["unjoin", "m2", "--wait", "1s", "--force"])?;
+    ensure!(said.code == Some(0) && said.out == "cluster(m2) is unjoined successfully\n", "{said:?}");
+    kubectl.says(&["get", "cluster", "m2"], "", 1, "not found").map(drop)
+}
