@@ -4,6 +4,7 @@
 
 mod convergence;
 mod detector;
+mod failover;
 mod home;
 mod interpreting;
 mod rebalancing;
