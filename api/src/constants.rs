@@ -63,6 +63,17 @@ pub mod annotation {
     pub const RIGHTS: &str = "join.crowsnest.io/rights";
     /// Ours, on Clusters: `true` lets one count as not ready although its fleet is doubted.
     pub const CONFIRMED_DOWN: &str = "failover.crowsnest.io/confirmed-down";
+    /// Ours, on policies and bindings: a workload goes back to the clusters it was evicted from, `after=10m,rate=1/m`.
+    pub const RETURN: &str = "failover.crowsnest.io/return";
+    /// Ours, on bindings that were evicted: where they were before.
+    pub const HOME: &str = "failover.crowsnest.io/home";
+    /// Ours, on templates and policies: `true` lets a copy run in one place only once those elsewhere are gone.
+    pub const EXCLUSIVE: &str = "failover.crowsnest.io/exclusive";
+    pub const EXCLUSIVE_VALUE: &str = "true";
+    /// Ours, on bindings: clusters that left before anybody saw their copy stop, by comma.
+    pub const UNCONFIRMED: &str = "failover.crowsnest.io/unconfirmed";
+    /// Ours, on bindings, written by administrators: those of them whose copy has stopped, by comma.
+    pub const CONFIRMED_STOPPED: &str = "failover.crowsnest.io/confirmed-stopped";
     /// The policy that took a template.
     pub const PROPAGATION_POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
     pub const PROPAGATION_POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
@@ -160,6 +171,12 @@ pub mod condition {
     pub const REMOVING_BINDINGS: &str = "WaitingForBindings";
     /// Ours, False while an annotation of ours has a value that nobody knows; not there otherwise.
     pub const ANNOTATIONS_KNOWN: &str = "AnnotationsKnown";
+    /// Ours, True while nothing is evicted from the cluster though a taint asks for it; not there otherwise.
+    pub const EVICTIONS_HALTED: &str = "EvictionsHalted";
+    pub const EVICTIONS_HALTED_DOUBTED: &str = "Doubted";
+    pub const EVICTIONS_HALTED_FLEET_NOT_READY: &str = "FleetNotReady";
+    /// Ours, of bindings: True while nothing may be started because nobody has seen another copy stop; not there otherwise.
+    pub const WAITING_FOR_FENCE: &str = "WaitingForFence";
     /// Of MultiClusterServices.
     pub const SERVICE_APPLIED: &str = "ServiceApplied";
     pub const ENDPOINT_SLICE_DISPATCHED: &str = "EndpointSliceDispatched";
@@ -169,7 +186,10 @@ pub mod condition {
 pub mod eviction {
     pub const REASON_TAINT_UNTOLERATED: &str = "TaintUntolerated";
     pub const REASON_APPLICATION_FAILURE: &str = "ApplicationFailure";
+    /// Ours: the copy that stood in goes once the workload is home again.
+    pub const REASON_RETURN_HOME: &str = "ReturnHome";
     pub const PRODUCER_TAINT_MANAGER: &str = "TaintManager";
+    pub const PRODUCER_GOING_HOME: &str = "GoingHome";
     pub const PRODUCER_APPLICATION_FAILOVER: &str = "resource-binding-application-failover-controller";
     pub const PRODUCER_CLUSTER_APPLICATION_FAILOVER: &str = "cluster-resource-binding-application-failover-controller";
 }
@@ -226,6 +246,16 @@ pub mod event {
     pub const CLUSTER_FLIPPED: &str = "ClusterFlipped";
     /// Ours, of clusters: one left, and what had been brought there is still there.
     pub const RESOURCES_LEFT_BEHIND: &str = "ResourcesLeftBehind";
+    /// Ours, of clusters.
+    pub const EVICTIONS_HALTED: &str = "EvictionsHalted";
+    pub const EVICTIONS_RESUMED: &str = "EvictionsResumed";
+    /// Ours, of bindings and templates.
+    pub const EVICTION_CANCELLED: &str = "EvictionCancelled";
+    pub const EVICTION_WAITS: &str = "EvictionWaitsForReplacement";
+    pub const RETURN_HOME: &str = "ReturnHome";
+    pub const RETURN_REFUSED: &str = "ReturnRefused";
+    pub const WAITING_FOR_FENCE: &str = "WaitingForFence";
+
     pub const WORK_DISPATCHING: &str = "WorkDispatching";
     pub const CLEANUP_WORK_FAILED: &str = "CleanupWorkFailed";
     pub const DEPENDENCY_POLICY_CONFLICT: &str = "DependencyPolicyConflict";

@@ -4,6 +4,7 @@
 
 mod convergence;
 mod detector;
+mod failover;
 mod health;
 mod home;
 mod interpreting;

@@ -1,6 +1,7 @@
 //! Application failover: watches how workloads are in each of their clusters and takes them out where they are unhealthy for
 //! longer than their policy tolerates. Only with the gate `Failover`. Since when they are is in memory: after a restart the
-//! toleration begins anew, as in Karmada.
+//! toleration begins anew, as in Karmada. Unlike there, what a cluster that is not ready said last is not believed, and the last
+//! copy stays where no other cluster takes it (`--failover-safety`).
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{event, eviction};
-use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -17,33 +18,55 @@ use tokio::time::Instant;
 use super::context::{Context, decode, now};
 use super::events::Severity;
 use super::queue::{Outcome, Queue};
-use super::scheduling::BindingKey;
+use super::returning::would_decide;
+use super::scheduling::{BindingKey, Scheduling};
+use super::works::is_ready;
 use super::world::Change;
 use crate::Error;
 use crate::plan::eviction::application::{self as plan, Switches};
+use crate::plan::eviction::rate::Standing;
+use crate::plan::eviction::{Safety, evict};
 use crate::plan::object;
+use crate::plan::scheduling::Plan;
+
+/// Between two looks for a cluster that takes the last copy.
+const LOOK_ELSEWHERE: Duration = Duration::from_secs(30);
 
 pub struct Applications {
     context: Arc<Context>,
+    scheduling: Arc<Scheduling>,
     pub bindings: Queue<BindingKey>,
     /// Since when a workload is unhealthy in which cluster.
-    unhealthy: Mutex<HashMap<BindingKey, HashMap<String, Instant>>>,
+    since: Mutex<HashMap<BindingKey, HashMap<String, Instant>>>,
 }
 
 impl Applications {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Applications { context, bindings: Queue::new("applications"), unhealthy: Mutex::default() })
+    pub fn new(context: Arc<Context>, scheduling: Arc<Scheduling>) -> Arc<Self> {
+        let bindings = Queue::new("applications");
+        Arc::new(Applications { context, scheduling, bindings, since: Mutex::default() })
+    }
+
+    fn is_safe(&self) -> bool {
+        self.context.config.failover_safety == Safety::Safe
     }
 
     pub fn on_change(&self, change: &Change) {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
-        let is_binding = *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr;
-        if !is_binding {
+        if *gvr == kinds.cluster.gvr {
+            // What it says is believed from now on, or no more.
+            let ready = |cluster: &Value| Standing::of(cluster).is_ok_and(|standing| standing.is_ready());
+            if self.context.config.gates.failover && change.old().map(ready) != change.current().map(ready) {
+                let within = self.context.placements.within(object::name(change.object()));
+                within.into_iter().for_each(|key| self.bindings.add(key));
+            }
+            return;
+        }
+        if *gvr != kinds.resource_binding.gvr && *gvr != kinds.cluster_resource_binding.gvr {
             return;
         }
         match change.current() {
-            None => drop(self.unhealthy.lock().remove(&change.key())),
+            None => drop(self.since.lock().remove(&change.key())),
             Some(binding) => self.ask(binding),
         }
     }
@@ -63,7 +86,7 @@ impl Applications {
     fn ask(&self, binding: &Value) {
         let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
         let fails_over = object::at(binding, &["spec", "failover", "application"]).is_some();
-        if self.context.config.gates.failover && (fails_over || self.unhealthy.lock().contains_key(&key)) {
+        if self.context.config.gates.failover && (fails_over || self.since.lock().contains_key(&key)) {
             self.bindings.add(key);
         }
     }
@@ -73,17 +96,22 @@ impl Applications {
         let resource = context.kinds.binding(&key.0);
         let binding = context.get(resource, &key.0, &key.1).await?.filter(|binding| !object::is_terminating(binding));
         let Some(binding) = binding else {
-            self.unhealthy.lock().remove(&key);
+            self.since.lock().remove(&key);
             return Ok(Outcome::Done);
         };
         let typed: ResourceBinding = decode(&binding)?;
         let Some(behavior) = plan::behavior(&typed.spec) else {
-            self.unhealthy.lock().remove(&key);
+            self.since.lock().remove(&key);
             return Ok(Outcome::Done);
         };
         let toleration = Duration::from_secs(plan::toleration_seconds(behavior));
-        let (due, rest) = self.watch(&key, &plan::unhealthy(&typed.spec, &typed.status), toleration);
+        let (due, rest) = self.watch(&key, &self.unhealthy(&typed).await?, toleration);
         if !due.is_empty() {
+            if let Some(why) = self.why_kept(&key, &binding, &typed, &due).await? {
+                let text = format!("Evict from cluster {} waits: {why}", due.join(", "));
+                context.events.note_both(&binding, &typed.spec, Severity::Warning, event::EVICTION_WAITS, &text);
+                return Ok(Outcome::Again(rest.map_or(LOOK_ELSEWHERE, |rest| rest.min(LOOK_ELSEWHERE))));
+            }
             let gates = &context.config.gates;
             let switches = Switches {
                 graceful_eviction: gates.graceful_eviction,
@@ -108,17 +136,56 @@ impl Applications {
                 }
                 return Err(error);
             }
-            if let Some(known) = self.unhealthy.lock().get_mut(&key) {
+            if let Some(known) = self.since.lock().get_mut(&key) {
                 known.retain(|cluster, _| !due.contains(cluster));
             }
         }
         Ok(rest.map_or(Outcome::Done, Outcome::Again))
     }
 
+    /// Where the workload is unhealthy, as far as that is believed.
+    async fn unhealthy(&self, binding: &ResourceBinding) -> Result<Vec<String>, Error> {
+        let mut unhealthy = Vec::new();
+        for name in plan::unhealthy(&binding.spec, &binding.status) {
+            let believed = match self.is_safe() {
+                true => self.context.cluster(&name).await?.is_some_and(|cluster| is_ready(&cluster)),
+                false => true,
+            };
+            if believed {
+                unhealthy.push(name);
+            }
+        }
+        Ok(unhealthy)
+    }
+
+    /// Why the workload stays though its time is over: it would be nowhere.
+    async fn why_kept(
+        &self,
+        key: &BindingKey,
+        binding: &Value,
+        typed: &ResourceBinding,
+        due: &[String],
+    ) -> Result<Option<String>, Error> {
+        let last = plan::behavior(&typed.spec).is_some_and(|behavior| plan::is_last(&typed.spec, behavior, due));
+        if !last || !self.is_safe() || !self.scheduling.is_ours(binding, &typed.spec) {
+            return Ok(None);
+        }
+        let mut moved = typed.spec.clone();
+        for cluster in due {
+            moved = evict(&moved, cluster, GracefulEvictionTask::default()).unwrap_or(moved);
+        }
+        let elsewhere = would_decide(&self.scheduling, key, binding, typed, &moved).await?;
+        Ok(match elsewhere {
+            Plan::Schedule { clusters, .. } if !clusters.is_empty() => None,
+            Plan::Clear { error } | Plan::Fail { error } => Some(format!("it is the last copy, and {error}")),
+            Plan::Schedule { .. } | Plan::Keep => Some("it is the last copy, and no other cluster takes it".to_owned()),
+        })
+    }
+
     /// Takes down where the workload is unhealthy now; where it has been for too long, and when the next one is.
     fn watch(&self, key: &BindingKey, unhealthy: &[String], toleration: Duration) -> (Vec<String>, Option<Duration>) {
         let now = Instant::now();
-        let mut all = self.unhealthy.lock();
+        let mut all = self.since.lock();
         if unhealthy.is_empty() {
             all.remove(key);
             return (Vec::new(), None);

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::constants::{event, finalizer, label};
+use crowsnest_api::constants::{annotation, event, finalizer, label};
 use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, binding_name};
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::context::{Context, new_id};
 use super::events::Severity;
+use super::exclusive::{Exclusive, copies, is_fenced};
 use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
@@ -29,6 +30,7 @@ use crate::plan::overriding::{self, OverridePolicy};
 use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::selector::best_precision;
 use crate::plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
+use crate::plan::work::exclusive::allowed;
 
 pub struct Bindings {
     context: Arc<Context>,
@@ -106,6 +108,16 @@ impl KnownOverrides {
     }
 }
 
+/// What a binding asks for.
+struct Wanted<'a> {
+    spec: &'a ResourceBindingSpec,
+    template: &'a Value,
+    /// Targets that may have it now.
+    now: Vec<TargetCluster>,
+    /// No copy may run beside one that is given up.
+    exclusive: bool,
+}
+
 /// What a binding brings to each of its clusters.
 struct Share<'a> {
     spec: &'a ResourceBindingSpec,
@@ -113,6 +125,7 @@ struct Share<'a> {
     identity: BindingIdentity<'a>,
     completions: BTreeMap<String, i32>,
     single_target: bool,
+    exclusive: bool,
     cluster_wide: Overrides,
     namespaced: Overrides,
 }
@@ -247,8 +260,22 @@ impl Bindings {
             return Ok(Outcome::Done);
         }
         self.await_agreement(&binding, &typed.spec, &template).await?;
-        self.sync(&binding, &typed.spec, &template).await?;
-        Ok(Outcome::Done)
+        let mut targets = construct::targets(&typed.spec);
+        let all = targets.len();
+        let exclusive = Exclusive::of(context, &binding, &typed.spec, &template).await?;
+        if exclusive != Exclusive::No {
+            for misplaced in works.iter().filter(|work| !exclusive.may_stay_in(&typed.spec, &cluster(work))) {
+                self.delete_work(&binding, misplaced).await?;
+            }
+            let fenced = is_fenced(context, &binding, &typed).await?;
+            let counted = works.iter().filter(|work| exclusive.counts(&typed.spec, &cluster(work)));
+            let allowed = allowed(&targets, &copies(context, counted).await?, fenced);
+            targets.retain(|target| allowed.contains(&target.name));
+        }
+        let waits = targets.len() < all;
+        let exclusive = exclusive != Exclusive::No;
+        self.sync(&binding, &Wanted { spec: &typed.spec, template: &template, now: targets, exclusive }).await?;
+        Ok(if waits { Outcome::Again(PURGE_WAIT) } else { Outcome::Done })
     }
 
     /// Where quotas are enforced, they are on bindings: a template that needs more than its binding says is not carried
@@ -288,7 +315,8 @@ impl Bindings {
 
     /// Brings every target's Work up to date, and says what came of it; one cluster's failure doesn't keep the others
     /// waiting.
-    async fn sync(&self, binding: &Value, spec: &ResourceBindingSpec, template: &Value) -> Result<(), Error> {
+    async fn sync(&self, binding: &Value, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let Wanted { spec, template, .. } = *wanted;
         let targets = construct::targets(spec);
         let namespace = object::namespace(binding);
         let share = Share {
@@ -301,6 +329,7 @@ impl Bindings {
             },
             completions: construct::job_completions(spec, template, &targets),
             single_target: targets.len() == 1,
+            exclusive: wanted.exclusive,
             cluster_wide: self.overrides.of(""),
             namespaced: match object::namespace(template) {
                 "" => Overrides::default(),
@@ -308,7 +337,7 @@ impl Bindings {
             },
         };
         let (mut written, mut failed) = (false, Vec::new());
-        for some in targets.chunks(AT_ONCE) {
+        for some in wanted.now.chunks(AT_ONCE) {
             for done in join_all(some.iter().map(|target| self.sync_one(target, &share))).await {
                 match done {
                     Ok(wrote) => written |= wrote,
@@ -360,7 +389,7 @@ impl Bindings {
         let (cluster_wide, namespaced) = (share.cluster_wide.as_plan(), share.namespaced.as_plan());
         let overrides = overriding::apply(&mut manifest, &member, &cluster_wide, &namespaced)
             .inspect_err(|failed| self.tell_override(share, failed.cluster_scoped, &failed.policy, cluster, false))?;
-        let desired = construct::for_binding(
+        let mut desired = construct::for_binding(
             share.spec,
             share.identity,
             cluster,
@@ -369,6 +398,9 @@ impl Bindings {
             share.single_target,
             self.context.config.gates.stateful_failover_injection,
         );
+        if share.exclusive {
+            desired.annotations.insert(annotation::EXCLUSIVE.to_owned(), annotation::EXCLUSIVE_VALUE.to_owned());
+        }
         let written = write_work(&self.context, &desired).await?;
         if written {
             for (rules, cluster_scoped) in [(&overrides.cluster, true), (&overrides.namespaced, false)] {

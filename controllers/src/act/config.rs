@@ -7,6 +7,7 @@ use crowsnest_api::policy::PurgeMode;
 use super::clock::Clock;
 use super::controllers::Controllers;
 use crate::plan::eviction::Safety;
+use crate::plan::eviction::rate::Rates;
 use crate::plan::gates::Gates;
 use crate::plan::propagation::skipped::{self, SkippedApis, SkippedNamespaces};
 
@@ -87,6 +88,10 @@ pub struct Config {
     pub failover_safety: Safety,
     /// Where a larger share of all clusters is lost at once, we doubt what we see.
     pub unhealthy_cluster_threshold: f64,
+    /// Evictions by taints a second, where nothing is said as many as is safe, or as Karmada's.
+    pub eviction_rate: Option<f64>,
+    /// The same while many clusters are not ready. Karmada has no such rule.
+    pub secondary_eviction_rate: f64,
     /// Whether ClusterTaintPolicies may add NoExecute taints. Read by admission.
     pub allow_no_execute_taint_policy: bool,
     /// Whether members are told UID and extra of whom the control plane speaks for, by a role beside Karmada's.
@@ -114,6 +119,8 @@ impl Default for Config {
             no_execute_purge_mode: PurgeMode::Gracefully,
             failover_safety: Safety::default(),
             unhealthy_cluster_threshold: 0.55,
+            eviction_rate: None,
+            secondary_eviction_rate: 1.0,
             allow_no_execute_taint_policy: false,
             impersonate_whole: true,
             decoded_bytes: 32 << 20,
@@ -123,6 +130,19 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether NoExecute taints evict: the gate and the switch.
+    pub fn evicts_by_taint(&self) -> bool {
+        self.gates.failover && self.no_execute_taint_eviction
+    }
+
+    pub fn eviction_rates(&self) -> Rates {
+        let standard = match self.failover_safety {
+            Safety::Safe => 100.0,
+            Safety::Karmada => 0.5,
+        };
+        Rates { full: self.eviction_rate.unwrap_or(standard), slow: self.secondary_eviction_rate }
+    }
+
     /// Every gate and every loop on, and short periods: the fleet the recorded scenarios ran on.
     pub fn conformance() -> Self {
         let second = Duration::from_secs(1);
@@ -136,6 +156,7 @@ impl Config {
                 ..Periods::default()
             },
             no_execute_taint_eviction: true,
+            eviction_rate: Some(50.0),
             allow_no_execute_taint_policy: true,
             impersonate_whole: false,
             ..Config::default()

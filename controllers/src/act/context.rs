@@ -16,6 +16,7 @@ use super::config::Config;
 use super::decodings::Decodings;
 use super::events::Events;
 use super::objects::{Objects, Resource, Target};
+use super::placements::Placements;
 use super::traffic::Traffic;
 use super::world::{Cached, Header, World};
 use crate::Error;
@@ -124,6 +125,11 @@ impl Kinds {
         ]
     }
 
+    /// Whether a resource is one of the two of bindings.
+    pub fn is_of_bindings(&self, resource: &Resource) -> bool {
+        [&self.resource_binding, &self.cluster_resource_binding].contains(&resource)
+    }
+
     /// The binding resource of a scope, by the namespace its objects have.
     pub fn binding(&self, namespace: &str) -> &Resource {
         if namespace.is_empty() { &self.cluster_resource_binding } else { &self.resource_binding }
@@ -141,6 +147,8 @@ pub struct Context {
     pub interpreter: Interpreter,
     pub kinds: Kinds,
     pub config: Config,
+    /// Where bindings are.
+    pub placements: Placements,
     clusters: Decodings<cluster::Cluster>,
     bindings: Decodings<work::ResourceBinding>,
 }
@@ -196,6 +204,7 @@ impl Context {
             interpreter: Interpreter::new(config.gates).with_services(Arc::new(services)),
             kinds,
             config,
+            placements: Placements::default(),
             clusters: Decodings::new(CLUSTERS),
             bindings: Decodings::new(BINDINGS),
         })

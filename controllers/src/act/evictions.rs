@@ -1,63 +1,123 @@
 //! The taint manager and graceful eviction: bindings leave clusters whose NoExecute taints they don't tolerate, and
-//! what they leave behind goes once its replacement is healthy.
+//! what they leave behind goes once its replacement is healthy. Bindings are found by where they are
+//! ([`super::placements`]); how fast they leave clusters that are not ready, or whether at all, is the [`Gate`]'s.
 
-use std::pin::pin;
+mod gate;
+
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::{annotation, event, eviction};
+use crowsnest_api::constants::{annotation, condition, event, eviction};
+use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::taints;
-use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus};
-use futures::TryStreamExt;
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
+use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::clusters::targets;
 use super::context::{Context, decode, now};
 use super::controllers::Controller;
 use super::events::Severity;
+use super::exclusive::is_declared;
+use super::objects::Resource;
 use super::queue::{Outcome, Queue};
+use super::returning;
 use super::scheduling::BindingKey;
+use super::works::is_ready;
 use super::world::Change;
 use crate::Error;
+use crate::plan::eviction::home::Home;
+use crate::plan::eviction::rate::{Pace, Standing};
+use crate::plan::eviction::safety::{self, Cancelled};
 use crate::plan::eviction::state::preserved;
+use crate::plan::eviction::tasks::{self, Evicting};
 use crate::plan::eviction::{self as plan, TaintDecision};
-use crate::plan::object;
+use crate::plan::{conditions, object};
+use gate::{Gate, Verdict};
 
 pub struct Evictions {
     context: Arc<Context>,
     pub bindings: Queue<BindingKey>,
+    /// Clusters that don't show whether their evictions are halted.
+    pub halts: Queue<String>,
+    gate: Gate,
+}
+
+/// A binding as it was looked at.
+struct Seen<'a> {
+    key: &'a BindingKey,
+    binding: &'a Arc<Value>,
+    typed: &'a ResourceBinding,
+    now: Timestamp,
+}
+
+/// What is to become of it.
+struct Planned {
+    spec: ResourceBindingSpec,
+    /// When to look again, if nothing changes.
+    wait: Option<Duration>,
+    cancelled: Option<Cancelled>,
+}
+
+impl Planned {
+    fn look_again(&mut self, wait: Duration) {
+        self.wait = Some(self.wait.map_or(wait, |earlier| earlier.min(wait)));
+    }
 }
 
 impl Evictions {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Evictions { context, bindings: Queue::new("evictions") })
+        let gate = Gate::new(&context.config);
+        let (bindings, halts) = (Queue::new("evictions"), Queue::new("halted-evictions"));
+        Arc::new(Evictions { context, bindings, halts, gate })
     }
 
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
+    pub fn on_change(&self, change: &Change) {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
         if *gvr == kinds.cluster.gvr {
-            let taints = |cluster: Option<&Value>| cluster.and_then(|c| object::at(c, &["spec", "taints"]).cloned());
-            let changed = change.is_old_forgotten() || taints(change.old()) != taints(change.current());
-            let stayed = change.old.as_ref().is_some_and(|old| !old.header.terminating);
-            let leaves = stayed && (change.deleted || object::is_terminating(change.object()));
-            if leaves || (changed && self.evicts_by_taint()) {
-                self.ask_for(object::name(change.object())).await?;
-            }
+            self.on_cluster(change);
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            let Some(new) = change.current() else { return Ok(()) };
-            if is_leaving(new) || (change.is_moved() && self.evicts_by_taint()) {
+            let Some(new) = change.current() else { return self.gate.forget(&change.key()) };
+            if is_leaving(new) || (self.evicts_by_taint() && is_placed_anew(change) && self.is_driven_out(new)) {
                 self.bindings.add(change.key());
             }
         }
-        Ok(())
+    }
+
+    fn on_cluster(&self, change: &Change) {
+        let name = object::name(change.object());
+        match change.current().map(Standing::of).transpose() {
+            Ok(standing) => self.learn(name, standing),
+            Err(error) => tracing::warn!(name, %error, "cluster cannot be read"),
+        }
+    }
+
+    fn learn(&self, name: &str, standing: Option<Standing>) {
+        let learned = self.gate.learn(name, standing);
+        if let Some(mattered) = learned.changed {
+            let all = mattered.evicts && self.evicts_by_taint();
+            let placements = &self.context.placements;
+            let asked = if all { placements.within(name) } else { placements.leaving(name) };
+            asked.into_iter().chain(learned.woken).for_each(|key| self.bindings.add(key));
+        }
+        learned.shows.into_iter().for_each(|cluster| self.halts.add(cluster));
+    }
+
+    /// Clusters are only these.
+    pub fn told_again(&self, resource: &Resource, keys: &HashSet<BindingKey>) {
+        if *resource == self.context.kinds.cluster {
+            let gone = self.gate.gone(|name| keys.contains(&(String::new(), name.to_owned())));
+            gone.iter().for_each(|name| self.learn(name, None));
+        }
     }
 
     fn evicts_by_taint(&self) -> bool {
-        self.context.config.gates.failover && self.context.config.no_execute_taint_eviction
+        self.context.config.evicts_by_taint()
     }
 
     /// Whether evictions that have begun are ended here, whoever began them.
@@ -65,158 +125,252 @@ impl Evictions {
         self.context.config.controllers.runs(Controller::GracefulEviction)
     }
 
+    /// Whether a binding is in a cluster with taints that evict.
+    fn is_driven_out(&self, binding: &Value) -> bool {
+        let clusters = object::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
+        clusters.into_iter().flatten().any(|target| self.gate.evicts(object::text(target, &["name"])))
+    }
+
     /// Looks for bindings again that have to leave a cluster, or have begun to.
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let mut tainted = Vec::new();
-        if self.evicts_by_taint() {
-            for cluster in self.context.list(&self.context.kinds.cluster, None).await? {
-                let cluster: Cluster = decode(cluster.view())?;
-                if cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE) {
-                    tainted.extend(cluster.metadata.name);
-                }
-            }
-        }
-        self.ask_those(|binding| is_leaving(binding) || tainted.iter().any(|cluster| targets(binding, cluster))).await
-    }
-
-    async fn ask_for(&self, cluster: &str) -> Result<(), Error> {
-        self.ask_those(|binding| targets(binding, cluster) || leaves_from(binding, cluster)).await
-    }
-
-    async fn ask_those(&self, which: impl Fn(&Value) -> bool) -> Result<(), Error> {
-        let kinds = &self.context.kinds;
-        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            let mut bindings = pin!(self.context.stream(resource, None));
-            while let Some(binding) = bindings.try_next().await? {
-                let binding = binding.view();
-                if which(binding) {
-                    self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
-                }
-            }
-        }
-        Ok(())
+    pub fn full_pass(&self) {
+        let placements = &self.context.placements;
+        let tainted = if self.evicts_by_taint() { self.gate.evicting() } else { Vec::new() };
+        let driven_out = tainted.iter().flat_map(|cluster| placements.within(cluster));
+        placements.all_leaving().into_iter().chain(driven_out).for_each(|key| self.bindings.add(key));
     }
 
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let resource = self.context.kinds.binding(&key.0);
-        let Some(binding) = self.context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
-        if object::is_terminating(&binding) {
+        let binding = self.context.get(resource, &key.0, &key.1).await?;
+        let Some(binding) = binding.filter(|binding| !object::is_terminating(binding)) else {
+            self.gate.forget(&key);
             return Ok(Outcome::Done);
-        }
+        };
         let typed: ResourceBinding = decode(&binding)?;
-        let now = now();
-        let mut spec = typed.spec.clone();
+        let seen = Seen { key: &key, binding: &binding, typed: &typed, now: now() };
+        let mut planned = Planned { spec: typed.spec.clone(), wait: None, cancelled: None };
         // What can't be decided by taints doesn't hold up the evictions that have begun.
-        let (mut look_again, undecided) = match self.evict(&binding, &mut spec, &typed.status, now).await {
-            Ok(next) => (next, None),
-            Err(error @ (Error::Placement(_) | Error::State(_))) => (None, Some(error)),
+        let undecided = match self.evict(&seen, &mut planned).await {
+            Ok(()) => None,
+            Err(error @ (Error::Placement(_) | Error::State(_))) => Some(error),
             Err(error) => return Err(error),
         };
-        let evicted = spec != typed.spec;
-        if self.ends_evictions() {
-            let timeout = self.context.config.periods.graceful_eviction_timeout;
-            let timeout = SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX);
-            // A result that was just changed here has not been seen by the scheduler, so nothing counts as replaced.
-            let generation = if evicted { i64::MAX } else { object::generation(&binding) };
-            let leaving = self.leaving(&spec).await?;
-            let evicting = plan::Evicting {
-                safety: self.context.config.failover_safety,
-                generation,
-                spec: &spec,
-                status: &typed.status,
-                timeout,
-                leaving: &leaving,
-            };
-            let tasks = plan::tasks(&evicting, now);
-            spec.graceful_eviction_tasks = tasks.tasks;
-            look_again = [look_again, tasks.look_again].into_iter().flatten().min();
+        if self.ends_evictions() && !planned.spec.graceful_eviction_tasks.is_empty() {
+            self.judge(&seen, &mut planned).await?;
         }
-        if spec != typed.spec {
-            let list = |value: Value| if value == json!([]) { Value::Null } else { value };
-            let patch = json!({"spec": {
-                "clusters": list(json!(spec.clusters)),
-                "gracefulEvictionTasks": list(json!(spec.graceful_eviction_tasks)),
-            }});
-            let written = self.context.merge(resource, &binding, patch).await;
-            // An eviction is told when it has ended.
-            let ended = typed.spec.graceful_eviction_tasks.iter().filter(|task| !spec.evicts(&task.from_cluster));
-            for task in ended {
-                let (severity, reason, how) = match &written {
-                    Ok(_) => (Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, "succeed"),
-                    Err(error) if error.is_conflict() => continue,
-                    Err(_) => (Severity::Warning, event::EVICT_WORKLOAD_FAILED, "failed"),
-                };
-                let text = format!("Evict from cluster {} {how}.", task.from_cluster);
-                self.context.events.note_both(&binding, &typed.spec, severity, reason, &text);
-            }
-            written?;
+        if planned.spec != typed.spec {
+            self.write(resource, &seen, &planned).await?;
         }
         match undecided {
             Some(error) => Err(error),
-            None => Ok(look_again.map_or(Outcome::Done, |at| Outcome::Again(until(at, now)))),
+            None => Ok(planned.wait.map_or(Outcome::Done, Outcome::Again)),
         }
     }
 
-    /// Those clusters the binding is being evicted from that are gone or going.
-    async fn leaving(&self, spec: &ResourceBindingSpec) -> Result<Vec<String>, Error> {
-        let mut leaving = Vec::new();
-        for task in &spec.graceful_eviction_tasks {
-            let cluster = self.context.glance(&self.context.kinds.cluster, "", &task.from_cluster).await?;
-            if cluster.is_none_or(|cluster| object::is_terminating(cluster.view())) {
-                leaving.push(task.from_cluster.clone());
-            }
-        }
-        Ok(leaving)
-    }
-
-    /// Evicts from every cluster that has to be left now; when the next one has to be.
-    async fn evict(
-        &self,
-        binding: &Value,
-        spec: &mut ResourceBindingSpec,
-        status: &ResourceBindingStatus,
-        now: Timestamp,
-    ) -> Result<Option<Timestamp>, Error> {
+    /// Evicts from every cluster that has to be left now, as far as that is allowed; notes when the next one has to be.
+    async fn evict(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
         if !self.evicts_by_taint() {
-            return Ok(None);
+            return Ok(());
         }
-        let fleet = self.context.config.no_execute_purge_mode.clone();
-        let mode = plan::purge_mode(spec.failover.as_ref(), fleet);
-        let rules = spec.failover.as_ref().and_then(|failover| failover.cluster.as_ref());
-        let rules = rules.and_then(|cluster| cluster.state_preservation.clone());
-        let rules =
-            rules.filter(|rules| self.context.config.gates.stateful_failover_injection && !rules.rules.is_empty());
-        let mut next = None;
-        for target in spec.clusters.clone() {
+        let (mut due, mut guarded) = (Vec::new(), Vec::new());
+        for target in &seen.typed.spec.clusters {
             let Some(cluster) = self.context.cluster(&target.name).await? else { continue };
             if !cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE) {
                 continue;
             }
-            let applied = object::annotation(binding, annotation::APPLIED_PLACEMENT);
-            let tolerations = plan::applied_tolerations(applied)?;
-            match plan::by_taints(&cluster, &tolerations, now) {
+            match plan::by_taints(&cluster, &tolerations(seen.binding)?, seen.now) {
                 TaintDecision::Stay => {}
-                TaintDecision::EvictAt(at) if at > now => {
-                    next = Some(next.map_or(at, |earlier: Timestamp| earlier.min(at)));
-                }
-                TaintDecision::EvictAt(_) => {
-                    let state = rules.as_ref().map(|rules| preserved(rules, status, &target.name)).transpose()?;
-                    let task = GracefulEvictionTask {
-                        purge_mode: Some(mode.clone()),
-                        preserved_label_state: state.unwrap_or_default(),
-                        reason: eviction::REASON_TAINT_UNTOLERATED.to_owned(),
-                        producer: eviction::PRODUCER_TAINT_MANAGER.to_owned(),
-                        creation_timestamp: Some(Time(now)),
-                        ..GracefulEvictionTask::default()
-                    };
-                    if let Some(evicted) = plan::evict(spec, &target.name, task) {
-                        *spec = evicted;
-                    }
-                }
+                TaintDecision::EvictAt(at) if at > seen.now => planned.look_again(until(at, seen.now)),
+                TaintDecision::EvictAt(_) if self.gate.guards(is_ready(&cluster)) => guarded.push(target.name.as_str()),
+                TaintDecision::EvictAt(_) => due.push(target.name.as_str()),
             }
         }
-        Ok(next)
+        if guarded.is_empty() {
+            self.gate.forget(seen.key);
+        } else {
+            match self.gate.ask(seen.key, guarded.len(), Instant::now().into_std()) {
+                Verdict::Go => due.extend(guarded),
+                Verdict::Later(wait) => planned.look_again(wait),
+                Verdict::Halted => {}
+            }
+        }
+        if due.is_empty() {
+            return Ok(());
+        }
+        let spec = &seen.typed.spec;
+        // A replacement of what is exclusive cannot come before the copy is gone.
+        let mode = match is_declared(&self.context, seen.binding, spec).await? {
+            true => PurgeMode::Directly,
+            false => plan::purge_mode(spec.failover.as_ref(), self.context.config.no_execute_purge_mode.clone()),
+        };
+        due.into_iter().try_for_each(|cluster| self.evict_from(cluster, &mode, seen, planned))
     }
+
+    fn evict_from(&self, cluster: &str, mode: &PurgeMode, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
+        let failover = seen.typed.spec.failover.as_ref();
+        let rules = failover.and_then(|failover| failover.cluster.as_ref()?.state_preservation.as_ref());
+        let rules =
+            rules.filter(|rules| self.context.config.gates.stateful_failover_injection && !rules.rules.is_empty());
+        let state = rules.map(|rules| preserved(rules, &seen.typed.status, cluster)).transpose()?;
+        let task = GracefulEvictionTask {
+            purge_mode: Some(mode.clone()),
+            preserved_label_state: state.unwrap_or_default(),
+            reason: eviction::REASON_TAINT_UNTOLERATED.to_owned(),
+            producer: eviction::PRODUCER_TAINT_MANAGER.to_owned(),
+            creation_timestamp: Some(Time(seen.now)),
+            ..GracefulEvictionTask::default()
+        };
+        if let Some(evicted) = plan::evict(&planned.spec, cluster, task) {
+            planned.spec = evicted;
+        }
+        Ok(())
+    }
+
+    /// Ends the evictions that have come to an end, and calls off those whose cause is over.
+    async fn judge(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
+        let clusters = self.clusters_of(&planned.spec).await?;
+        let tolerated = tolerations(seen.binding).ok();
+        let timeout = self.context.config.periods.graceful_eviction_timeout;
+        let before = Evicting {
+            safety: self.context.config.failover_safety,
+            generation: object::generation(seen.binding),
+            spec: &seen.typed.spec,
+            status: &seen.typed.status,
+            timeout: SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX),
+            clusters: &clusters,
+            tolerations: tolerated.as_deref(),
+        };
+        if self.evicts_by_taint()
+            && planned.spec == seen.typed.spec
+            && let Some(cancelled) = safety::cancelled(&before, seen.now)
+        {
+            planned.spec.clone_from(&cancelled.spec);
+            planned.cancelled = Some(cancelled);
+        }
+        // A result that was just changed here has not been seen by the scheduler, so nothing counts as replaced.
+        let generation = if planned.spec == seen.typed.spec { before.generation } else { i64::MAX };
+        let tasks = tasks::tasks(&Evicting { spec: &planned.spec, generation, ..before }, seen.now);
+        planned.spec.graceful_eviction_tasks = tasks.tasks;
+        if let Some(at) = tasks.look_again {
+            planned.look_again(until(at, seen.now));
+        }
+        Ok(())
+    }
+
+    /// The clusters a binding is for or leaves, as far as they are there.
+    async fn clusters_of(&self, spec: &ResourceBindingSpec) -> Result<BTreeMap<String, Arc<Cluster>>, Error> {
+        let targets = spec.clusters.iter().map(|target| &target.name);
+        let names = targets.chain(spec.graceful_eviction_tasks.iter().map(|task| &task.from_cluster));
+        let mut clusters = BTreeMap::new();
+        for name in names {
+            if let Some(cluster) = self.context.cluster(name).await? {
+                clusters.insert(name.clone(), cluster);
+            }
+        }
+        Ok(clusters)
+    }
+
+    async fn write(&self, resource: &Resource, seen: &Seen<'_>, planned: &Planned) -> Result<(), Error> {
+        let context = &self.context;
+        let spec = &planned.spec;
+        let mut binding = Arc::clone(seen.binding);
+        // First, so that a scheduler that looks in between starts where the clusters are taken.
+        if let Some(affinity) = planned.cancelled.as_ref().and_then(|cancelled| cancelled.affinity.as_ref()) {
+            let patch = json!({"status": {"schedulerObservingAffinityName": affinity}});
+            binding = Arc::new(context.merge_status(resource, &binding, patch).await?);
+        }
+        let list = |value: Value| if value == json!([]) { Value::Null } else { value };
+        let mut patch = json!({"spec": {
+            "clusters": list(json!(spec.clusters)),
+            "gracefulEvictionTasks": list(json!(spec.graceful_eviction_tasks)),
+        }});
+        if let Some(home) = self.home(seen, planned).await? {
+            object::set(&mut patch, &["metadata", "annotations", annotation::HOME], json!(home));
+        }
+        let written = context.merge(resource, &binding, patch).await.map(drop);
+        self.tell(seen, planned, &written);
+        written
+    }
+
+    /// Where a workload that is evicted for the first time, and wants to come back, is at home.
+    async fn home(&self, seen: &Seen<'_>, planned: &Planned) -> Result<Option<String>, Error> {
+        let spec = &seen.typed.spec;
+        let evicted = planned.spec.graceful_eviction_tasks.iter().any(|task| !spec.evicts(&task.from_cluster));
+        if !evicted || object::annotation(seen.binding, annotation::HOME).is_some() {
+            return Ok(None);
+        }
+        if returning::wish(&self.context, seen.binding).await?.is_none() {
+            return Ok(None);
+        }
+        let home = serde_json::to_string(&Home::of(spec, &seen.typed.status));
+        home.map(Some).map_err(|source| Error::Decode { what: "home".to_owned(), source })
+    }
+
+    /// An eviction is told when it has ended, is called off, or waits beyond its time.
+    fn tell(&self, seen: &Seen<'_>, planned: &Planned, written: &Result<(), Error>) {
+        if written.as_ref().is_err_and(Error::is_conflict) {
+            return;
+        }
+        let note = |severity, reason, text: &str| {
+            self.context.events.note_both(seen.binding, &seen.typed.spec, severity, reason, text);
+        };
+        let called_off = planned.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
+        for task in &seen.typed.spec.graceful_eviction_tasks {
+            let cluster = &task.from_cluster;
+            let now = planned.spec.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
+            match (now, written.is_ok()) {
+                (None, true) if called_off.contains(cluster) => {
+                    let text = format!("Evict from cluster {cluster} is called off: nothing has replaced the copy.");
+                    note(Severity::Normal, event::EVICTION_CANCELLED, &text);
+                }
+                (None, true) => {
+                    let text = format!("Evict from cluster {cluster} succeed.");
+                    note(Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, &text);
+                }
+                (None, false) => {
+                    let text = format!("Evict from cluster {cluster} failed.");
+                    note(Severity::Warning, event::EVICT_WORKLOAD_FAILED, &text);
+                }
+                (Some(now), true) if now.message != task.message => {
+                    let text = format!("Evict from cluster {cluster} waits: {}.", now.message.trim_end_matches('.'));
+                    note(Severity::Warning, event::EVICTION_WAITS, &text);
+                }
+                (Some(_), _) => {}
+            }
+        }
+    }
+
+    /// Has a cluster show whether its evictions are halted.
+    pub async fn reconcile_halt(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = &context.kinds.cluster;
+        let Some(cluster) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
+        let typed: Cluster = decode(&cluster)?;
+        let standing = Standing::of(&cluster).map_err(|source| Error::Decode { what: name.clone(), source })?;
+        let pace = self.gate.pace();
+        let halted = standing.is_halted(&pace);
+        if halted == standing.shows_halt {
+            return Ok(Outcome::Done);
+        }
+        let mut shown = typed.status.conditions;
+        shown.retain(|one| one.type_ != condition::EVICTIONS_HALTED);
+        let (severity, reason, message) = match &pace {
+            Pace::Halted(halt) if halted => {
+                let message = halt.message();
+                let kind = condition::EVICTIONS_HALTED;
+                shown.push(conditions::condition(kind, true, halt.reason(), message.clone(), now()));
+                (Severity::Warning, event::EVICTIONS_HALTED, message)
+            }
+            _ => (Severity::Normal, event::EVICTIONS_RESUMED, "evictions go on where taints ask for them".to_owned()),
+        };
+        context.merge_status(resource, &cluster, json!({"status": {"conditions": shown}})).await?;
+        context.events.note(&cluster, severity, reason, message);
+        Ok(Outcome::Done)
+    }
+}
+
+fn tolerations(binding: &Value) -> Result<Vec<Toleration>, Error> {
+    Ok(plan::applied_tolerations(object::annotation(binding, annotation::APPLIED_PLACEMENT))?)
 }
 
 /// Whether a binding is being evicted from any cluster.
@@ -224,10 +378,10 @@ fn is_leaving(binding: &Value) -> bool {
     object::at(binding, &["spec", "gracefulEvictionTasks"]).is_some()
 }
 
-/// Whether a binding is being evicted from a cluster.
-fn leaves_from(binding: &Value, cluster: &str) -> bool {
-    let tasks = object::at(binding, &["spec", "gracefulEvictionTasks"]).and_then(Value::as_array);
-    tasks.into_iter().flatten().any(|task| object::text(task, &["fromCluster"]) == cluster)
+/// Whether a binding may be somewhere else than before, or tolerate something else.
+fn is_placed_anew(change: &Change) -> bool {
+    let applied = |binding: &Value| object::annotation(binding, annotation::APPLIED_PLACEMENT).map(str::to_owned);
+    change.is_moved() || change.old().is_none_or(|old| applied(old) != applied(change.object()))
 }
 
 fn until(at: Timestamp, now: Timestamp) -> Duration {

@@ -16,9 +16,11 @@ pub mod discovering;
 pub mod distributor;
 pub mod events;
 pub mod evictions;
+pub mod exclusive;
 pub mod left_behind;
 pub mod namespaces;
 pub mod objects;
+pub mod placements;
 pub mod queue;
 pub mod quotas;
 pub mod rebalancer;
@@ -26,6 +28,7 @@ pub mod registries;
 pub mod remedies;
 pub mod replicas_syncer;
 pub mod reports;
+pub mod returning;
 pub mod scale_target_marker;
 pub mod scheduling;
 pub mod services;
@@ -79,6 +82,7 @@ struct Loops {
     taint_policies: Arc<taint_policies::TaintPolicies>,
     remedies: Arc<remedies::Remedies>,
     applications: Arc<applications::Applications>,
+    returning: Arc<returning::Returning>,
     exports: Arc<services::Exports>,
     slices: Arc<services::Slices>,
     imports: Arc<services::Imports>,
@@ -183,9 +187,9 @@ impl Manager {
 impl Loops {
     fn new(context: Arc<Context>) -> Self {
         let capacity = capacity::Capacity::new(Arc::clone(&context));
+        let scheduling = scheduling::Scheduling::new(Arc::clone(&context), Arc::clone(&capacity));
         Loops {
             templates: templates::Templates::new(Arc::clone(&context)),
-            scheduling: scheduling::Scheduling::new(Arc::clone(&context), Arc::clone(&capacity)),
             bindings: bindings::Bindings::new(Arc::clone(&context)),
             works: works::Works::new(Arc::clone(&context)),
             statuses: statuses::Statuses::new(Arc::clone(&context)),
@@ -198,7 +202,8 @@ impl Loops {
             quotas: quotas::Quotas::new(Arc::clone(&context)),
             taint_policies: taint_policies::TaintPolicies::new(Arc::clone(&context)),
             remedies: remedies::Remedies::new(Arc::clone(&context)),
-            applications: applications::Applications::new(Arc::clone(&context)),
+            applications: applications::Applications::new(Arc::clone(&context), Arc::clone(&scheduling)),
+            returning: returning::Returning::new(Arc::clone(&context), Arc::clone(&scheduling)),
             exports: services::Exports::new(Arc::clone(&context)),
             slices: services::Slices::new(Arc::clone(&context)),
             imports: services::Imports::new(Arc::clone(&context)),
@@ -209,13 +214,14 @@ impl Loops {
             replicas_syncer: replicas_syncer::ReplicasSyncer::new(Arc::clone(&context)),
             discovering: Discovering::default(),
             pass: Notify::new(),
+            scheduling,
             capacity,
             context,
         }
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 25] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 27] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -229,6 +235,8 @@ impl Loops {
             (&self.clusters.statuses, Some(Controller::ClusterStatus)),
             (&self.clusters.leases, Some(Controller::Cluster)),
             (&self.evictions.bindings, None),
+            (&self.evictions.halts, None),
+            (&self.returning.bindings, None),
             (&self.access.clusters, Some(Controller::UnifiedAuth)),
             (&self.rebalancer.rebalancers, Some(Controller::WorkloadRebalancer)),
             (&self.quotas.quotas, Some(Controller::FederatedResourceQuota)),
@@ -321,7 +329,8 @@ impl Loops {
         self.distributor.full_pass().await?;
         self.namespaces.full_pass().await?;
         self.clusters.full_pass().await?;
-        self.evictions.full_pass().await?;
+        self.evictions.full_pass();
+        self.returning.full_pass();
         self.access.full_pass().await?;
         self.rebalancer.full_pass().await?;
         self.quotas.full_pass();
@@ -416,6 +425,9 @@ impl Listener for Loops {
             self.collecting.on_member_change(change);
             return self.works.on_change(change).await;
         }
+        if self.context.kinds.is_of_bindings(&change.resource) {
+            self.context.placements.learn(change);
+        }
         self.templates.on_change(change);
         self.scheduling.on_change(change).await?;
         self.bindings.on_change(change).await?;
@@ -424,7 +436,8 @@ impl Listener for Loops {
         self.distributor.on_change(change);
         self.namespaces.on_change(change).await?;
         self.clusters.on_change(change);
-        self.evictions.on_change(change).await?;
+        self.evictions.on_change(change);
+        self.returning.on_change(change);
         self.access.on_change(change).await?;
         self.rebalancer.on_change(change);
         self.quotas.on_change(change);
@@ -455,6 +468,10 @@ impl Listener for Loops {
             self.templates.told_again(resource, keys);
             self.scheduling.told_again(resource, keys);
             self.bindings.told_again(resource, keys);
+            if self.context.kinds.is_of_bindings(resource) {
+                self.context.placements.keep(resource.namespaced, keys);
+            }
+            self.evictions.told_again(resource, keys);
             self.distributor.told_again(resource, keys);
             self.quotas.told_again(resource, keys);
             self.scale_target_marker.told_again(resource, keys);

@@ -143,13 +143,22 @@ impl Objects {
 
     /// Deletes, with dependents left to the garbage collector. Being gone already is fine.
     pub async fn delete(&self, target: Target<'_>) -> Result<(), Error> {
-        self.delete_at(target, None).await
+        self.delete_with(target, "Background", None).await
     }
 
-    /// The same, but only while the object has this resource version, if one is given.
+    /// Deletes once its dependents are gone: until then the object is there.
+    pub async fn delete_after_dependents(&self, target: Target<'_>) -> Result<(), Error> {
+        self.delete_with(target, "Foreground", None).await
+    }
+
+    /// Deletes, but only while the object has this resource version, if one is given.
     pub async fn delete_at(&self, target: Target<'_>, resource_version: Option<&str>) -> Result<(), Error> {
-        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
-        if let Some(version) = resource_version {
+        self.delete_with(target, "Background", resource_version).await
+    }
+
+    async fn delete_with(&self, target: Target<'_>, policy: &str, version: Option<&str>) -> Result<(), Error> {
+        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+        if let Some(version) = version {
             options["preconditions"] = json!({"resourceVersion": version});
         }
         match self.send(Method::DELETE, &target.path(), "application/json", Some(&options)).await {

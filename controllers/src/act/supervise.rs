@@ -12,7 +12,7 @@ use super::queue::{Outcome, Queue};
 use super::world::{Listener, Teller};
 use super::{
     Loops, access, applications, bindings, clusters, distributor, evictions, namespaces, quotas, rebalancer, remedies,
-    replicas_syncer, scale_target_marker, scheduling, services, statuses, taint_policies, templates, works,
+    replicas_syncer, returning, scale_target_marker, scheduling, services, statuses, taint_policies, templates, works,
 };
 use crate::Error;
 
@@ -119,7 +119,9 @@ pub(super) async fn supervise(
     spawn(&mut tasks, &l.bindings.bindings, workers.bindings, &stop, &l.bindings, bindings::Bindings::reconcile);
     spawn(&mut tasks, &l.works.works, workers.works, &stop, &l.works, works::Works::reconcile);
     spawn(&mut tasks, &l.statuses.bindings, workers.bindings, &stop, &l.statuses, statuses::Statuses::reconcile);
-    spawn(&mut tasks, &l.evictions.bindings, some, &stop, &l.evictions, evictions::Evictions::reconcile);
+    spawn(&mut tasks, &l.evictions.bindings, workers.bindings, &stop, &l.evictions, evictions::Evictions::reconcile);
+    spawn(&mut tasks, &l.evictions.halts, some, &stop, &l.evictions, evictions::Evictions::reconcile_halt);
+    spawn(&mut tasks, &l.returning.bindings, some, &stop, &l.returning, returning::Returning::reconcile);
     tasks.spawn(Arc::clone(&l.clusters).follow_served(stop.clone()));
     tasks.spawn(Arc::clone(&loops).keep_discovering(stop.clone()));
     tasks.spawn(Arc::clone(&loops).keep_passing(stop.clone()));

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, finalizer};
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use super::bindings::{cluster_of, member_of};
 use super::context::{Context, decode, now};
 use super::events::Severity;
+use super::exclusive;
 use super::left_behind::{Fingerprint, Left, LeftBehind};
 use super::objects::{Objects, Target};
 use super::queue::{Outcome, Queue};
@@ -27,6 +29,7 @@ use super::world::{Cached, Change};
 use crate::Error;
 use crate::error::aggregated;
 use crate::plan::work::apply::{self, ApplyPlan, Meeting};
+use crate::plan::work::exclusive::is_run_by;
 use crate::plan::work::managed;
 use crate::plan::{conditions, object, status};
 
@@ -43,6 +46,8 @@ pub struct Works {
     unserved: Mutex<HashSet<WorkKey>>,
 }
 
+/// Between two looks whether an exclusive copy has stopped.
+const STOPPING: Duration = Duration::from_secs(1);
 /// The status of an answer that refuses an object as invalid.
 const UNPROCESSABLE: u16 = 422;
 /// What an API server answers to a request for a resource it does not have.
@@ -157,8 +162,7 @@ impl Works {
             return Ok(Outcome::Done);
         }
         if object::is_terminating(&work) {
-            self.remove(&cluster, member.as_deref(), &work, &typed).await?;
-            return Ok(Outcome::Done);
+            return self.remove(&cluster, member.as_deref(), &work, &typed).await;
         }
         let Some(member) = member else {
             return Err(Error::Waiting(format!("cluster {cluster} does not exist")));
@@ -445,32 +449,44 @@ impl Works {
         Ok((!nothing_yet).then_some(statuses))
     }
 
-    /// Takes the objects out of the member, or gives them up, and lets the Work go.
+    /// Takes the objects out of the member, or gives them up, and lets the Work go. One that is exclusive goes when they are
+    /// gone, with all that they ran; when that can't be seen, its binding says so.
     async fn remove(
         &self,
         cluster: &ClusterName,
         member: Option<&Cluster>,
         work: &Value,
         typed: &Work,
-    ) -> Result<(), Error> {
+    ) -> Result<Outcome, Error> {
         if !object::has_finalizer(work, finalizer::EXECUTION_CONTROLLER) {
-            return Ok(());
+            return Ok(Outcome::Done);
         }
         let leaving = member.is_none_or(|member| member.metadata.deletion_timestamp.is_some());
+        let preserve = typed.spec.preserve_resources_on_deletion.unwrap_or_default();
+        let exclusive = exclusive::is_marked(work) && !preserve;
         if member.is_some_and(is_ready) {
+            let mut gone = true;
             for manifest in &typed.spec.workload.manifests {
-                let preserve = typed.spec.preserve_resources_on_deletion.unwrap_or_default();
-                self.remove_one(cluster, &manifest.0, preserve).await?;
+                match exclusive {
+                    true => gone &= self.is_stopped(cluster, &manifest.0).await?,
+                    false => self.remove_one(cluster, &manifest.0, preserve).await?,
+                }
+            }
+            if !gone {
+                return Ok(Outcome::Again(STOPPING));
             }
         } else if !leaving {
             return Err(Error::Waiting(format!("cluster({cluster}) not ready")));
+        } else if exclusive {
+            exclusive::leave_unconfirmed(&self.context, work, cluster.as_str()).await?;
         }
         let key = (object::namespace(work).to_owned(), object::name(work).to_owned());
         for manifest in &typed.spec.workload.manifests {
             self.give_up(cluster, &key, &manifest.0).await;
         }
         self.unserved.lock().remove(&key);
-        self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::EXECUTION_CONTROLLER).await
+        self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::EXECUTION_CONTROLLER).await?;
+        Ok(Outcome::Done)
     }
 
     /// Nothing is remembered any more of the object that this Work left in the member.
@@ -483,6 +499,39 @@ impl Works {
                 self.left.remove(&key).await;
             }
         }
+    }
+
+    /// Has an object deleted after all it owns; whether it is gone, and no pod of it runs any more.
+    async fn is_stopped(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
+        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        let resource = match self.context.catalog.find(cluster, api_version, kind).await {
+            Ok(resource) => resource,
+            Err(Error::UnknownKind { .. }) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+        let member = self.member(cluster)?;
+        match member.get(target).await? {
+            Some(live) if managed::is_managed(&live) => {
+                if !object::is_terminating(&live) {
+                    member.delete_after_dependents(target).await?;
+                }
+                Ok(false)
+            }
+            Some(_) => Ok(true),
+            None => Ok(!self.has_pods(cluster, manifest).await?),
+        }
+    }
+
+    /// Whether pods of a manifest's object may still be running.
+    async fn has_pods(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
+        let (world, pods) = (&self.context.world, &self.context.kinds.pod);
+        world.collect(cluster, pods);
+        if !world.wait_synced(cluster, &pods.gvr, STOPPING).await {
+            return Err(Error::Waiting(format!("pods of cluster({cluster}) are not listed yet")));
+        }
+        let found = world.list(cluster, &pods.gvr, Some(object::namespace(manifest))).await?;
+        Ok(found.iter().any(|pod| is_run_by(pod.view(), manifest)))
     }
 
     async fn remove_one(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {

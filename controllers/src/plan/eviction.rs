@@ -1,14 +1,20 @@
-//! Eviction from tainted clusters, and when an eviction has ended. Evictions of unhealthy workloads are [`application`]'s.
+//! Eviction from tainted clusters. How fast that goes, and when not at all, is [`rate`]'s; when an eviction ends is [`tasks`]',
+//! with what [`safety`] asks for; the way back is [`home`]'s. Evictions of unhealthy workloads are [`application`]'s.
 
 pub mod application;
+pub mod home;
+pub mod rate;
+pub mod safety;
 pub mod state;
+pub mod tasks;
+
+pub use safety::Safety;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{FailoverBehavior, Placement, PurgeMode};
 use crowsnest_api::taints;
-use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth};
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec};
 use k8s_openapi::api::core::v1::{Taint, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// What a cluster's NoExecute taints mean for a binding that is there.
@@ -79,91 +85,6 @@ pub fn evict(spec: &ResourceBindingSpec, cluster: &str, task: GracefulEvictionTa
     Some(evicted)
 }
 
-/// The tasks that go on, and when to look again.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TaskPlan {
-    pub tasks: Vec<GracefulEvictionTask>,
-    pub look_again: Option<Timestamp>,
-}
-
-/// What an eviction needs to end (`--failover-safety`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Safety {
-    /// Something that has replaced the copy.
-    #[default]
-    Safe,
-    /// As Karmada: time is enough, and a binding without any target counts as healthy.
-    Karmada,
-}
-
-/// What the end of an eviction depends on.
-pub struct Evicting<'a> {
-    pub safety: Safety,
-    pub generation: i64,
-    pub spec: &'a ResourceBindingSpec,
-    pub status: &'a ResourceBindingStatus,
-    /// For tasks that don't say how long the copy is kept.
-    pub timeout: SignedDuration,
-    /// Clusters that are gone or going, which keep no copy whatever is decided here.
-    pub leaving: &'a [String],
-}
-
-impl Evicting<'_> {
-    fn is_healthy(&self, cluster: &str) -> bool {
-        let item = self.status.aggregated_status.iter().find(|item| item.cluster_name == cluster);
-        item.is_some_and(|item| item.health == Some(ResourceHealth::Healthy))
-    }
-
-    /// Whether every copy that should be is there and well. No target at all replaces nothing.
-    fn is_replaced(&self) -> bool {
-        let targets = &self.spec.clusters;
-        self.status.scheduler_observed_generation == self.generation
-            && (self.safety == Safety::Karmada || !targets.is_empty())
-            && targets.iter().all(|target| self.is_healthy(&target.name))
-    }
-
-    /// Whether the copy may go when its time is over: not when it is the last good one, unless that was asked for.
-    fn may_time_out(&self, task: &GracefulEvictionTask) -> bool {
-        self.safety == Safety::Karmada
-            || task.purge_mode == Some(PurgeMode::Directly)
-            || self.leaving.contains(&task.from_cluster)
-            || self.spec.clusters.iter().any(|target| self.is_healthy(&target.name))
-    }
-
-    fn end_of(&self, task: &GracefulEvictionTask, created: Timestamp) -> Timestamp {
-        let seconds = task.grace_period_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
-        created.saturating_add(seconds.unwrap_or(self.timeout)).unwrap_or(Timestamp::MAX)
-    }
-}
-
-/// Ends tasks whose replacement is healthy or whose time is over; stamps new ones. A task whose time is over while nothing
-/// has replaced the copy goes on until something has.
-pub fn tasks(evicting: &Evicting<'_>, now: Timestamp) -> TaskPlan {
-    let replaced = evicting.is_replaced();
-    let mut plan = TaskPlan { tasks: Vec::new(), look_again: None };
-    for task in &evicting.spec.graceful_eviction_tasks {
-        let Some(created) = &task.creation_timestamp else {
-            plan.tasks.push(GracefulEvictionTask { creation_timestamp: Some(Time(now)), ..task.clone() });
-            continue;
-        };
-        match task.suppress_deletion {
-            Some(true) => plan.tasks.push(task.clone()),
-            Some(false) => {}
-            None if replaced => {}
-            None => {
-                let end = evicting.end_of(task, created.0);
-                if now < end {
-                    plan.look_again = Some(plan.look_again.map_or(end, |earlier| earlier.min(end)));
-                    plan.tasks.push(task.clone());
-                } else if !evicting.may_time_out(task) {
-                    plan.tasks.push(task.clone());
-                }
-            }
-        }
-    }
-    plan
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,69 +147,5 @@ mod tests {
     #[case::garbled(Some("{"), "the applied placement cannot be read: EOF while parsing an object at line 1 column 1")]
     fn without_an_applied_placement_nothing_is_known(#[case] annotation: Option<&str>, #[case] expected: &str) {
         assert_eq!(applied_tolerations(annotation).expect_err("no tolerations").to_string(), expected);
-    }
-
-    /// An eviction from `old` with a grace period of 60 s that began at 900; whether it goes on at 930 and at 1000.
-    #[rstest]
-    #[case::replaced(json!(["new"]), &[("new", "Healthy")], json!({}), [false, false])]
-    #[case::half_replaced(json!(["new", "other"]), &[("new", "Healthy")], json!({}), [true, false])]
-    #[case::replacement_unwell(json!(["new"]), &[("new", "Unhealthy")], json!({}), [true, true])]
-    #[case::replacement_unknown(json!(["new"]), &[], json!({}), [true, true])]
-    #[case::nowhere_to_go(json!([]), &[("old", "Healthy")], json!({}), [true, true])]
-    #[case::nowhere_to_go_but_purged(json!([]), &[], json!({"purgeMode": "Directly"}), [true, false])]
-    #[case::nowhere_to_go_but_confirmed(json!([]), &[], json!({"suppressDeletion": false}), [false, false])]
-    #[case::kept_by_hand(json!(["new"]), &[("new", "Healthy")], json!({"suppressDeletion": true}), [true, true])]
-    #[case::its_cluster_leaves(json!([]), &[], json!({"fromCluster": "leaving"}), [true, false])]
-    fn an_eviction_ends(
-        #[case] targets: Value,
-        #[case] health: &[(&str, &str)],
-        #[case] special: Value,
-        #[case] expected: [bool; 2],
-    ) {
-        let mut task = json!({"fromCluster": "old", "reason": "", "producer": "", "gracePeriodSeconds": 60,
-            "creationTimestamp": at(900).to_string()});
-        for (field, value) in special.as_object().expect("fields") {
-            task[field] = value.clone();
-        }
-        let targets: Vec<Value> =
-            targets.as_array().expect("names").iter().map(|name| json!({"name": name, "replicas": 1})).collect();
-        let items: Vec<Value> =
-            health.iter().map(|(name, health)| json!({"clusterName": name, "health": health})).collect();
-        let spec: ResourceBindingSpec =
-            read(json!({"resource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "c"},
-            "clusters": targets, "gracefulEvictionTasks": [task]}));
-        let status: ResourceBindingStatus = read(json!({"schedulerObservedGeneration": 3, "aggregatedStatus": items}));
-        let leaving = ["leaving".to_owned()];
-        let timeout = SignedDuration::from_secs(600);
-        let safety = Safety::Safe;
-        let evicting = Evicting { safety, generation: 3, spec: &spec, status: &status, timeout, leaving: &leaving };
-        for (now, goes_on) in [(930, expected[0]), (NOW, expected[1])] {
-            let plan = tasks(&evicting, at(now));
-            assert_eq!(plan.tasks.len(), usize::from(goes_on), "at {now}");
-            // A copy that is kept beyond its time waits for its replacement, not for the clock.
-            let suppressed = spec.graceful_eviction_tasks[0].suppress_deletion.is_some();
-            let waits = goes_on && now < 960 && !suppressed;
-            assert_eq!(plan.look_again, waits.then(|| at(960)), "at {now}");
-        }
-        let unseen = tasks(&Evicting { generation: 4, ..evicting }, at(930));
-        assert_eq!(unseen.tasks.len(), usize::from(special["suppressDeletion"] != json!(false)));
-    }
-
-    /// The same eviction where Karmada's rule was asked for; the replacement, if any, is not well.
-    #[rstest]
-    #[case::nowhere_to_go(json!([]), [false, false])]
-    #[case::replacement_unwell(json!([{"name": "new", "replicas": 1}]), [true, false])]
-    fn with_karmadas_rule_time_is_enough(#[case] targets: Value, #[case] expected: [bool; 2]) {
-        let spec: ResourceBindingSpec =
-            read(json!({"resource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "c"}, "clusters": targets,
-            "gracefulEvictionTasks": [{"fromCluster": "old", "reason": "", "producer": "", "gracePeriodSeconds": 60,
-                "creationTimestamp": at(900).to_string()}]}));
-        let status: ResourceBindingStatus = read(json!({"schedulerObservedGeneration": 3}));
-        let timeout = SignedDuration::from_secs(600);
-        let evicting =
-            Evicting { safety: Safety::Karmada, generation: 3, spec: &spec, status: &status, timeout, leaving: &[] };
-        for (now, goes_on) in [(930, expected[0]), (NOW, expected[1])] {
-            assert_eq!(tasks(&evicting, at(now)).tasks.len(), usize::from(goes_on), "at {now}");
-        }
     }
 }

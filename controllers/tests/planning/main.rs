@@ -5,6 +5,7 @@
 mod choice;
 mod construction;
 mod estimation;
+mod eviction;
 mod fleets;
 mod native;
 mod overriding;

@@ -56,6 +56,13 @@ pub(crate) struct ControllerArgs {
     /// [default: safe]
     #[arg(long, env = "CROWSNEST_FAILOVER_SAFETY", value_name = "RULE", value_enum)]
     failover_safety: Option<FailoverSafety>,
+    /// Evictions by NoExecute taints a second, from clusters that are not ready (with Karmada's rule from any, by each of three
+    /// workers); 0 is one in half an hour [default: 100, or 0.5 with --failover-safety=karmada]
+    #[arg(long, env = "CROWSNEST_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = rate)]
+    resource_eviction_rate: Option<f64>,
+    /// The same while over 0.3 of the clusters, and two or more, are not ready; over 0.55 nothing is evicted from them [default: 1]
+    #[arg(long, env = "CROWSNEST_SECONDARY_RESOURCE_EVICTION_RATE", value_name = "RATE", value_parser = rate)]
+    secondary_resource_eviction_rate: Option<f64>,
     /// Between two collections of a cluster's status [default: 10s]
     #[arg(long, env = "CROWSNEST_CLUSTER_STATUS_UPDATE_FREQUENCY", value_name = "DURATION", value_parser = period)]
     cluster_status_update_frequency: Option<Duration>,
@@ -125,6 +132,10 @@ impl ControllerArgs {
         });
         take(&mut settings.failover_safety, &safety);
         take(&mut settings.unhealthy_cluster_threshold, &self.unhealthy_cluster_threshold);
+        if self.resource_eviction_rate.is_some() {
+            settings.eviction_rate = self.resource_eviction_rate;
+        }
+        take(&mut settings.secondary_eviction_rate, &self.secondary_resource_eviction_rate);
         let periods = &mut settings.periods;
         take(&mut periods.graceful_eviction_timeout, &self.graceful_eviction_timeout);
         take(&mut periods.cluster_status, &self.cluster_status_update_frequency);
@@ -169,6 +180,13 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "must be a share of all, from 0 to 1".to_owned())
 }
 
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
+        _ => Err(format!("{text:?} is no number of evictions a second, such as 0.5")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +221,8 @@ mod tests {
              --skipped-propagating-apis batch;v1/Secret --skipped-propagating-namespaces kube-.*,infra \
              --enable-empty-workload-propagation --scheduler-name mine --enable-no-execute-taint-eviction=true \
              --no-execute-taint-eviction-purge-mode Directly --allow-no-execute-taint-policy \
-             --graceful-eviction-timeout 2m30s --failover-safety karmada --cluster-status-update-frequency 5s \
+             --graceful-eviction-timeout 2m30s --failover-safety karmada --resource-eviction-rate 0.25 \
+             --secondary-resource-eviction-rate 0 --cluster-status-update-frequency 5s \
              --cluster-success-threshold 0s --cluster-failure-threshold 1m --federated-resource-quota-sync-period 2m \
              --cluster-monitor-period 1s --cluster-monitor-grace-period 8s --cluster-startup-grace-period 12s \
              --unhealthy-cluster-threshold 0.8",
@@ -218,6 +237,7 @@ mod tests {
         assert_eq!((said.propagate_empty_workloads, said.scheduler_name.as_str()), (true, "mine"));
         assert!(said.no_execute_taint_eviction && said.allow_no_execute_taint_policy);
         assert_eq!((said.no_execute_purge_mode, said.failover_safety), (PurgeMode::Directly, Safety::Karmada));
+        assert_eq!((said.eviction_rate, said.secondary_eviction_rate), (Some(0.25), 0.0));
         let periods = &said.periods;
         assert_eq!(periods.graceful_eviction_timeout, Duration::from_secs(150));
         assert_eq!(
@@ -248,6 +268,7 @@ mod tests {
     #[case("--skipped-propagating-namespaces a(", "unclosed group")]
     #[case("--no-execute-taint-eviction-purge-mode Never", "[possible values: Gracefully, Directly]")]
     #[case("--failover-safety none", "[possible values: safe, karmada]")]
+    #[case("--resource-eviction-rate=-1", "no number of evictions a second")]
     #[case("--cluster-status-update-frequency 0s", "must be greater than 0")]
     #[case("--cluster-monitor-period 0s", "must be greater than 0")]
     #[case("--unhealthy-cluster-threshold 55", "must be a share of all, from 0 to 1")]

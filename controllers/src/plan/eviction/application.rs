@@ -38,6 +38,12 @@ pub fn unhealthy(spec: &ResourceBindingSpec, status: &ResourceBindingStatus) -> 
     names.filter(|name| is_unwell(name) && !spec.evicts(name)).map(str::to_owned).collect()
 }
 
+/// Whether the workload would be nowhere without these clusters, and its policy does not want it gone at once.
+pub fn is_last(spec: &ResourceBindingSpec, behavior: &ApplicationFailoverBehavior, leaving: &[String]) -> bool {
+    behavior.purge_mode != Some(PurgeMode::Directly)
+        && spec.clusters.iter().all(|target| leaving.contains(&target.name))
+}
+
 pub fn toleration_seconds(behavior: &ApplicationFailoverBehavior) -> u64 {
     let seconds = behavior.decision_conditions.toleration_seconds.unwrap_or(TOLERATION_SECONDS);
     u64::try_from(seconds).unwrap_or_default()
@@ -125,6 +131,16 @@ mod tests {
     #[case::unwell(&[("m1", "Unhealthy"), ("m2", "Healthy")], &["m1"])]
     fn targets_it_is_unhealthy_in(#[case] health: &[(&str, &str)], #[case] expected: &[&str]) {
         assert_eq!(unhealthy(&spec(json!({})), &status(health)), expected);
+    }
+
+    #[rstest]
+    #[case::one_of_two(json!({}), &["m1"], false)]
+    #[case::all(json!({}), &["m2", "m1"], true)]
+    #[case::all_but_at_once(json!({"purgeMode": "Directly"}), &["m2", "m1"], false)]
+    fn the_last_copies(#[case] application: Value, #[case] leaving: &[&str], #[case] expected: bool) {
+        let spec = spec(application);
+        let leaving: Vec<String> = leaving.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(is_last(&spec, behavior(&spec).expect("it fails over"), &leaving), expected);
     }
 
     fn task(application: Value, switches: Switches) -> Result<Value, String> {

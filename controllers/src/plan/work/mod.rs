@@ -2,5 +2,6 @@
 
 pub mod apply;
 pub mod construct;
+pub mod exclusive;
 pub mod managed;
 pub mod prune;

@@ -1,0 +1,84 @@
+//! Eviction tasks: which go on, which have ended, and which are called off. What keeps one that could have ended is
+//! [`super::safety`]'s.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::work::{
+    AggregatedStatusItem, GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth,
+};
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::safety::{self, Safety};
+
+/// The tasks that go on, and when to look again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskPlan {
+    pub tasks: Vec<GracefulEvictionTask>,
+    pub look_again: Option<Timestamp>,
+}
+
+/// What the end of an eviction depends on.
+pub struct Evicting<'a> {
+    pub safety: Safety,
+    pub generation: i64,
+    pub spec: &'a ResourceBindingSpec,
+    pub status: &'a ResourceBindingStatus,
+    /// For tasks that don't say how long the copy is kept.
+    pub timeout: SignedDuration,
+    /// The clusters of tasks and targets, as far as they are there.
+    pub clusters: &'a BTreeMap<String, Arc<Cluster>>,
+    /// What the binding tolerates; `None` when nobody can tell.
+    pub tolerations: Option<&'a [Toleration]>,
+}
+
+impl Evicting<'_> {
+    /// What is told of the copy in a cluster; nothing once its Work goes.
+    pub(super) fn item(&self, cluster: &str) -> Option<&AggregatedStatusItem> {
+        self.status.aggregated_status.iter().find(|item| item.cluster_name == cluster)
+    }
+
+    pub(super) fn health(&self, cluster: &str) -> Option<&ResourceHealth> {
+        self.item(cluster)?.health.as_ref()
+    }
+
+    pub(super) fn is_healthy(&self, cluster: &str) -> bool {
+        self.health(cluster) == Some(&ResourceHealth::Healthy)
+    }
+
+    fn end_of(&self, task: &GracefulEvictionTask, created: Timestamp) -> Timestamp {
+        let seconds = task.grace_period_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
+        created.saturating_add(seconds.unwrap_or(self.timeout)).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// Ends tasks whose replacement is healthy or whose time is over; stamps new ones. A task whose time is over while nothing
+/// has replaced the copy goes on until something has, and says what it waits for.
+pub fn tasks(evicting: &Evicting<'_>, now: Timestamp) -> TaskPlan {
+    let replaced = safety::is_replaced(evicting);
+    let mut plan = TaskPlan { tasks: Vec::new(), look_again: None };
+    for task in &evicting.spec.graceful_eviction_tasks {
+        let Some(created) = &task.creation_timestamp else {
+            plan.tasks.push(GracefulEvictionTask { creation_timestamp: Some(Time(now)), ..task.clone() });
+            continue;
+        };
+        match task.suppress_deletion {
+            Some(true) => plan.tasks.push(task.clone()),
+            Some(false) => {}
+            None if replaced => {}
+            None => {
+                let end = evicting.end_of(task, created.0);
+                if now < end {
+                    plan.look_again = Some(plan.look_again.map_or(end, |earlier| earlier.min(end)));
+                    plan.tasks.push(task.clone());
+                } else if !safety::may_time_out(evicting, task) {
+                    plan.tasks.push(GracefulEvictionTask { message: safety::why_kept(evicting), ..task.clone() });
+                }
+            }
+        }
+    }
+    plan
+}

@@ -1,0 +1,292 @@
+//! Workloads that leave clusters, stay, and come back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_controllers::act::{Config, Periods};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use serde_json::{Value, json};
+
+use crate::home::{Home, builtin, custom};
+use crate::{binding, condition_is, deployment, merge, policy, propagation_policy, web};
+
+fn clusters() -> Resource {
+    custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false)
+}
+
+fn config_maps() -> Resource {
+    builtin("", "configmaps", "ConfigMap")
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": {"k": "v"}})
+}
+
+/// To the first cluster, else to the second.
+fn one_or_other(first: &str, second: &str) -> Value {
+    json!({"clusterAffinities": [
+        {"affinityName": "one", "clusterNames": [first]}, {"affinityName": "two", "clusterNames": [second]},
+    ]})
+}
+
+/// A policy for what it names, of whichever kind that is.
+fn named(name: &str, kind: &str, api_version: &str, placement: Value) -> Value {
+    let mut policy = policy(name, kind, api_version, placement);
+    policy["spec"]["resourceSelectors"][0]["name"] = json!(name);
+    policy
+}
+
+async fn change(home: &Home, cluster: &str, spec: Value) {
+    let target = clusters();
+    home.objects().merge(Target::new(&target, "", cluster), &json!({"spec": spec})).await.unwrap();
+}
+
+async fn drain(home: &Home, cluster: &str) {
+    change(home, cluster, json!({"taints": [{"key": "drain", "effect": "NoExecute"}]})).await;
+}
+
+fn is_in(cluster: &str) -> impl Fn(&Value) -> bool {
+    move |binding| binding["spec"]["clusters"].as_array().is_some_and(|to| to.len() == 1 && to[0]["name"] == cluster)
+}
+
+/// In one cluster, and leaving none.
+fn has_settled_in(cluster: &str) -> impl Fn(&Value) -> bool {
+    move |binding| is_in(cluster)(binding) && binding["spec"].get("gracefulEvictionTasks").is_none()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_eviction_that_nothing_replaces_waits_says_so_and_is_called_off() {
+    let periods = Periods { graceful_eviction_timeout: Duration::from_secs(1), ..Config::conformance().periods };
+    let home = Home::start_as(&["m1", "m2"], Config { periods, ..Config::conformance() }).await;
+    let control_plane = home.objects();
+    let wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
+    let (m1, m2) = (home.member("m1"), home.member("m2"));
+    let first = home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    let applied = |binding: &Value| condition_is(binding, "FullyApplied", "True");
+    home.when(&control_plane, &binding(), "default", "web-deployment", applied).await;
+
+    // Its replacement never gets well, so the copy stays beyond its time.
+    drain(&home, "m1").await;
+    home.when(&m2, &deployment(), "default", "web", |_| true).await;
+    let waits = |binding: &Value| {
+        let task = &binding["spec"]["gracefulEvictionTasks"][0];
+        task["message"] == "no healthy replacement: it is not healthy in m2"
+    };
+    home.when(&control_plane, &binding(), "default", "web-deployment", waits).await;
+    let told = home.told("EvictionWaitsForReplacement", "web").await;
+    assert_eq!(told, "Evict from cluster m1 waits: no healthy replacement: it is not healthy in m2.");
+
+    change(&home, "m1", json!({"taints": null})).await;
+    let back = home.when(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
+    assert_eq!(back["spec"]["clusters"], json!([{"name": "m1", "replicas": 2}]));
+    home.gone(&m2, &deployment(), "default", "web").await;
+    let told = home.told("EvictionCancelled", "web").await;
+    assert_eq!(told, "Evict from cluster m1 is called off: nothing has replaced the copy.");
+    let same = home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    assert_eq!(same["metadata"]["uid"], first["metadata"]["uid"], "the copy was taken out meanwhile");
+
+    // The scheduler stays with it.
+    home.quiet().await;
+    home.manager.full_pass().await.unwrap();
+    home.quiet().await;
+    home.when(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
+    home.stop().await;
+}
+
+/// A cluster whose agent, which is Karmada's and not there, says whether it is ready.
+async fn tell_of(home: &Home, cluster: &str, ready: &str) {
+    let condition = json!({"type": "Ready", "status": ready, "reason": "Told", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let (objects, clusters) = (home.objects(), clusters());
+    let target = Target::new(&clusters, "", cluster).status();
+    objects.merge(target, &json!({"status": {"conditions": [condition]}})).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_leaves_clusters_that_are_not_ready_while_most_are_not() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    for (name, first, second) in [("app", "m1", "m2"), ("drained", "m2", "p1")] {
+        control_plane.create(&config_maps(), "default", &config_map(name)).await.unwrap();
+        let wanted = named(name, "ConfigMap", "v1", one_or_other(first, second));
+        control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+        home.when(&home.member(first), &config_maps(), "default", name, |_| true).await;
+    }
+    change(&home, "m1", json!({"apiEndpoint": "https://127.0.0.1:1"})).await;
+    home.when(&control_plane, &clusters(), "", "m1", |cluster| condition_is(cluster, "Ready", "False")).await;
+    for name in ["p1", "p2"] {
+        let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": name}, "spec": {"syncMode": "Pull"}});
+        control_plane.create(&clusters(), "", &cluster).await.unwrap();
+        tell_of(&home, name, "False").await;
+    }
+    drain(&home, "m1").await;
+    let halted = |cluster: &Value| condition_is(cluster, "EvictionsHalted", "True");
+    home.when(&control_plane, &clusters(), "", "m1", halted).await;
+    let told = home.told("EvictionsHalted", "m1").await;
+    assert_eq!(told, "nothing is evicted from clusters that are not ready: 3 of 4 clusters are not ready");
+    home.idle().await;
+    home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
+
+    // What an administrator drains is ready, and goes.
+    drain(&home, "m2").await;
+    let leaves = |binding: &Value| binding["spec"]["gracefulEvictionTasks"][0]["fromCluster"] == "m2";
+    home.when(&control_plane, &binding(), "default", "drained-configmap", leaves).await;
+    change(&home, "m2", json!({"taints": null})).await;
+    home.when(&control_plane, &binding(), "default", "drained-configmap", has_settled_in("m2")).await;
+    home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
+
+    for name in ["p1", "p2"] {
+        tell_of(&home, name, "True").await;
+    }
+    home.when(&control_plane, &binding(), "default", "app-configmap", is_in("m2")).await;
+    let resumed = |cluster: &Value| !condition_is(cluster, "EvictionsHalted", "True");
+    home.when(&control_plane, &clusters(), "", "m1", resumed).await;
+    home.stop().await;
+}
+
+/// A ConfigMap, and a policy of the same name that wants it home.
+async fn homesick(home: &Home, name: &str, when: &str) {
+    let control_plane = home.objects();
+    control_plane.create(&config_maps(), "default", &config_map(name)).await.unwrap();
+    let mut wanted = named(name, "ConfigMap", "v1", one_or_other("m1", "m2"));
+    wanted["metadata"]["annotations"] = json!({"failover.crowsnest.io/return": when});
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    home.when(&home.member("m1"), &config_maps(), "default", name, |_| true).await;
+}
+
+fn remembers_home(binding: &Value) -> bool {
+    let home = binding["metadata"]["annotations"]["failover.crowsnest.io/home"].as_str();
+    let home = home.map(|home| serde_json::from_str::<Value>(home).unwrap());
+    home.is_some_and(|home| home == json!({"clusters": [{"name": "m1"}], "affinityName": "one"}))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workloads_go_home_one_by_one() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    homesick(&home, "a", "after=0s,rate=1/h").await;
+    homesick(&home, "b", "after=1h").await;
+    drain(&home, "m1").await;
+    let moved = |binding: &Value| has_settled_in("m2")(binding) && remembers_home(binding);
+    for name in ["a-configmap", "b-configmap"] {
+        home.when(&control_plane, &binding(), "default", name, moved).await;
+    }
+    let m2 = home.member("m2");
+    home.when(&m2, &config_maps(), "default", "a", |_| true).await;
+
+    change(&home, "m1", json!({"taints": null})).await;
+    let is_home = |binding: &Value| {
+        let annotations = &binding["metadata"]["annotations"];
+        has_settled_in("m1")(binding) && annotations.get("failover.crowsnest.io/home").is_none()
+    };
+    home.when(&control_plane, &binding(), "default", "a-configmap", is_home).await;
+    home.gone(&m2, &config_maps(), "default", "a").await;
+    home.when(&home.member("m1"), &config_maps(), "default", "a", |_| true).await;
+    let told = home.told("ReturnHome", "a").await;
+    assert_eq!(told, "Going home to m1: they have been well again for long enough.");
+
+    // One has gone, so the next one waits for its turn, when its time has come, too.
+    let wish = |when: &str| json!({"metadata": {"annotations": {"failover.crowsnest.io/return": when}}});
+    merge(&control_plane, &propagation_policy(), "b", wish("after=0s,rate=1/h")).await;
+    home.quiet().await;
+    home.manager.full_pass().await.unwrap();
+    home.quiet().await;
+    home.when(&control_plane, &binding(), "default", "b-configmap", moved).await;
+    merge(&control_plane, &propagation_policy(), "b", wish("after=0s,rate=100/s")).await;
+    home.quiet().await;
+    home.manager.full_pass().await.unwrap();
+    home.when(&control_plane, &binding(), "default", "b-configmap", is_home).await;
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    let mut template = web(1);
+    template["metadata"]["annotations"] = json!({"failover.crowsnest.io/exclusive": "true"});
+    let wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &template).await.unwrap();
+    let (m1, m2) = (home.member("m1"), home.member("m2"));
+    home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    let pods = builtin("", "pods", "Pod");
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web-1", "namespace": "default", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "nginx:1.25"}]}});
+    m1.create(&pods, "default", &pod).await.unwrap();
+
+    // It waits for what it owns; the test is the garbage collector of the member.
+    drain(&home, "m1").await;
+    let going = |object: &Value| object["metadata"]["finalizers"] == json!(["foregroundDeletion"]);
+    home.when(&m1, &deployment(), "default", "web", going).await;
+    home.when(&control_plane, &binding(), "default", "web-deployment", is_in("m2")).await;
+    home.quiet().await;
+    let in_m2 = |member: Objects| async move {
+        member.get(Target::new(&deployment(), "default", "web")).await.unwrap().is_some()
+    };
+    assert!(!in_m2(m2.clone()).await, "it runs twice");
+    merge(&m1, &deployment(), "web", json!({"metadata": {"finalizers": null}})).await;
+    home.gone(&m1, &deployment(), "default", "web").await;
+    home.quiet().await;
+    assert!(!in_m2(m2.clone()).await, "it runs beside a pod that has not stopped");
+    m1.delete(Target::new(&pods, "default", "web-1")).await.unwrap();
+    home.when(&m2, &deployment(), "default", "web", |_| true).await;
+    home.stop().await;
+}
+
+/// The resource versions of all bindings.
+async fn versions(home: &Home) -> BTreeMap<String, String> {
+    let kind = kube::api::GroupVersionKind::gvk("work.karmada.io", "v1alpha2", "ResourceBinding");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "resourcebindings");
+    let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(home.control_plane.admin(), "default", &kind);
+    let all = api.list(&ListParams::default()).await.unwrap();
+    all.items.into_iter().map(|one| (one.metadata.name.unwrap(), one.metadata.resource_version.unwrap())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_taint_touches_only_those_that_do_not_tolerate_it() {
+    const EACH: usize = 70;
+    let home = Home::start(&["m1", "m2", "m3"]).await;
+    let control_plane = home.objects();
+    let tolerating =
+        json!({"clusterAffinity": {"clusterNames": ["m1"]}, "clusterTolerations": [{"operator": "Exists"}]});
+    let elsewhere = json!({"clusterAffinity": {"clusterNames": ["m3"]}});
+    for (group, placement) in
+        [("moving", one_or_other("m1", "m2")), ("tolerating", tolerating), ("elsewhere", elsewhere)]
+    {
+        let mut wanted = policy(group, "ConfigMap", "v1", placement);
+        wanted["spec"]["resourceSelectors"][0]["labelSelector"] = json!({"matchLabels": {"group": group}});
+        control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+        for number in 0..EACH {
+            let mut template = config_map(&format!("{group}-{number}"));
+            template["metadata"]["labels"] = json!({"group": group});
+            control_plane.create(&config_maps(), "default", &template).await.unwrap();
+        }
+    }
+    for group in ["moving", "tolerating", "elsewhere"] {
+        for number in 0..EACH {
+            let name = format!("{group}-{number}-configmap");
+            let applied = |binding: &Value| condition_is(binding, "FullyApplied", "True");
+            home.when(&control_plane, &binding(), "default", &name, applied).await;
+        }
+    }
+    home.quiet().await;
+    let before = versions(&home).await;
+    assert_eq!(before.len(), 3 * EACH);
+    drain(&home, "m1").await;
+    for number in 0..EACH {
+        let name = format!("moving-{number}-configmap");
+        home.when(&control_plane, &binding(), "default", &name, has_settled_in("m2")).await;
+    }
+    home.quiet().await;
+    let after = versions(&home).await;
+    let touched = before.iter().filter(|(name, version)| after.get(*name) != Some(*version));
+    let touched: Vec<&String> = touched.map(|(name, _)| name).filter(|name| !name.starts_with("moving")).collect();
+    assert!(touched.is_empty(), "written: {touched:?}");
+    home.stop().await;
+}

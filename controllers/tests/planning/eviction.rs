@@ -1,0 +1,395 @@
+//! When evictions end, wait or are called off, how fast they go, and the way home.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::policy::{Placement, PurgeMode};
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec, ResourceBindingStatus};
+use crowsnest_controllers::plan::eviction::Safety;
+use crowsnest_controllers::plan::eviction::home::{Home, Return, Step};
+use crowsnest_controllers::plan::eviction::rate::{self, Bucket, Halt, Limits, Pace, Rates, Standing, Turns};
+use crowsnest_controllers::plan::eviction::safety::cancelled;
+use crowsnest_controllers::plan::eviction::tasks::{Evicting, tasks};
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use rstest::rstest;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::cases;
+
+/// Tasks begin at second 1000, and may last 60 seconds where they don't say how long.
+const BEGUN: i64 = 1000;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Member {
+    not_ready: bool,
+    leaving: bool,
+    taints: Vec<Taint>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Question {
+    #[serde(default)]
+    karmada: bool,
+    /// Those that are there; `m1` to `m3` are, and well, when it is not said.
+    #[serde(default)]
+    clusters: BTreeMap<String, Member>,
+    #[serde(default)]
+    gone: Vec<String>,
+    #[serde(default)]
+    replicas: i32,
+    #[serde(default)]
+    placement: Option<Placement>,
+    #[serde(default)]
+    affinity: String,
+    /// Replicas by cluster.
+    #[serde(default)]
+    targets: BTreeMap<String, i32>,
+    /// Of copies that are there, by cluster.
+    #[serde(default)]
+    health: BTreeMap<String, String>,
+    /// The scheduler has not looked since.
+    #[serde(default)]
+    unseen: bool,
+    /// Why nothing fits.
+    #[serde(default)]
+    unscheduled: Option<String>,
+    #[serde(default)]
+    tolerations: Vec<Toleration>,
+    /// Fields of the task, which leaves `m1` and is the taint manager's when nothing else is said.
+    #[serde(default)]
+    task: BTreeMap<String, Value>,
+    #[serde(default)]
+    others: Vec<GracefulEvictionTask>,
+    /// Seconds since the tasks began.
+    #[serde(default)]
+    after: i64,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Answer {
+    /// Clusters that are still being left.
+    leaving: Vec<String>,
+    /// Of tasks that say why they wait.
+    waits: BTreeMap<String, String>,
+    /// In how many seconds to look again.
+    again: Option<i64>,
+    /// Where evictions are called off: the targets then, and the affinity term to go on with.
+    back: Option<BTreeMap<String, i32>>,
+    affinity: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    given: Question,
+    #[serde(default)]
+    want: Answer,
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("readable")
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+fn cluster(name: &str, member: &Member) -> Arc<Cluster> {
+    let deleted = member.leaving.then(|| at(BEGUN).to_string());
+    let ready = if member.not_ready { "False" } else { "True" };
+    Arc::new(read(json!({
+        "metadata": {"name": name, "deletionTimestamp": deleted},
+        "spec": {"syncMode": "Push", "taints": member.taints},
+        "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "", "message": "",
+            "lastTransitionTime": at(0).to_string()}]},
+    })))
+}
+
+struct Told {
+    clusters: BTreeMap<String, Arc<Cluster>>,
+    spec: ResourceBindingSpec,
+    status: ResourceBindingStatus,
+}
+
+impl Question {
+    fn tell(&self) -> Told {
+        let names = ["m1", "m2", "m3"].into_iter().filter(|name| !self.gone.iter().any(|gone| gone == name));
+        let standard = Member::default();
+        let member = |name: &str| self.clusters.get(name).unwrap_or(&standard).clone();
+        let clusters = names.map(|name| (name.to_owned(), cluster(name, &member(name)))).collect();
+        let mut task = json!({"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager",
+            "gracePeriodSeconds": 60, "creationTimestamp": at(BEGUN).to_string()});
+        for (field, value) in &self.task {
+            task[field] = value.clone();
+        }
+        let targets: Vec<Value> =
+            self.targets.iter().map(|(name, replicas)| json!({"name": name, "replicas": replicas})).collect();
+        let mut spec: ResourceBindingSpec = read(json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "replicas": self.replicas,
+            "placement": self.placement, "clusters": targets, "gracefulEvictionTasks": [task],
+        }));
+        spec.graceful_eviction_tasks.extend(self.others.clone());
+        let items: Vec<Value> =
+            self.health.iter().map(|(name, health)| json!({"clusterName": name, "health": health})).collect();
+        let conditions: Vec<Value> = self
+            .unscheduled
+            .iter()
+            .map(|message| {
+                json!({"type": "Scheduled", "status": "False", "reason": "NoClusterFit", "message": message,
+                    "lastTransitionTime": at(0).to_string()})
+            })
+            .collect();
+        let status = read(json!({
+            "schedulerObservedGeneration": if self.unseen { 2 } else { 3 }, "conditions": conditions,
+            "aggregatedStatus": items, "schedulerObservingAffinityName": self.affinity,
+        }));
+        Told { clusters, spec, status }
+    }
+
+    fn answer(&self) -> Answer {
+        let told = self.tell();
+        let evicting = Evicting {
+            safety: if self.karmada { Safety::Karmada } else { Safety::Safe },
+            generation: 3,
+            spec: &told.spec,
+            status: &told.status,
+            timeout: SignedDuration::from_secs(600),
+            clusters: &told.clusters,
+            tolerations: Some(&self.tolerations),
+        };
+        let now = at(BEGUN + self.after);
+        let back = cancelled(&evicting, now);
+        let plan = tasks(&evicting, now);
+        let waiting = plan.tasks.iter().filter(|task| !task.message.is_empty());
+        let targets = |spec: &ResourceBindingSpec| {
+            spec.clusters.iter().map(|target| (target.name.clone(), target.replicas)).collect()
+        };
+        Answer {
+            waits: waiting.map(|task| (task.from_cluster.clone(), task.message.clone())).collect(),
+            leaving: plan.tasks.iter().map(|task| task.from_cluster.clone()).collect(),
+            again: plan.look_again.map(|again| again.as_second() - now.as_second()),
+            back: back.as_ref().map(|back| targets(&back.spec)),
+            affinity: back.and_then(|back| back.affinity),
+        }
+    }
+}
+
+#[test]
+fn evictions_end_wait_or_are_called_off() {
+    for (name, case) in cases::<Case>(include_str!("fixtures/evictions.yaml")) {
+        assert_eq!(case.given.answer(), case.want, "{name}");
+    }
+}
+
+fn question() -> impl Strategy<Value = Question> {
+    let health = prop::collection::btree_map("m[1-3]", "Healthy|Unhealthy|Unknown", 0..4);
+    let targets = prop::collection::btree_map("m[2-3]", 0..4_i32, 0..3);
+    let purge = prop::option::of(prop_oneof!["Directly", "Gracefully"]);
+    let kept = prop::option::of(any::<bool>());
+    let divided = any::<bool>();
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (health, targets, purge, kept, divided, flags, 0..6_i32, 0..100_i64).prop_map(
+        |(health, targets, purge, kept, divided, (not_ready, unseen, unscheduled), replicas, after)| {
+            let kind = if divided { "Divided" } else { "Duplicated" };
+            let placement = json!({"replicaScheduling": {"replicaSchedulingType": kind}});
+            let task = json!({"replicas": replicas, "purgeMode": purge, "suppressDeletion": kept});
+            Question {
+                karmada: false,
+                clusters: BTreeMap::from([("m1".to_owned(), Member { not_ready, ..Member::default() })]),
+                gone: Vec::new(),
+                replicas,
+                placement: Some(read(placement)),
+                affinity: String::new(),
+                targets,
+                health,
+                unseen,
+                unscheduled: unscheduled.then(|| "0/3 clusters are available".to_owned()),
+                tolerations: Vec::new(),
+                task: read(task),
+                others: Vec::new(),
+                after,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn the_only_healthy_copy_stays_unless_it_is_purged_at_once(question in question()) {
+        let answer = question.answer();
+        let healthy = |name: &str| question.health.get(name).is_some_and(|health| health == "Healthy");
+        let elsewhere = question.targets.keys().any(|name| healthy(name));
+        let asked_for = question.task["purgeMode"] == json!("Directly") || question.task["suppressDeletion"] == json!(false);
+        if healthy("m1") && !elsewhere && !asked_for {
+            prop_assert_eq!(&answer.leaving, &["m1"]);
+        }
+    }
+
+    /// A message of a task is a new generation; it may not be the cause of the next one.
+    #[test]
+    fn what_waits_says_the_same_until_something_else_changes(question in question()) {
+        let answer = question.answer();
+        let again = Question { unseen: !question.unseen, ..question }.answer();
+        for (cluster, why) in &answer.waits {
+            prop_assert!(again.waits.get(cluster).is_none_or(|then| then == why));
+        }
+    }
+
+    #[test]
+    fn a_bucket_never_exceeds_its_rate(
+        rate in 0.1..200.0_f64, burst in 1..50_u32, gaps in prop::collection::vec(0..400_u64, 1..200),
+    ) {
+        let mut bucket = Bucket::new(rate, burst);
+        let mut now = Instant::now();
+        let mut given = Vec::new();
+        for gap in gaps {
+            now += Duration::from_millis(gap);
+            let at = bucket.reserve(now);
+            prop_assert!(at >= now);
+            given.push(at);
+        }
+        for (first, from) in given.iter().enumerate() {
+            for (count, to) in given[first..].iter().enumerate() {
+                let seconds = to.duration_since(*from).as_secs_f64();
+                prop_assert!((count + 1) as f64 <= f64::from(burst) + rate * seconds + 0.01, "{count} in {seconds}");
+            }
+        }
+    }
+
+    #[test]
+    fn evictions_halt_above_the_share_and_go_on_below_it(clusters in 1..60_usize, not_ready in 0..60_usize, doubted in any::<bool>()) {
+        let not_ready = not_ready.min(clusters);
+        let fleet: Vec<Standing> =
+            (0..clusters).map(|place| standing(Some(place >= not_ready), doubted && place == 0)).collect();
+        let pace = rate::pace(&fleet, &Limits::default());
+        let over = |share: f64| not_ready >= 2 && not_ready as f64 / clusters as f64 > share;
+        prop_assert_eq!(matches!(pace, Pace::Halted(_)), doubted || over(0.55));
+        prop_assert_eq!(pace == Pace::Slow, !doubted && over(0.3) && !over(0.55));
+        // What an administrator taints is ready, and nobody asks.
+        prop_assert!(fleet.iter().filter(|one| one.is_ready()).all(|one| !one.is_halted(&pace)));
+    }
+}
+
+fn standing(ready: Option<bool>, doubted: bool) -> Standing {
+    let taints = vec![read(json!({"key": "drain", "effect": "NoExecute"}))];
+    Standing { ready, doubted, taints, leaving: false, shows_halt: false }
+}
+
+#[rstest]
+#[case::nobody(&[], Pace::Full)]
+#[case::one_of_one(&["not"], Pace::Full)]
+#[case::one_of_three(&["not", "", ""], Pace::Full)]
+#[case::two_of_seven(&["not", "not", "", "", "", "", ""], Pace::Full)]
+#[case::two_of_six(&["not", "not", "", "", "", ""], Pace::Slow)]
+#[case::two_of_three(&["not", "not", ""], Pace::Halted(Halt::NotReady { not_ready: 2, clusters: 3 }))]
+#[case::new_ones_count_neither_way(&["not", "not", "", "new", "new", "new"], Pace::Halted(Halt::NotReady { not_ready: 2, clusters: 3 }))]
+#[case::doubt(&["", "", "doubted"], Pace::Halted(Halt::Doubted))]
+fn the_fleet_sets_the_pace(#[case] fleet: &[&str], #[case] expected: Pace) {
+    let of = |word: &&str| match *word {
+        "not" => standing(Some(false), false),
+        "new" => standing(None, false),
+        "doubted" => standing(Some(true), true),
+        _ => standing(Some(true), false),
+    };
+    let fleet: Vec<Standing> = fleet.iter().map(of).collect();
+    assert_eq!(rate::pace(&fleet, &Limits::default()), expected);
+}
+
+#[test]
+fn a_cluster_stands_as_its_conditions_say() {
+    let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at(0).to_string()});
+    let cluster = json!({
+        "metadata": {"name": "m1"}, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
+        "status": {"conditions": [condition("Ready", "Unknown", ""), condition("HealthSignals", "False", "Doubted")]},
+    });
+    let standing = Standing::of(&cluster).expect("readable");
+    assert_eq!((standing.ready, standing.doubted, standing.evicts()), (Some(false), true, false));
+    let none = Standing::of(&json!({"metadata": {"name": "m1"}})).expect("readable");
+    assert_eq!((none.ready, none.doubted, none.leaving), (None, false, false));
+}
+
+/// How many of 100 go within so many seconds.
+fn within(bucket: Bucket, seconds: u64) -> usize {
+    let mut bucket = bucket;
+    let start = Instant::now();
+    let given = (0..100).map(|_| bucket.reserve(start));
+    given.filter(|at| at.duration_since(start) <= Duration::from_millis(seconds * 1000 + 1)).count()
+}
+
+#[test]
+fn rates_are_kept() {
+    let rates = Rates { full: 0.5, slow: 0.1 };
+    // Three workers, each of which pauses for two seconds after an eviction.
+    assert_eq!([0, 2, 4].map(|seconds| within(rates.karmada(), seconds)), [3, 6, 9]);
+    assert_eq!([0, 2, 4].map(|seconds| within(rates.safe(&Pace::Full), seconds)), [1, 2, 3]);
+    assert_eq!([0, 10, 20].map(|seconds| within(rates.safe(&Pace::Slow), seconds)), [1, 2, 3]);
+    let none = Rates { full: 0.0, slow: 1.0 };
+    assert_eq!([0, 1799, 1800].map(|seconds| within(none.safe(&Pace::Full), seconds)), [1, 1, 2]);
+    assert_eq!(within(Rates { full: 100.0, slow: 1.0 }.safe(&Pace::Full), 0), 100);
+}
+
+#[test]
+fn who_waits_keeps_its_turn() {
+    let start = Instant::now();
+    let second = |seconds: u64| start + Duration::from_secs(seconds);
+    let wait = |seconds: u64| Err(Duration::from_secs(seconds));
+    let mut turns = Turns::new(Bucket::new(0.5, 1));
+    assert_eq!(["a", "b", "c"].map(|key| turns.take(&key, start)), [Ok(()), wait(2), wait(4)]);
+    assert_eq!((turns.take(&"c", second(1)), turns.take(&"b", second(1))), (wait(3), wait(1)));
+    assert_eq!((turns.take(&"b", second(2)), turns.take(&"b", second(2))), (Ok(()), wait(4)));
+    turns.forget(&"c");
+    assert_eq!(turns.restart(Bucket::new(1.0, 1)), ["b"]);
+    assert_eq!((turns.take(&"b", second(3)), turns.take(&"c", second(3))), (Ok(()), wait(1)));
+}
+
+#[rstest]
+#[case("after=10m,rate=1/m", Ok((600, 60)))]
+#[case("after=1h30m", Ok((5400, 60)))]
+#[case("rate=4/m, after=0s", Ok((0, 15)))]
+#[case("rate=2/h", Ok((600, 1800)))]
+#[case("", Err("\"\" is neither after=DURATION nor rate=NUMBER/UNIT, as in after=10m,rate=1/m"))]
+#[case("after=soon", Err("after=soon is no duration such as 10m or 1h30m, a year (8784h) at most"))]
+#[case("after=9999h", Err("after=9999h is no duration such as 10m or 1h30m, a year (8784h) at most"))]
+#[case("rate=0/m", Err("rate=0/m is no rate such as 1/m: a number of at least 1, and s, m or h"))]
+#[case("rate=1/d", Err("rate=1/d is no rate such as 1/m: a number of at least 1, and s, m or h"))]
+fn a_wish_to_return_is_read(#[case] text: &str, #[case] expected: Result<(u64, u64), &str>) {
+    let read = text.parse::<Return>().map(|read| (read.after.as_secs(), read.every.as_secs()));
+    assert_eq!(read.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
+}
+
+fn bound(targets: &[&str], tasks: Value) -> ResourceBindingSpec {
+    let targets: Vec<Value> = targets.iter().map(|name| json!({"name": name, "replicas": 2})).collect();
+    read(json!({"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "replicas": 2,
+        "clusters": targets, "gracefulEvictionTasks": tasks}))
+}
+
+#[rstest]
+#[case::elsewhere(&["m2"], json!([]), Step::Away)]
+#[case::nowhere(&[], json!([]), Step::Away)]
+#[case::still_leaving(&["m2"], json!([{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}]), Step::Wait)]
+#[case::on_its_way(&["m1"], json!([{"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome"}]), Step::Wait)]
+#[case::home(&["m1"], json!([]), Step::Arrived)]
+fn the_way_home(#[case] targets: &[&str], #[case] tasks: Value, #[case] expected: Step) {
+    let home = Home::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
+    let home: Home = serde_json::from_str(&serde_json::to_string(&home).expect("JSON")).expect("readable");
+    assert_eq!(home.step(&bound(targets, tasks)), expected);
+}
+
+#[test]
+fn what_stood_in_stays_until_home_is_healthy() {
+    let home = Home::of(&bound(&["m1"], json!([])), &ResourceBindingStatus::default());
+    let going = home.on_the_way(&bound(&["m2"], json!([])), &PurgeMode::Gracefully, at(BEGUN));
+    assert!(going.clusters.is_empty() && going.reschedule_triggered_at.is_some());
+    assert_eq!(
+        json!(going.graceful_eviction_tasks),
+        json!([{"fromCluster": "m2", "purgeMode": "Gracefully", "replicas": 2, "reason": "ReturnHome",
+            "producer": "GoingHome", "creationTimestamp": at(BEGUN).to_string()}])
+    );
+}
