@@ -337,6 +337,7 @@ impl Scheduling {
             estimate: &estimate,
             peers,
             gates: self.context.config.gates,
+            plugins: self.context.config.plugins,
             propagate_empty_workloads: self.context.config.propagate_empty_workloads,
         };
         ask(&world, &estimate)
