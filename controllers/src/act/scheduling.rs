@@ -396,9 +396,14 @@ fn peer(spec: &ResourceBindingSpec) -> Option<Peer> {
     })
 }
 
-/// A result that stands and is not told as one.
+/// A result that stands and is not told as one. What a quota refuses the template is told until the binding changes.
 fn is_untold(binding: &ResourceBinding) -> bool {
-    !binding.spec.clusters.is_empty() && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
+    let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
+    let is_seen = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
+    let waits = is_seen && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);
+    !binding.spec.clusters.is_empty()
+        && !waits
+        && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
 }
 
 pub(super) fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {
