@@ -50,6 +50,7 @@ pub struct Kinds {
     pub priority_class: Resource,
     pub cluster_role: Resource,
     pub cluster_role_binding: Resource,
+    pub certificate_signing_request: Resource,
 }
 
 impl Kinds {
@@ -88,11 +89,18 @@ impl Kinds {
             priority_class: Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false),
             cluster_role: rbac("clusterroles", "ClusterRole"),
             cluster_role_binding: rbac("clusterrolebindings", "ClusterRoleBinding"),
+            certificate_signing_request: Resource::builtin(
+                "certificates.k8s.io",
+                "v1",
+                "certificatesigningrequests",
+                "CertificateSigningRequest",
+                false,
+            ),
         }
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 20] {
+    pub fn of_control_plane(&self) -> [&Resource; 21] {
         [
             &self.cluster,
             &self.work,
@@ -114,6 +122,7 @@ impl Kinds {
             &self.service,
             &self.cluster_role,
             &self.cluster_role_binding,
+            &self.certificate_signing_request,
         ]
     }
 

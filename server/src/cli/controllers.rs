@@ -224,7 +224,10 @@ mod tests {
     #[rstest]
     #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope (known are AllAlpha, AllBeta, ")]
     #[case("--feature-gates Failover", "not of the form")]
-    #[case("--controllers *,-mcs", "there is no controller \"mcs\" here; known are applicationFailover, binding, ")]
+    #[case(
+        "--controllers *,-mcs",
+        "there is no controller \"mcs\" here; known are agentcsrapproving, applicationFailover, binding, "
+    )]
     #[case("--controllers *,-workStatus", "one loop here")]
     #[case("--plugins *,-Nope", "there is no plugin \"Nope\" here; known are APIEnablement, ")]
     #[case("--skipped-propagating-apis v1", "is none of <group>")]
