@@ -2,6 +2,8 @@
 //!
 //! Everything is applied server-side under one field manager, so that doing it twice writes nothing and what others added stays.
 
+pub(crate) mod agents;
+
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::pin::pin;
@@ -134,6 +136,7 @@ pub(crate) fn foundations() -> Vec<Value> {
         .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
         .into();
     manifests.extend(aggregated_roles());
+    manifests.extend(agents::manifests());
     manifests.extend(role_and_binding(
         "cluster-proxy-admin",
         json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]}]),

@@ -193,9 +193,9 @@ fn refused(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     says(fleet, &plan(&["changed.yaml"], "--limit 0"), 1, "spec.limit: Invalid value: 0: must be from 1 to 500")?;
     says(fleet, &plan(&["changed.yaml", "changed.yaml"], ""), 1, "spec.objects[1]: Duplicate value: \"web\"")?;
     let create = ["create", "--raw", &format!("{ROOT}/plans"), "-f", "-"];
-    let cluster =
-        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "member1"}});
-    kubectl.says(&create, &json!({"spec": {"objects": [cluster]}}).to_string(), 1, "can be planned")?;
+    let metadata = json!({"name": "web-1", "namespace": "karmada-es-member1"});
+    let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": metadata});
+    kubectl.says(&create, &json!({"spec": {"objects": [work]}}).to_string(), 1, "can be planned")?;
     kubectl.says(&create, "{}", 1, "error decoding the Plan's JSON")?;
     kubectl.says(&["get", "--raw", &format!("{ROOT}/clusterexplanations/web")], "", 1, "names no template")?;
     Ok(())

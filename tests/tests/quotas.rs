@@ -24,6 +24,8 @@ fn a_quota_holds_whoever_scales_up_at_once() -> Result<()> {
     kubectl.ok(&["create", "-f", "-"], &serde_json::to_string(&workloads())?)?;
     settles(&fleet, &kubectl, WORKLOADS as i64 * REPLICA)?;
 
+    a_refused_template_says_so(&kubectl).with_context(|| fleet.log())?;
+
     // One scale-up needs 40m: as many as fit into the rest, and not one more.
     scale_all(&kubectl, WANTED)?;
     let fitting = (LIMIT - WORKLOADS as i64 * REPLICA) / ((WANTED - 1) * REPLICA);
@@ -44,6 +46,27 @@ fn a_quota_holds_whoever_scales_up_at_once() -> Result<()> {
     settles(&fleet, &kubectl, WORKLOADS as i64 / 2 * REPLICA)?;
     ensure!(fleet.stop()?.success());
     Ok(())
+}
+
+/// More than all may have together is asked for in a template: it waits, its binding and its events say why, and when it asks
+/// for less again all is well.
+fn a_refused_template_says_so(kubectl: &Kubectl) -> Result<()> {
+    let ask = |cpu: &str| {
+        let requests = format!("--requests=cpu={cpu}");
+        kubectl.ok(&["set", "resources", "deployment/web-0", "-n", "shop", &requests], "").map(drop)
+    };
+    let said = "FederatedResourceQuota(shop/cpus) exceeded for resource cpu: requested sum 2630m, limit 2.";
+    ask(&format!("{LIMIT}m"))?;
+    let scheduled = r#"jsonpath={.status.conditions[?(@.type=="Scheduled")]}"#;
+    let binding = ["get", "rb", "web-0-deployment", "-n", "shop", "-o", scheduled];
+    kubectl.until(&binding, |out| out.contains("QuotaExceeded") && out.contains(said))?;
+    for kind in ["Deployment", "ResourceBinding"] {
+        let of = format!("involvedObject.kind={kind},reason=SyncWorkFailed");
+        let events = ["get", "events", "-n", "shop", "--field-selector", &of, "-o", "jsonpath={..message}"];
+        kubectl.until(&events, |out| out.contains("waiting for quota: ") && out.contains(said))?;
+    }
+    ask(&format!("{REPLICA}m"))?;
+    kubectl.until(&binding, |out| out.contains("\"Success\"")).map(drop)
 }
 
 fn name(index: usize) -> String {

@@ -1,9 +1,11 @@
-//! Authentication: client certificates, service-account and static tokens, ID tokens, front-proxy headers, anonymous.
+//! Authentication: client certificates, service-account, bootstrap and static tokens, ID tokens, front-proxy headers,
+//! anonymous.
 //!
 //! [`Authenticator`] turns what a connection and its headers prove into a [`UserInfo`]. Read by `http/`; the service-account
 //! part also issues tokens and answers TokenReviews.
 
 pub mod authority;
+pub mod bootstrap;
 mod certificate;
 pub mod impersonation;
 pub mod oidc;
@@ -101,7 +103,7 @@ impl Authenticator {
     pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<(UserInfo, Vec<String>), String> {
         let own = self.signer.audiences();
         let wanted = if audiences.is_empty() { own } else { audiences };
-        // Neither static tokens nor ID tokens tell audiences of ours.
+        // Neither static tokens nor bootstrap tokens nor ID tokens tell audiences of ours.
         let shared = || own.iter().filter(|a| wanted.contains(a)).cloned().collect::<Vec<String>>();
         let known = |user: UserInfo| match shared() {
             shared if shared.is_empty() => Err("invalid bearer token".to_owned()),
@@ -109,6 +111,9 @@ impl Authenticator {
         };
         if let Some(user) = self.tokens.get(token) {
             return known(user.clone());
+        }
+        if bootstrap::is_addressed(token) {
+            return known(bootstrap::check(&self.registry, token, jiff::Timestamp::now())?);
         }
         if let Some(oidc) = self.oidc.as_ref().filter(|oidc| oidc.is_addressed(token)) {
             return match oidc.authenticate(token).await {

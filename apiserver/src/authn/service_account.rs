@@ -20,7 +20,7 @@ const MAX_SECONDS: i64 = 1 << 32;
 /// Clock difference tolerated.
 const LEEWAY: i64 = 10;
 
-fn stored(registry: &Registry, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+pub(super) fn stored(registry: &Registry, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Value> {
     let record = registry.store.get(&ResourceKey::new(group, resource), &ObjectKey::new(namespace, name))?;
     record.body.value(record.revision).ok()
 }

@@ -119,6 +119,8 @@ impl Strategy for BuiltinStrategy {
                     }
                 }
             }
+            // Its conditions are taken below, and nothing else.
+            "approval" => {}
             _ if self.has_status() => copy(old, new, "status"),
             _ => {}
         }

@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::constants::{annotation, event, finalizer, label};
+use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
 use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, binding_name};
 use crowsnest_api::policy::OverrideSpec;
-use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use futures::TryStreamExt;
 use futures::future::join_all;
 use parking_lot::RwLock;
@@ -25,12 +25,12 @@ use super::templates::{is_template_resource, template_of};
 use super::world::{Cached, Change, Header};
 use crate::Error;
 use crate::error::aggregated;
-use crate::plan::object;
 use crate::plan::overriding::{self, OverridePolicy};
 use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::selector::best_precision;
 use crate::plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
 use crate::plan::work::exclusive::allowed;
+use crate::plan::{conditions, object};
 
 pub struct Bindings {
     context: Arc<Context>,
@@ -259,7 +259,7 @@ impl Bindings {
         if object::is_terminating(&template) {
             return Ok(Outcome::Done);
         }
-        self.await_agreement(&binding, &typed.spec, &template).await?;
+        self.await_agreement(&binding, &typed, &template).await?;
         let mut targets = construct::targets(&typed.spec);
         let all = targets.len();
         let exclusive = Exclusive::of(context, &binding, &typed.spec, &template).await?;
@@ -279,20 +279,21 @@ impl Bindings {
     }
 
     /// Where quotas are enforced, they are on bindings: a template that needs more than its binding says is not carried
-    /// on before the binding says so too, which a quota may deny. A binding no policy holds any more never will.
-    async fn await_agreement(
-        &self,
-        binding: &Value,
-        spec: &ResourceBindingSpec,
-        template: &Value,
-    ) -> Result<(), Error> {
+    /// on before the binding says so too, which a quota may deny: then both say what is waited for. A binding no policy holds
+    /// any more never will.
+    async fn await_agreement(&self, binding: &Value, typed: &ResourceBinding, template: &Value) -> Result<(), Error> {
         if !self.context.config.gates.federated_quota_enforcement || !is_claimed(binding) {
             return Ok(());
         }
-        match construct::is_agreed(spec, &self.context.interpreter.replicas(template).await?) {
-            true => Ok(()),
-            false => Err(Error::Waiting("the binding does not allow what the template needs".to_owned())),
+        if construct::is_agreed(&typed.spec, &self.context.interpreter.replicas(template).await?) {
+            return Ok(());
         }
+        let shown = conditions::find(&typed.status.conditions, condition::SCHEDULED);
+        if let Some(refused) = shown.filter(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED) {
+            let message = format!("waiting for quota: {}", refused.message);
+            self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &message);
+        }
+        Err(Error::Waiting("the binding does not allow what the template needs".to_owned()))
     }
 
     async fn works_of(&self, binding: &Value) -> Result<Vec<Header>, Error> {

@@ -10,6 +10,7 @@ use crate::plan::eviction::Safety;
 use crate::plan::eviction::rate::Rates;
 use crate::plan::gates::Gates;
 use crate::plan::propagation::skipped::{self, SkippedApis, SkippedNamespaces};
+use crate::plan::scheduling::Plugins;
 
 /// How often things are looked at, and how long they may take.
 #[derive(Debug, Clone)]
@@ -77,6 +78,8 @@ pub struct Config {
     pub workers: Workers,
     /// Bindings that name another scheduler are left to it.
     pub scheduler_name: String,
+    /// Filters and scores of the scheduler.
+    pub plugins: Plugins,
     pub propagate_empty_workloads: bool,
     /// APIs whose objects follow no policy. They may still be what others depend on.
     pub skipped_apis: SkippedApis,
@@ -112,6 +115,7 @@ impl Default for Config {
             periods: Periods::default(),
             workers: Workers::default(),
             scheduler_name: "default-scheduler".to_owned(),
+            plugins: Plugins::default(),
             propagate_empty_workloads: false,
             skipped_apis: SkippedApis::default(),
             skipped_namespaces,

@@ -55,6 +55,7 @@ pub struct Kinds {
     pub priority_class: Resource,
     pub cluster_role: Resource,
     pub cluster_role_binding: Resource,
+    pub certificate_signing_request: Resource,
 }
 
 impl Kinds {
@@ -95,6 +96,13 @@ impl Kinds {
             priority_class: Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false),
             cluster_role: rbac("clusterroles", "ClusterRole"),
             cluster_role_binding: rbac("clusterrolebindings", "ClusterRoleBinding"),
+            certificate_signing_request: Resource::builtin(
+                "certificates.k8s.io",
+                "v1",
+                "certificatesigningrequests",
+                "CertificateSigningRequest",
+                false,
+            ),
         }
     }
 
@@ -122,6 +130,7 @@ impl Kinds {
             &self.service,
             &self.cluster_role,
             &self.cluster_role_binding,
+            &self.certificate_signing_request,
         ]
     }
 

@@ -6,6 +6,7 @@ use std::str::FromStr;
 /// A loop that can be switched off. The detector, the dependencies distributor and the scheduler always run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Controller {
+    AgentCsrApproving,
     ApplicationFailover,
     Binding,
     BindingStatus,
@@ -31,7 +32,8 @@ pub enum Controller {
     WorkloadRebalancer,
 }
 
-const NAMES: [(&str, Controller); 21] = [
+const NAMES: [(&str, Controller); 22] = [
+    ("agentcsrapproving", Controller::AgentCsrApproving),
     ("applicationFailover", Controller::ApplicationFailover),
     ("binding", Controller::Binding),
     ("bindingStatus", Controller::BindingStatus),

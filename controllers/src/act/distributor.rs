@@ -301,7 +301,7 @@ fn found_in<'a>(parents: &'a BTreeMap<BindingKey, Cached>) -> impl Fn(&str, &str
 }
 
 /// Whether a dependency means this object when it has these labels.
-fn means(dependency: &Dependency, object: &Value, labels: &BTreeMap<String, String>) -> bool {
+pub(super) fn means(dependency: &Dependency, object: &Value, labels: &BTreeMap<String, String>) -> bool {
     if dependency.api_version != object::api_version(object)
         || dependency.kind != object::kind(object)
         || dependency.namespace != object::namespace(object)

@@ -6,6 +6,7 @@ pub mod applications;
 pub mod bindings;
 pub mod capacity;
 pub mod catalog;
+pub mod certificates;
 pub mod clock;
 pub mod clusters;
 pub mod config;
@@ -91,6 +92,7 @@ struct Loops {
     collecting: Arc<services::Collecting>,
     scale_target_marker: Arc<scale_target_marker::ScaleTargetMarker>,
     replicas_syncer: Arc<replicas_syncer::ReplicasSyncer>,
+    certificates: Arc<certificates::Certificates>,
     discovering: Discovering,
     /// Everything should be looked at before its turn.
     pass: Notify,
@@ -212,6 +214,7 @@ impl Loops {
             collecting: services::Collecting::new(Arc::clone(&context)),
             scale_target_marker: scale_target_marker::ScaleTargetMarker::new(Arc::clone(&context)),
             replicas_syncer: replicas_syncer::ReplicasSyncer::new(Arc::clone(&context)),
+            certificates: certificates::Certificates::new(Arc::clone(&context)),
             discovering: Discovering::default(),
             pass: Notify::new(),
             scheduling,
@@ -221,7 +224,7 @@ impl Loops {
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 27] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 29] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -251,6 +254,7 @@ impl Loops {
             (&self.collecting.services, Some(Controller::EndpointSliceCollect)),
             (&self.scale_target_marker.targets, Some(Controller::HpaScaleTargetMarker)),
             (&self.replicas_syncer.deployments, Some(Controller::DeploymentReplicasSyncer)),
+            (&self.certificates.requests, Some(Controller::AgentCsrApproving)),
         ]
     }
 
@@ -344,6 +348,7 @@ impl Loops {
         self.ingresses.full_pass();
         self.collecting.full_pass().await?;
         self.scale_target_marker.full_pass();
+        self.certificates.full_pass().await?;
         Ok(())
     }
 
@@ -452,6 +457,7 @@ impl Listener for Loops {
         self.collecting.on_change(change);
         self.scale_target_marker.on_change(change);
         self.replicas_syncer.on_change(change);
+        self.certificates.on_change(change);
         self.discovering.on_change(change);
         if change.resource.gvr == self.context.kinds.cluster.gvr {
             self.on_cluster(change);

@@ -137,6 +137,14 @@ impl Objects {
         self.send(Method::PUT, &target.path(), "application/json", Some(object)).await
     }
 
+    /// Asks whether the object may be deleted; it is not.
+    pub async fn would_delete(&self, target: Target<'_>) -> Result<(), Error> {
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "dryRun": ["All"]});
+        let path = target.path() + "?dryRun=All";
+        self.send(Method::DELETE, &path, "application/json", Some(&options)).await.map(drop)
+    }
+
     pub async fn merge(&self, target: Target<'_>, patch: &Value) -> Result<Value, Error> {
         self.send(Method::PATCH, &target.path(), "application/merge-patch+json", Some(patch)).await
     }

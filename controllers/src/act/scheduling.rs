@@ -3,9 +3,10 @@
 //! A decision about a workload and the promise of what it gives away are one step, so that no two give away the same
 //! room. What does not fit is parked in the queue until there may be more room.
 
+mod imagined;
 mod results;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,6 +30,7 @@ use crate::plan::estimation::ledger::Ledger;
 use crate::plan::estimation::room::Remembered;
 use crate::plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, ScheduleError, affected_by_cluster};
 use crate::plan::{conditions, object};
+pub(super) use imagined::Imagined;
 use results::{At, Scheduled};
 
 pub struct Scheduling {
@@ -327,47 +329,81 @@ impl Scheduling {
         ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
     ) -> T {
         let clusters = Arc::clone(&self.clusters.read());
+        self.in_rooms_of((&clusters, &self.remembered), key, ledger, peers, ask)
+    }
+
+    /// The same of some clusters; what is remembered is of this ledger's rooms.
+    fn in_rooms_of<T>(
+        &self,
+        (clusters, remembered): (&[Arc<ClusterFacts>], &Remembered),
+        key: &BindingKey,
+        ledger: Option<&mut Ledger>,
+        peers: &[Peer],
+        ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
+    ) -> T {
         let rooms = ledger.map(|ledger| {
             let known = self.capacity.known(clusters.iter().map(|facts| facts.name()));
             clusters.iter().zip(&known).map(|(facts, known)| ledger.room(facts, known, key)).collect()
         });
-        let estimate = Estimator { rooms: rooms.unwrap_or_default(), remembered: &self.remembered };
+        let estimate = Estimator { rooms: rooms.unwrap_or_default(), remembered };
         let world = scheduling::World {
-            clusters: &clusters,
+            clusters,
             estimate: &estimate,
             peers,
             gates: self.context.config.gates,
+            plugins: self.context.config.plugins,
             propagate_empty_workloads: self.context.config.propagate_empty_workloads,
         };
         ask(&world, &estimate)
     }
 
     pub(super) async fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {
-        let mut peers = Vec::new();
+        self.peers_beside(key, spec, &BTreeMap::new()).await
+    }
+
+    /// Other bindings of the namespace with affinity groups; some of them are as `otherwise` has them.
+    async fn peers_beside(
+        &self,
+        key: &BindingKey,
+        spec: &ResourceBindingSpec,
+        otherwise: &BTreeMap<BindingKey, ResourceBindingSpec>,
+    ) -> Result<Vec<Peer>, Error> {
         if !self.context.config.gates.workload_affinity || spec.workload_affinity_groups.is_none() {
-            return Ok(peers);
+            return Ok(Vec::new());
         }
+        let others = otherwise.iter().filter(|(other, _)| *other != key && other.0 == key.0);
+        let mut peers: Vec<Peer> = others.filter_map(|(_, spec)| peer(spec)).collect();
         let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, Some(&key.0)));
         while let Some(binding) = bindings.try_next().await? {
-            let other = object::name(binding.view()) != key.1;
-            if other
+            let other = (key.0.clone(), object::name(binding.view()).to_owned());
+            if other != *key
+                && !otherwise.contains_key(&other)
                 && let Ok(binding) = decode::<ResourceBinding>(binding.view())
-                && let Some(groups) = binding.spec.workload_affinity_groups
             {
-                peers.push(Peer {
-                    affinity_group: groups.affinity_group,
-                    anti_affinity_group: groups.anti_affinity_group,
-                    clusters: binding.spec.clusters.into_iter().map(|target| target.name).collect(),
-                });
+                peers.extend(peer(&binding.spec));
             }
         }
         Ok(peers)
     }
 }
 
-/// A result that stands and is not told as one.
+fn peer(spec: &ResourceBindingSpec) -> Option<Peer> {
+    let groups = spec.workload_affinity_groups.as_ref()?;
+    Some(Peer {
+        affinity_group: groups.affinity_group.clone(),
+        anti_affinity_group: groups.anti_affinity_group.clone(),
+        clusters: spec.clusters.iter().map(|target| target.name.clone()).collect(),
+    })
+}
+
+/// A result that stands and is not told as one. What a quota refuses the template is told until the binding changes.
 fn is_untold(binding: &ResourceBinding) -> bool {
-    !binding.spec.clusters.is_empty() && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
+    let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
+    let is_seen = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
+    let waits = is_seen && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);
+    !binding.spec.clusters.is_empty()
+        && !waits
+        && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
 }
 
 pub(super) fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {

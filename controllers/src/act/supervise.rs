@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::queue::{Outcome, Queue};
 use super::world::{Listener, Teller};
 use super::{
-    Loops, access, applications, bindings, clusters, distributor, evictions, namespaces, quotas, rebalancer, remedies,
-    replicas_syncer, returning, scale_target_marker, scheduling, services, statuses, taint_policies, templates, works,
+    Loops, access, applications, bindings, certificates, clusters, distributor, evictions, namespaces, quotas,
+    rebalancer, remedies, replicas_syncer, returning, scale_target_marker, scheduling, services, statuses,
+    taint_policies, templates, works,
 };
 use crate::Error;
 
@@ -98,6 +99,7 @@ pub(super) async fn supervise(
         &l.replicas_syncer,
         replicas_syncer::ReplicasSyncer::reconcile,
     );
+    spawn(&mut tasks, &l.certificates.requests, some, &stop, &l.certificates, certificates::Certificates::reconcile);
     spawn(&mut tasks, &l.templates.policies, some, &stop, &l.templates, templates::Templates::reconcile_policy);
     spawn(
         &mut tasks,

@@ -4,6 +4,7 @@
 //! and bound. A changed policy asks for the templates it claims or could claim, and for no others ([`policies`]).
 
 mod policies;
+mod refused;
 mod unclaimed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -337,7 +338,15 @@ impl Templates {
         match binding::plan(&intent, existing.as_deref()) {
             BindingPlan::Keep => Ok(false),
             BindingPlan::Create(binding) => self.context.create(resource, &binding).await.map(|_| true),
-            BindingPlan::Update(binding) => self.context.replace(resource, &binding).await.map(|_| true),
+            BindingPlan::Update(binding) => match self.context.replace(resource, &binding).await {
+                Ok(_) => Ok(true),
+                Err(error) => {
+                    if let Some(existing) = &existing {
+                        self.tell_refused(resource, existing, &error).await;
+                    }
+                    Err(error)
+                }
+            },
             BindingPlan::WaitForGarbageCollection => Err(Error::Waiting(
                 "failed to update binding due to different owner reference UID, will try again later after binding is \
                  garbage collected"

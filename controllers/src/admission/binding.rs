@@ -41,12 +41,9 @@ fn check(request: &Request, world: &World<'_>) -> Result<Vec<FederatedResourceQu
         _ => None,
     };
     Refusal::of(&validate_annotations(&binding))?;
-    let nothing_scheduled = request.operation == Operation::Create && binding.spec.clusters.is_empty();
-    let nothing_changed = old.as_ref().is_some_and(|old| !quota::is_relevant(old, &binding));
-    let usage = if world.gates.federated_quota_enforcement && !nothing_scheduled && !nothing_changed {
-        quota::enforce(world.quotas, old.as_ref(), &binding)?
-    } else {
-        Vec::new()
+    let usage = match world.gates.federated_quota_enforcement {
+        true => quota::follow(world.quotas, old.as_ref(), &binding)?,
+        false => Vec::new(),
     };
     if world.gates.multiple_pod_templates_scheduling {
         Refusal::of(&validate_components(&binding.spec.components))?;

@@ -20,7 +20,7 @@ mod metadata;
 mod overriding;
 mod placement;
 mod policy;
-mod quota;
+pub mod quota;
 pub mod registry;
 mod review;
 mod service;

@@ -139,7 +139,7 @@ fn validate_resource_name(name: &str, field: &str) -> Vec<FieldError> {
 }
 
 /// Whether a change of a binding can change what it uses.
-pub(super) fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool {
+fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool {
     let request = |binding: &ResourceBinding| {
         let requirements = binding.spec.replica_requirements.as_ref();
         requirements.map(|requirements| amounts(&requirements.resource_request)).unwrap_or_default()
@@ -167,9 +167,20 @@ pub(super) fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool 
         || components(old) != components(new)
 }
 
+/// What becomes of the quotas of a namespace when a binding comes (`old` is none) or changes: those whose recorded use
+/// changes, or a refusal by the first one exceeded. What cannot change what it uses is no quota's business.
+pub fn follow(
+    quotas: &[FederatedResourceQuota],
+    old: Option<&ResourceBinding>,
+    new: &ResourceBinding,
+) -> Result<Vec<FederatedResourceQuota>, Refusal> {
+    let matters = old.map_or(!new.spec.clusters.is_empty(), |old| is_relevant(old, new));
+    if matters { enforce(quotas, old, new) } else { Ok(Vec::new()) }
+}
+
 /// What becomes of the quotas of a namespace when a binding changes: the quotas whose recorded use changes, or a
 /// refusal by the first one exceeded. Also a change to less is refused while the sum stays above the limit.
-pub(super) fn enforce(
+fn enforce(
     quotas: &[FederatedResourceQuota],
     old: Option<&ResourceBinding>,
     new: &ResourceBinding,

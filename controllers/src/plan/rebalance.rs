@@ -54,6 +54,11 @@ pub fn binding_of(workload: &ObjectReference) -> Option<(String, String)> {
     possible.then(|| (namespace.to_owned(), name))
 }
 
+/// Whether a rebalancer is about a workload.
+pub fn is_meant(spec: &WorkloadRebalancerSpec, workload: &ObjectReference) -> bool {
+    spec.workloads.iter().any(|one| identity(one) == identity(workload))
+}
+
 /// Whether a binding still has to be told to schedule anew. The wish is as old as the rebalancer, so that one which is
 /// edited later does not undo what was scheduled since.
 pub fn is_to_be_triggered(created: &Time, triggered: Option<&Time>) -> bool {

@@ -344,6 +344,9 @@ pub struct TemplatePlan {
     pub clusters: Vec<ClusterPlan>,
     /// What would go along with it.
     pub dependencies: Vec<Reference>,
+    /// Bindings it would go along with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub required_by: Vec<Reference>,
     pub waiting: Vec<Waiting>,
     /// Why there is no plan for it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -53,17 +53,17 @@ fn dropped(last: &Value, given: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// What storing an object would change.
-pub fn of_object(before: Option<&Value>, after: &Value) -> ObjectPlan {
-    let differences: Vec<Difference> = match before {
-        None => Vec::new(),
-        Some(before) => {
+/// What storing an object would change, or deleting it (`after` is none).
+pub fn of_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan {
+    let differences: Vec<Difference> = match (before, after) {
+        (None, _) | (_, None) => Vec::new(),
+        (Some(before), Some(after)) => {
             let (all, _) = differences(before, after, Compared::Versions);
             all.into_iter().filter(|one| one.path != "/metadata/generation").collect()
         }
     };
-    let change = Change::between(before, Some(after), |_, _| differences.is_empty());
-    ObjectPlan { reference: Reference::of(after), change, differences }
+    let change = Change::between(before, after, |_, _| differences.is_empty());
+    ObjectPlan { reference: Reference::of(after.or(before).unwrap_or(&Value::Null)), change, differences }
 }
 
 /// The policy a template would come to follow.
@@ -191,12 +191,14 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "generation": generation}, "data": {"a": data}})
         };
-        let paths = |before: Option<&Value>, after: &Value| {
+        let paths = |before: Option<&Value>, after: Option<&Value>| {
             let plan = of_object(before, after);
             (plan.change, plan.differences.into_iter().map(|one| one.path).collect::<Vec<_>>())
         };
-        assert_eq!(paths(None, &object(1, "x")), (Change::Added, vec![]));
-        assert_eq!(paths(Some(&object(1, "x")), &object(2, "x")), (Change::Unchanged, vec![]));
-        assert_eq!(paths(Some(&object(1, "x")), &object(2, "y")), (Change::Changed, vec!["/data/a".to_owned()]));
+        assert_eq!(paths(None, Some(&object(1, "x"))), (Change::Added, vec![]));
+        assert_eq!(paths(Some(&object(1, "x")), Some(&object(2, "x"))), (Change::Unchanged, vec![]));
+        let changed = (Change::Changed, vec!["/data/a".to_owned()]);
+        assert_eq!(paths(Some(&object(1, "x")), Some(&object(2, "y"))), changed);
+        assert_eq!(paths(Some(&object(1, "x")), None), (Change::Removed, vec![]));
     }
 }

@@ -12,7 +12,9 @@ use crowsnest_controllers::plan::estimation::ledger::{BindingKey, Ledger};
 use crowsnest_controllers::plan::estimation::nodes::Nodes;
 use crowsnest_controllers::plan::estimation::room::{Known, Remembered};
 use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::scheduling::{Binding, ClusterFacts, Estimate, Peer, Plan, Report, World, explain};
+use crowsnest_controllers::plan::scheduling::{
+    Binding, ClusterFacts, Estimate, Peer, Plan, Plugins, Report, World, explain,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -87,6 +89,7 @@ impl Question<'_> {
             estimate: &rooms,
             peers: self.peers,
             gates: self.gates,
+            plugins: Plugins::default(),
             propagate_empty_workloads: self.propagate_empty,
         };
         let (spec, status) = (self.spec, self.status);

@@ -1,10 +1,12 @@
-//! The controllers a control plane cannot do without: namespaces, garbage, service-account tokens, certificates.
+//! The controllers a control plane cannot do without: namespaces, garbage, service-account tokens, certificates, what strangers
+//! are told.
 //!
 //! They work on the server's registry in the same process. [`start`] runs them until the server stops; members switch on what
 //! a control plane does not have (a `default` service account and the root certificate in every namespace).
 
 pub mod accounts;
 pub mod certificates;
+pub mod clusterinfo;
 pub mod garbage;
 pub mod namespaces;
 pub mod tokens;
@@ -33,6 +35,7 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
     server.spawn(garbage::run(registry.clone(), stopped.clone()));
     server.spawn(tokens::run(server.clone()));
     server.spawn(certificates::run(server.clone()));
+    server.spawn(clusterinfo::run(server.clone()));
     if controllers.service_accounts {
         let mut published = vec![accounts::ROOT];
         published.extend(controllers.service_certificates.then_some(accounts::SERVICE));

@@ -14,7 +14,7 @@ use crowsnest_api::field::FieldError;
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_controllers::act::objects::Resource;
-use crowsnest_controllers::act::reports::{Affected, Proposal, Reports, Role};
+use crowsnest_controllers::act::reports::{Affected, Proposal, Reports, Role, Wish};
 use crowsnest_controllers::plan::report::{Change, Explanation, PlanReport, TemplatePlan};
 use crowsnest_controllers::plan::whatif;
 use http::{Method, StatusCode};
@@ -160,7 +160,11 @@ struct Sent {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Spec {
+    #[serde(default)]
     objects: Vec<Value>,
+    /// Objects to delete; nothing but what names them is read.
+    #[serde(default)]
+    deletions: Vec<Value>,
     #[serde(default = "yes")]
     manifests: bool,
     #[serde(default)]
@@ -169,6 +173,17 @@ struct Spec {
 
 fn yes() -> bool {
     true
+}
+
+impl Spec {
+    /// Every object, with its field and what is to be done with it.
+    fn wishes<'s>(&'s self) -> impl Iterator<Item = (String, &'s Value, Wish)> {
+        let of = |field: &'static str, wish: Wish| {
+            move |(nth, object): (usize, &'s Value)| (format!("spec.{field}[{nth}]"), object, wish)
+        };
+        let applied = self.objects.iter().enumerate().map(of("objects", Wish::Apply));
+        applied.chain(self.deletions.iter().enumerate().map(of("deletions", Wish::Delete)))
+    }
 }
 
 fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
@@ -187,26 +202,27 @@ fn check(sent: &Sent) -> Result<(), Failure> {
     }
     let spec = &sent.spec;
     let mut errors = Vec::new();
-    if spec.objects.is_empty() {
+    let count = spec.wishes().count();
+    if count == 0 {
         errors.push(FieldError::required("spec.objects", "a plan is about one object at least"));
     }
-    if spec.objects.len() > MOST_OBJECTS {
+    if count > MOST_OBJECTS {
         let detail = format!("a plan is about {MOST_OBJECTS} objects at most");
-        errors.push(FieldError::invalid("spec.objects", &spec.objects.len(), detail));
+        errors.push(FieldError::invalid("spec.objects", &count, detail));
     }
     if let Some(limit) = spec.limit.filter(|limit| !(1..=MOST_TEMPLATES).contains(limit)) {
         errors.push(FieldError::invalid("spec.limit", &limit, format!("must be from 1 to {MOST_TEMPLATES}")));
     }
     let mut seen = BTreeSet::new();
-    for (nth, object) in spec.objects.iter().enumerate() {
+    for (path, object, _) in spec.wishes() {
         for field in ["/apiVersion", "/kind", "/metadata/name"] {
             if text(object, field).is_empty() {
-                errors.push(FieldError::required(format!("spec.objects[{nth}]{}", field.replace('/', ".")), ""));
+                errors.push(FieldError::required(format!("{path}{}", field.replace('/', ".")), ""));
             }
         }
         let name = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         if !seen.insert((text(object, "/apiVersion"), text(object, "/kind"), name)) {
-            errors.push(FieldError::duplicate(format!("spec.objects[{nth}]"), &name.1));
+            errors.push(FieldError::duplicate(path, &name.1));
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(invalid(errors)) }
@@ -223,41 +239,49 @@ pub(super) async fn plan(state: &Aggregated, caller: &UserInfo, request: Request
         .map_err(|error| Failure::bad_request(format!("error decoding the Plan's JSON: {error}")))?;
     check(&sent)?;
     let asking = Asking { state, caller };
-    let proposal = asking.proposal(reports, &sent.spec.objects).await?;
-    let Chosen { templates, more, withheld } =
-        asking.choose(reports, &proposal, sent.spec.limit.unwrap_or(TEMPLATES)).await?;
-    let plans = reports.plan(&proposal, &templates, sent.spec.manifests).await?;
+    let proposal = asking.proposal(reports, &sent.spec).await?;
+    let mut chosen = Chosen { left: sent.spec.limit.unwrap_or(TEMPLATES), ..Chosen::default() };
+    let mut planning = reports.planning(&proposal, sent.spec.manifests).await?;
+    planning.plan(&asking.choose(&proposal, reports.affected(&proposal).await?, &mut chosen).await?).await?;
+    // What they take along is known now, and depends on rights of its own.
+    let dependencies = planning.dependencies().await?;
+    planning.plan(&asking.choose(&proposal, dependencies, &mut chosen).await?).await?;
+    let (plans, mut told) = planning.finish().await?;
+    told.extend(notices(&proposal, &plans, sent.spec.manifests));
     let objects = proposal.objects.iter();
     let report = PlanReport {
-        objects: objects.map(|one| whatif::of_object(one.before.as_deref(), &one.after)).collect(),
-        notices: notices(&proposal, &plans, sent.spec.manifests),
+        objects: objects.map(|one| whatif::of_object(one.before.as_deref(), one.after.as_ref())).collect(),
+        notices: told,
         templates: plans,
-        more,
-        withheld,
+        more: chosen.more,
+        withheld: chosen.withheld,
     };
     let status = serde_json::to_value(&report).map_err(Failure::internal)?;
     let answer = json!({"apiVersion": API_VERSION, "kind": "Plan", "metadata": {}, "status": status});
     Ok(reply(StatusCode::CREATED, &answer))
 }
 
-/// Templates to plan; with each, whether its secret values are shown.
+/// Which templates are planned, of all that are asked about.
+#[derive(Default)]
 struct Chosen {
-    templates: Vec<(Affected, bool)>,
+    known: BTreeSet<Affected>,
+    /// How many more may be.
+    left: usize,
     more: usize,
     withheld: usize,
 }
 
 impl Asking<'_> {
     /// Objects as they would be stored, each one the caller may ask about.
-    async fn proposal(&self, reports: &Reports, objects: &[Value]) -> Result<Proposal, Failure> {
+    async fn proposal(&self, reports: &Reports, spec: &Spec) -> Result<Proposal, Failure> {
         let mut proposal = Proposal::default();
-        for (nth, object) in objects.iter().enumerate() {
+        for (field, object, wish) in spec.wishes() {
             let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
             let resource = reports.resource_of(api_version, kind).await?;
             let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
-            let field = format!("spec.objects[{nth}]");
             let Some(role) = reports.role_of(&resource) else {
-                let detail = "policies, overrides, customizations and what is propagated can be planned";
+                let detail = "policies, overrides, customizations, clusters, quotas, rebalancers and what is propagated \
+                              can be planned";
                 return Err(invalid(vec![FieldError::invalid(format!("{field}.kind"), kind, detail)]));
             };
             match (resource.namespaced, namespace.is_empty()) {
@@ -272,39 +296,57 @@ impl Asking<'_> {
                 _ => {}
             }
             let readable = self.may_see_proposed(&resource, namespace, name).await?;
-            proposal.objects.push(reports.propose(resource, role, object, readable).await?);
+            let proposed = reports.propose(resource, role, (object, wish), readable).await?;
+            if role == Role::Cluster && proposed.before.is_none() {
+                let detail = "nobody knows what a cluster serves and has room for before it has joined";
+                return Err(invalid(vec![FieldError::invalid(format!("{field}.metadata.name"), name, detail)]));
+            }
+            proposal.objects.push(proposed);
         }
         Ok(proposal)
     }
 
-    /// Those that are proposed themselves first, then others the caller may get.
-    async fn choose(&self, reports: &Reports, proposal: &Proposal, limit: usize) -> Result<Chosen, Failure> {
-        let affected = reports.affected(proposal).await?;
+    /// Those that are proposed themselves first, then others the caller may get; with each, whether its secret values are
+    /// shown. What was chosen before is chosen again and counts once.
+    async fn choose(
+        &self,
+        proposal: &Proposal,
+        affected: BTreeSet<Affected>,
+        chosen: &mut Chosen,
+    ) -> Result<Vec<(Affected, bool)>, Failure> {
         let proposed = |one: &Affected| {
             proposal.objects.iter().find(|object| {
                 object.role == Role::Template
                     && object.resource == one.resource
-                    && text(&object.after, "/metadata/namespace") == one.namespace
-                    && text(&object.after, "/metadata/name") == one.name
+                    && text(object.seen(), "/metadata/namespace") == one.namespace
+                    && text(object.seen(), "/metadata/name") == one.name
             })
         };
         let (own, others): (Vec<&Affected>, Vec<&Affected>) = affected.iter().partition(|one| proposed(one).is_some());
-        let mut chosen = Chosen { templates: Vec::new(), more: 0, withheld: 0 };
+        let mut templates = Vec::new();
         for one in own.into_iter().chain(others) {
-            if chosen.templates.len() == limit {
+            let is_known = chosen.known.contains(one);
+            if chosen.left == 0 && !is_known {
                 chosen.more += 1;
                 continue;
             }
             let given = proposed(one);
-            if given.is_some() || self.may_get(&one.resource, &one.namespace, &one.name).await? {
-                chosen.templates.push((one.clone(), given.is_none_or(|given| given.readable)));
+            if given.is_some() || is_known || self.may_get(&one.resource, &one.namespace, &one.name).await? {
+                chosen.left -= usize::from(chosen.known.insert(one.clone()));
+                templates.push((one.clone(), given.is_none_or(|given| given.readable)));
             } else {
                 chosen.withheld += 1;
             }
         }
-        Ok(chosen)
+        Ok(templates)
     }
 }
+
+/// What goes with a thing that is deleted, and is not planned.
+const LEFT_OUT: [(&str, &str); 2] = [
+    ("Namespace", "what is in a namespace goes with it; it is not planned"),
+    ("CustomResourceDefinition", "objects of a kind go with its definition; they are not planned"),
+];
 
 /// What a reader of the plan should know of it.
 fn notices(proposal: &Proposal, plans: &[TemplatePlan], manifests: bool) -> Vec<String> {
@@ -315,9 +357,11 @@ fn notices(proposal: &Proposal, plans: &[TemplatePlan], manifests: bool) -> Vec<
         let text = "which of equally good clusters gets a remaining replica depends on the uid of a new object, which is not known yet";
         notices.push(text.to_owned());
     }
-    if plans.len() > 1 {
-        notices
-            .push("each template is planned by itself: what one takes of a cluster the next does not see".to_owned());
+    let goes = |kind: &str| proposal.objects.iter().any(|one| one.after.is_none() && one.resource.kind == kind);
+    for (kind, text) in LEFT_OUT {
+        if goes(kind) {
+            notices.push(text.to_owned());
+        }
     }
     let clusters = || plans.iter().flat_map(|plan| &plan.clusters);
     if manifests && clusters().any(|one| one.change != Change::Removed && one.manifest.is_none()) {
@@ -336,11 +380,20 @@ mod tests {
         json!({"spec": {"objects": [{"kind": "ConfigMap"}], "limit": 0}}),
         "[spec.limit: Invalid value: 0: must be from 1 to 500, spec.objects[0].apiVersion: Required value, spec.objects[0].metadata.name: Required value]"
     )]
+    #[case(
+        json!({"spec": {"deletions": [{"apiVersion": "v1", "kind": "ConfigMap"}]}}),
+        "spec.deletions[0].metadata.name: Required value"
+    )]
     #[case(json!({"kind": "Pod", "spec": {"objects": [1]}}), "the body is no Plan of propagation.crowsnest.io/v1alpha1")]
     #[case(
         json!({"spec": {"objects": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}},
             {"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}}),
         "spec.objects[1]: Duplicate value: \"x\""
+    )]
+    #[case(
+        json!({"spec": {"objects": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}],
+            "deletions": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}}),
+        "spec.deletions[0]: Duplicate value: \"x\""
     )]
     fn questions_that_make_no_sense(#[case] body: Value, #[case] expected: &str) {
         let sent: Sent = serde_json::from_value(body).unwrap();

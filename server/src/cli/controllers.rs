@@ -12,6 +12,7 @@ use crowsnest_controllers::act::controllers::Controllers;
 use crowsnest_controllers::plan::eviction::Safety;
 use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_controllers::plan::propagation::skipped::{SkippedApis, SkippedNamespaces};
+use crowsnest_controllers::plan::scheduling::Plugins;
 
 use super::keep;
 
@@ -38,6 +39,10 @@ pub(crate) struct ControllerArgs {
     /// Bindings that name another scheduler are left to it [default: default-scheduler]
     #[arg(long, env = "CROWSNEST_SCHEDULER_NAME", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     scheduler_name: Option<String>,
+    /// Filters and scores of the scheduler by the names of Karmada's plugins, by comma: * for all, NAME for one more, -NAME for one
+    /// less [default: *]
+    #[arg(long, env = "CROWSNEST_PLUGINS", value_name = "NAMES", allow_hyphen_values = true, value_parser = Plugins::from_str)]
+    plugins: Option<Plugins>,
     /// Let NoExecute taints evict (the gate Failover has to be on, too)
     #[arg(long, env = "CROWSNEST_ENABLE_NO_EXECUTE_TAINT_EVICTION", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
@@ -119,6 +124,7 @@ impl ControllerArgs {
         take(&mut settings.skipped_namespaces, &self.skipped_propagating_namespaces);
         take(&mut settings.propagate_empty_workloads, &self.enable_empty_workload_propagation);
         take(&mut settings.scheduler_name, &self.scheduler_name);
+        take(&mut settings.plugins, &self.plugins);
         take(&mut settings.no_execute_taint_eviction, &self.enable_no_execute_taint_eviction);
         take(&mut settings.allow_no_execute_taint_policy, &self.allow_no_execute_taint_policy);
         let purge = self.no_execute_taint_eviction_purge_mode.map(|mode| match mode {
@@ -192,6 +198,7 @@ mod tests {
     use super::*;
     use clap::Parser;
     use crowsnest_controllers::act::controllers::Controller;
+    use crowsnest_controllers::plan::scheduling::Plugin;
     use rstest::rstest;
 
     #[derive(Parser)]
@@ -221,7 +228,7 @@ mod tests {
              --skipped-propagating-apis batch;v1/Secret --skipped-propagating-namespaces kube-.*,infra \
              --enable-empty-workload-propagation --scheduler-name mine --enable-no-execute-taint-eviction=true \
              --no-execute-taint-eviction-purge-mode Directly --allow-no-execute-taint-policy \
-             --graceful-eviction-timeout 2m30s --failover-safety karmada --resource-eviction-rate 0.25 \
+             --plugins=*,-ClusterLocality --graceful-eviction-timeout 2m30s --failover-safety karmada --resource-eviction-rate 0.25 \
              --secondary-resource-eviction-rate 0 --cluster-status-update-frequency 5s \
              --cluster-success-threshold 0s --cluster-failure-threshold 1m --federated-resource-quota-sync-period 2m \
              --cluster-monitor-period 1s --cluster-monitor-grace-period 8s --cluster-startup-grace-period 12s \
@@ -235,6 +242,8 @@ mod tests {
         assert_eq!(said.skipped_apis, "batch;v1/Secret".parse().unwrap());
         assert!(said.skipped_namespaces.contains("infra") && !said.skipped_namespaces.contains("default"));
         assert_eq!((said.propagate_empty_workloads, said.scheduler_name.as_str()), (true, "mine"));
+        let on = [Plugin::ClusterLocality, Plugin::ClusterAffinity].map(|plugin| said.plugins.has(plugin));
+        assert_eq!(on, [false, true]);
         assert!(said.no_execute_taint_eviction && said.allow_no_execute_taint_policy);
         assert_eq!((said.no_execute_purge_mode, said.failover_safety), (PurgeMode::Directly, Safety::Karmada));
         assert_eq!((said.eviction_rate, said.secondary_eviction_rate), (Some(0.25), 0.0));
@@ -262,8 +271,12 @@ mod tests {
     #[rstest]
     #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope (known are AllAlpha, AllBeta, ")]
     #[case("--feature-gates Failover", "not of the form")]
-    #[case("--controllers *,-mcs", "there is no controller \"mcs\" here; known are applicationFailover, binding, ")]
+    #[case(
+        "--controllers *,-mcs",
+        "there is no controller \"mcs\" here; known are agentcsrapproving, applicationFailover, binding, "
+    )]
     #[case("--controllers *,-workStatus", "one loop here")]
+    #[case("--plugins *,-Nope", "there is no plugin \"Nope\" here; known are APIEnablement, ")]
     #[case("--skipped-propagating-apis v1", "is none of <group>")]
     #[case("--skipped-propagating-namespaces a(", "unclosed group")]
     #[case("--no-execute-taint-eviction-purge-mode Never", "[possible values: Gracefully, Directly]")]

@@ -5,13 +5,14 @@ mod check;
 mod edit;
 mod execute;
 mod files;
+mod output;
 mod rules;
 mod script;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::work::AggregatedStatusItem;
 use serde::de::DeserializeOwned;
@@ -19,6 +20,7 @@ use serde_json::Value;
 
 use execute::{Arguments, Tried};
 use files::Document;
+use output::Output;
 use rules::{RULES, Rule};
 
 #[derive(Debug, Args)]
@@ -26,7 +28,8 @@ use rules::{RULES, Rule};
     after_help = "Examples:\n  crowsnest interpret -f customization.yaml --check\n  crowsnest interpret -f customization.yaml --operation retain --desired-file desired.yaml --observed-file observed.yaml\n  crowsnest interpret -f customization.yaml --operation aggregateStatus --observed-file observed.yaml --status-file status.yaml\n  crowsnest interpret --operation interpretHealth --observed-file deployment.yaml\n  crowsnest interpret -f customization.yaml --edit"
 )]
 pub(crate) struct InterpretArgs {
-    /// Files, folders or URLs of customizations, - for standard input [default: what is built in for the object's kind]
+    /// Files, patterns of them (in quotes), folders or URLs of customizations, - for standard input [default: what is built in for
+    /// the object's kind]
     #[arg(short = 'f', long, value_name = "FILE", value_delimiter = ',')]
     filename: Vec<String>,
     /// Folders named with -f, and those in them
@@ -57,16 +60,10 @@ pub(crate) struct InterpretArgs {
     /// The replicas to write into the object
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     desired_replica: i32,
-    /// How an edited customization is printed [default: its name]
-    #[arg(short, long, value_enum)]
+    /// How an edited customization is printed: json, yaml, name, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE or jsonpath-file=FILE
+    /// [default: its name]
+    #[arg(short, long, value_name = "FORMAT")]
     output: Option<Output>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    Json,
-    Name,
-    Yaml,
 }
 
 pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {

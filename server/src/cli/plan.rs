@@ -1,4 +1,4 @@
-//! `crowsnest plan`: what would become of the fleet if these files were applied. Nothing is.
+//! `crowsnest plan`: what would become of the fleet if these files were applied, or what they name deleted. Nothing is.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -25,15 +25,19 @@ const CHANGED: u8 = 4;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest plan -f policy.yaml\n  crowsnest plan -f web.yaml -f policy.yaml -f override.yaml -n shop\n  crowsnest plan -f fleet/ --brief --fail-on-change\n\nExit codes: 0, 1 where something cannot be placed or planned, 4 with --fail-on-change where something would change, 5 where templates were left out."
+    after_help = "Examples:\n  crowsnest plan -f policy.yaml\n  crowsnest plan -f web.yaml -f policy.yaml -f override.yaml -n shop\n  crowsnest plan --delete -f policy.yaml\n  crowsnest plan -f fleet/ --brief --fail-on-change\n\nExit codes: 0, 1 where something cannot be placed or planned, 4 with --fail-on-change where something would change, 5 where templates were left out."
 )]
 pub(crate) struct PlanArgs {
-    /// Files with policies, overrides, customizations and objects to propagate; folders, or - for standard input
+    /// Files with policies, overrides, customizations, clusters, quotas, rebalancers and objects to propagate; folders, or - for
+    /// standard input
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     filenames: Vec<PathBuf>,
     /// Namespace of objects that say none [default: that of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
+    /// Plan what becomes of the fleet when the objects of the files are deleted
+    #[arg(long)]
+    delete: bool,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
     /// Only what goes where, without manifests
@@ -61,7 +65,8 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     for object in &mut objects {
         place(object, &served, args.namespace.as_deref(), &default)?;
     }
-    let mut spec = json!({"objects": objects, "manifests": !args.brief});
+    let field = if args.delete { "deletions" } else { "objects" };
+    let mut spec = json!({field: objects, "manifests": !args.brief});
     if let Some(limit) = args.limit {
         spec["limit"] = limit.into();
     }
@@ -185,6 +190,7 @@ fn render(out: &mut dyn Write, status: &Value) -> io::Result<()> {
         let change = match text(one, "/change") {
             "Added" => "would be created",
             "Changed" => "would be changed",
+            "Removed" => "would be deleted",
             _ => "would stay as it is",
         };
         writeln!(out, "{} {change}", named(one))?;
@@ -211,6 +217,9 @@ fn render_template(out: &mut dyn Write, template: &Value) -> io::Result<()> {
     }
     for dependency in list(template, "dependencies") {
         writeln!(out, "takes along {}", named(dependency))?;
+    }
+    for parent in list(template, "requiredBy") {
+        writeln!(out, "goes along with {}", named(parent))?;
     }
     if let Some(message) = template.get("message").and_then(Value::as_str) {
         writeln!(out, "cannot be planned: {message}")?;

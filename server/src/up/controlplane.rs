@@ -145,6 +145,7 @@ impl ControlPlane {
         let hooks = format!("https://127.0.0.1:{port}/webhooks");
         let conversion = crowsnest_api::crd::Webhook { url: hooks.clone(), ca_bundle: bundle.clone() };
         let mut manifests: Vec<Value> = install::foundations();
+        manifests.extend(install::agents::cluster_info(&self.url, &ca));
         manifests.extend(crowsnest_api::crd::crds(Some(&conversion)));
         manifests.extend(webhook_configurations(&bundle, &hooks));
         manifests.extend(webhook::stored_configurations(&bundle, &hooks));

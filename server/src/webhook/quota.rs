@@ -108,3 +108,6 @@ fn late(request: &admission::Request, why: &str) -> Review {
         request.namespace, request.name
     ))))
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,7 +118,7 @@ impl Reports {
             required_by: typed.spec.required_by.iter().map(parent).collect(),
         });
         if typed.spec.placement.is_some() {
-            told.scheduling = Some(self.schedule(binding, &typed).await?.1);
+            told.scheduling = Some(self.schedule(binding, &typed, None).await?.1);
         }
         let is_agreed = !context.config.gates.federated_quota_enforcement
             || interpreted.is_none_or(|interpreted| construct::is_agreed(&typed.spec, interpreted));
@@ -207,7 +207,7 @@ fn target_report(
     }
 }
 
-fn parent(snapshot: &BindingSnapshot) -> Reference {
+pub(super) fn parent(snapshot: &BindingSnapshot) -> Reference {
     let kind = if snapshot.namespace.is_empty() { "ClusterResourceBinding" } else { "ResourceBinding" };
     Reference {
         api_version: "work.karmada.io/v1alpha2".to_owned(),

@@ -4,9 +4,12 @@
 //! loses nothing. What would be stored is learned from the control plane's own dry run.
 
 mod affecting;
+mod attaching;
 mod explaining;
 mod planning;
 mod proposing;
+mod supposing;
+mod targeting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,22 +23,24 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use affecting::Affected;
-pub use proposing::{Proposal, Proposed, Role};
+pub use planning::Planning;
+pub use proposing::{Proposal, Proposed, Role, Wish};
 
 use super::context::Context;
 use super::objects::Resource;
-use super::scheduling::{BindingKey, Scheduling, view};
+use super::scheduling::{BindingKey, Imagined, Scheduling, view};
 use super::templates::is_template_resource;
 use super::world::Cached;
 use crate::Error;
 use crate::interpreter::Interpreter;
+use crate::plan::estimation::Estimator;
 use crate::plan::estimation::bounds::Bound;
 use crate::plan::object;
 use crate::plan::overriding::OverridePolicy;
 use crate::plan::overriding::traced::{self, Traced};
 use crate::plan::propagation::Policy;
 use crate::plan::report::SchedulingReport;
-use crate::plan::scheduling::{Plan, explain, is_placed_as_set};
+use crate::plan::scheduling::{Plan, World, explain, is_placed_as_set};
 use crate::plan::work::construct::BindingIdentity;
 
 /// Answers questions about propagation.
@@ -129,10 +134,13 @@ impl Reports {
             objects.insert(key(cached.view()), shared(cached));
         }
         let meant = |one: &&Proposed| {
-            one.resource == *resource && namespace.is_none_or(|namespace| object::namespace(&one.after) == namespace)
+            one.resource == *resource && namespace.is_none_or(|namespace| object::namespace(one.seen()) == namespace)
         };
         for one in proposal.objects.iter().filter(meant) {
-            objects.insert(key(&one.after), Arc::new(one.after.clone()));
+            match &one.after {
+                Some(after) => objects.insert(key(after), Arc::new(after.clone())),
+                None => objects.remove(&key(one.seen())),
+            };
         }
         Ok(objects.into_values().collect())
     }
@@ -187,11 +195,15 @@ impl Reports {
         Ok(binding.filter(is_its))
     }
 
-    /// What the scheduler says of a binding as things are now.
-    async fn schedule(&self, binding: &Value, typed: &ResourceBinding) -> Result<(Plan, SchedulingReport), Error> {
-        let key: BindingKey = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
-        let peers = self.scheduling.peers(&key, &typed.spec).await?;
-        Ok(self.scheduling.in_present(&key, &peers, |world, estimator| {
+    /// What the scheduler says of a binding as things are now, or in an imagined fleet.
+    async fn schedule(
+        &self,
+        binding: &Value,
+        typed: &ResourceBinding,
+        imagined: Option<&mut Imagined>,
+    ) -> Result<(Plan, SchedulingReport), Error> {
+        let key = key_of(binding);
+        let ask = |world: &World<'_>, estimator: &Estimator<'_>| {
             let (plan, report) = explain(world, &view(binding, typed));
             let sets = typed.spec.placement.as_ref();
             let sets = sets.is_some_and(|placement| is_placed_as_set(world.gates, &typed.spec, placement));
@@ -205,7 +217,17 @@ impl Reports {
             let bounds: BTreeMap<String, Bound> = world.clusters.iter().enumerate().filter_map(bound).collect();
             let told = SchedulingReport::of(&plan, report, &bounds);
             (plan, told)
-        }))
+        };
+        Ok(match imagined {
+            None => {
+                let peers = self.scheduling.peers(&key, &typed.spec).await?;
+                self.scheduling.in_present(&key, &peers, ask)
+            }
+            Some(imagined) => {
+                let peers = self.scheduling.imagined_peers(imagined, &key, &typed.spec).await?;
+                self.scheduling.in_imagined(imagined, &key, &peers, ask)
+            }
+        })
     }
 
     /// The Work that carries a template to a cluster.
@@ -222,6 +244,10 @@ impl Reports {
         let cluster = |namespace: &str| namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX).map(str::to_owned);
         Ok(works.iter().filter_map(|work| cluster(&work.namespace)).collect())
     }
+}
+
+fn key_of(object: &Value) -> BindingKey {
+    (object::namespace(object).to_owned(), object::name(object).to_owned())
 }
 
 /// The label with a propagation policy's permanent id, on it and on what it claims.

@@ -1,113 +1,160 @@
-//! What would become of templates if what is proposed were stored.
+//! What would become of templates if what is proposed were stored. They are planned one after another: what one takes of a
+//! cluster or of a quota the next does not get, as in the scheduler's queue.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use crowsnest_api::cluster::Cluster;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
-use crowsnest_index::search::{Compared, differences};
+use crowsnest_api::work::{ResourceBinding, TargetCluster};
 use serde_json::Value;
 
-use super::explaining::priority_of;
-use super::{Affected, OverrideObjects, Proposal, Proposed, Reports, Role, Scope, identity_of, share_of, unserved};
+use super::attaching::Attaching;
+use super::explaining::{parent, priority_of};
+use super::supposing::{Evicted, Supposed};
+use super::targeting::{Subject, unchanged};
+use super::{Affected, Proposal, Proposed, Reports, Role, Scope, key_of};
 use crate::Error;
 use crate::act::context::decode;
-use crate::act::objects::{Objects, Resource, Target};
+use crate::act::objects::Resource;
+use crate::act::scheduling::BindingKey;
 use crate::interpreter::Interpreter;
 use crate::plan::object;
 use crate::plan::propagation::binding::{self, BindingPlan, Intent};
-use crate::plan::propagation::{Choice, Claim, Policy};
-use crate::plan::report::{
-    Change, ClusterPlan, OverrideReport, PolicyName, PolicyReport, Reference, SchedulingReport, TemplatePlan, emptied,
-    replicas_of,
-};
+use crate::plan::propagation::{Choice, Claim, Policy, claim};
+use crate::plan::report::{Change, ClusterPlan, PolicyName, PolicyReport, Reference, TemplatePlan, replicas_of};
 use crate::plan::scheduling::Plan;
-use crate::plan::waiting::{self, BindingState, Cause, TargetState, TemplateState};
+use crate::plan::waiting::{self, BindingState, Cause, TemplateState, waits, waits_in};
 use crate::plan::whatif::{UNKNOWN_ID, claimed, manifest_of, settle};
-use crate::plan::work::apply::{self, ApplyPlan, Meeting};
-use crate::plan::work::construct::{self, WorkPlan};
+use crate::plan::work::construct;
 
 /// Bytes of manifests in one answer; differences are told beyond that, too.
 const MOST_MANIFESTS: usize = 32 << 20;
 
-/// How long a member may take to say whether it has an object of that name.
-const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
-
-/// What is the same for all templates of a plan.
-struct Planning<'p> {
-    proposal: &'p Proposal,
-    interpreter: &'p Interpreter,
+/// A plan that is being made.
+pub struct Planning<'p> {
+    pub(super) reports: &'p Reports,
+    pub(super) proposal: &'p Proposal,
+    /// With the customizations that are proposed, if any are.
+    interpreter: Option<Interpreter>,
     /// How many bytes of manifests may still be told.
     room: AtomicUsize,
+    scopes: BTreeMap<String, Arc<Scope>>,
+    pub(super) supposed: Supposed,
+    /// What became of the bindings that were looked at.
+    pub(super) bindings: BTreeMap<BindingKey, ResourceBinding>,
+    pub(super) attaching: Attaching,
+    plans: Vec<(Affected, TemplatePlan)>,
 }
 
-/// A template, before and after.
-struct Subject<'s> {
-    template: &'s Value,
-    binding_before: Option<&'s Value>,
-    spec_before: Option<ResourceBindingSpec>,
-    binding: &'s Value,
-    spec: ResourceBindingSpec,
-    readable: bool,
+/// A binding before and after, and in between: `base` is as its dependents have it.
+struct Bound<'b> {
+    before: Option<&'b Value>,
+    base: Option<&'b Value>,
+    after: &'b Value,
 }
 
 impl Reports {
-    /// Plans each template; with each, whether the caller may see what is in it.
-    pub async fn plan(
-        &self,
-        proposal: &Proposal,
-        templates: &[(Affected, bool)],
-        manifests: bool,
-    ) -> Result<Vec<TemplatePlan>, Error> {
-        let proposed = self.proposed_interpreter(proposal).await?;
-        let interpreter = proposed.as_ref().unwrap_or(&self.context.interpreter);
-        let room = AtomicUsize::new(if manifests { MOST_MANIFESTS } else { 0 });
-        let planning = Planning { proposal, interpreter, room };
-        let mut scopes: BTreeMap<&str, Scope> = BTreeMap::new();
-        let mut plans = Vec::new();
-        for (affected, readable) in templates {
-            let Affected { resource, namespace, name } = affected;
-            let given = proposal.find(resource, namespace, name);
-            let before = match given {
-                Some(given) => given.before.clone(),
-                None => self.context.get(resource, namespace, name).await?,
-            };
-            // What was deleted meanwhile has no future.
-            let Some(after) = given.map(|given| &given.after).or(before.as_deref()) else { continue };
-            let scope = match scopes.entry(namespace) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(unknown) => unknown.insert(self.scope(namespace, proposal).await?),
-            };
-            plans.push(match self.plan_one(&planning, scope, resource, (before.as_deref(), after), *readable).await {
-                Ok(plan) => plan,
-                Err(error @ (Error::Cache(_) | Error::Fleet(_))) => return Err(error),
-                Err(error) => {
-                    let mut plan = nothing_yet(after);
-                    plan.message = Some(error.message());
-                    plan
-                }
-            });
+    /// Begins a plan; `manifests` are told with it or not.
+    pub async fn planning<'p>(&'p self, proposal: &'p Proposal, manifests: bool) -> Result<Planning<'p>, Error> {
+        Ok(Planning {
+            reports: self,
+            proposal,
+            interpreter: self.proposed_interpreter(proposal).await?,
+            room: AtomicUsize::new(if manifests { MOST_MANIFESTS } else { 0 }),
+            scopes: BTreeMap::new(),
+            supposed: self.suppose(proposal)?,
+            bindings: BTreeMap::new(),
+            attaching: Attaching::default(),
+            plans: Vec::new(),
+        })
+    }
+}
+
+impl Planning<'_> {
+    /// Plans each template; with each, whether the caller may see what is in it. Those that go come first: what they used of
+    /// their quotas is there for the others. One that was planned before is planned again.
+    pub async fn plan(&mut self, templates: &[(Affected, bool)]) -> Result<(), Error> {
+        let goes = |(one, _): &&(Affected, bool)| {
+            let given = self.proposal.find(&one.resource, &one.namespace, &one.name);
+            given.is_some_and(|given| given.after.is_none())
+        };
+        let (going, staying): (Vec<_>, Vec<_>) = templates.iter().partition(goes);
+        for (affected, readable) in going.into_iter().chain(staying) {
+            let Some(plan) = self.plan_or_say(affected, *readable).await? else { continue };
+            match self.plans.iter_mut().find(|(known, _)| known == affected) {
+                Some((_, known)) => *known = plan,
+                None => self.plans.push((affected.clone(), plan)),
+            }
         }
-        Ok(plans)
+        Ok(())
+    }
+
+    /// The plans, and what a reader should know of them.
+    pub async fn finish(mut self) -> Result<(Vec<TemplatePlan>, Vec<String>), Error> {
+        let mut notices = self.reports.notices(&mut self.supposed, self.proposal).await?;
+        let plans: Vec<TemplatePlan> = self.plans.into_iter().map(|(_, plan)| plan).collect();
+        let takes_room = |plan: &&TemplatePlan| plan.clusters.iter().any(|cluster| cluster.replicas.is_some());
+        if plans.iter().filter(takes_room).count() > 1 {
+            let text = match self.reports.context.config.gates.scheduling_overcommit_protection {
+                true => {
+                    "templates are planned one after another, as they are told: what one takes of a cluster the next does not get"
+                }
+                false => "each template is planned by itself: what one takes of a cluster the next does not see",
+            };
+            notices.push(text.to_owned());
+        }
+        Ok((plans, notices))
+    }
+
+    async fn plan_or_say(&mut self, affected: &Affected, readable: bool) -> Result<Option<TemplatePlan>, Error> {
+        let Affected { resource, namespace, name } = affected;
+        let given = self.proposal.find(resource, namespace, name);
+        let before = match given {
+            Some(given) => given.before.clone(),
+            None => self.reports.context.get(resource, namespace, name).await?,
+        };
+        let goes = given.is_some_and(|given| given.after.is_none());
+        // What was deleted meanwhile has no future.
+        let Some(after) = given.and_then(|given| given.after.as_ref()).or(before.as_deref()) else { return Ok(None) };
+        let planned = match goes {
+            true => self.plan_going(after, readable).await,
+            false => self.plan_one(resource, (before.as_deref(), after), readable).await,
+        };
+        match planned {
+            Ok(plan) => Ok(Some(plan)),
+            Err(error @ (Error::Cache(_) | Error::Fleet(_))) => Err(error),
+            Err(error) => Ok(Some(TemplatePlan { message: Some(error.message()), ..nothing_yet(after) })),
+        }
+    }
+
+    async fn scope(&mut self, namespace: &str) -> Result<Arc<Scope>, Error> {
+        if let Some(known) = self.scopes.get(namespace) {
+            return Ok(Arc::clone(known));
+        }
+        let scope = Arc::new(self.reports.scope(namespace, self.proposal).await?);
+        self.scopes.insert(namespace.to_owned(), Arc::clone(&scope));
+        Ok(scope)
+    }
+
+    pub(super) fn interpreter(&self) -> &Interpreter {
+        self.interpreter.as_ref().unwrap_or(&self.reports.context.interpreter)
     }
 
     async fn plan_one(
-        &self,
-        planning: &Planning<'_>,
-        scope: &Scope,
+        &mut self,
         resource: &Resource,
         (before, template): (Option<&Value>, &Value),
         readable: bool,
     ) -> Result<TemplatePlan, Error> {
-        let namespace = object::namespace(template);
-        let binding_before = self.binding(before.unwrap_or(template)).await?;
+        let (reports, namespace) = (self.reports, object::namespace(template));
+        let scope = self.scope(namespace).await?;
+        let binding_before = reports.binding(before.unwrap_or(template)).await?;
+        let key =
+            (namespace.to_owned(), reports.binding_of(object::kind(template), namespace, object::name(template)).1);
+        let base = self.attaching.attached(&key).or_else(|| binding_before.clone());
         let policies: Vec<Policy<'_>> = scope.policies.iter().map(|object| object.policy()).collect();
-        let preemption = self.context.config.gates.propagation_policy_preemption;
-        let settled = settle(template, &policies, |policy| planning.proposes(policy), preemption);
+        let preemption = reports.context.config.gates.propagation_policy_preemption;
+        let settled = settle(template, &policies, |policy| self.proposes(policy), preemption);
         let mut plan = nothing_yet(template);
         plan.policy_before = before.and_then(followed);
         plan.policies = PolicyReport::all(&settled.considered);
@@ -116,6 +163,7 @@ impl Reports {
             _ => None,
         };
         plan.policy = policy.map(PolicyName::of);
+        let claim_before = Claim::of(template);
         let template = settled.unclaimed.as_ref().unwrap_or(template);
         let missing = policy.map(|policy| scope.overrides.missing(policy)).unwrap_or_default();
         // Without its overrides a policy claims nothing.
@@ -123,21 +171,18 @@ impl Reports {
             None => (template.clone(), None),
             Some(policy) => {
                 let template = claimed(template, policy);
-                let rebound = self.rebind(planning, policy, &template, binding_before.as_deref()).await?;
-                if policy.spec.propagate_deps && self.context.config.gates.propagate_deps {
-                    plan.dependencies = dependencies(planning.interpreter, &template).await?;
-                }
+                let rebound = self.rebind(policy, &template, base.as_deref()).await?;
                 (template, Some(rebound))
             }
         };
         // A lazy policy's own changes wait; those of a template that is proposed do not.
-        let is_given = planning.proposal.find(resource, namespace, object::name(&template)).is_some();
+        let is_given = self.proposal.find(resource, namespace, object::name(&template)).is_some();
         let waits_for_template = policy.is_some_and(|policy| policy.is_lazy()) && !is_given;
-        let never_propagated = self.is_never_propagated(resource, namespace, object::name(&template));
+        let never_propagated = reports.is_never_propagated(resource, namespace, object::name(&template));
         let told = rebound.as_ref().filter(|_| waits_for_template || is_blocked(rebound.as_ref()));
         // What only goes along with others needs no policy.
         let is_attached = |binding: &Arc<Value>| object::at(binding, &["spec", "requiredBy"]).is_some();
-        if settled.choice != Choice::Unmatched || !binding_before.as_ref().is_some_and(is_attached) {
+        if settled.choice != Choice::Unmatched || !base.as_ref().is_some_and(is_attached) {
             plan.waiting = waiting::of_template(&TemplateState {
                 template: &template,
                 never_propagated,
@@ -150,11 +195,11 @@ impl Reports {
             Some(BindingPlan::Create(binding) | BindingPlan::Update(binding)) if plan.waiting.is_empty() => {
                 Some(Arc::new(binding))
             }
-            _ => binding_before.clone(),
+            _ => base.clone().map(|base| let_go(base, &claim_before, settled.unclaimed.is_some())),
         };
         if let Some(binding) = binding {
-            let bindings = (binding_before.as_deref(), binding.as_ref());
-            self.place(planning, scope, bindings, &template, readable, &mut plan).await?;
+            let bound = Bound { before: binding_before.as_deref(), base: base.as_deref(), after: &binding };
+            self.place(&scope, &bound, &template, readable, &mut plan).await?;
         }
         plan.change = match (&binding_before, plan.clusters.iter().any(|one| one.change != Change::Unchanged)) {
             (_, false) => Change::Unchanged,
@@ -164,10 +209,44 @@ impl Reports {
         Ok(plan)
     }
 
+    /// A template that is deleted takes its binding with it, and that its Works.
+    async fn plan_going(&mut self, template: &Value, readable: bool) -> Result<TemplatePlan, Error> {
+        let reports = self.reports;
+        let mut plan = nothing_yet(template);
+        plan.policy_before = followed(template);
+        let Some(binding) = reports.binding(template).await? else { return Ok(plan) };
+        let typed: ResourceBinding = decode(&binding)?;
+        reports.read_quotas(&mut self.supposed, self.proposal, object::namespace(template)).await?;
+        let key = key_of(&binding);
+        self.supposed.give_back(&typed);
+        self.supposed.imagined.forget(&key);
+        self.attaching.went(&key);
+        let stays = typed.spec.preserve_resources_on_deletion.unwrap_or_default();
+        let mut replicas: BTreeMap<String, Option<i32>> =
+            reports.works_in(&binding).await?.into_iter().map(|cluster| (cluster, None)).collect();
+        let targets = construct::targets(&typed.spec);
+        replicas.extend(targets.iter().map(|target| (target.name.clone(), replicas_of(target))));
+        let spec = typed.spec.clone();
+        let subject =
+            Subject { template, spec_before: Some(typed.spec), binding: &binding, spec, evicted: Vec::new(), readable };
+        for (name, replicas_before) in replicas {
+            let work = reports.work(&name, template).await?;
+            let manifest = work.as_ref().and_then(|work| manifest_of(work)).map(|one| subject.shown(one.clone()));
+            plan.clusters.push(ClusterPlan {
+                change: Change::Removed,
+                replicas_before,
+                manifest_before: manifest.filter(|one| self.has_room(one)),
+                message: stays.then(|| "the object stays in the cluster: preserveResourcesOnDeletion".to_owned()),
+                ..unchanged(&name)
+            });
+        }
+        plan.change = Change::Removed;
+        Ok(plan)
+    }
+
     /// What the detector would do about the binding.
     async fn rebind(
         &self,
-        planning: &Planning<'_>,
         policy: &Policy<'_>,
         template: &Value,
         existing: Option<&Value>,
@@ -175,9 +254,9 @@ impl Reports {
         let intent = Intent {
             template,
             policy,
-            interpreted: planning.interpreter.replicas(template).await?,
+            interpreted: self.interpreter().replicas(template).await?,
             priority: priority_of(existing),
-            gates: self.context.config.gates,
+            gates: self.reports.context.config.gates,
             template_changed: true,
             new_permanent_id: UNKNOWN_ID,
         };
@@ -186,47 +265,94 @@ impl Reports {
 
     /// Clusters for the binding as it would be, and what each of them gets.
     async fn place(
-        &self,
-        planning: &Planning<'_>,
+        &mut self,
         scope: &Scope,
-        (binding_before, binding): (Option<&Value>, &Value),
+        bound: &Bound<'_>,
         template: &Value,
         readable: bool,
         plan: &mut TemplatePlan,
     ) -> Result<(), Error> {
+        let (reports, binding, key) = (self.reports, bound.after, key_of(bound.after));
+        let before = bound.before.map(decode::<ResourceBinding>).transpose()?;
         let mut typed: ResourceBinding = decode(binding)?;
-        let spec_before = binding_before.map(decode::<ResourceBinding>).transpose()?.map(|typed| typed.spec);
-        if typed.spec.placement.is_some() {
-            let (decided, report) = self.schedule(binding, &typed).await?;
-            // What others schedule, and what is suspended, stays where it is.
-            if self.scheduling.is_ours(binding, &typed.spec) {
-                match decided {
-                    Plan::Schedule { clusters, .. } => typed.spec.clusters = clusters,
-                    Plan::Clear { .. } => typed.spec.clusters.clear(),
-                    Plan::Keep | Plan::Fail { .. } => {}
-                }
-            }
-            plan.scheduling = Some(report);
+        plan.required_by = typed.spec.required_by.iter().map(parent).collect();
+        reports.read_quotas(&mut self.supposed, self.proposal, &key.0).await?;
+        let recorded = self.bindings.get(&key).or(before.as_ref()).cloned();
+        // A quota may refuse what the template needs before anything is scheduled: all stays as it was.
+        if let Err(refusal) = self.supposed.admit(recorded.as_ref(), &typed) {
+            plan.waiting.push(waits(Cause::QuotaExceeded, refusal.message));
+            let base = bound.base.map(decode::<ResourceBinding>).transpose()?;
+            let targets = base.map(|base| construct::targets(&base.spec)).unwrap_or_default();
+            let row = |target: &TargetCluster| {
+                let replicas = replicas_of(target);
+                ClusterPlan { replicas_before: replicas, replicas, ..unchanged(&target.name) }
+            };
+            plan.clusters = targets.iter().map(row).collect();
+            return Ok(());
         }
+        let evicted = self.schedule(binding, template, &mut typed, plan).await?;
         plan.waiting.extend(self.suspensions(binding, &typed));
-        let subject = Subject { template, binding_before, spec_before, binding, spec: typed.spec, readable };
+        plan.dependencies = self.attach(binding, template, &typed).await?;
+        self.bindings.insert(key, typed.clone());
+        let spec_before = before.map(|before| before.spec);
+        let subject = Subject { template, spec_before, binding, spec: typed.spec, evicted, readable };
         let targets = construct::targets(&subject.spec);
         for target in &targets {
-            let cluster = self.plan_target(planning, &subject, target, &targets, &scope.overrides, plan).await?;
+            let cluster = self.plan_target(&subject, target, &targets, &scope.overrides, plan).await?;
             plan.clusters.push(cluster);
         }
-        let leaving = subject.leaving(&targets, self.works_of(binding_before).await?);
-        for (name, replicas) in leaving {
-            let manifest = self.work(&name, template).await?.and_then(|work| manifest_of(&work).cloned());
-            plan.clusters.push(ClusterPlan {
-                change: Change::Removed,
-                replicas_before: replicas,
-                manifest_before: manifest.map(|manifest| subject.shown(manifest)).filter(|one| planning.has_room(one)),
-                message: why_not(plan.scheduling.as_ref(), &name),
-                ..unchanged(&name)
-            });
-        }
+        let works_in = match bound.before {
+            Some(binding) => reports.works_in(binding).await?,
+            None => Vec::new(),
+        };
+        plan.clusters.extend(self.plan_leaving(&subject, &targets, works_in, plan.scheduling.as_ref()).await?);
         Ok(())
+    }
+
+    /// What taints, rebalancers and the scheduler would make of the binding; which clusters it has to leave for their
+    /// taints.
+    async fn schedule(
+        &mut self,
+        binding: &Value,
+        template: &Value,
+        typed: &mut ResourceBinding,
+        plan: &mut TemplatePlan,
+    ) -> Result<Vec<Evicted>, Error> {
+        let (reports, key) = (self.reports, key_of(binding));
+        let admitted = typed.clone();
+        let evicted = reports.evict(&self.supposed, &mut typed.spec).await?;
+        for one in &evicted {
+            if let Evicted::At(cluster, at) = one {
+                let message = format!("leaves {cluster} at {at}: its taints are tolerated until then");
+                plan.waiting.push(waits_in(cluster, Cause::Eviction, message));
+            }
+        }
+        if let Some(at) = self.supposed.rebalances(template, &typed.spec) {
+            typed.spec.reschedule_triggered_at = Some(at);
+        }
+        if typed.spec.placement.is_none() {
+            return Ok(evicted);
+        }
+        let (decided, report) = reports.schedule(binding, typed, Some(&mut self.supposed.imagined)).await?;
+        plan.scheduling = Some(report);
+        // What others schedule, and what is suspended, stays where it is.
+        let clusters = match decided {
+            Plan::Schedule { clusters, .. } => clusters,
+            Plan::Clear { .. } => Vec::new(),
+            Plan::Keep | Plan::Fail { .. } => return Ok(evicted),
+        };
+        if reports.scheduling.is_ours(binding, &typed.spec) {
+            let mut placed = typed.clone();
+            placed.spec.clusters.clone_from(&clusters);
+            match self.supposed.admit(Some(&admitted), &placed) {
+                Ok(()) => {
+                    self.supposed.imagined.give(&key, typed, &clusters);
+                    *typed = placed;
+                }
+                Err(refusal) => plan.waiting.push(waits(Cause::QuotaExceeded, refusal.message)),
+            }
+        }
+        Ok(evicted)
     }
 
     /// What of a binding's own stands in the way, but for what this plan decides.
@@ -234,7 +360,7 @@ impl Reports {
         let state = BindingState {
             binding,
             typed,
-            scheduler_name: &self.context.config.scheduler_name,
+            scheduler_name: &self.reports.context.config.scheduler_name,
             is_ours: true,
             is_agreed: true,
             works_in: &[],
@@ -243,133 +369,8 @@ impl Reports {
         waiting::of_binding(&state).into_iter().filter(|one| stays(one.cause)).collect()
     }
 
-    async fn works_of(&self, binding: Option<&Value>) -> Result<Vec<String>, Error> {
-        match binding {
-            Some(binding) => self.works_in(binding).await,
-            None => Ok(Vec::new()),
-        }
-    }
-
-    async fn plan_target(
-        &self,
-        planning: &Planning<'_>,
-        subject: &Subject<'_>,
-        target: &TargetCluster,
-        targets: &[TargetCluster],
-        overrides: &OverrideObjects,
-        plan: &mut TemplatePlan,
-    ) -> Result<ClusterPlan, Error> {
-        let (spec, template, name) = (&subject.spec, subject.template, target.name.as_str());
-        let member = self.context.cluster(name).await?;
-        let work = self.work(name, template).await?;
-        let mut told = ClusterPlan {
-            replicas: replicas_of(target),
-            replicas_before: subject.had(name).as_ref().and_then(replicas_of),
-            ..unchanged(name)
-        };
-        let completions = construct::job_completions(spec, template, targets);
-        let mut override_error = None;
-        if let Some(member) = &member {
-            let mut manifest =
-                share_of(planning.interpreter, spec, template, target, completions.get(name).copied()).await?;
-            let traced = overrides.apply(&mut manifest, member);
-            told.overrides = OverrideReport::all(&traced, object::namespace(template));
-            override_error = traced.failed.as_ref().map(ToString::to_string);
-            if override_error.is_none() {
-                let inject = self.context.config.gates.stateful_failover_injection;
-                let single = targets.len() == 1;
-                let identity = identity_of(subject.binding);
-                let report = traced.report();
-                let desired = construct::for_binding(spec, identity, name, manifest, &report, single, inject);
-                self.compare(planning, subject, member, work.as_deref(), desired, &mut told).await?;
-            }
-        }
-        let state = TargetState {
-            cluster: name,
-            member: member.as_deref(),
-            unserved: member
-                .as_ref()
-                .and_then(|member| unserved(member, object::api_version(template), object::kind(template))),
-            suspended: construct::is_suspended(spec.suspension.as_ref(), name),
-            override_error,
-            work: work.as_deref(),
-        };
-        // What is about to be made is the plan itself, and how applying went was before it.
-        let before = |cause: Cause| matches!(cause, Cause::WorkPending | Cause::ApplyFailed);
-        plan.waiting.extend(waiting::of_target(&state).into_iter().filter(|one| !before(one.cause)));
-        Ok(told)
-    }
-
-    /// The Work that would be, beside the one there is.
-    async fn compare(
-        &self,
-        planning: &Planning<'_>,
-        subject: &Subject<'_>,
-        member: &Cluster,
-        existing: Option<&Value>,
-        desired: construct::DesiredWork,
-        told: &mut ClusterPlan,
-    ) -> Result<(), Error> {
-        let existing = existing.map(|work| subject.shown_work(work));
-        let existing = existing.as_ref();
-        let before = existing.and_then(manifest_of).cloned();
-        let work = match desired.plan(existing, UNKNOWN_ID) {
-            WorkPlan::Create(work) | WorkPlan::Update(work) => Some(work),
-            WorkPlan::Keep | WorkPlan::WaitForDeletion => None,
-        };
-        let after = work.as_ref().and_then(manifest_of).or(before.as_ref()).cloned().unwrap_or_default();
-        let is_same = |old: &Value, new: &Value| {
-            let spec = |work: &Value| work.get("spec").cloned().unwrap_or_default();
-            object::semantically_equal(&spec(old), &spec(new))
-        };
-        told.change = match (existing, &work) {
-            (None, _) => Change::Added,
-            (Some(existing), Some(work)) if !is_same(existing, work) => Change::Changed,
-            _ => Change::Unchanged,
-        };
-        if told.change == Change::Added {
-            told.message = self.conflict(member, &after).await?;
-        }
-        if let Some(before) = &before {
-            told.differences = differences(before, &after, Compared::Versions).0;
-        }
-        told.manifest_before = before.filter(|one| told.change == Change::Changed && planning.has_room(one));
-        told.manifest = Some(after).filter(|one| planning.has_room(one));
-        Ok(())
-    }
-
-    /// Why a member would not take a manifest: it has an object of that name which is not ours. A member that cannot be
-    /// asked says nothing.
-    async fn conflict(&self, member: &Cluster, manifest: &Value) -> Result<Option<String>, Error> {
-        let name = member.metadata.name.as_deref().unwrap_or_default();
-        let Ok(cluster) = ClusterName::parse(name) else { return Ok(None) };
-        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
-        let Some(resource) = self.context.catalog.known(&cluster, api_version, kind) else { return Ok(None) };
-        let (namespace, name) = (object::namespace(manifest), object::name(manifest));
-        let world = &self.context.world;
-        let observed = match world.is_synced(&cluster, &resource.gvr) {
-            true => world.get(&cluster, &resource.gvr, namespace, name).await?.map(|seen| seen.view().clone()),
-            false => {
-                let Ok(client) = self.context.fleet.client(&cluster) else { return Ok(None) };
-                let member = Objects::new(client);
-                let asked = member.get(Target::new(&resource, namespace, name));
-                match tokio::time::timeout(MEMBER_ANSWERS_WITHIN, asked).await {
-                    Ok(Ok(found)) => found,
-                    Ok(Err(_)) | Err(_) => None,
-                }
-            }
-        };
-        let Some(observed) = observed else { return Ok(None) };
-        Ok(match apply::meet(cluster.as_str(), manifest, Some(&observed)) {
-            Meeting::Planned(ApplyPlan::Conflict(message)) => Some(message),
-            _ => None,
-        })
-    }
-}
-
-impl Planning<'_> {
     /// Takes the room for a manifest, if there is any left.
-    fn has_room(&self, manifest: &Value) -> bool {
+    pub(super) fn has_room(&self, manifest: &Value) -> bool {
         let room = self.room.load(Ordering::Relaxed);
         let left = if room == 0 { None } else { room.checked_sub(manifest.to_string().len()) };
         if let Some(left) = left {
@@ -380,42 +381,21 @@ impl Planning<'_> {
 
     fn proposes(&self, policy: &Policy<'_>) -> bool {
         let is_it = |one: &Proposed| {
-            one.role == Role::Policy
-                && object::namespace(&one.after) == policy.namespace
-                && object::name(&one.after) == policy.name
+            object::namespace(one.seen()) == policy.namespace && object::name(one.seen()) == policy.name
         };
-        self.proposal.objects.iter().any(is_it)
+        self.proposal.of(Role::Policy).any(is_it)
     }
 }
 
-impl Subject<'_> {
-    /// A manifest that is stored, for the caller's eyes.
-    fn shown(&self, manifest: Value) -> Value {
-        if self.readable { manifest } else { emptied(manifest) }
-    }
-
-    /// A Work that is stored, likewise.
-    fn shown_work(&self, work: &Value) -> Value {
-        let mut work = work.clone();
-        let manifests = work.pointer_mut("/spec/workload/manifests").and_then(Value::as_array_mut);
-        manifests.into_iter().flatten().for_each(|manifest| *manifest = self.shown(manifest.take()));
-        work
-    }
-
-    fn had(&self, cluster: &str) -> Option<TargetCluster> {
-        construct::targets(self.spec_before.as_ref()?).into_iter().find(|target| target.name == cluster)
-    }
-
-    /// Clusters that have it and are to have it no more, with the replicas they had.
-    fn leaving(&self, targets: &[TargetCluster], works_in: Vec<String>) -> BTreeMap<String, Option<i32>> {
-        let had = self.spec_before.as_ref().filter(|_| self.binding_before.is_some()).map(construct::targets);
-        let had = had.unwrap_or_default();
-        let mut leaving: BTreeMap<String, Option<i32>> = works_in.into_iter().map(|cluster| (cluster, None)).collect();
-        leaving.extend(had.into_iter().map(|target| (target.name.clone(), replicas_of(&target))));
-        leaving.retain(|cluster, _| {
-            !targets.iter().any(|target| target.name == *cluster) && !construct::is_expected_in(&self.spec, cluster)
-        });
-        leaving
+/// The binding as its policy lets it go, if it does.
+fn let_go(binding: Arc<Value>, claim: &Claim, goes: bool) -> Arc<Value> {
+    match claim::release(&binding, claim.id()).filter(|_| goes) {
+        None => binding,
+        Some(patch) => {
+            let mut released = Arc::unwrap_or_clone(binding);
+            json_patch::merge(&mut released, &patch);
+            Arc::new(released)
+        }
     }
 }
 
@@ -443,44 +423,8 @@ fn nothing_yet(template: &Value) -> TemplatePlan {
         scheduling: None,
         clusters: Vec::new(),
         dependencies: Vec::new(),
+        required_by: Vec::new(),
         waiting: Vec::new(),
         message: None,
     }
-}
-
-fn unchanged(cluster: &str) -> ClusterPlan {
-    ClusterPlan {
-        name: cluster.to_owned(),
-        change: Change::Unchanged,
-        replicas_before: None,
-        replicas: None,
-        overrides: Vec::new(),
-        manifest_before: None,
-        manifest: None,
-        differences: Vec::new(),
-        message: None,
-    }
-}
-
-/// Why a cluster is left, as the last look at it says.
-fn why_not(scheduling: Option<&SchedulingReport>, cluster: &str) -> Option<String> {
-    let term = scheduling?.terms.last()?;
-    let seen = term.clusters.iter().find(|one| one.name == cluster)?;
-    Some(match &seen.rejected {
-        Some(rejected) => rejected.reason.clone(),
-        None if !seen.selected => "spread constraints leave it out".to_owned(),
-        None => "no replica is left for it".to_owned(),
-    })
-}
-
-/// What goes along with a template; of a selection the name is `*`.
-async fn dependencies(interpreter: &Interpreter, template: &Value) -> Result<Vec<Reference>, Error> {
-    let needed = interpreter.dependencies(template).await?.unwrap_or_default();
-    let reference = |one: crate::plan::interpreter::dependencies::Dependency| Reference {
-        api_version: one.api_version,
-        kind: one.kind,
-        namespace: one.namespace,
-        name: if one.name.is_empty() { "*".to_owned() } else { one.name },
-    };
-    Ok(needed.0.unwrap_or_default().into_iter().map(reference).collect())
 }

@@ -21,19 +21,43 @@ pub enum Role {
     Policy,
     Override,
     Customization,
+    Cluster,
+    Quota,
+    Rebalancer,
     Template,
 }
 
-/// An object as it would be stored.
+/// What is to be done with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// As `kubectl apply` would.
+    Apply,
+    Delete,
+}
+
+/// An object as it would be stored, or would be no more.
 #[derive(Debug, Clone)]
 pub struct Proposed {
     pub resource: Resource,
     pub role: Role,
     /// What is stored now.
     pub before: Option<Arc<Value>>,
-    pub after: Value,
+    /// What would be stored; nothing when it is to be deleted.
+    pub after: Option<Value>,
     /// Whether the caller may see what is stored.
     pub readable: bool,
+}
+
+impl Proposed {
+    /// The object as it would be, or as it was before it went.
+    pub fn seen(&self) -> &Value {
+        self.after.as_ref().or(self.before.as_deref()).unwrap_or(&Value::Null)
+    }
+
+    /// What it was and what it would be.
+    pub(super) fn versions(&self) -> impl Iterator<Item = &Value> {
+        self.before.as_deref().into_iter().chain(&self.after)
+    }
 }
 
 /// Everything that is proposed together.
@@ -45,13 +69,13 @@ pub struct Proposal {
 impl Proposal {
     pub(super) fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Proposed> {
         let is_it = |one: &&Proposed| {
-            one.resource == *resource && object::namespace(&one.after) == namespace && object::name(&one.after) == name
+            one.resource == *resource && object::namespace(one.seen()) == namespace && object::name(one.seen()) == name
         };
         self.objects.iter().find(is_it)
     }
 
-    fn has(&self, role: Role) -> bool {
-        self.objects.iter().any(|one| one.role == role)
+    pub(super) fn of(&self, role: Role) -> impl Iterator<Item = &Proposed> {
+        self.objects.iter().filter(move |one| one.role == role)
     }
 }
 
@@ -65,6 +89,12 @@ impl Reports {
             Some(Role::Override)
         } else if *resource == kinds.interpreter_customization {
             Some(Role::Customization)
+        } else if *resource == kinds.cluster {
+            Some(Role::Cluster)
+        } else if *resource == kinds.federated_resource_quota {
+            Some(Role::Quota)
+        } else if *resource == kinds.workload_rebalancer {
+            Some(Role::Rebalancer)
         } else {
             is_template_resource(&resource.gvr).then_some(Role::Template)
         }
@@ -75,25 +105,34 @@ impl Reports {
         &self,
         resource: Resource,
         role: Role,
-        given: &Value,
+        (given, wish): (&Value, Wish),
         readable: bool,
     ) -> Result<Proposed, Error> {
         let objects = &self.context.objects;
         let target = Target::new(&resource, object::namespace(given), object::name(given));
+        if wish == Wish::Delete {
+            // Whoever protects an object refuses now; one that is not there is not found.
+            objects.would_delete(target).await?;
+        }
         // What the caller may not see is not made use of: neither answers nor refusals can tell of it then.
         let before = objects.get(target).await?.map(|before| if readable { before } else { emptied(before) });
-        let wanted = applied(before.as_ref(), given);
-        let after = match before {
-            Some(_) => objects.would_replace(target, &wanted).await?,
-            None => not_yet_known(role, objects.would_create(&resource, target.namespace, &wanted).await?),
+        let after = match wish {
+            Wish::Delete => None,
+            Wish::Apply => {
+                let wanted = applied(before.as_ref(), given);
+                Some(match before {
+                    Some(_) => objects.would_replace(target, &wanted).await?,
+                    None => not_yet_known(role, objects.would_create(&resource, target.namespace, &wanted).await?),
+                })
+            }
         };
-        let after = if readable { after } else { masked(after) };
+        let after = after.map(|after| if readable { after } else { masked(after) });
         Ok(Proposed { role, before: before.map(Arc::new), after, readable, resource })
     }
 
     /// The interpreter with the customizations that are proposed; `None` when there are none.
     pub(super) async fn proposed_interpreter(&self, proposal: &Proposal) -> Result<Option<Interpreter>, Error> {
-        if !proposal.has(Role::Customization) {
+        if proposal.of(Role::Customization).next().is_none() {
             return Ok(None);
         }
         let interpreter = self.context.interpreter.without_customizations();

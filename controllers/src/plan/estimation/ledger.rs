@@ -81,7 +81,7 @@ struct Decision {
     until: Moment,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Entry {
     /// What has been written.
     kept: Option<Decision>,
@@ -92,13 +92,13 @@ struct Entry {
 }
 
 /// A cluster's promises, in the order they were made, and its room with them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Account {
     promises: BTreeMap<u64, Arc<Promise>>,
     made: Option<Made>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Made {
     facts: Arc<ClusterFacts>,
     known: Known,
@@ -107,8 +107,9 @@ struct Made {
     room: Option<(Arc<Room>, u64)>,
 }
 
-/// All promises, and the rooms they leave.
-#[derive(Debug)]
+/// All promises, and the rooms they leave. A copy is for questions about what would be; both number their rooms on their
+/// own, so answers that are remembered for one are nothing to the other.
+#[derive(Debug, Clone)]
 pub struct Ledger {
     gates: Gates,
     entries: HashMap<BindingKey, Entry>,

@@ -6,7 +6,7 @@ use crowsnest_api::policy::{ClusterAffinityTerm, SpreadFieldValue};
 use crowsnest_api::taints;
 use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
 
-use super::{ClusterFacts, Peer, World};
+use super::{ClusterFacts, Peer, Plugin, World};
 use crate::plan::selector::cluster_matches;
 
 /// The binding as filters see it.
@@ -28,19 +28,20 @@ pub struct Site<'a> {
 type Reason = Cow<'static, str>;
 type Filter = fn(&World<'_>, &Subject<'_>, Site<'_>) -> Option<Reason>;
 
-const FILTERS: [(&str, Filter); 7] = [
-    ("ClusterAffinity", cluster_affinity),
-    ("APIEnablement", api_enablement),
-    ("TaintToleration", taint_toleration),
-    ("ClusterEviction", cluster_eviction),
-    ("SpreadConstraint", spread_constraint),
-    ("WorkloadAffinity", workload_affinity),
-    ("WorkloadAntiAffinity", workload_anti_affinity),
+const FILTERS: [(Plugin, Filter); 7] = [
+    (Plugin::ClusterAffinity, cluster_affinity),
+    (Plugin::ApiEnablement, api_enablement),
+    (Plugin::TaintToleration, taint_toleration),
+    (Plugin::ClusterEviction, cluster_eviction),
+    (Plugin::SpreadConstraint, spread_constraint),
+    (Plugin::WorkloadAffinity, workload_affinity),
+    (Plugin::WorkloadAntiAffinity, workload_anti_affinity),
 ];
 
-/// The first filter that rejects the cluster, and why.
+/// The first filter that is on and rejects the cluster, and why.
 pub fn reject(world: &World<'_>, subject: &Subject<'_>, site: Site<'_>) -> Option<(&'static str, Reason)> {
-    FILTERS.iter().find_map(|(filter, check)| check(world, subject, site).map(|reason| (*filter, reason)))
+    let on = FILTERS.iter().filter(|(filter, _)| world.plugins.has(*filter));
+    on.into_iter().find_map(|(filter, check)| check(world, subject, site).map(|reason| (filter.name(), reason)))
 }
 
 fn against(rejected: bool, reason: &'static str) -> Option<Reason> {

@@ -8,6 +8,7 @@ mod assignment;
 mod changes;
 mod filters;
 mod groups;
+mod plugins;
 mod report;
 mod selection;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, R
 
 pub use assignment::Mode;
 pub use changes::{affected_by_cluster, is_placement_changed, is_reschedule_required};
+pub use plugins::{Plugin, Plugins, UnknownPlugin};
 pub use report::{ClusterReport, Rejection, Report, TermReport, Trigger};
 pub use selection::scheduling_type;
 pub use webster::{TieBreak, divide};
@@ -110,6 +112,7 @@ pub struct World<'a> {
     /// Other bindings of the namespace with affinity groups.
     pub peers: &'a [Peer],
     pub gates: Gates,
+    pub plugins: Plugins,
     /// Keep selected clusters without replicas in the result.
     pub propagate_empty_workloads: bool,
 }
@@ -409,6 +412,7 @@ fn candidates<'a>(
         (_, components) if sets => world.estimate.component_sets(&places, components, &spec.resource.namespace),
         _ => world.estimate.replicas(&places, spec.replica_requirements.as_ref()),
     };
+    let local = world.plugins.has(Plugin::ClusterLocality);
     let unknown = if spec.replicas == 0 && spec.components.is_empty() { i32::MAX } else { spec.replicas };
     let candidate = |((place, site), estimate): (&(usize, Site<'a>), Option<i32>)| {
         let allocatable = estimate.filter(|replicas| *replicas != i32::MAX).unwrap_or(unknown);
@@ -416,7 +420,7 @@ fn candidates<'a>(
             facts: site.facts,
             place: *place,
             held: site.held,
-            score: if site.held.is_some() { LOCALITY_SCORE } else { 0 },
+            score: if local && site.held.is_some() { LOCALITY_SCORE } else { 0 },
             overflow_order: overflow_order(spec, &site.facts.cluster, term),
             allocatable,
             available: i64::from(allocatable) + site.held.map_or(0, |held| i64::from(held.replicas)),

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{Binding, ClusterFacts, Estimate, Plan, World, explain, is_placement_changed, plan};
+use super::{Binding, ClusterFacts, Estimate, Plan, Plugins, World, explain, is_placement_changed, plan};
 use crate::plan::gates::Gates;
 
 /// So much room in each cluster, whoever asks.
@@ -104,7 +104,14 @@ impl Stored {
 }
 
 fn world<'a>(clusters: &'a [Arc<ClusterFacts>], rooms: &'a Rooms) -> World<'a> {
-    World { clusters, estimate: rooms, peers: &[], gates: Gates::all(), propagate_empty_workloads: false }
+    World {
+        clusters,
+        estimate: rooms,
+        peers: &[],
+        gates: Gates::all(),
+        plugins: Plugins::default(),
+        propagate_empty_workloads: false,
+    }
 }
 
 proptest! {
@@ -174,6 +181,25 @@ fn why_nothing_fits_is_counted_and_explained() {
     let filters: Vec<_> =
         report.terms[0].clusters.iter().map(|entry| entry.rejected.as_ref().map(|rejected| rejected.filter)).collect();
     assert_eq!(filters, [Some("APIEnablement"), Some("ClusterAffinity"), Some("APIEnablement")]);
+}
+
+/// A Job, which no cluster serves, for gold clusters; one of which it is in.
+#[rstest]
+#[case::all("*", &[Some("APIEnablement"), Some("ClusterAffinity"), None], 100)]
+#[case::no_affinity("*,-ClusterAffinity", &[Some("APIEnablement"), Some("APIEnablement"), None], 100)]
+#[case::no_enablement("*,-APIEnablement", &[None, Some("ClusterAffinity"), None], 100)]
+#[case::no_locality("*,-ClusterLocality", &[Some("APIEnablement"), Some("ClusterAffinity"), None], 0)]
+#[case::none("", &[None; 3], 0)]
+fn what_is_switched_off_keeps_nobody_out(#[case] plugins: &str, #[case] filters: &[Option<&str>], #[case] score: i64) {
+    let (clusters, rooms) = (fleet(3), Rooms(vec![1; 3]));
+    let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
+    stored.spec.resource.kind = "Job".to_owned();
+    stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
+    let world = World { plugins: plugins.parse().expect("plugins"), ..world(&clusters, &rooms) };
+    let entries = explain(&world, &stored.binding()).1.terms.remove(0).clusters;
+    let seen: Vec<_> = entries.iter().map(|one| one.rejected.as_ref().map(|rejected| rejected.filter)).collect();
+    assert_eq!(seen, filters);
+    assert_eq!(entries[2].score, score);
 }
 
 #[test]

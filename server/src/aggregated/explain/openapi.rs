@@ -51,7 +51,7 @@ pub(crate) fn paths() -> Map<String, Value> {
             "summary": "Why an object is where it is, and what it waits for."}})
     };
     let plan = json!({"post": {"operationId": "plans-create", "tags": ["propagation"], "responses": responses("201", "Plan"),
-        "summary": "What would become of the fleet if these objects were applied. Nothing is.",
+        "summary": "What would become of the fleet if these objects were applied or deleted. Nothing is.",
         "requestBody": {"required": true, "content": {JSON: {"schema": of("Plan")}}}}});
     let namespace = in_path("namespace", "The template's.");
     Map::from_iter([
@@ -132,6 +132,11 @@ fn explanations() -> Schemas {
     ]
 }
 
+fn described(mut schema: Value, description: &str) -> Value {
+    schema["description"] = description.into();
+    schema
+}
+
 fn plans() -> Schemas {
     let change = || one_of(&["Added", "Changed", "Removed", "Unchanged"]);
     let planned = json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "change": change(),
@@ -142,8 +147,9 @@ fn plans() -> Schemas {
     let cluster = object(cluster, &["replicasBefore", "replicas", "manifestBefore", "manifest", "message"]);
     let template = json!({"template": of("Reference"), "change": change(), "policyBefore": of("PolicyName"),
         "policy": of("PolicyName"), "policies": list(of("Policy")), "scheduling": of("Scheduling"), "clusters": list(cluster),
-        "dependencies": list(of("Reference")), "waiting": list(of("Waiting")), "message": text()});
-    let template = object(template, &["policyBefore", "policy", "scheduling", "message"]);
+        "dependencies": list(of("Reference")), "requiredBy": list(of("Reference")), "waiting": list(of("Waiting")),
+        "message": text()});
+    let template = object(template, &["policyBefore", "policy", "scheduling", "requiredBy", "message"]);
     let counted = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
     let status = object(
         json!({"objects": list(object(planned, &["namespace"])), "templates": list(template),
@@ -152,10 +158,11 @@ fn plans() -> Schemas {
         &[],
     );
     let spec = object(
-        json!({"objects": list(of("Object")),
+        json!({"objects": described(list(of("Object")), "Objects as they would be applied."),
+            "deletions": described(list(of("Object")), "Objects that would be deleted; only what names them is read."),
             "manifests": {"type": "boolean", "description": "Whether manifests are told; true when absent."},
             "limit": {"type": "integer", "format": "int32", "description": "Templates that are planned: 50 when absent, 500 at most."}}),
-        &["manifests", "limit"],
+        &["objects", "deletions", "manifests", "limit"],
     );
     let fields = json!({"metadata": of("Object"), "spec": spec, "status": status});
     vec![("Plan", body("Plan", fields, &["kind", "apiVersion", "metadata", "spec", "status"]))]

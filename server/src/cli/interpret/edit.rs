@@ -9,9 +9,10 @@ use anyhow::{Context, bail};
 use crowsnest_controllers::plan::overriding::yaml;
 use serde_json::{Value, json};
 
+use super::customization;
 use super::files::Document;
+use super::output::Output;
 use super::script::{Editable, commented, without_comments};
-use super::{Output, customization};
 
 const RESOURCE: &str = "resourceinterpretercustomizations";
 const HEAD: &str =
@@ -99,9 +100,7 @@ pub(super) fn edit(
     let name = format!("resourceinterpretercustomization.config.karmada.io/{}", new.name);
     match output {
         None => writeln!(out, "{name} edited")?,
-        Some(Output::Name) => writeln!(out, "{name}")?,
-        Some(Output::Json) => writeln!(out, "{body:#}")?,
-        Some(Output::Yaml) => out.write_all(yaml::written(&body).as_bytes())?,
+        Some(output) => output.print(&name, &body, &mut out)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -36,14 +36,33 @@ pub(super) async fn read(names: &[String], recursive: bool) -> anyhow::Result<Ve
         } else if name.starts_with("http://") || name.starts_with("https://") {
             documents.extend(parse(name, None, fetch(name).await?)?);
         } else {
-            for path in files_in(Path::new(name), recursive)? {
-                let source = path.display().to_string();
-                let bytes = std::fs::read(&path).with_context(|| source.clone())?;
-                documents.extend(parse(&source, Some(&path), bytes)?);
+            for path in matching(name)?.iter().map(|path| files_in(path, recursive)) {
+                for path in path? {
+                    let source = path.display().to_string();
+                    let bytes = std::fs::read(&path).with_context(|| source.clone())?;
+                    documents.extend(parse(&source, Some(&path), bytes)?);
+                }
             }
         }
     }
     Ok(documents)
+}
+
+/// What is there by this name; else what the name matches as a pattern, as Go reads one: `*`, `?` and `[a-z]` within a
+/// name between slashes.
+fn matching(name: &str) -> anyhow::Result<Vec<PathBuf>> {
+    if std::fs::symlink_metadata(name).is_ok() {
+        return Ok(vec![PathBuf::from(name)]);
+    }
+    let invalid = || format!("pattern {name:?} is not valid: syntax error in pattern");
+    let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::default() };
+    let paths = glob::glob_with(&name.replace("[^", "[!"), options).with_context(invalid)?;
+    let found: Vec<PathBuf> =
+        paths.collect::<Result<_, _>>().with_context(|| format!("reading what {name:?} matches"))?;
+    if found.is_empty() {
+        bail!("the path {name:?} does not exist");
+    }
+    Ok(found)
 }
 
 /// The file itself, or those of a folder by name.
@@ -151,6 +170,17 @@ mod tests {
         assert_eq!(names(folder.path(), false), ["a.json", "b.yaml"]);
         assert_eq!(names(folder.path(), true), ["a.json", "b.yaml", "below/d.yml"]);
         assert_eq!(names(&folder.path().join("c.txt"), false), ["c.txt"]);
+        let matched = |pattern: &str| {
+            let found = matching(&folder.path().join(pattern).display().to_string()).map_err(|error| error.to_string());
+            found.map(|found| found.iter().filter_map(|path| Some(path.file_name()?.display().to_string())).collect())
+        };
+        let some = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>());
+        assert_eq!(matched("*.yaml"), some(&["b.yaml"]));
+        assert_eq!(matched("[^b].*"), some(&["a.json", "c.txt"]));
+        assert_eq!(matched("?el*"), some(&["below"]));
+        assert_eq!(matched("c.txt"), some(&["c.txt"]));
+        assert!(matched("*.toml").is_err_and(|error: String| error.ends_with("*.toml\" does not exist")));
+        assert!(matched("[a").is_err_and(|error| error.contains("is not valid: syntax error in pattern")));
         let missing = files_in(&folder.path().join("none"), false).unwrap_err().to_string();
         assert!(missing.starts_with("the path \"") && missing.ends_with("none\" does not exist"), "{missing}");
     }

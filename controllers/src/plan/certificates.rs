@@ -1,0 +1,249 @@
+//! Certificates that agents ask for: which requests are an agent's, and what whoever made one must be allowed so that it is
+//! approved. Decides for `act::certificates`; the signer of the control plane signs what is approved.
+
+use std::collections::BTreeSet;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::FromDer;
+
+use super::object;
+
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+const ORGANIZATION: &str = "system:karmada:agents";
+const NAME_PREFIX: &str = "system:karmada:agent:";
+const USAGES: [&str; 2] = ["digital signature", "client auth"];
+/// May be asked for as well.
+const ENCIPHERMENT: &str = "key encipherment";
+
+/// What whoever asked must be allowed to create, and what is said when it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permission {
+    pub subresource: &'static str,
+    pub message: &'static str,
+}
+
+/// An agent asks for its own certificate anew.
+pub const OWN: Permission = Permission {
+    subresource: "selfclusteragent",
+    message: "Auto approving self karmada agent certificate after SubjectAccessReview.",
+};
+
+/// Somebody asks for an agent's certificate, with a bootstrap token as a rule.
+pub const ANY: Permission = Permission {
+    subresource: "clusteragent",
+    message: "Auto approving karmada agent certificate after SubjectAccessReview.",
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateError {
+    #[error("unable to parse csr {name:?}: {why}")]
+    Unreadable { name: String, why: String },
+}
+
+/// Whether a request still waits for somebody's decision, and is for the signer of clients' certificates.
+pub fn is_open(request: &Value) -> bool {
+    let conditions = object::at(request, &["status", "conditions"]).and_then(Value::as_array);
+    let decided = |condition: &Value| matches!(object::text(condition, &["type"]), "Approved" | "Denied");
+    object::text(request, &["spec", "signerName"]) == SIGNER
+        && object::text(request, &["status", "certificate"]).is_empty()
+        && !conditions.into_iter().flatten().any(decided)
+}
+
+/// Any of which, granted to whoever asked, has an agent's request approved, in the order they are looked for. None for
+/// requests that are no agent's.
+pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError> {
+    let asked = Asked::read(request)?;
+    if !asked.is_of_agent() || !has_usages(request) {
+        return Ok(Vec::new());
+    }
+    let is_own = object::text(request, &["spec", "username"]) == asked.common_name;
+    Ok(is_own.then_some(OWN).into_iter().chain([ANY]).collect())
+}
+
+/// Asks whether who made a request may do what is needed: the body of a SubjectAccessReview.
+pub fn review(request: &Value, permission: Permission) -> Value {
+    let told = |field: &str| object::at(request, &["spec", field]).cloned().unwrap_or_default();
+    json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {
+            "user": told("username"), "uid": told("uid"), "groups": told("groups"), "extra": told("extra"),
+            "resourceAttributes": {
+                "group": "certificates.k8s.io", "version": "*", "resource": "certificatesigningrequests",
+                "subresource": permission.subresource, "verb": "create",
+            },
+        },
+    })
+}
+
+/// The request with its approval. `now` is told with it.
+pub fn approved(request: &Value, permission: Permission, now: &str) -> Value {
+    let mut approved = request.clone();
+    let conditions = object::at(request, &["status", "conditions"]).and_then(Value::as_array);
+    let mut conditions = conditions.cloned().unwrap_or_default();
+    conditions.push(json!({
+        "type": "Approved", "status": "True", "reason": "AutoApproved", "message": permission.message,
+        "lastUpdateTime": now, "lastTransitionTime": now,
+    }));
+    object::set(&mut approved, &["status", "conditions"], Value::Array(conditions));
+    approved
+}
+
+/// What stands in a request's certificate request.
+#[derive(Debug, Default)]
+struct Asked {
+    organizations: Vec<String>,
+    common_name: String,
+    /// A DNS name, an e-mail or IP address, or a URI.
+    has_other_names: bool,
+}
+
+impl Asked {
+    fn read(request: &Value) -> Result<Self, CertificateError> {
+        let name = object::name(request).to_owned();
+        let unreadable = |why: String| CertificateError::Unreadable { name: name.clone(), why };
+        let encoded = object::text(request, &["spec", "request"]);
+        let pem = STANDARD.decode(encoded).map_err(|error| unreadable(error.to_string()))?;
+        let (_, pem) = parse_x509_pem(&pem).map_err(|error| unreadable(error.to_string()))?;
+        if pem.label != "CERTIFICATE REQUEST" {
+            return Err(unreadable(format!("its PEM block is a {}", pem.label)));
+        }
+        let (_, parsed) =
+            X509CertificationRequest::from_der(&pem.contents).map_err(|error| unreadable(error.to_string()))?;
+        let subject = &parsed.certification_request_info.subject;
+        let mut asked = Asked::default();
+        for organization in subject.iter_organization() {
+            asked.organizations.push(organization.as_str().map_err(|error| unreadable(error.to_string()))?.to_owned());
+        }
+        // Of several the last counts, as in Go.
+        if let Some(common_name) = subject.iter_common_name().last() {
+            common_name.as_str().map_err(|error| unreadable(error.to_string()))?.clone_into(&mut asked.common_name);
+        }
+        for extension in parsed.requested_extensions().into_iter().flatten() {
+            if let ParsedExtension::SubjectAlternativeName(names) = extension {
+                let told = |name: &GeneralName<'_>| {
+                    matches!(
+                        name,
+                        GeneralName::DNSName(_)
+                            | GeneralName::RFC822Name(_)
+                            | GeneralName::IPAddress(_)
+                            | GeneralName::URI(_)
+                    )
+                };
+                asked.has_other_names |= names.general_names.iter().any(told);
+            }
+        }
+        Ok(asked)
+    }
+
+    fn is_of_agent(&self) -> bool {
+        self.organizations == [ORGANIZATION] && self.common_name.starts_with(NAME_PREFIX) && !self.has_other_names
+    }
+}
+
+/// Exactly what an agent's certificate is for.
+fn has_usages(request: &Value) -> bool {
+    let given = object::at(request, &["spec", "usages"]).and_then(Value::as_array);
+    let mut given: BTreeSet<&str> = given.into_iter().flatten().filter_map(Value::as_str).collect();
+    given.remove(ENCIPHERMENT);
+    given == BTreeSet::from(USAGES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+    use rstest::rstest;
+
+    const AGENT: &str = "system:karmada:agent:member1";
+
+    fn pem(organizations: &[&str], common_name: &str, names: Vec<SanType>) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        for organization in organizations {
+            params.distinguished_name.push(DnType::OrganizationName, *organization);
+        }
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.subject_alt_names = names;
+        let key = KeyPair::generate().expect("a key");
+        params.serialize_request(&key).expect("a request").pem().expect("PEM")
+    }
+
+    fn request(pem: &str, username: &str, usages: &[&str]) -> Value {
+        json!({
+            "metadata": {"name": "csr-1"},
+            "spec": {
+                "signerName": SIGNER, "request": STANDARD.encode(pem), "username": username, "usages": usages,
+                "groups": ["system:authenticated"],
+            },
+        })
+    }
+
+    const PLAIN: &[&str] = &["client auth", "digital signature"];
+
+    #[rstest]
+    #[case::bootstrap(&[ORGANIZATION], AGENT, "system:bootstrap:abcdef", PLAIN, &[ANY])]
+    #[case::own(&[ORGANIZATION], AGENT, AGENT, PLAIN, &[OWN, ANY])]
+    #[case::encipherment(
+        &[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "key encipherment"], &[ANY]
+    )]
+    #[case::too_little(&[ORGANIZATION], AGENT, "x", &["client auth"], &[])]
+    #[case::too_much(&[ORGANIZATION], AGENT, "x", &["client auth", "digital signature", "server auth"], &[])]
+    #[case::masters(&["system:masters"], AGENT, AGENT, PLAIN, &[])]
+    #[case::of_nobody(&[], AGENT, AGENT, PLAIN, &[])]
+    #[case::somebody_else(&[ORGANIZATION], "system:admin", "system:admin", PLAIN, &[])]
+    fn agents_are_recognized(
+        #[case] organizations: &[&str],
+        #[case] common_name: &str,
+        #[case] username: &str,
+        #[case] usages: &[&str],
+        #[case] expected: &[Permission],
+    ) {
+        let request = request(&pem(organizations, common_name, Vec::new()), username, usages);
+        assert_eq!(permissions(&request).as_deref(), Ok(expected));
+    }
+
+    #[rstest]
+    #[case::dns(SanType::DnsName("example.com".try_into().expect("a name")))]
+    #[case::email(SanType::Rfc822Name("a@example.com".try_into().expect("an address")))]
+    #[case::ip(SanType::IpAddress([127, 0, 0, 1].into()))]
+    #[case::uri(SanType::URI("spiffe://x/y".try_into().expect("a URI")))]
+    fn agents_have_no_other_names(#[case] name: SanType) {
+        let request = request(&pem(&[ORGANIZATION], AGENT, vec![name]), AGENT, PLAIN);
+        assert_eq!(permissions(&request), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        let error = permissions(&request("no PEM", AGENT, PLAIN)).expect_err("no request");
+        assert!(error.to_string().starts_with("unable to parse csr \"csr-1\": "), "{error}");
+    }
+
+    #[rstest]
+    #[case::new(json!({}), true)]
+    #[case::approved(json!({"status": {"conditions": [{"type": "Approved"}]}}), false)]
+    #[case::denied(json!({"status": {"conditions": [{"type": "Denied"}]}}), false)]
+    #[case::failed(json!({"status": {"conditions": [{"type": "Failed"}]}}), true)]
+    #[case::signed(json!({"status": {"certificate": "LS0t"}}), false)]
+    #[case::of_kubelets(json!({"spec": {"signerName": "kubernetes.io/kubelet-serving"}}), false)]
+    fn some_wait_for_a_decision(#[case] change: Value, #[case] expected: bool) {
+        let mut request = request("", AGENT, PLAIN);
+        json_patch::merge(&mut request, &change);
+        assert_eq!(is_open(&request), expected);
+    }
+
+    #[test]
+    fn an_approval_says_who_was_asked() {
+        let request = request("", AGENT, PLAIN);
+        let spec = &review(&request, OWN)["spec"];
+        assert_eq!((&spec["user"], &spec["groups"]), (&json!(AGENT), &json!(["system:authenticated"])));
+        assert_eq!(spec["resourceAttributes"]["subresource"], "selfclusteragent");
+        let condition = &approved(&request, OWN, "2026-01-01T00:00:00Z")["status"]["conditions"][0];
+        assert_eq!((&condition["type"], &condition["reason"]), (&json!("Approved"), &json!("AutoApproved")));
+        assert_eq!(condition["message"], OWN.message);
+    }
+}

@@ -1,0 +1,121 @@
+//! The scheduler's plugins by Karmada's names, and which of them are on (`--plugins`): filters, and what scores. Set once
+//! from the command line; every decision reads it.
+
+use std::str::FromStr;
+
+/// A filter or a score that can be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plugin {
+    ApiEnablement,
+    ClusterAffinity,
+    ClusterEviction,
+    ClusterLocality,
+    SpreadConstraint,
+    TaintToleration,
+    WorkloadAffinity,
+    WorkloadAntiAffinity,
+}
+
+const ALL: [Plugin; 8] = [
+    Plugin::ApiEnablement,
+    Plugin::ClusterAffinity,
+    Plugin::ClusterEviction,
+    Plugin::ClusterLocality,
+    Plugin::SpreadConstraint,
+    Plugin::TaintToleration,
+    Plugin::WorkloadAffinity,
+    Plugin::WorkloadAntiAffinity,
+];
+
+impl Plugin {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Plugin::ApiEnablement => "APIEnablement",
+            Plugin::ClusterAffinity => "ClusterAffinity",
+            Plugin::ClusterEviction => "ClusterEviction",
+            Plugin::ClusterLocality => "ClusterLocality",
+            Plugin::SpreadConstraint => "SpreadConstraint",
+            Plugin::TaintToleration => "TaintToleration",
+            Plugin::WorkloadAffinity => "WorkloadAffinity",
+            Plugin::WorkloadAntiAffinity => "WorkloadAntiAffinity",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// The plugins that are on. `Default` is Karmada's: all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plugins(u8);
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Plugins(ALL.iter().fold(0, |bits, plugin| bits | plugin.bit()))
+    }
+}
+
+impl Plugins {
+    pub fn has(self, plugin: Plugin) -> bool {
+        self.0 & plugin.bit() != 0
+    }
+}
+
+/// A `--plugins` entry that names none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no plugin {0:?} here; known are {known}, each also with a - before it, and *", known = ALL.map(Plugin::name).join(", "))]
+pub struct UnknownPlugin(String);
+
+impl FromStr for Plugins {
+    type Err = UnknownPlugin;
+
+    /// `*` is all of them wherever it stands, `name` one more, `-name` one less; what is said last of a name counts.
+    fn from_str(list: &str) -> Result<Self, UnknownPlugin> {
+        let entries: Vec<&str> = list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
+        let mut plugins = if entries.contains(&"*") { Plugins::default() } else { Plugins(0) };
+        for entry in entries.into_iter().filter(|entry| *entry != "*") {
+            let name = entry.strip_prefix('-').unwrap_or(entry);
+            let known = ALL.iter().find(|plugin| plugin.name() == name);
+            let plugin = known.ok_or_else(|| UnknownPlugin(name.to_owned()))?;
+            match entry.starts_with('-') {
+                true => plugins.0 &= !plugin.bit(),
+                false => plugins.0 |= plugin.bit(),
+            }
+        }
+        Ok(plugins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn without(plugin: Plugin) -> Vec<Plugin> {
+        ALL.into_iter().filter(|one| *one != plugin).collect()
+    }
+
+    #[rstest]
+    #[case::standard("*", &ALL)]
+    #[case::only("APIEnablement, TaintToleration", &[Plugin::ApiEnablement, Plugin::TaintToleration])]
+    #[case::less("*,-ClusterLocality", &without(Plugin::ClusterLocality))]
+    #[case::the_star_may_stand_anywhere("-ClusterLocality,*", &without(Plugin::ClusterLocality))]
+    #[case::the_last_counts("*,-SpreadConstraint,SpreadConstraint", &ALL)]
+    #[case::nothing_to_take_away("-SpreadConstraint", &[])]
+    #[case::none("", &[])]
+    fn lists(#[case] list: &str, #[case] expected: &[Plugin]) {
+        let plugins: Plugins = list.parse().expect("known plugins");
+        let on: Vec<Plugin> = ALL.into_iter().filter(|plugin| plugins.has(*plugin)).collect();
+        assert_eq!(on, expected);
+    }
+
+    #[rstest]
+    #[case("*,-Locality", "Locality")]
+    #[case("clusteraffinity", "clusteraffinity")]
+    fn what_is_unknown_is_refused(#[case] list: &str, #[case] name: &str) {
+        let error = list.parse::<Plugins>().expect_err("an unknown plugin");
+        assert_eq!(error, UnknownPlugin(name.to_owned()));
+        assert!(error.to_string().contains("APIEnablement, ClusterAffinity, "), "{error}");
+    }
+}

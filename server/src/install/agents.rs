@@ -1,0 +1,63 @@
+//! What members' agents are allowed before and while they have a certificate, by Karmada's names: with a bootstrap token of
+//! Karmada's group to ask for one, with a certificate to ask for the next. Who may ask for which is granted as rights to create
+//! subresources that do not exist; `agentcsrapproving` asks for them.
+//!
+//! Strangers may read what the control plane is and whose certificate it has (`kube-public/cluster-info`); what signs it tells
+//! bearers of a token that it is theirs.
+//!
+//! Rights on the control plane's objects are not given here: Karmada grants bearers of these tokens everything, which is too much.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_controllers::plan::overriding::yaml;
+use serde_json::{Value, json};
+
+/// Bearers of the tokens that `karmadactl token create` makes.
+const BOOTSTRAPPERS: &str = "system:bootstrappers:karmada:default-cluster-token";
+const AGENTS: &str = "system:karmada:agents";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+pub(super) fn manifests() -> Vec<Value> {
+    let approver = "system:karmada:certificatesigningrequest:autoapprover";
+    let own_approver = "system:karmada:certificatesigningrequest:selfautoapprover";
+    vec![
+        role(approver, "clusteragent"),
+        binding("system:karmada:agent-autoapprove-bootstrap", approver, BOOTSTRAPPERS),
+        role(own_approver, "selfclusteragent"),
+        binding("system:karmada:agent-autoapprove-certificate-rotation", own_approver, AGENTS),
+        binding("system:karmada:agent-bootstrap", "system:node-bootstrapper", BOOTSTRAPPERS),
+    ]
+}
+
+/// Where the control plane is and by which authority it is known, for everybody.
+pub(crate) fn cluster_info(server: &str, ca: &str) -> [Value; 3] {
+    let cluster = json!({"certificate-authority-data": STANDARD.encode(ca), "server": server});
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "preferences": {}, "current-context": "", "contexts": null, "users": null,
+        "clusters": [{"name": "", "cluster": cluster}],
+    });
+    let name = "system:karmada:bootstrap-signer-clusterinfo";
+    let metadata = json!({"name": name, "namespace": "kube-public"});
+    let rule =
+        json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["cluster-info"], "verbs": ["get"]});
+    [
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster-info", "namespace": "kube-public"},
+            "data": {"kubeconfig": yaml::written(&kubeconfig)}}),
+        json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]}),
+        json!({"apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "system:anonymous"}]}),
+    ]
+}
+
+fn role(name: &str, subresource: &str) -> Value {
+    let rule = json!({"apiGroups": ["certificates.k8s.io"], "verbs": ["create"],
+        "resources": [format!("certificatesigningrequests/{subresource}")]});
+    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]})
+}
+
+fn binding(name: &str, role: &str, group: &str) -> Value {
+    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group}]})
+}

@@ -1,0 +1,249 @@
+//! Random creations, updates and deletions of bindings by many writers, through several replicas of the webhook, against what
+//! would be if each was judged alone: nobody passes the limit, nobody is refused what would have fitted, no use is lost.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crowsnest_api::policy::FederatedResourceQuotaSpec;
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
+use crowsnest_controllers::admission::{Gates, Operation};
+use crowsnest_controllers::plan::quota as plan;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use parking_lot::Mutex as Lock;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const PATH: &str = "/validate-resourcebinding";
+/// Thousandths of a CPU that a replica asks for, and that all may have.
+const REPLICA: i64 = 10;
+const LIMIT: i64 = 200;
+
+/// The control plane: one quota, guarded by its version, and the bindings.
+struct Store {
+    quota: Value,
+    version: u64,
+    /// Replicas by writer and number.
+    bindings: BTreeMap<(usize, usize), i64>,
+    /// Every use that was ever recorded, in order.
+    recorded: Vec<i64>,
+}
+
+/// A store that lets others go first, more of them or fewer with each request.
+struct Slow {
+    store: Lock<Store>,
+    pauses: Vec<usize>,
+    next: AtomicUsize,
+}
+
+fn milli(quota: &Value) -> i64 {
+    let used = serde_json::from_value(quota["status"]["overallUsed"].clone()).unwrap_or_default();
+    plan::amounts(&used).get("cpu").map_or(0, |cpu| cpu.milli_value().try_into().unwrap())
+}
+
+impl Slow {
+    fn new(pauses: Vec<usize>) -> Arc<Self> {
+        let quota = json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota",
+            "metadata": {"name": "cpus", "namespace": "shop", "resourceVersion": "1"},
+            "spec": {"overall": {"cpu": format!("{LIMIT}m")}},
+        });
+        let store = Store { quota, version: 1, bindings: BTreeMap::new(), recorded: vec![0] };
+        Arc::new(Self { store: Lock::new(store), pauses, next: AtomicUsize::new(0) })
+    }
+
+    async fn pause(&self) {
+        let nth = self.next.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..self.pauses[nth % self.pauses.len()] {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn answer(&self, request: http::Request<Body>) -> http::Response<Body> {
+        let (parts, body) = request.into_parts();
+        let sent = body.collect().await.unwrap().to_bytes();
+        self.pause().await;
+        let (code, answer) = match (parts.method.as_str(), parts.uri.path().rsplit('/').next()) {
+            ("PUT", Some("status")) => self.put(&serde_json::from_slice(&sent).unwrap()),
+            ("GET", Some("cpus")) => (200, self.store.lock().quota.clone()),
+            ("GET", _) => (
+                200,
+                json!({
+                    "apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuotaList", "metadata": {},
+                    "items": [self.store.lock().quota],
+                }),
+            ),
+            (method, _) => panic!("nobody should {method} {}", parts.uri),
+        };
+        self.pause().await;
+        let body = Body::from(serde_json::to_vec(&answer).unwrap());
+        http::Response::builder().status(code).header("Content-Type", "application/json").body(body).unwrap()
+    }
+
+    fn put(&self, sent: &Value) -> (u16, Value) {
+        let mut store = self.store.lock();
+        if sent["metadata"]["resourceVersion"] != store.quota["metadata"]["resourceVersion"] {
+            let message = "the object has been modified";
+            return (
+                409,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict",
+                "code": 409, "message": message}),
+            );
+        }
+        store.version += 1;
+        let version = store.version.to_string();
+        store.quota["status"] = sent["status"].clone();
+        store.quota["metadata"]["resourceVersion"] = version.into();
+        let used = milli(&store.quota);
+        store.recorded.push(used);
+        (200, store.quota.clone())
+    }
+
+    /// What the quota loop does when all is quiet: what bindings use is what is recorded.
+    fn count(&self) {
+        let mut store = self.store.lock();
+        let mut sum = plan::Usage::new();
+        for replicas in store.bindings.values() {
+            plan::add(&mut sum, plan::usage(&spec(*replicas)));
+        }
+        let limits: FederatedResourceQuotaSpec = serde_json::from_value(store.quota["spec"].clone()).unwrap();
+        let status = plan::status(&limits, Vec::new(), Some(sum));
+        store.quota["status"] = serde_json::to_value(status).unwrap();
+        let used = milli(&store.quota);
+        store.recorded.push(used);
+    }
+
+    fn used(&self) -> i64 {
+        self.store.lock().bindings.values().map(|replicas| replicas * REPLICA).sum()
+    }
+}
+
+fn body((writer, nth): (usize, usize), replicas: i64) -> Value {
+    let name = format!("web-{writer}-{nth}");
+    json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": format!("{name}-deployment"), "namespace": "shop"},
+        "spec": {
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": name},
+            "replicas": replicas, "clusters": [{"name": "m1", "replicas": replicas}],
+            "replicaRequirements": {"resourceRequest": {"cpu": format!("{REPLICA}m")}},
+        },
+    })
+}
+
+fn spec(replicas: i64) -> ResourceBindingSpec {
+    serde_json::from_value::<ResourceBinding>(body((0, 0), replicas)).unwrap().spec
+}
+
+/// What a writer does: gives a binding of its own so many replicas, or deletes it.
+#[derive(Debug, Clone)]
+struct Deed {
+    binding: usize,
+    replicas: Option<i64>,
+    /// It is let through, and then not stored: another webhook denies it, or the API server dies. Only of what asks for
+    /// more; what is recorded for it stays until the next count.
+    lost: bool,
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let replicas = proptest::option::weighted(0.8, 1..9_i64);
+    (0..3_usize, replicas, proptest::bool::weighted(0.2)).prop_map(|(binding, replicas, lost)| Deed {
+        binding,
+        replicas,
+        lost,
+    })
+}
+
+/// What has been let through, over what was before it.
+type Admitted = Lock<i64>;
+
+async fn act(slow: &Slow, replica: &(Webhooks, Arc<Turns>), (writer, deed): (usize, &Deed), admitted: &Admitted) {
+    let ((webhooks, turns), key) = (replica, (writer, deed.binding));
+    let Some(replicas) = deed.replicas else {
+        slow.store.lock().bindings.remove(&key);
+        return;
+    };
+    let old = slow.store.lock().bindings.get(&key).copied();
+    let request = admission::Request {
+        uid: "u".to_owned(),
+        operation: if old.is_some() { Operation::Update } else { Operation::Create },
+        name: format!("web-{writer}-{}-deployment", deed.binding),
+        namespace: "shop".to_owned(),
+        object: body(key, replicas),
+        old_object: old.map_or(Value::Null, |replicas| body(key, replicas)),
+        dry_run: None,
+    };
+    let more = (replicas - old.unwrap_or_default()) * REPLICA;
+    let since = slow.store.lock().recorded.len() - 1;
+    let review = decide(webhooks, turns, PATH, &request).await.unwrap().unwrap();
+    let seen = slow.store.lock().recorded[since..].to_vec();
+    match review.outcome {
+        Ok(_) => {
+            assert!(more == 0 || seen.iter().any(|used| used + more <= LIMIT), "{deed:?} of {seen:?} was let through");
+            *admitted.lock() += more;
+            slow.pause().await;
+            if !deed.lost || more < 0 {
+                slow.store.lock().bindings.insert(key, replicas);
+            }
+        }
+        Err(refusal) => {
+            assert_eq!(refusal.reason, Some("QuotaExceeded"), "{}", refusal.message);
+            assert!(seen.iter().any(|used| used + more > LIMIT), "{deed:?} of {seen:?} was refused");
+        }
+    }
+    assert!(slow.used() <= LIMIT, "bindings use {} of {LIMIT}", slow.used());
+}
+
+/// Some rounds; in each all writers are at work at once, then it is quiet.
+async fn run(rounds: &[Vec<Vec<Deed>>], replicas: usize, pauses: Vec<usize>) {
+    let slow = Slow::new(pauses);
+    let service = {
+        let slow = Arc::clone(&slow);
+        tower::service_fn(move |request: http::Request<Body>| {
+            let slow = Arc::clone(&slow);
+            async move { Ok::<_, Infallible>(slow.answer(request).await) }
+        })
+    };
+    let control_plane = kube::Client::new(service, "shop");
+    let webhooks = || Webhooks {
+        control_plane: control_plane.clone(),
+        gates: Gates { federated_quota_enforcement: true, ..Gates::default() },
+        allow_no_execute_taint_policy: false,
+    };
+    let replicas: Vec<_> = (0..replicas).map(|_| (webhooks(), Arc::<Turns>::default())).collect();
+    for writers in rounds {
+        slow.count();
+        let before = milli(&slow.store.lock().quota);
+        let admitted = Admitted::new(before);
+        let write = |(nth, deeds): (usize, &Vec<Deed>)| {
+            let (slow, replica, admitted) = (&slow, &replicas[nth % replicas.len()], &admitted);
+            let deeds = deeds.clone();
+            async move {
+                for deed in &deeds {
+                    act(slow, replica, (nth, deed), admitted).await;
+                }
+            }
+        };
+        futures::future::join_all(writers.iter().enumerate().map(write)).await;
+        // Nobody's record was overwritten by another's.
+        assert_eq!(milli(&slow.store.lock().quota), *admitted.lock());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn many_writers_do_what_one_could(
+        rounds in proptest::collection::vec(
+            proptest::collection::vec(proptest::collection::vec(deed(), 1..5), 1..6), 1..4,
+        ),
+        replicas in 1..4_usize,
+        pauses in proptest::collection::vec(0..20_usize, 1..50),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        runtime.block_on(run(&rounds, replicas, pauses));
+    }
+}

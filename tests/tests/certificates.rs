@@ -1,0 +1,101 @@
+//! How an agent comes to its certificate: a bootstrap token lets somebody ask, `agentcsrapproving` approves what is an agent's and
+//! nothing else, and an agent gets the next one for itself.
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use crowsnest_tests::{Fleet, Kubectl};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::{Value, json};
+
+const TOKEN: &str = include_str!("certificates/token.yaml");
+const AGENT: &str = "system:karmada:agent:member1";
+const AGENTS: &str = "system:karmada:agents";
+
+#[test]
+fn an_agent_gets_its_certificate_with_a_bootstrap_token() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    walk(&kubectl).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn walk(kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
+    told_to_strangers(kubectl)?;
+    let bearer = |secret: &str| kubectl.with(&["--token", &format!("abcdef.{secret}")]);
+    let joining = bearer("0123456789abcdef");
+    bearer("fedcba9876543210").says(&["get", "csr"], "", 1, "Unauthorized")?;
+    kubectl.with(&["--token", "zyxwvu.0123456789abcdef"]).says(&["get", "csr"], "", 1, "Unauthorized")?;
+    joining.says(&["get", "secrets", "-A"], "", 1, "User \"system:bootstrap:abcdef\" cannot list")?;
+
+    // What is no agent's is left to people.
+    joining.ok(&["create", "-f", "-"], &request("admin", "system:masters", "system:admin")?.to_string())?;
+    joining.ok(&["create", "-f", "-"], &request("agent", AGENTS, AGENT)?.to_string())?;
+    is_signed(&joining, "agent", "Auto approving karmada agent certificate after SubjectAccessReview.")?;
+    ensure!(shown(kubectl, "admin")?["status"] == json!({}), "nobody should decide about it by himself");
+
+    // The agent asks for the next one as itself; somebody else does not get one for it.
+    let agent = kubectl.with(&["--as", AGENT, "--as-group", AGENTS]);
+    let may_ask =
+        ["create", "clusterrolebinding", "agents", "--clusterrole=system:node-bootstrapper", "--group", AGENTS];
+    kubectl.ok(&may_ask, "")?;
+    agent.ok(&["create", "-f", "-"], &request("next", AGENTS, AGENT)?.to_string())?;
+    is_signed(&agent, "next", "Auto approving self karmada agent certificate after SubjectAccessReview.")?;
+    let other = kubectl.with(&["--as", "system:karmada:agent:member2", "--as-group", AGENTS]);
+    other.ok(&["create", "-f", "-"], &request("stolen", AGENTS, AGENT)?.to_string())?;
+    agent.ok(&["create", "-f", "-"], &request("last", AGENTS, AGENT)?.to_string())?;
+    is_signed(&agent, "last", "Auto approving self")?;
+    ensure!(shown(kubectl, "stolen")?["status"] == json!({}), "an agent has got another's certificate");
+
+    // A token that is gone proves nothing any more.
+    kubectl.ok(&["delete", "secret", "bootstrap-token-abcdef", "-n", "kube-system"], "")?;
+    joining.says(&["get", "csr"], "", 1, "Unauthorized").map(drop)
+}
+
+/// Without any proof: where the control plane is, signed with the token.
+fn told_to_strangers(kubectl: &Kubectl) -> Result<()> {
+    let stranger = kubectl.with(&["--as", "system:anonymous"]);
+    let get = ["get", "configmap", "cluster-info", "-n", "kube-public", "-o", "json"];
+    let told = stranger.until(&get, |out| out.contains("jws-kubeconfig-abcdef"))?;
+    let told: Value = serde_json::from_str(&told)?;
+    let (text, signed) = (told["data"]["kubeconfig"].as_str(), told["data"]["jws-kubeconfig-abcdef"].as_str());
+    let (text, signed) = (text.context("a kubeconfig")?, signed.context("a signature")?);
+    ensure!(text.contains("server: https://") && text.contains("certificate-authority-data: "), "{text}");
+    let (header, tag) = signed.split_once("..").context("no text between the dots")?;
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"0123456789abcdef");
+    let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(text));
+    let tag = URL_SAFE_NO_PAD.decode(tag)?;
+    ensure!(ring::hmac::verify(&key, message.as_bytes(), &tag).is_ok(), "{signed} signs something else");
+    stranger.says(&["get", "configmaps", "-n", "kube-public"], "", 1, "cannot list").map(drop)
+}
+
+fn shown(kubectl: &Kubectl, name: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&kubectl.ok(&["get", "csr", name, "-o", "json"], "")?)?)
+}
+
+fn is_signed(kubectl: &Kubectl, name: &str, message: &str) -> Result<()> {
+    let told = kubectl.until(&["get", "csr", name, "-o", "json"], |out| out.contains("\"certificate\""))?;
+    let told: Value = serde_json::from_str(&told)?;
+    let condition = &told["status"]["conditions"][0];
+    ensure!(condition["type"] == "Approved" && condition["reason"] == "AutoApproved", "{told:#}");
+    ensure!(condition["message"].as_str().is_some_and(|said| said.starts_with(message)), "{told:#}");
+    Ok(())
+}
+
+fn request(name: &str, organization: &str, common_name: &str) -> Result<Value> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, organization);
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    let pem = params.serialize_request(&KeyPair::generate()?)?.pem()?;
+    Ok(json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+        "spec": {
+            "signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(pem),
+            "usages": ["digital signature", "key encipherment", "client auth"],
+        },
+    }))
+}

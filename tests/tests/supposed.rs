@@ -1,0 +1,160 @@
+//! `crowsnest plan` of what is no template: clusters with taints and labels, clusters and policies that go, quotas, rebalancers,
+//! what goes along with others; and of several templates that want the same room. Nothing of it happens.
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, Said};
+use serde_json::Value;
+
+const FLEET: &str = include_str!("supposed/fleet.yaml");
+const UP: [&str; 5] = [
+    "--members",
+    "2",
+    "--feature-gates=Failover=true,FederatedQuotaEnforcement=true",
+    "--enable-no-execute-taint-eviction",
+    "--plugins=*,-ClusterLocality",
+];
+
+#[test]
+fn what_is_supposed_is_planned_and_does_not_happen() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &UP)?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    settle(&kubectl).with_context(|| fleet.log())?;
+    let before = stored(&kubectl)?;
+    clusters(&fleet).with_context(|| fleet.log())?;
+    deletions(&fleet, &kubectl).with_context(|| fleet.log())?;
+    rivals(&fleet).with_context(|| fleet.log())?;
+    others(&fleet).with_context(|| fleet.log())?;
+    ensure!(stored(&kubectl)? == before, "a plan has changed something");
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn settle(kubectl: &Kubectl) -> Result<()> {
+    kubectl.until(&["get", "clusters"], |out| out.matches(" True ").count() == 2)?;
+    kubectl.ok(&["apply", "-f", "-"], FLEET)?;
+    kubectl.until(&["get", "work", "-n", "karmada-es-member1"], |out| out.contains("notice-"))?;
+    let ready = ["get", "deploy", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}"];
+    kubectl.until(&ready, |out| out == "2").map(drop)
+}
+
+/// What plans are about, without what tells of the present.
+fn stored(kubectl: &Kubectl) -> Result<String> {
+    let spec = "jsonpath={range .items[*]}{.kind}{.metadata.name}{.metadata.labels}{.spec}{end}";
+    let mut all = kubectl.ok(&["get", "deploy,cm,pp,rb,federatedresourcequotas", "-n", "shop", "-o", spec], "")?;
+    let taints = "jsonpath={range .items[*]}{.metadata.name}{.metadata.labels}{.spec.taints}{end}";
+    all += &kubectl.ok(&["get", "clusters", "-o", taints], "")?;
+    Ok(all + &kubectl.ok(&["get", "workloadrebalancers"], "")?)
+}
+
+/// `plan` of a fixture, with more flags behind it.
+fn planned(fleet: &Fleet, file: &str, more: &[&str], code: i32) -> Result<Said> {
+    let path = format!("{}/../tests/tests/supposed/{file}", env!("CARGO_MANIFEST_DIR"));
+    let said = fleet.crowsnest(&[&["plan", "-f", &path], more].concat())?;
+    ensure!(said.code == Some(code), "plan of {file} should end with {code}: {said:?}");
+    Ok(said)
+}
+
+fn tells(said: &Said, texts: &[&str]) -> Result<()> {
+    let all = format!("{}{}", said.out, said.err);
+    let words: Vec<String> = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for text in texts {
+        ensure!(words.iter().any(|line| line.contains(text)), "{text:?} is not in {all}");
+    }
+    Ok(())
+}
+
+fn template<'v>(answer: &'v Value, kind: &str, name: &str) -> Result<&'v Value> {
+    let templates = answer["status"]["templates"].as_array().into_iter().flatten();
+    let mut found = templates.filter(|one| one["template"]["kind"] == kind && one["template"]["name"] == name);
+    found.next().with_context(|| format!("no {kind} {name} in {answer:#}"))
+}
+
+fn clusters(fleet: &Fleet) -> Result<()> {
+    let said = planned(fleet, "taint.yaml", &["--brief"], 0)?;
+    tells(
+        &said,
+        &[
+            "Cluster member1 would be changed",
+            "member1 removed 1 -> 0 its taints are not tolerated; the copy stays until something has replaced it",
+            "member2 changed 1 -> 2",
+        ],
+    )?;
+    let said = planned(fleet, "label.yaml", &["--brief"], 0)?;
+    tells(
+        &said,
+        &[
+            "# ConfigMap shop/notice",
+            "member1 removed - cluster(s) did not match the placement cluster affinity constraint",
+            // Replicas that are divided stay where they are.
+            "# Deployment shop/web",
+            "member1 unchanged 1",
+        ],
+    )?;
+    let said = planned(fleet, "label.yaml", &["--brief", "--delete"], 0)?;
+    tells(&said, &["Cluster member1 would be deleted", "member1 removed 1 -> 0 cluster member1 leaves the fleet"])?;
+    let said = planned(fleet, "unknown.yaml", &[], 1)?;
+    tells(&said, &["nobody knows what a cluster serves and has room for before it has joined"])
+}
+
+fn deletions(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let said = planned(fleet, "policy.yaml", &["--delete"], 0)?;
+    tells(
+        &said,
+        &[
+            "PropagationPolicy shop/workloads would be deleted",
+            "follows no policy any more, PropagationPolicy shop/workloads before",
+            "member1 changed 1",
+            "NoPolicy - no policy selects the template",
+        ],
+    )?;
+    let said = planned(fleet, "web.yaml", &["--delete", "--fail-on-change"], 4)?;
+    tells(&said, &["Deployment shop/web would be deleted", "member1 removed 1 -> 0", "member2 removed 1 -> 0"])?;
+    let said = planned(fleet, "rebalancer.yaml", &["--delete"], 1)?;
+    tells(&said, &["workloadrebalancers.apps.karmada.io \"again\" not found"])?;
+    // Whoever protects an object is asked.
+    kubectl.ok(&["create", "namespace", "precious"], "")?;
+    kubectl.ok(&["label", "namespace", "precious", "resourcetemplate.karmada.io/deletion-protected=Always"], "")?;
+    let said = planned(fleet, "protected.yaml", &["--delete"], 1)?;
+    tells(&said, &["This resource is protected"])?;
+    kubectl.ok(&["get", "namespace", "precious"], "").map(drop)
+}
+
+/// What the first takes the second does not get.
+fn rivals(fleet: &Fleet) -> Result<()> {
+    let said = planned(fleet, "rivals.yaml", &["-o", "json"], 1)?;
+    let answer: Value = serde_json::from_str(&said.out)?;
+    let (first, second) = (template(&answer, "StatefulSet", "first")?, template(&answer, "StatefulSet", "second")?);
+    ensure!(first["clusters"][0]["replicas"] == 2, "{first:#}");
+    ensure!(second["scheduling"]["decision"] == "Fail" && second["clusters"] == serde_json::json!([]), "{second:#}");
+    let cluster = second["scheduling"]["terms"][0]["clusters"].as_array().into_iter().flatten();
+    let estimates: Vec<&Value> = cluster.filter(|one| one["name"] == "member2").map(|one| &one["estimate"]).collect();
+    ensure!(estimates.iter().all(|one| one["replicas"] == 1), "{second:#}");
+    Ok(())
+}
+
+fn others(fleet: &Fleet) -> Result<()> {
+    let said = planned(fleet, "quota.yaml", &["--brief"], 0)?;
+    tells(
+        &said,
+        &[
+            "FederatedResourceQuota shop/cpus would be created",
+            "QuotaExceeded - FederatedResourceQuota(shop/cpus) exceeded for resource cpu: requested sum 400m, limit 150m.",
+            "note: FederatedResourceQuota(shop/cpus) allows 150m of cpu, and 200m are used",
+            "member1 changed 1",
+        ],
+    )?;
+    let said = planned(fleet, "rebalancer.yaml", &["-o", "json"], 0)?;
+    let answer: Value = serde_json::from_str(&said.out)?;
+    let web = template(&answer, "Deployment", "web")?;
+    ensure!(web["scheduling"]["trigger"] == "RescheduleRequested", "{web:#}");
+    ensure!(answer["status"]["notices"].to_string().contains("Deployment shop/nosuch has no binding"), "{answer:#}");
+    // What goes along is planned as well, and told whose it is.
+    let said = planned(fleet, "along.yaml", &["-o", "json"], 0)?;
+    let answer: Value = serde_json::from_str(&said.out)?;
+    let settings = template(&answer, "ConfigMap", "web-settings")?;
+    ensure!(settings["requiredBy"][0]["name"] == "web-deployment" && settings["change"] == "Added", "{settings:#}");
+    let clusters = settings["clusters"].as_array().context("clusters")?;
+    ensure!(clusters.len() == 2 && clusters.iter().all(|one| one["replicas"].is_null()), "{settings:#}");
+    tells(&planned(fleet, "along.yaml", &["--brief"], 0)?, &["goes along with ResourceBinding shop/web-deployment"])
+}
