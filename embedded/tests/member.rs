@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_embedded::member::{Member, MemberConfig, Profile};
+use crowsnest_embedded::member::{Member, MemberConfig, Outage, Profile};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
@@ -30,6 +30,14 @@ async fn member(name: &str, profile: Profile) -> (Arc<Member>, Client) {
     let member = Member::start(MemberConfig { profile, ..MemberConfig::new(name) }).await.unwrap();
     let client = member.server().admin();
     (member, client)
+}
+
+/// A client that comes through the socket.
+async fn outside(member: &Member) -> Client {
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(&member.kubeconfig().unwrap()).unwrap();
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    Client::try_from(config).unwrap()
 }
 
 async fn create<K>(client: &Client, object: Value) -> K
@@ -311,10 +319,7 @@ async fn usage_scales_and_faults_are_felt() {
     let top: Value = client.request(top).await.unwrap();
     assert_eq!(top["items"][0]["containers"][0]["usage"]["cpu"], "200m");
 
-    let kubeconfig = kube::config::Kubeconfig::from_yaml(&member.kubeconfig().unwrap()).unwrap();
-    let options = kube::config::KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-    let outside = Client::try_from(config).unwrap();
+    let outside = outside(&member).await;
     let pods: Api<Pod> = Api::namespaced(outside.clone(), "default");
     let mut watch = pods.watch(&kube::api::WatchParams::default(), "0").await.unwrap().boxed();
     member.faults().drop_watches();
@@ -324,5 +329,74 @@ async fn usage_scales_and_faults_are_felt() {
     assert!(pods.list(&ListParams::default()).await.is_err());
     member.resume().await.unwrap();
     assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 3);
+    member.stop().await.unwrap();
+}
+
+/// Nothing comes within this time where nothing may come.
+const MOMENT: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn who_is_cut_off_hears_nothing_and_then_everything() {
+    let (member, inside) = member("m1", Profile::Default).await;
+    let outside = outside(&member).await;
+    let maps: Api<ConfigMap> = Api::namespaced(outside.clone(), "default");
+    for (outage, name) in [(Outage::Silent, "silent"), (Outage::Partitioned, "partitioned")] {
+        let mut watch = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+        let mut heard = std::pin::pin!(async {
+            while let Some(event) = watch.next().await {
+                if matches!(event.unwrap(), WatchEvent::Added(map) if map.metadata.name.as_deref() == Some(name)) {
+                    return;
+                }
+            }
+            panic!("the watch ended");
+        });
+        member.cut_off(outage).await.unwrap();
+        assert!(!member.is_reachable().await);
+        // The member's own loops go on.
+        create::<ConfigMap>(&inside, json!({"metadata": {"name": name}})).await;
+        assert!(tokio::time::timeout(MOMENT, maps.get(name)).await.is_err(), "{outage:?}: it answers");
+        assert!(tokio::time::timeout(MOMENT, heard.as_mut()).await.is_err(), "{outage:?}: its watch goes on");
+        member.resume().await.unwrap();
+        assert!(member.is_reachable().await);
+        tokio::time::timeout(PATIENCE, heard).await.unwrap();
+        maps.get(name).await.unwrap();
+    }
+    // Whoever is stopped while nothing is carried is stopped at once, and comes back.
+    member.cut_off(Outage::Partitioned).await.unwrap();
+    member.pause().await;
+    member.cut_off_for(Outage::Silent, MOMENT).await.unwrap();
+    tokio::time::timeout(PATIENCE, maps.list(&ListParams::default())).await.unwrap().unwrap();
+    member.flap(Duration::from_millis(20)).await.unwrap();
+    let turns = async {
+        for reachable in [true, false, true] {
+            while member.is_reachable().await != reachable {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, turns).await.unwrap();
+    member.resume().await.unwrap();
+    maps.list(&ListParams::default()).await.unwrap();
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn unwell_and_failing_members_say_so() {
+    let (member, _) = member("m1", Profile::Default).await;
+    let outside = outside(&member).await;
+    let readyz = || http::Request::get("/readyz").body(Vec::new()).unwrap();
+    let status = |error| match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("{other}"),
+    };
+    member.faults().set_readyz(Some(http::StatusCode::BAD_GATEWAY));
+    assert_eq!(status(outside.request_text(readyz()).await.unwrap_err()), 502);
+    member.faults().set_readyz(None);
+    assert_eq!(outside.request_text(readyz()).await.unwrap(), "ok");
+    member.faults().set_errors(50);
+    let pods: Api<Pod> = Api::namespaced(outside.clone(), "default");
+    for fails in [false, true, false, true] {
+        assert_eq!(pods.list(&ListParams::default()).await.err().map(status), fails.then_some(500));
+    }
     member.stop().await.unwrap();
 }

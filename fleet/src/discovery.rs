@@ -3,11 +3,13 @@
 use crate::Error;
 use crowsnest_api::names::Gvr;
 use futures::stream::{StreamExt, TryStreamExt};
-use http::Request;
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList, APIVersions};
 use kube::Client;
+use kube::client::Body;
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// One served resource (never a subresource).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,26 +66,85 @@ impl ApiResources {
 const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
+/// The documents that say it all, where a server serves aggregated discovery.
+const DOCUMENTS: [&str; 2] = ["/api", "/apis"];
+
+/// What a server offers, and what it calls its documents as they are, so that it need not say all of it again.
+#[derive(Debug, Clone)]
+pub struct Discovered {
+    pub resources: Arc<ApiResources>,
+    /// One for each document; servers without aggregated discovery have none.
+    tags: Option<Vec<HeaderValue>>,
+}
+
 /// Asks `/api` and `/apis`. A group whose backend is down is reported in `stale` rather than failing the rest.
 pub async fn discover(client: &Client) -> Result<ApiResources, Error> {
+    Ok(discover_whole(client).await?.0)
+}
+
+/// The same, but for a server that offers what it offered before: that is not read again.
+pub async fn discover_again(client: &Client, before: Option<&Discovered>) -> Result<Discovered, Error> {
+    if let Some(before) = before
+        && let Some(tags) = &before.tags
+        && offers_the_same(client, tags).await?
+    {
+        return Ok(before.clone());
+    }
+    let (resources, tags) = discover_whole(client).await?;
+    Ok(Discovered { resources: Arc::new(resources), tags })
+}
+
+async fn discover_whole(client: &Client) -> Result<(ApiResources, Option<Vec<HeaderValue>>), Error> {
     let mut found = ApiResources::default();
-    for path in ["/api", "/apis"] {
-        let text = get(client, path).await?;
+    let mut tags = Vec::new();
+    for path in DOCUMENTS {
+        let (text, tag) = get(client, path).await?;
         let head: Head = parse(path, &text)?;
         if head.kind == "APIGroupDiscoveryList" {
             let list: GroupDiscoveryList = parse(path, &text)?;
             list.collect_into(&mut found);
+            tags.extend(tag);
         } else {
             legacy(client, path, &text, &mut found).await?;
         }
     }
-    Ok(found)
+    let all = tags.len() == DOCUMENTS.len();
+    Ok((found, all.then_some(tags)))
 }
 
-async fn get(client: &Client, path: &str) -> Result<String, Error> {
-    let request = Request::get(path).header(http::header::ACCEPT, ACCEPT_AGGREGATED).body(Vec::new());
+/// Whether each document is the one that has this tag.
+async fn offers_the_same(client: &Client, tags: &[HeaderValue]) -> Result<bool, Error> {
+    for (path, tag) in DOCUMENTS.iter().zip(tags) {
+        if ask(client, path, Some(tag)).await?.status() != StatusCode::NOT_MODIFIED {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+async fn ask(client: &Client, path: &str, unless: Option<&HeaderValue>) -> Result<Response<Body>, Error> {
+    let mut request = Request::get(path).header(header::ACCEPT, ACCEPT_AGGREGATED);
+    if let Some(tag) = unless {
+        request = request.header(header::IF_NONE_MATCH, tag);
+    }
+    let request = request.body(Body::empty());
     let request = request.map_err(|e| Error::kube(format!("GET {path}"), kube::Error::HttpError(e)))?;
-    client.request_text(request).await.map_err(|e| Error::kube(format!("GET {path}"), e))
+    client.send(request).await.map_err(|e| Error::kube(format!("GET {path}"), e))
+}
+
+/// A document, and its entity tag.
+async fn get(client: &Client, path: &str) -> Result<(String, Option<HeaderValue>), Error> {
+    let answer = ask(client, path, None).await?;
+    let tag = answer.headers().get(header::ETAG).cloned();
+    if answer.status().is_success() {
+        let body = answer.into_body().collect_bytes().await;
+        let body = body.map_err(|e| Error::kube(format!("GET {path}"), e))?;
+        return Ok((String::from_utf8_lossy(&body).into_owned(), tag));
+    }
+    // Asked so, the client says what went wrong in the server's words.
+    let request = Request::get(path).header(header::ACCEPT, ACCEPT_AGGREGATED).body(Vec::new());
+    let request = request.map_err(|e| Error::kube(format!("GET {path}"), kube::Error::HttpError(e)))?;
+    Ok((client.request_text(request).await.map_err(|e| Error::kube(format!("GET {path}"), e))?, None))
 }
 
 fn parse<'a, T: Deserialize<'a>>(path: &str, text: &'a str) -> Result<T, Error> {
@@ -209,7 +270,7 @@ async fn legacy(client: &Client, path: &str, text: &str, found: &mut ApiResource
                 group => format!("/apis/{group}/{version}"),
             };
             let list = match get(client, &path).await {
-                Ok(text) => Some(parse::<APIResourceList>(&path, &text)?),
+                Ok((text, _)) => Some(parse::<APIResourceList>(&path, &text)?),
                 Err(error) => {
                     tracing::debug!(path, %error, "a group version does not answer");
                     None
@@ -248,5 +309,79 @@ fn collect_legacy(group: &str, version: &str, preferred: bool, list: APIResource
             verbs: resource.verbs.into_iter().collect(),
             preferred,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::convert::Infallible;
+
+    const AGGREGATED: &str = r#"{"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": ""}, "versions": [{"version": "v1",
+        "resources": [{"resource": "pods", "responseKind": {"kind": "Pod"}, "scope": "Namespaced", "verbs": ["list"]}]}]}]}"#;
+    const OLDER: [(&str, &str); 3] = [
+        ("/api", r#"{"kind": "APIVersions", "versions": ["v1"]}"#),
+        ("/apis", r#"{"kind": "APIGroupList", "groups": []}"#),
+        (
+            "/api/v1",
+            r#"{"kind": "APIResourceList", "groupVersion": "v1",
+            "resources": [{"name": "pods", "singularName": "pod", "namespaced": true, "kind": "Pod", "verbs": ["list"]}]}"#,
+        ),
+    ];
+
+    type Answers = Arc<Mutex<Vec<(String, u16)>>>;
+
+    /// A server whose documents are called `tag`, and what it answered.
+    fn server(tag: &Arc<Mutex<&'static str>>, aggregated: bool) -> (Client, Answers) {
+        let answered = Answers::default();
+        let (tag, told) = (Arc::clone(tag), Arc::clone(&answered));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (tag, path) = (*tag.lock(), request.uri().path().to_owned());
+            let known = request.headers().get(header::IF_NONE_MATCH).is_some_and(|known| known == tag);
+            let older = OLDER.iter().find(|(of, _)| *of == path).map(|(_, text)| *text).unwrap_or_default();
+            let answer = match (aggregated, known) {
+                (true, true) => Response::builder().status(304).body(Body::empty()),
+                (true, false) => {
+                    Response::builder().header(header::ETAG, tag).body(AGGREGATED.as_bytes().to_vec().into())
+                }
+                (false, _) => Response::builder().body(older.as_bytes().to_vec().into()),
+            };
+            let answer: Response<Body> = answer.expect("an answer");
+            told.lock().push((path, answer.status().as_u16()));
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        (Client::new(service, "default"), answered)
+    }
+
+    fn took(answered: &Answers) -> Vec<String> {
+        answered.lock().drain(..).map(|(path, status)| format!("{status} {path}")).collect()
+    }
+
+    #[tokio::test]
+    async fn what_a_server_offers_still_is_not_read_again() {
+        let tag = Arc::new(Mutex::new("\"one\""));
+        let (client, answered) = server(&tag, true);
+        let first = discover_again(&client, None).await.expect("an answer");
+        assert_eq!(took(&answered), ["200 /api", "200 /apis"]);
+        let second = discover_again(&client, Some(&first)).await.expect("an answer");
+        assert_eq!(took(&answered), ["304 /api", "304 /apis"]);
+        assert!(Arc::ptr_eq(&first.resources, &second.resources));
+        *tag.lock() = "\"two\"";
+        let third = discover_again(&client, Some(&second)).await.expect("an answer");
+        assert_eq!(took(&answered), ["200 /api", "200 /api", "200 /apis"]);
+        assert_eq!(first.resources, third.resources);
+        discover_again(&client, Some(&third)).await.expect("an answer");
+        assert_eq!(took(&answered), ["304 /api", "304 /apis"]);
+    }
+
+    #[tokio::test]
+    async fn servers_without_tags_are_asked_for_everything() {
+        let (client, answered) = server(&Arc::new(Mutex::new("\"one\"")), false);
+        let first = discover_again(&client, None).await.expect("an answer");
+        let second = discover_again(&client, Some(&first)).await.expect("an answer");
+        assert_eq!(took(&answered), ["200 /api", "200 /api/v1", "200 /apis", "200 /api", "200 /api/v1", "200 /apis"]);
+        assert_eq!(first.resources, second.resources);
+        assert!(first.resources.get(&Gvr::new("", "v1", "pods")).is_some());
     }
 }

@@ -230,6 +230,11 @@ impl Fleet {
         Ok(child.wait()?)
     }
 
+    /// Sends it a signal by its name, as STOP and CONT.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        signal(self.child.as_ref().context("stopped already")?, name)
+    }
+
     /// Kills it as a power cut would.
     pub fn kill(mut self) -> Result<()> {
         let mut child = self.child.take().context("stopped already")?;

@@ -24,6 +24,7 @@ fn members_break_and_mend() -> Result<()> {
     refuses_what_is_not_there(&fleet)?;
     a_stopped_member(&fleet, &kubectl, &everywhere).with_context(|| fleet.log())?;
     a_slow_member(&fleet, &kubectl).with_context(|| fleet.log())?;
+    other_outages(&fleet)?;
     dropped_watches(&fleet, &kubectl, &everywhere).with_context(|| fleet.log())?;
     a_lost_node(&fleet, &kubectl).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
@@ -37,10 +38,12 @@ fn sim(fleet: &Fleet, args: &[&str]) -> Result<String> {
 }
 
 fn refuses_what_is_not_there(fleet: &Fleet) -> Result<()> {
-    let refusals: [(&[&str], &str); 4] = [
+    let refusals: [(&[&str], &str); 6] = [
         (&["m9", "state"], "error: m9 is no simulated member; there are m1, m2, m3\n"),
         (&["m1", "fail-node", "nosuch"], "nosuch"),
         (&["m1", "stop", "soon"], "invalid value 'soon'"),
+        (&["m1", "flap", "0"], "invalid value '0'"),
+        (&["m1", "errors", "101"], "invalid value '101'"),
         (&["m1", "state", "--data-dir", "/nowhere"], "error: no `crowsnest up` ever ran in /nowhere"),
     ];
     for (args, text) in refusals {
@@ -122,6 +125,24 @@ fn a_slow_member(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let mended = timed("m1")?;
     ensure!(mended < DELAY, "{mended:?}");
     ready(kubectl, "True True True")
+}
+
+/// What it suffers from is told, and ends when it is started. What clients feel of each is tested with the members.
+fn other_outages(fleet: &Fleet) -> Result<()> {
+    for outage in [["partition", "600"], ["silence", "600"], ["flap", "1"]] {
+        sim(fleet, &[&["m1"], outage.as_slice()].concat())?;
+        until(outage[0], || Ok(sim(fleet, &["m1", "state"])?.contains("\"reachable\": false")))?;
+    }
+    sim(fleet, &["m1", "start"])?;
+    ensure!(sim(fleet, &["m1", "state"])?.contains("\"reachable\": true"));
+    sim(fleet, &["m1", "errors", "10"])?;
+    sim(fleet, &["m1", "readyz", "503"])?;
+    let state = sim(fleet, &["m1", "state"])?;
+    ensure!(state.contains("\"errorPercent\": 10") && state.contains("\"readyz\": 503"), "{state}");
+    sim(fleet, &["m1", "errors", "0"])?;
+    sim(fleet, &["m1", "readyz"])?;
+    ensure!(sim(fleet, &["m1", "state"])?.contains("\"readyz\": null"));
+    Ok(())
 }
 
 /// A client's watch ends; the fleet's own go on, and miss nothing.

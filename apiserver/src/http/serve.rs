@@ -40,6 +40,20 @@ pub async fn serve(
     router: Router,
     cancelled: CancellationToken,
 ) -> std::io::Result<()> {
+    serve_through(listener, tls, router, cancelled, |stream| stream).await
+}
+
+/// The same with something between each socket and what is served on it.
+pub async fn serve_through<S>(
+    listener: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    router: Router,
+    cancelled: CancellationToken,
+    between: impl Fn(TcpStream) -> S,
+) -> std::io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let acceptor = tls.map(TlsAcceptor::from);
     let connections = TaskTracker::new();
     loop {
@@ -56,6 +70,7 @@ pub async fn serve(
             () = cancelled.cancelled() => break,
         };
         prepare(&stream);
+        let stream = between(stream);
         let (router, acceptor, cancelled) = (router.clone(), acceptor.clone(), cancelled.clone());
         let mut peer = http::Extensions::new();
         peer.insert(PeerAddress(address.ip()));

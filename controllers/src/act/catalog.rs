@@ -1,12 +1,13 @@
 //! Which resource a kind is, per cluster: discovery, asked again when a kind is unknown or time has passed, and what the cache
-//! heard of it. Clusters are asked beside each other: one that never answers holds up nobody else.
+//! heard of it. Clusters are asked beside each other: one that never answers holds up nobody else, and one that offers what it
+//! offered before is asked no more than that.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::discovery::discover;
+use crowsnest_fleet::discovery::{Discovered, discover_again};
 use crowsnest_fleet::{ApiResources, Fleet};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
@@ -16,12 +17,13 @@ use crate::Error;
 
 /// A kind that is still unknown is not asked for again within this time.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-
 /// How long a member may take to say what it serves.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 struct Entry {
     resources: Arc<ApiResources>,
+    /// What it said itself when it was asked last.
+    told: Option<Discovered>,
     asked: Instant,
     /// What was taken over last: it is not newer than what was asked for since.
     learned: Option<Arc<ApiResources>>,
@@ -72,16 +74,18 @@ impl Catalog {
     /// Asks a cluster what it serves.
     pub async fn refresh(&self, cluster: &ClusterName) -> Result<Arc<ApiResources>, Error> {
         let client = self.fleet.client(cluster)?;
-        let resources = match timeout(ANSWER_WITHIN, discover(&client)).await {
-            Ok(resources) => Arc::new(resources?),
+        let before = self.known.read().get(cluster).and_then(|entry| entry.told.clone());
+        let told = match timeout(ANSWER_WITHIN, discover_again(&client, before.as_ref())).await {
+            Ok(told) => told?,
             Err(_) => {
                 let seconds = ANSWER_WITHIN.as_secs();
                 return Err(Error::Waiting(format!("{cluster} has not said within {seconds} s what it serves")));
             }
         };
+        let resources = Arc::clone(&told.resources);
         let mut known = self.known.write();
         let learned = known.remove(cluster).and_then(|entry| entry.learned);
-        let entry = Entry { resources: Arc::clone(&resources), asked: Instant::now(), learned };
+        let entry = Entry { resources: Arc::clone(&resources), told: Some(told), asked: Instant::now(), learned };
         known.insert(cluster.clone(), entry);
         Ok(resources)
     }
@@ -91,8 +95,9 @@ impl Catalog {
         let mut known = self.known.write();
         let is_old = |entry: &Entry| entry.learned.as_ref().is_some_and(|learned| Arc::ptr_eq(learned, served));
         if !known.get(cluster).is_some_and(is_old) {
+            let told = known.remove(cluster).and_then(|entry| entry.told);
             let (resources, learned) = (Arc::clone(served), Some(Arc::clone(served)));
-            known.insert(cluster.clone(), Entry { resources, asked: Instant::now(), learned });
+            known.insert(cluster.clone(), Entry { resources, told, asked: Instant::now(), learned });
         }
     }
 

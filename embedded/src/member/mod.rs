@@ -23,16 +23,18 @@ pub mod selector;
 pub mod shape;
 pub mod store;
 pub mod volumes;
+pub mod wire;
 pub mod workload;
 pub mod world;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crowsnest_apiserver::ApiServer;
 use crowsnest_apiserver::server::{Config, Data};
 use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -101,6 +103,25 @@ impl MemberConfig {
     }
 }
 
+/// How a member is out of reach. Its own controllers go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outage {
+    /// Nobody listens, and what is open ends.
+    Stopped,
+    /// Requests are taken and never answered; watches stay open and say nothing.
+    Silent,
+    /// Nothing arrives in either direction, and no connection ends.
+    Partitioned,
+}
+
+/// Whether so much time passes before somebody says stop.
+async fn passes(time: Duration, stopped: &CancellationToken) -> bool {
+    tokio::select! {
+        () = stopped.cancelled() => false,
+        () = tokio::time::sleep(time) => true,
+    }
+}
+
 /// A running member.
 pub struct Member {
     server: ApiServer,
@@ -109,7 +130,8 @@ pub struct Member {
     faults: Arc<Faults>,
     listening: Listening,
     loads: Mutex<Vec<Loaded>>,
-    resuming: Mutex<Option<JoinHandle<()>>>,
+    /// The task that ends an outage, or begins the next.
+    turns: AsyncMutex<Option<(CancellationToken, JoinHandle<()>)>>,
 }
 
 impl Member {
@@ -161,7 +183,7 @@ impl Member {
             faults,
             listening,
             loads: Mutex::default(),
-            resuming: Mutex::default(),
+            turns: AsyncMutex::default(),
         }))
     }
 
@@ -200,44 +222,107 @@ impl Member {
     }
 
     pub async fn is_reachable(&self) -> bool {
-        self.listening.is_open().await
+        self.listening.is_open().await && !self.faults.is_silent() && !self.faults.is_partitioned()
     }
 
     /// Makes the member unreachable until it is resumed: nobody listens, and what is open ends.
     pub async fn pause(&self) {
-        self.come_back(None);
-        self.kubelet.hang_up();
-        self.listening.pause().await;
+        self.end_turns().await;
+        self.stop_listening().await;
     }
 
-    /// Makes the member reachable again, on the same address.
+    /// Makes the member reachable again, on the same address, whatever it was that it suffered from.
     pub async fn resume(&self) -> Result<()> {
-        self.come_back(None);
+        self.end_turns().await;
+        self.mend().await
+    }
+
+    /// Makes the member unreachable in one of the ways there are, until it is resumed.
+    pub async fn cut_off(&self, outage: Outage) -> Result<()> {
+        self.end_turns().await;
+        self.begin(outage).await
+    }
+
+    /// The same for a while.
+    pub async fn cut_off_for(self: &Arc<Self>, outage: Outage, time: Duration) -> Result<()> {
+        self.cut_off(outage).await?;
+        self.take_turns(|member, stopped| async move {
+            if passes(time, &stopped).await
+                && let Some(member) = member.upgrade()
+            {
+                member.mend().await?;
+            }
+            Ok(())
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Makes the member unreachable and reachable in turn, so long each, until it is resumed.
+    pub async fn flap(self: &Arc<Self>, every: Duration) -> Result<()> {
+        self.cut_off(Outage::Stopped).await?;
+        self.take_turns(|member, stopped| async move {
+            while passes(every, &stopped).await {
+                let Some(member) = member.upgrade() else { break };
+                match member.is_reachable().await {
+                    true => member.begin(Outage::Stopped).await?,
+                    false => member.mend().await?,
+                }
+            }
+            Ok(())
+        })
+        .await;
+        Ok(())
+    }
+
+    async fn begin(&self, outage: Outage) -> Result<()> {
+        match outage {
+            Outage::Stopped => self.stop_listening().await,
+            Outage::Silent => {
+                self.mend().await?;
+                self.faults.set_silent(true);
+            }
+            Outage::Partitioned => {
+                self.mend().await?;
+                self.faults.set_partitioned(true);
+            }
+        }
+        Ok(())
+    }
+
+    async fn stop_listening(&self) {
+        self.kubelet.hang_up();
+        self.listening.pause().await;
+        self.faults.set_silent(false);
+    }
+
+    async fn mend(&self) -> Result<()> {
+        self.faults.set_silent(false);
+        self.faults.set_partitioned(false);
         self.listening.resume().await
     }
 
-    /// Makes the member unreachable for a while.
-    pub async fn stop_for(self: &Arc<Self>, time: Duration) {
-        self.pause().await;
-        let member = Arc::downgrade(self);
-        let stopped = self.world.stop.clone();
-        self.come_back(Some(tokio::spawn(async move {
-            tokio::select! {
-                () = stopped.cancelled() => return,
-                () = tokio::time::sleep(time) => {}
+    /// Leaves the member to a task until somebody says otherwise.
+    async fn take_turns<F>(self: &Arc<Self>, turns: impl FnOnce(Weak<Self>, CancellationToken) -> F)
+    where
+        F: Future<Output = Result<()>> + Send + 'static,
+    {
+        let stop = self.world.stop.child_token();
+        let turns = turns(Arc::downgrade(self), stop.clone());
+        let task = tokio::spawn(async move {
+            if let Err(error) = turns.await {
+                tracing::error!(%error, "a member does not come back");
             }
-            if let Some(member) = member.upgrade()
-                && let Err(error) = member.listening.resume().await
-            {
-                tracing::error!(%error, "a paused member does not come back");
-            }
-        })));
+        });
+        *self.turns.lock().await = Some((stop, task));
     }
 
-    /// What was said last about coming back holds.
-    fn come_back(&self, later: Option<JoinHandle<()>>) {
-        if let Some(before) = std::mem::replace(&mut *self.resuming.lock(), later) {
-            before.abort();
+    /// What was said last holds. A turn that has begun is ended first.
+    async fn end_turns(&self) {
+        let Some((stop, task)) = self.turns.lock().await.take() else { return };
+        stop.cancel();
+        if let Err(error) = task.await {
+            tracing::error!(%error, "the task of a member's outage ended badly");
         }
     }
 

@@ -1,6 +1,7 @@
 //! `crowsnest bench`: the figures of docs/BENCHMARKS.md, each printed as `name value unit`.
 
 mod cache;
+mod failover;
 mod load;
 mod members;
 mod parts;
@@ -51,6 +52,8 @@ enum Bench {
     Proxy(proxy::ProxyArgs),
     /// How fast templates and their changes get into members, and what a start costs when everything is in place
     Propagate(propagate::PropagateArgs),
+    /// How fast workloads leave clusters that are tainted, what is written meanwhile, and what a fleet at rest costs
+    Failover(failover::FailoverArgs),
     /// An API server of a benchmark, until its input ends
     #[command(hide = true)]
     Server {
@@ -66,6 +69,14 @@ enum Bench {
         cache_dir: PathBuf,
         #[arg(long)]
         kubeconfig: Option<PathBuf>,
+        #[arg(long)]
+        evict: bool,
+    },
+    /// Simulated members of a benchmark, until its input ends
+    #[command(hide = true)]
+    Simulated {
+        #[arg(long)]
+        count: usize,
     },
     /// Scheduling decisions a second: the planner alone, over many clusters and nodes
     Plan(plan::PlanArgs),
@@ -101,7 +112,11 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Proxy(args) => proxy::run(&args).await?,
         Bench::Propagate(args) => propagate::run(&args).await?,
         Bench::Server { name, control_plane } => parts::serve(&name, control_plane).await?,
-        Bench::Controllers { cache_dir, kubeconfig } => parts::control(&cache_dir, kubeconfig.as_deref()).await?,
+        Bench::Failover(args) => failover::run(&args).await?,
+        Bench::Controllers { cache_dir, kubeconfig, evict } => {
+            parts::control(&cache_dir, kubeconfig.as_deref(), evict).await?;
+        }
+        Bench::Simulated { count } => parts::simulate(count).await?,
         Bench::Plan(args) => plan::run(&args)?,
         Bench::Members { clusters, pods, pod_bytes } => {
             members::run(members::Members::new(clusters, pods, pod_bytes)).await?;
@@ -214,7 +229,11 @@ async fn at_rest() -> anyhow::Result<()> {
 
 /// Time that this process has used, in user and kernel mode.
 fn cpu_ticks() -> anyhow::Result<u64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    ticks("self")
+}
+
+fn ticks(process: &str) -> anyhow::Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, after_name) = stat.rsplit_once(')').context("no name in stat")?;
     let mut fields = after_name.split_whitespace().skip(11);
     let mut next = || anyhow::Ok(fields.next().context("stat is short")?.parse::<u64>()?);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest sim member1 stop 30\n  crowsnest sim member1 stop; crowsnest sim member1 start\n  crowsnest sim member2 delay 500\n  crowsnest sim member1 load pods=1000,churn=5/s"
+    after_help = "Examples:\n  crowsnest sim member1 stop 30\n  crowsnest sim member1 stop; crowsnest sim member1 start\n  crowsnest sim member1 partition 60\n  crowsnest sim member2 flap 10; crowsnest sim member2 start\n  crowsnest sim member2 delay 500\n  crowsnest sim member1 load pods=1000,churn=5/s"
 )]
 pub(crate) struct SimArgs {
     /// The member
@@ -28,12 +28,36 @@ pub(crate) struct SimArgs {
 enum Fault {
     /// What the member holds and suffers from
     State,
-    /// Unreachable for so many seconds, or until it is started
+    /// Nobody listens for so many seconds, or until it is started
     Stop { seconds: Option<u64> },
-    /// Reachable again
+    /// Requests are taken and not answered, watches stay open: for so many seconds, or until it is started
+    Silence { seconds: Option<u64> },
+    /// Nothing arrives in either direction, and no connection ends: for so many seconds, or until it is started
+    Partition { seconds: Option<u64> },
+    /// Stopped and started in turn, so many seconds each, until it is started
+    Flap {
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        seconds: u64,
+    },
+    /// Reachable again, whatever it was
     Start,
     /// Every request takes so many milliseconds longer; 0 for none
-    Delay { milliseconds: u64 },
+    Delay {
+        milliseconds: u64,
+        /// Only requests whose path begins so
+        #[arg(long)]
+        path: Option<String>,
+    },
+    /// The status that is answered to whoever asks whether the member is well; the truth without
+    Readyz {
+        #[arg(value_parser = clap::value_parser!(u16).range(200..600))]
+        status: Option<u16>,
+    },
+    /// So many of a hundred requests fail
+    Errors {
+        #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
+        percent: u8,
+    },
     /// Cut off open watches
     DropWatches,
     /// Lose a node
@@ -51,7 +75,14 @@ impl Fault {
             Fault::State => ("state".into(), None),
             Fault::Stop { seconds } => ("stop".into(), Some(json!({"seconds": seconds}))),
             Fault::Start => ("start".into(), Some(json!({}))),
-            Fault::Delay { milliseconds } => ("delay".into(), Some(json!({"milliseconds": milliseconds}))),
+            Fault::Silence { seconds } => ("silence".into(), Some(json!({"seconds": seconds}))),
+            Fault::Partition { seconds } => ("partition".into(), Some(json!({"seconds": seconds}))),
+            Fault::Flap { seconds } => ("flap".into(), Some(json!({"seconds": seconds}))),
+            Fault::Delay { milliseconds, path } => {
+                ("delay".into(), Some(json!({"milliseconds": milliseconds, "path": path})))
+            }
+            Fault::Readyz { status } => ("readyz".into(), Some(json!({"status": status}))),
+            Fault::Errors { percent } => ("errors".into(), Some(json!({"percent": percent}))),
             Fault::DropWatches => ("watches/drop".into(), Some(json!({}))),
             Fault::FailNode { node } => (format!("nodes/{node}/fail"), Some(json!({}))),
             Fault::RecoverNode { node } => (format!("nodes/{node}/recover"), Some(json!({}))),

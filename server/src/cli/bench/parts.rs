@@ -1,4 +1,5 @@
-//! The parts of `crowsnest bench propagate`, each a process of its own: API servers, and the controllers with their cache.
+//! The parts of `crowsnest bench propagate` and `failover`, each a process of its own: API servers, simulated members, and the
+//! controllers with their cache.
 //!
 //! A part's first line of output says how it is reached. Then it answers each line of its input with one of its output,
 //! until its input ends.
@@ -14,11 +15,14 @@ use crowsnest_api::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_controllers::act::world::chosen_labels;
 use crowsnest_controllers::act::{self, Manager};
+use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_embedded::controlplane::{self, Controllers};
 use crowsnest_embedded::member::faults::{Faults, Listening};
+use crowsnest_embedded::member::{Member, MemberConfig};
 use crowsnest_fleet::{Fleet, FleetOptions};
 use crowsnest_index::{Index, IndexOptions};
-use futures::FutureExt;
+use futures::future::try_join_all;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::{Deserialize, Serialize};
@@ -32,6 +36,8 @@ use crate::install;
 /// Nothing happens for so long before the controllers count as quiet; looked at so often.
 const STILL: u32 = 20;
 const LOOK: Duration = Duration::from_millis(100);
+/// Simulated members that start at the same time.
+const STARTED_AT_ONCE: usize = 8;
 
 /// How an API server is reached by its administrator.
 #[derive(Debug, Serialize, Deserialize)]
@@ -155,8 +161,35 @@ pub(super) async fn serve(name: &str, control_plane: bool) -> anyhow::Result<()>
     Ok(site.server.stop().await?)
 }
 
-/// The controllers as a process, with a cache in `dir`: of the control plane that a kubeconfig names, or of their own.
-pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>) -> anyhow::Result<()> {
+/// Simulated members in one process, `member1` and so on.
+pub(super) async fn simulate(count: usize) -> anyhow::Result<()> {
+    let starting = (1..=count).map(|number| Member::start(MemberConfig::new(&member_name(number))));
+    let members = stream::iter(starting).buffered(STARTED_AT_ONCE).try_collect::<Vec<_>>().await?;
+    let kubeconfigs = members.iter().map(|member| member.kubeconfig()).collect::<Result<Vec<String>, _>>()?;
+    say(&serde_json::to_string(&kubeconfigs)?)?;
+    let mut asked = asked();
+    if let Some(line) = asked.next_line().await? {
+        bail!("{line:?} cannot be answered");
+    }
+    try_join_all(members.iter().map(|member| member.stop())).await?;
+    Ok(())
+}
+
+/// Name of a member, counted from 1.
+pub(super) fn member_name(number: usize) -> String {
+    format!("member{number}")
+}
+
+/// What the controllers do beside what they always do.
+fn settings(evicts: bool) -> act::Config {
+    let standard = act::Config::default();
+    let gates = Gates { failover: evicts, ..standard.gates };
+    act::Config { gates, no_execute_taint_eviction: evicts, ..standard }
+}
+
+/// The controllers as a process, with a cache in `dir`: of the control plane that a kubeconfig names, or of their own. Taints
+/// evict if `evicts`.
+pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     let (site, client) = match kubeconfig {
         Some(path) => {
@@ -176,7 +209,7 @@ pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>) -> anyhow::Re
     let options = IndexOptions { chosen_labels: chosen_labels(), ..IndexOptions::new(dir) };
     let index = Index::open(fleet, options).await?;
     let stop = CancellationToken::new();
-    let manager = Manager::start(index.clone(), act::Config::default(), stop.clone());
+    let manager = Manager::start(index.clone(), settings(evicts), stop.clone());
     let mut asked = asked();
     while let Some(line) = asked.next_line().await? {
         match (line.as_str(), &site) {
@@ -257,6 +290,27 @@ impl Part {
         let mut arguments = vec!["controllers", "--cache-dir", dir.as_str()];
         arguments.extend(file.iter().flat_map(|file| ["--kubeconfig", file.as_str()]));
         Self::start(&arguments).await
+    }
+
+    /// The same, where taints evict.
+    pub(super) async fn evicting_controllers(dir: &Path, control_plane: &Path) -> anyhow::Result<Self> {
+        let (dir, file) = (dir.display().to_string(), control_plane.display().to_string());
+        Self::start(&["controllers", "--evict", "--cache-dir", &dir, "--kubeconfig", &file]).await
+    }
+
+    /// Simulated members, and how each is reached.
+    pub(super) async fn simulated(count: usize) -> anyhow::Result<(Self, Vec<Kubeconfig>)> {
+        let part = Self::start(&["simulated", "--count", &count.to_string()]).await?;
+        let kubeconfigs: Vec<String> = serde_json::from_str(&part.first)?;
+        let kubeconfigs = kubeconfigs.iter().map(|text| Kubeconfig::from_yaml(text)).collect::<Result<_, _>>()?;
+        Ok((part, kubeconfigs))
+    }
+
+    /// Time that it has had of a processor so far.
+    pub(super) fn busy(&self) -> anyhow::Result<Duration> {
+        let process = self.child.id().context("a part ended by itself")?;
+        // A tick is a hundredth of a second.
+        Ok(Duration::from_millis(super::ticks(&process.to_string())? * 10))
     }
 
     pub(super) fn reach(&self) -> anyhow::Result<Reach> {

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::cache::Figures;
-use super::parts::{Count, Part, Quiet, Reach};
+use super::parts::{Count, Part, Quiet, Reach, member_name};
 
 #[derive(Debug, Args)]
 pub(super) struct PropagateArgs {
@@ -78,7 +78,7 @@ impl Site {
         let kubeconfig = dir.join("control-plane.kubeconfig");
         let mut started = Vec::new();
         for number in 1..=members {
-            started.push(Part::server(&name(number), false).await?);
+            started.push(Part::server(&member_name(number), false).await?);
         }
         let control_plane = match apart {
             true => Some(Part::server("control-plane", true).await?),
@@ -94,7 +94,7 @@ impl Site {
         let controllers = Part::controllers(&dir.join("cache"), file).await?;
         let client = control_plane.as_ref().unwrap_or(&controllers).reach()?.client().await?;
         for (number, member) in started.iter().enumerate() {
-            register(&client, &name(number + 1), &member.reach()?).await?;
+            register(&client, &member_name(number + 1), &member.reach()?).await?;
         }
         ready(&client, members).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
@@ -128,11 +128,7 @@ impl Site {
     }
 }
 
-fn name(number: usize) -> String {
-    format!("member{number}")
-}
-
-async fn create(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
+pub(super) async fn create(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
     let request = http::Request::post(path)
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(object)?)?;
@@ -153,7 +149,7 @@ async fn register(client: &Client, name: &str, reach: &Reach) -> anyhow::Result<
 }
 
 /// Waits until so many clusters take workloads.
-async fn ready(client: &Client, clusters: usize) -> anyhow::Result<()> {
+pub(super) async fn ready(client: &Client, clusters: usize) -> anyhow::Result<()> {
     let takes_workloads = |cluster: &&Value| {
         let conditions = cluster["status"]["conditions"].as_array().into_iter().flatten();
         let mut ready = conditions.filter(|one| one["type"] == "Ready" && one["status"] == "True");

@@ -1,0 +1,305 @@
+//! `crowsnest bench failover`: how fast workloads leave clusters that are tainted and are asked for elsewhere, whether bindings
+//! that have nothing to do with it are written meanwhile, and what a fleet at rest costs.
+//!
+//! Members are simulated in one process; control plane and controllers are processes of their own, so that what the controllers
+//! use is theirs alone.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::work::ResourceBinding;
+use crowsnest_fleet::join::{JoinOptions, join};
+use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::cache::Figures;
+use super::parts::{Part, member_name};
+use super::propagate::{create, ready};
+
+#[derive(Debug, Args)]
+pub(super) struct FailoverArgs {
+    /// Members
+    #[arg(long, default_value_t = 100)]
+    members: usize,
+    /// Deployments with a binding each, evenly over the members
+    #[arg(long, default_value_t = 1000)]
+    bindings: usize,
+    /// Members that get a NoExecute taint, all at once
+    #[arg(long, default_value_t = 5)]
+    taint: usize,
+    /// Seconds of rest over which the controllers' share of a core is measured
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    rest: u64,
+}
+
+const NAMESPACE: &str = "bench";
+/// Requests and joins that are under way at once.
+const AT_ONCE: usize = 16;
+/// What is left over from filling the fleet is done after this time.
+const SETTLING: Duration = Duration::from_secs(10);
+/// Longest wait for anything to happen.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
+    ensure!(args.taint > 0 && args.taint < args.members, "some of the members are tainted, and some are left");
+    ensure!(args.bindings >= args.members, "each member needs a binding");
+    let scratch = super::scratch();
+    std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
+    let mut figures = Figures { out: std::io::stdout() };
+    let mut site = Site::start(args.members, &scratch).await?;
+    let mut watching = Watching::start(&site).await?;
+    site.fill(args).await?;
+    let copies = watching.until("workloads", args.bindings, |seen| match seen {
+        Seen::Copy { workload, .. } => Some(workload),
+        Seen::Binding { .. } => None,
+    });
+    copies.await?;
+    site.controllers.quiet().await?;
+
+    figures.line("failover/idle-cpu", site.idle(Duration::from_secs(args.rest)).await? * 100.0, "% of a core")?;
+    lost(&mut site, &mut watching, args, &mut figures).await?;
+    drop(watching);
+    site.stop().await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+}
+
+/// Everything that runs.
+struct Site {
+    simulated: Part,
+    control_plane: Part,
+    controllers: Part,
+    client: Client,
+    members: BTreeMap<String, Client>,
+}
+
+impl Site {
+    /// Members that are ready, and nothing in them.
+    async fn start(count: usize, dir: &Path) -> anyhow::Result<Self> {
+        let (simulated, kubeconfigs) = Part::simulated(count).await?;
+        let control_plane = Part::server("control-plane", true).await?;
+        let kubeconfig = dir.join("control-plane.kubeconfig");
+        std::fs::write(&kubeconfig, control_plane.reach()?.kubeconfig)?;
+        let controllers = Part::evicting_controllers(&dir.join("cache"), &kubeconfig).await?;
+        let client = control_plane.reach()?.client().await?;
+        let joining = kubeconfigs.into_iter().enumerate().map(|(at, file)| joined(&client, member_name(at + 1), file));
+        let members = stream::iter(joining).buffer_unordered(AT_ONCE).try_collect().await?;
+        ready(&client, count).await?;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        create(&client, "/api/v1/namespaces", &namespace).await?;
+        Ok(Self { simulated, control_plane, controllers, client, members })
+    }
+
+    /// A policy for each member, and Deployments for each policy.
+    async fn fill(&self, args: &FailoverArgs) -> anyhow::Result<()> {
+        let names: Vec<String> = (1..=args.members).map(member_name).collect();
+        let policies = names.iter().map(|home| {
+            let path = format!("/apis/policy.karmada.io/v1alpha1/namespaces/{NAMESPACE}/propagationpolicies");
+            (path, policy(home, &names))
+        });
+        let deployments = (0..args.bindings).map(|number| {
+            let home = &names[number % names.len()];
+            (format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"), deployment(number, home))
+        });
+        let creating =
+            policies.chain(deployments).map(|(path, object)| async move { create(&self.client, &path, &object).await });
+        stream::iter(creating).buffer_unordered(AT_ONCE).try_collect::<()>().await
+    }
+
+    /// The controllers' share of a core while nothing happens.
+    async fn idle(&self, rest: Duration) -> anyhow::Result<f64> {
+        tokio::time::sleep(SETTLING).await;
+        let (began, before) = (Instant::now(), self.controllers.busy()?);
+        tokio::time::sleep(rest).await;
+        Ok((self.controllers.busy()? - before).as_secs_f64() / began.elapsed().as_secs_f64())
+    }
+
+    async fn bindings(&self) -> anyhow::Result<HashMap<String, ResourceBinding>> {
+        let bindings: Api<ResourceBinding> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let listed = bindings.list(&Default::default()).await.context("listing bindings")?;
+        Ok(listed.into_iter().map(|binding| (binding.name_any(), binding)).collect())
+    }
+
+    async fn taint(&self, cluster: &str) -> anyhow::Result<()> {
+        let clusters: Api<Cluster> = Api::all(self.client.clone());
+        let patch = json!({"spec": {"taints": [{"key": "bench", "effect": "NoExecute"}]}});
+        let tainted = clusters.patch(cluster, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        tainted.map(drop).with_context(|| format!("tainting {cluster}"))
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        self.controllers.stop().await?;
+        self.control_plane.stop().await?;
+        self.simulated.stop().await
+    }
+}
+
+/// Registers a member; its name and its administrator's client.
+async fn joined(control_plane: &Client, name: String, file: Kubeconfig) -> anyhow::Result<(String, Client)> {
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let registered = join(control_plane, &config, &JoinOptions::new(name.parse()?)).await;
+    registered.with_context(|| format!("joining {name}"))?;
+    Ok((name, Client::try_from(config)?))
+}
+
+/// At home, or in whichever other member has room.
+fn policy(home: &str, names: &[String]) -> Value {
+    let others: Vec<&String> = names.iter().filter(|name| *name != home).collect();
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": home, "labels": {"propagationpolicy.karmada.io/permanent-id": home}},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment",
+                "labelSelector": {"matchLabels": {"home": home}}}],
+            "placement": {
+                "clusterAffinities": [{"affinityName": "home", "clusterNames": [home]},
+                    {"affinityName": "elsewhere", "clusterNames": others}],
+                "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"},
+            },
+        },
+    })
+}
+
+fn deployment(number: usize, home: &str) -> Value {
+    let name = format!("web-{number}");
+    let app = json!({"app": name});
+    let container = json!({"name": "web", "image": "nginx:1.27", "resources": {"requests": {"cpu": "10m"}}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "labels": {"home": home}},
+        "spec": {"replicas": 1, "selector": {"matchLabels": app},
+            "template": {"metadata": {"labels": app}, "spec": {"containers": [container]}}},
+    })
+}
+
+/// How far a workload has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Step {
+    /// Its binding has other targets.
+    Decided,
+    /// Another member was asked for it.
+    Requested,
+}
+
+/// Something that a watch has told.
+#[derive(Debug)]
+enum Seen {
+    /// A binding with its targets.
+    Binding { workload: String, clusters: Vec<String> },
+    /// A Deployment in a member.
+    Copy { workload: String, member: String },
+}
+
+/// Follows bindings, and Deployments in all members.
+struct Watching {
+    sightings: mpsc::UnboundedReceiver<(Seen, Instant)>,
+    _watches: JoinSet<()>,
+}
+
+impl Watching {
+    async fn start(site: &Site) -> anyhow::Result<Self> {
+        let (sender, sightings) = mpsc::unbounded_channel();
+        let mut watches = JoinSet::new();
+        let bindings: Api<ResourceBinding> = Api::namespaced(site.client.clone(), NAMESPACE);
+        watches.spawn(follow(bindings, sender.clone(), |binding: ResourceBinding| Seen::Binding {
+            workload: binding.spec.resource.name.clone(),
+            clusters: binding.spec.clusters.into_iter().map(|target| target.name).collect(),
+        }));
+        for (member, client) in &site.members {
+            let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+            let member = member.clone();
+            watches.spawn(follow(deployments, sender.clone(), move |deployment: Deployment| Seen::Copy {
+                workload: deployment.name_any(),
+                member: member.clone(),
+            }));
+        }
+        Ok(Self { sightings, _watches: watches })
+    }
+
+    /// Waits until so many different things are seen, as `meaning` tells them apart; when each was, for the first time.
+    async fn until<T: Eq + Hash>(
+        &mut self,
+        what: &str,
+        count: usize,
+        meaning: impl Fn(Seen) -> Option<T>,
+    ) -> anyhow::Result<HashMap<T, Instant>> {
+        let mut found = HashMap::new();
+        while found.len() < count {
+            let next = tokio::time::timeout(PATIENCE, self.sightings.recv()).await;
+            let next = next.with_context(|| format!("{what}: only {} of {count} came", found.len()))?;
+            let (seen, at) = next.context("nobody watches any more")?;
+            if let Some(thing) = meaning(seen) {
+                found.entry(thing).or_insert(at);
+            }
+        }
+        Ok(found)
+    }
+}
+
+async fn follow<K>(api: Api<K>, sender: mpsc::UnboundedSender<(Seen, Instant)>, tell: impl Fn(K) -> Seen)
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let mut changes = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
+    while let Some(next) = changes.next().await {
+        // What a watch says of its end is asked for again by itself.
+        let Ok(object) = next else { continue };
+        if sender.send((tell(object), Instant::now())).is_err() {
+            return;
+        }
+    }
+}
+
+/// Taints some members and waits until what was in them is asked for elsewhere.
+async fn lost(
+    site: &mut Site,
+    watching: &mut Watching,
+    args: &FailoverArgs,
+    figures: &mut Figures<impl std::io::Write>,
+) -> anyhow::Result<()> {
+    let tainted: HashSet<String> = (1..=args.taint).map(member_name).collect();
+    let before = site.bindings().await?;
+    let is_hit = |binding: &ResourceBinding| binding.spec.clusters.iter().any(|target| tainted.contains(&target.name));
+    let hit: HashSet<&String> =
+        before.values().filter(|binding| is_hit(binding)).map(|binding| &binding.spec.resource.name).collect();
+    ensure!(!hit.is_empty(), "nothing runs in {tainted:?}");
+
+    let began = Instant::now();
+    try_join_all(tainted.iter().map(|cluster| site.taint(cluster))).await?;
+    let found = watching.until("decisions and replacements", 2 * hit.len(), |seen| match seen {
+        Seen::Binding { workload, clusters } => {
+            let elsewhere = !clusters.is_empty() && clusters.iter().all(|cluster| !tainted.contains(cluster));
+            (elsewhere && hit.contains(&workload)).then_some((Step::Decided, workload))
+        }
+        Seen::Copy { workload, member } => {
+            (!tainted.contains(&member) && hit.contains(&workload)).then_some((Step::Requested, workload))
+        }
+    });
+    let found = found.await?;
+    let took = |step| {
+        let of_step = found.iter().filter(move |((of, _), _)| *of == step);
+        of_step.map(|(_, at)| at.duration_since(began)).collect::<Vec<Duration>>()
+    };
+    figures.spread("failover/decided", took(Step::Decided))?;
+    let last = took(Step::Requested).into_iter().max().unwrap_or_default();
+    figures.line("failover/replacements-requested", last.as_secs_f64(), "s")?;
+
+    site.controllers.quiet().await?;
+    let after = site.bindings().await?;
+    let untouched = before.iter().filter(|(_, binding)| !is_hit(binding));
+    let written = untouched.filter(|(name, binding)| {
+        after.get(*name).is_none_or(|now| now.resource_version() != binding.resource_version())
+    });
+    figures.line("failover/untouched-writes", written.count() as f64, "bindings")
+}

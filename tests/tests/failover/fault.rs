@@ -1,0 +1,65 @@
+//! What goes wrong with a member, as outsiders see it. Its own loops go on: whatever it runs keeps running.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use crowsnest_embedded::member::{Member, Outage};
+use http::StatusCode;
+use tokio::task::JoinSet;
+
+/// The first delay of a member that dies slowly, and the last: nobody waits that long for an answer.
+const SLOW: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(12));
+/// Between two growths of it.
+const GROWTH: Duration = Duration::from_secs(1);
+/// About as long as the control plane looks away.
+const FLAP: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nobody listens any more.
+    Death,
+    /// Each answer takes twice as long as a second before.
+    SlowDeath,
+    /// Each side hears nothing of the other, and no connection ends.
+    Partition,
+    /// Requests are taken and never answered.
+    Silence,
+    /// There and not there, in turn.
+    Flapping,
+    /// It says that it is not well, and does everything.
+    Unwell,
+}
+
+impl Fault {
+    /// What gets worse step by step is one of `tasks`.
+    pub async fn begin(self, member: &Arc<Member>, tasks: &mut JoinSet<()>) -> Result<()> {
+        match self {
+            Fault::Death => member.pause().await,
+            Fault::SlowDeath => {
+                let faults = member.faults().clone();
+                tasks.spawn(async move {
+                    let mut delay = SLOW.0;
+                    while delay < SLOW.1 {
+                        faults.set_delay(delay);
+                        tokio::time::sleep(GROWTH).await;
+                        delay *= 2;
+                    }
+                    faults.set_delay(SLOW.1);
+                });
+            }
+            Fault::Partition => member.cut_off(Outage::Partitioned).await?,
+            Fault::Silence => member.cut_off(Outage::Silent).await?,
+            Fault::Flapping => member.flap(FLAP).await?,
+            Fault::Unwell => member.faults().set_readyz(Some(StatusCode::INTERNAL_SERVER_ERROR)),
+        }
+        Ok(())
+    }
+
+    /// Ends whatever it is, once nothing makes it worse any more.
+    pub async fn mend(member: &Arc<Member>) -> Result<()> {
+        member.faults().set_delay(Duration::ZERO);
+        member.faults().set_readyz(None);
+        Ok(member.resume().await?)
+    }
+}

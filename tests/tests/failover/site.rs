@@ -1,0 +1,253 @@
+//! Simulated members in this process, a control plane that steers them from another, and somebody who looks at the members'
+//! stores all the time.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use crowsnest_embedded::member::{Member, MemberConfig};
+use crowsnest_tests::{Fleet, PATIENCE};
+use futures::future::try_join_all;
+use kube::config::Kubeconfig;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::fault::Fault;
+use crate::look::{self, Copies, Members, Plans};
+use crate::workload::Workload;
+use crate::write::{Write, client, write_all};
+
+const FLEET: &str = include_str!("fleet.yaml");
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Everything that evicts, and short periods.
+const STEERING: [&str; 7] = [
+    "--feature-gates=Failover=true",
+    "--enable-no-execute-taint-eviction",
+    "--allow-no-execute-taint-policy",
+    "--cluster-status-update-frequency=2s",
+    "--cluster-failure-threshold=3s",
+    "--cluster-success-threshold=3s",
+    "--no-members",
+];
+
+/// What all looks so far have come to.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    looks: usize,
+    copies: Copies,
+    violations: Vec<String>,
+}
+
+/// What a look compares with: what runs, and where it has to stay.
+#[derive(Debug, Clone, Default)]
+struct Rules {
+    workloads: Vec<Workload>,
+    unmoved: Option<BTreeMap<(String, &'static str), String>>,
+}
+
+pub struct Site {
+    pub members: Members,
+    pub workloads: Vec<Workload>,
+    runtime: Runtime,
+    rules: Arc<watch::Sender<Rules>>,
+    seen: watch::Receiver<Seen>,
+    looking: JoinHandle<()>,
+    /// What members suffer from step by step.
+    worsening: JoinSet<()>,
+    up: Option<Fleet>,
+    data: PathBuf,
+    args: Vec<String>,
+    // Goes last, with what all of them keep.
+    _dir: tempfile::TempDir,
+}
+
+impl Site {
+    /// Members by name, with everything running where it is wanted.
+    pub fn start(names: &[&'static str], workloads: Vec<Workload>) -> Result<Self> {
+        // Several libraries have a say in what encrypts; the first to ask decides.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let dir = tempfile::tempdir()?;
+        let runtime = Runtime::new()?;
+        let starting = names.iter().map(|name| Member::start(MemberConfig::new(name)));
+        let started = runtime.block_on(try_join_all(starting))?;
+        let members: Members = names.iter().copied().zip(started).collect();
+        let mut all = Kubeconfig::default();
+        for member in members.values() {
+            all = all.merge(Kubeconfig::from_yaml(&member.kubeconfig()?)?)?;
+        }
+        let file = dir.path().join("members.kubeconfig");
+        fs::write(&file, serde_json::to_vec_pretty(&all)?)?;
+        let joined = [format!("--kubeconfig={}", file.display()), format!("--contexts={}", names.join(","))];
+        let args = STEERING.map(str::to_owned).into_iter().chain(joined).collect();
+
+        let rules = Arc::new(watch::Sender::new(Rules::default()));
+        let (tell, seen) = watch::channel(Seen::default());
+        let looking = runtime.spawn(keep_looking(members.clone(), Arc::clone(&rules), tell));
+        let data = dir.path().join("data");
+        let worsening = JoinSet::new();
+        let mut site =
+            Site { members, workloads, runtime, rules, seen, looking, worsening, up: None, data, args, _dir: dir };
+        site.start_control_plane()?;
+        site.fill()?;
+        Ok(site)
+    }
+
+    pub fn start_control_plane(&mut self) -> Result<()> {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        self.up = Some(Fleet::start(&self.data, &args)?);
+        Ok(())
+    }
+
+    pub fn kill_control_plane(&mut self) -> Result<()> {
+        self.up.take().context("it does not run")?.kill()
+    }
+
+    /// SIGSTOP, and SIGCONT once the members were looked at so often.
+    pub fn freeze_control_plane(&mut self, looks: usize) -> Result<()> {
+        self.up()?.signal("STOP")?;
+        self.looks(looks)?;
+        self.up()?.signal("CONT")
+    }
+
+    fn up(&self) -> Result<&Fleet> {
+        self.up.as_ref().context("it does not run")
+    }
+
+    /// Writes what runs, waits until it does, and has it watched from then on.
+    fn fill(&mut self) -> Result<()> {
+        let mut writes = Vec::new();
+        for object in serde_saphyr::from_multiple::<Value>(FLEET)? {
+            let name = object["metadata"]["name"].as_str().context("a name")?;
+            let path = match object["kind"].as_str() {
+                Some("Namespace") => format!("/api/v1/namespaces/{name}"),
+                _ => format!("/apis/policy.karmada.io/v1alpha1/clustertaintpolicies/{name}"),
+            };
+            writes.push(Write { path, body: Some(object) });
+        }
+        writes.extend(self.workloads.iter().flat_map(Workload::writes));
+        let kubeconfig = self.kubeconfig();
+        let (done, _) = watch::channel(0);
+        self.runtime.block_on(write_all(&kubeconfig, vec![writes], done))?;
+        self.settled()?;
+        let workloads = self.workloads.clone();
+        self.rules.send_modify(|rules| rules.workloads = workloads);
+        Ok(())
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.data.join("kubeconfigs/cp.kubeconfig")
+    }
+
+    pub fn begin(&mut self, fault: Fault, member: &str) -> Result<()> {
+        let member = self.members.get(member).with_context(|| format!("{member} is no member"))?;
+        self.runtime.block_on(fault.begin(member, &mut self.worsening))
+    }
+
+    /// Ends all faults of all members.
+    pub fn mend(&mut self) -> Result<()> {
+        self.runtime.block_on(async {
+            self.worsening.shutdown().await;
+            try_join_all(self.members.values().map(Fault::mend)).await.map(drop)
+        })
+    }
+
+    /// The control plane, and the members' stores, now.
+    pub fn look(&self) -> Result<(Plans, Copies)> {
+        self.runtime.block_on(async {
+            let client = client(&self.kubeconfig(), None).await?;
+            Ok((Plans::read(&client).await?, look::copies(&self.members).await?))
+        })
+    }
+
+    /// Waits until both are as wanted; what is missing is told when the time is over. Ends as soon as a look finds what no moment
+    /// may show.
+    pub fn until(&self, what: &str, missing: impl Fn(&Plans, &Copies) -> Vec<String>) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            self.unviolated().with_context(|| format!("while waiting for {what}"))?;
+            let (plans, copies) = self.look()?;
+            let missing = missing(&plans, &copies);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("waited {} s for {what}: {missing:#?}\n{}", PATIENCE.as_secs(), self.up()?.log());
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+
+    /// Until everything is at rest: ready, planned and exactly where it is planned.
+    pub fn settled(&self) -> Result<()> {
+        self.until("everything to be as planned", |plans, copies| plans.differences(copies, &self.workloads))
+    }
+
+    /// Lets the members be looked at so many times more.
+    pub fn looks(&mut self, count: usize) -> Result<()> {
+        let until = self.seen.borrow().looks + count;
+        let enough = |seen: &Seen| seen.looks >= until || !seen.violations.is_empty();
+        let seen = &mut self.seen;
+        let looked = self.runtime.block_on(async move {
+            tokio::time::timeout(PATIENCE, seen.wait_for(enough)).await.map(|seen| seen.is_ok())
+        });
+        ensure!(looked.context("nobody looks at the members in time")?, "nobody looks at the members any more");
+        self.unviolated()
+    }
+
+    /// From now on everything has to stay the object it is, where it is; or may move again.
+    pub fn hold_still(&self, still: bool) -> Result<()> {
+        let unmoved = match still {
+            true => Some(look::identities(&self.runtime.block_on(look::copies(&self.members))?)),
+            false => None,
+        };
+        self.rules.send_modify(|rules| rules.unmoved = unmoved);
+        Ok(())
+    }
+
+    fn unviolated(&self) -> Result<()> {
+        let seen = self.seen.borrow();
+        if seen.violations.is_empty() {
+            return Ok(());
+        }
+        let log = self.up.as_ref().map(Fleet::log).unwrap_or_default();
+        bail!("look {}: {:#?} of {:#?}\n{log}", seen.looks, seen.violations, seen.copies)
+    }
+
+    pub fn stop(mut self) -> Result<()> {
+        self.unviolated()?;
+        let status = self.up.take().context("it does not run")?.stop()?;
+        ensure!(status.success(), "it stopped with {status}");
+        self.looking.abort();
+        self.runtime.block_on(try_join_all(self.members.values().map(|member| member.stop())))?;
+        Ok(())
+    }
+}
+
+/// Looks again and again, until something is found that may not be; that is kept.
+async fn keep_looking(members: Members, rules: Arc<watch::Sender<Rules>>, tell: watch::Sender<Seen>) {
+    loop {
+        // Rules first: what is looked at is not older than they are.
+        let rules = rules.borrow().clone();
+        let copies = match look::copies(&members).await {
+            Ok(copies) => copies,
+            Err(error) => return tell.send_modify(|seen| seen.violations.push(format!("{error:#}"))),
+        };
+        let mut violations = look::violations(&copies, &rules.workloads);
+        if let Some(unmoved) = &rules.unmoved
+            && *unmoved != look::identities(&copies)
+        {
+            violations.push(format!("something has moved: {unmoved:?} before"));
+        }
+        let ends = !violations.is_empty();
+        tell.send_modify(|seen| *seen = Seen { looks: seen.looks + 1, copies, violations });
+        if ends {
+            return;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
