@@ -15,8 +15,10 @@ enum Turn<Q, A> {
     Ask(Place<Q, A>),
 }
 
+type Waiting<Q, A> = oneshot::Sender<Turn<Q, A>>;
+
 struct Queue<Q, A> {
-    waiting: VecDeque<(Q, oneshot::Sender<Turn<Q, A>>)>,
+    waiting: VecDeque<(Q, Waiting<Q, A>)>,
     places: usize,
 }
 
@@ -91,8 +93,8 @@ impl<Q: Clone, A> Together<Q, A> {
         Err(waiting)
     }
 
-    #[allow(clippy::type_complexity)]
-    fn gather(&self, question: &Q) -> (Vec<Q>, Vec<oneshot::Sender<Turn<Q, A>>>) {
+    /// This question and those that wait, and who waits for the answers to these.
+    fn gather(&self, question: &Q) -> (Vec<Q>, Vec<Waiting<Q, A>>) {
         let mut queue = self.queue.lock();
         let count = queue.waiting.len().min(self.most - 1);
         let others = queue.waiting.drain(..count).filter(|(_, waiting)| !waiting.is_closed());
