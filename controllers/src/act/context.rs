@@ -107,7 +107,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 21] {
+    pub fn of_control_plane(&self) -> [&Resource; 22] {
         [
             &self.cluster,
             &self.work,

@@ -17,6 +17,7 @@ use super::{Clusters, SOON, targets};
 use crate::Error;
 use crate::act::context::decode;
 use crate::act::events::Severity;
+use crate::act::exclusive;
 use crate::act::queue::Outcome;
 use crate::act::works::is_ready;
 use crate::plan::{clusters, conditions, object, taint_policies};
@@ -246,9 +247,13 @@ impl Clusters {
         if cluster.spec.sync_mode != ClusterSyncMode::Pull || is_ready(cluster) {
             return Ok(());
         }
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
         let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
         while let Some(work) = works.try_next().await? {
             let finalizer = finalizer::EXECUTION_CONTROLLER;
+            if exclusive::is_marked(work.view()) {
+                exclusive::leave_unconfirmed(&self.context, work.view(), name).await?;
+            }
             self.context.remove_finalizer(&self.context.kinds.work, work.view(), finalizer).await?;
         }
         Ok(())

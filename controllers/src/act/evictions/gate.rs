@@ -72,7 +72,8 @@ impl Gate {
             held: HashSet::new(),
         };
         let idle = !config.evicts_by_taint();
-        Gate { safety, idle, rates, limits: Limits::default(), state: Mutex::new(state) }
+        let limits = Limits { halted: config.unhealthy_cluster_threshold, ..Limits::default() };
+        Gate { safety, idle, rates, limits, state: Mutex::new(state) }
     }
 
     /// Takes in how a cluster stands; `None` when it is gone.

@@ -41,7 +41,7 @@ struct Slow {
 
 fn milli(quota: &Value) -> i64 {
     let used = serde_json::from_value(quota["status"]["overallUsed"].clone()).unwrap_or_default();
-    plan::amounts(&used).get("cpu").map_or(0, |cpu| cpu.milli_value().try_into().unwrap())
+    plan::amounts(&used).get("cpu").map_or(0, |cpu| cpu.milli_value())
 }
 
 impl Slow {
