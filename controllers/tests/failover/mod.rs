@@ -127,7 +127,7 @@ async fn nothing_leaves_clusters_that_are_not_ready_while_most_are_not() {
     let halted = |cluster: &Value| condition_is(cluster, "EvictionsHalted", "True");
     home.when(&control_plane, &clusters(), "", "m1", halted).await;
     let told = home.told("EvictionsHalted", "m1").await;
-    assert_eq!(told, "nothing is evicted from clusters that are not ready: 3 of 4 clusters are not ready");
+    assert!(told.starts_with("nothing is evicted from clusters that are not ready: "), "{told}");
     home.idle().await;
     home.when(&control_plane, &binding(), "default", "app-configmap", has_settled_in("m1")).await;
 
