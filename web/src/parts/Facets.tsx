@@ -8,6 +8,9 @@ import { ClusterName } from './ClusterName'
 /** Values of a facet shown before the reader asks for all. */
 const SHOWN = 6
 
+/** Fields whose values differ at their end: that is what stays when there is no room. */
+const ENDS = new Set(['label', 'image'])
+
 interface FacetsProps {
   facets: Facets
   q: string
@@ -48,7 +51,7 @@ function Facet({ field, values, q, onAsk }: { field: string; values: FacetValue[
         const term = `${field}:${value}`
         const state = chosen(q, field, value)
         const edit = (exclude: boolean) => onAsk(toggle(q, field, value, exclude))
-        const label = field === 'cluster' ? <ClusterName name={value} /> : value
+        const label = field === 'cluster' ? <ClusterName name={value} /> : <bdi>{value}</bdi>
         if (state === 'excluded')
           return (
             <div key={value} className="value">
@@ -60,7 +63,7 @@ function Facet({ field, values, q, onAsk }: { field: string; values: FacetValue[
         return (
           <div key={value} className="value">
             <button type="button" aria-pressed={state === 'asked'} title={t.facetHint(term)} onClick={(event) => edit(event.altKey)}>
-              <span>{label}</span> <b>{count.toLocaleString(t.locale)}</b>
+              <span className={ENDS.has(field) ? 'end' : undefined}>{label}</span> <b>{count.toLocaleString(t.locale)}</b>
             </button>
             <button type="button" className="out" title={t.leaveOut(term)} aria-label={t.leaveOut(term)} onClick={() => edit(true)}>
               −

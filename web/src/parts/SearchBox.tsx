@@ -42,6 +42,8 @@ export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
   useEffect(() => {
     if (text === said.current) return
     const timer = setTimeout(() => {
+      // Enter was faster.
+      if (text === said.current) return
       said.current = text
       onAsk(text, true)
     }, LIVE_AFTER)

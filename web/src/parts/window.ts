@@ -1,7 +1,7 @@
 // Which rows of a long list are there to be seen.
 
 /** Rows rendered above and below those in view, so that a flick of the wheel meets no gap. */
-const AROUND = 12
+const AROUND = 20
 
 export interface Window {
   first: number

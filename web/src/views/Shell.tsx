@@ -1,4 +1,4 @@
-import { lazy, Suspense, useState, type ReactNode } from 'react'
+import { lazy, Suspense, useEffect, useState, type ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
 import { isTyping, useKeys } from '../parts/keys'
 import { setPrefs, usePrefs, type Locale, type Theme } from '../prefs'
@@ -17,6 +17,12 @@ export function Shell({ children }: { children: ReactNode }) {
   const [path, navigate] = useLocation()
   const [open, setOpen] = useState<Open>()
   const close = () => setOpen(undefined)
+
+  // Behind the first paint, so that no key is lost on the palette's way here. What can't be loaded now is, when it is opened.
+  useEffect(() => {
+    const timer = setTimeout(() => void import('./Palette').catch(() => undefined), 1_000)
+    return () => clearTimeout(timer)
+  }, [])
 
   useKeys((event) => {
     const command = event.key === 'k' && (event.metaKey || event.ctrlKey)
