@@ -1,9 +1,47 @@
+import { gzipSync } from 'node:zlib'
 import react from '@vitejs/plugin-react'
-import { defineConfig } from 'vite'
+import { defineConfig, type Plugin } from 'vite'
+
+/** What a browser may have to fetch before it shows anything: bytes, compressed. */
+const FIRST_PAINT = 100_000
+const server = process.env.CROWSNEST_UI ?? 'http://127.0.0.1:7080'
+const proxy = { '/api': server, '/apis': server, '/ui': server }
+/** The server's own (server/src/ui). */
+const headers = {
+  'Content-Security-Policy': "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'",
+}
 
 // No inlined assets: the content security policy allows no data: scripts or styles.
 export default defineConfig({
-  plugins: [react()],
+  plugins: [react(), firstPaint(FIRST_PAINT)],
   build: { assetsInlineLimit: 0, chunkSizeWarningLimit: 600, modulePreload: { polyfill: false } },
-  server: { proxy: { '/api': 'http://127.0.0.1:7080', '/apis': 'http://127.0.0.1:7080', '/ui': 'http://127.0.0.1:7080' } },
+  server: { proxy },
+  preview: { proxy, headers },
 })
+
+/** Fails a build whose page, script with all that it imports at once, and style sheets are larger than that. */
+function firstPaint(most: number): Plugin {
+  return {
+    name: 'first-paint',
+    apply: 'build',
+    enforce: 'post',
+    generateBundle(_, bundle) {
+      const sizes = new Map<string, number>()
+      const add = (name: string) => {
+        const file = bundle[name]
+        if (!file || sizes.has(name)) return
+        sizes.set(name, gzipSync(file.type === 'chunk' ? file.code : file.source).length)
+        if (file.type !== 'chunk') return
+        file.imports.forEach(add)
+        file.viteMetadata?.importedCss.forEach(add)
+      }
+      for (const [name, file] of Object.entries(bundle)) {
+        if (name.endsWith('.html') || (file.type === 'chunk' && file.isEntry)) add(name)
+      }
+      const total = [...sizes.values()].reduce((sum, size) => sum + size, 0)
+      const told = `the first paint takes ${total} bytes gzipped of ${most}`
+      if (total > most) this.error(`${told}: ${[...sizes].map(([name, size]) => `${name} ${size}`).join(', ')}`)
+      this.info(told)
+    },
+  }
+}

@@ -11,13 +11,14 @@ const { browser, page, problems, origin } = await open(address)
 async function shown() {
   await page.waitForFunction(() => {
     const status = document.querySelector('.summary [role=status]')?.textContent ?? 'Searching'
+    // With its head.
     const wanted = Number(document.querySelector('.hits')?.getAttribute('aria-rowcount'))
-    return !status.startsWith('Searching') && document.querySelectorAll('.hits .row:not(.head)').length >= wanted
+    return !status.startsWith('Searching') && document.querySelectorAll('.hits .row').length >= wanted
   })
   return page.evaluate(() => {
     const texts = (root, selector) => [...root.querySelectorAll(selector)].map((element) => element.textContent)
     const hits = [...document.querySelectorAll('.hits .row:not(.head)')].map((row) =>
-      texts(row, '[role=cell]').slice(0, 4).filter((text) => text !== '').join('/'),
+      texts(row, '[role=gridcell]').slice(0, 4).filter((text) => text !== '').join('/'),
     )
     const status = document.querySelector('.summary [role=status]').textContent
     const total = /^([\d,]+) objects in [\d.]+ ms$/.exec(status)?.[1]
@@ -31,15 +32,15 @@ try {
   await page.goto(address)
   for (const query of JSON.parse(await readFile(file, 'utf8'))) {
     // From elsewhere each time, so that nothing of the answer before is left on the page.
-    await page.getByRole('link', { name: 'Fleet', exact: true }).click()
+    await page.getByRole('link', { name: 'Search', exact: true }).click()
     await page.locator('.summary').waitFor({ state: 'detached' })
-    await page.getByRole('searchbox').fill(query)
+    await page.getByRole('combobox', { name: 'Search all clusters' }).fill(query)
     await page.keyboard.press('Enter')
     await page.waitForURL(/\/search\?q=/)
     const typed = await shown()
     await page.goto(`${origin}/search?q=${encodeURIComponent(query)}`)
     const linked = await shown()
-    assert.equal(await page.getByRole('searchbox').inputValue(), query)
+    assert.equal(await page.getByRole('combobox', { name: 'Search all clusters' }).inputValue(), query)
     answers.push({ typed, linked })
   }
   assert.deepEqual(problems, [])

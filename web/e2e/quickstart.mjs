@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { open } from './browser.mjs'
+import { home } from './home.mjs'
 
 const [address, pictures] = process.argv.slice(2)
-const { browser, page, problems } = await open(address)
+const { browser, page, problems, origin } = await open(address)
 try {
   // Fleet: three clusters, live counts.
   await page.goto(address)
@@ -15,14 +16,15 @@ try {
   await page.screenshot({ path: join(pictures, 'fleet.png') })
 
   // Search: results stream in; a facet edits the query.
-  await page.getByRole('searchbox').fill('kind:pod label:app=web')
+  const box = page.getByRole('combobox', { name: 'Search all clusters' })
+  await box.fill('kind:pod label:app=web')
   await page.keyboard.press('Enter')
   await page.waitForURL(/\/search\?q=/)
   await page.getByText(/^6 objects in/).waitFor()
   await page.screenshot({ path: join(pictures, 'search.png') })
-  await page.locator('aside button', { hasText: 'member2' }).click()
+  await page.locator('aside').getByRole('button', { name: /^member2 / }).click()
   await page.getByText(/^2 objects in/).waitFor()
-  assert.match(await page.getByRole('searchbox').inputValue(), /cluster:member2/)
+  assert.match(await box.inputValue(), /cluster:member2/)
 
   // The object: YAML, events, logs.
   await page.locator('.row:not(.head) a').first().click()
@@ -32,6 +34,9 @@ try {
   await page.getByRole('link', { name: 'Logs' }).click()
   await page.waitForFunction(() => (document.querySelector('pre.log')?.textContent ?? '').length > 20)
   await page.screenshot({ path: join(pictures, 'logs.png') })
+
+  // The home of the UI, whole.
+  await home(page, origin, pictures)
   assert.deepEqual(problems, [])
   console.log('1 passed, 0 failed')
 } catch (error) {

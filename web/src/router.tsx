@@ -1,51 +1,28 @@
-// Every view is a URL: the query, the object and its tab live in the address alone.
-import { createRootRoute, createRoute, createRouter } from '@tanstack/react-router'
-import { readAddress, writeAddress } from './api/address'
-import { Shell } from './views/Shell'
-import { Overview } from './views/Overview'
-import { Resource } from './views/Resource'
+// Every view is an address: the query, its columns, the object and its tab live there alone. The first paint has the start and the
+// results; every other view is loaded when it is opened.
+import { lazy, Suspense } from 'react'
+import { useLocation } from 'wouter'
+import { useText } from './text'
 import { Search } from './views/Search'
 
-const root = createRootRoute({ component: Shell, notFoundComponent: () => <p className="empty">There is no such page.</p> })
+const Resource = lazy(() => import('./views/Resource').then((view) => ({ default: view.Resource })))
+const Saved = lazy(() => import('./views/Saved').then((view) => ({ default: view.Saved })))
 
-const overview = createRoute({ getParentRoute: () => root, path: '/', component: Overview })
-
-const text = (value: unknown): string => (typeof value === 'string' ? value : '')
-
-export const searchRoute = createRoute({
-  getParentRoute: () => root,
-  path: '/search',
-  validateSearch: (search: Record<string, unknown>) => ({ q: text(search.q) }),
-  component: Search,
-})
-
-export type Tab = 'yaml' | 'events' | 'logs'
-
-export const resourceRoute = createRoute({
-  getParentRoute: () => root,
-  path: '/object',
-  validateSearch: (search: Record<string, unknown>) => {
-    const tab = text(search.tab)
-    return {
-      cluster: text(search.cluster),
-      apiVersion: text(search.apiVersion),
-      resource: text(search.resource),
-      namespace: text(search.namespace) || undefined,
-      name: text(search.name),
-      tab: (tab === 'events' || tab === 'logs' ? tab : 'yaml') as Tab,
-    }
-  },
-  component: Resource,
-})
-
-export const router = createRouter({
-  routeTree: root.addChildren([overview, searchRoute, resourceRoute]),
-  parseSearch: readAddress,
-  stringifySearch: writeAddress,
-})
-
-declare module '@tanstack/react-router' {
-  interface Register {
-    router: typeof router
-  }
+export function Views() {
+  const t = useText()
+  const [path] = useLocation()
+  return (
+    <Suspense fallback={<p className="empty">{t.loading}</p>}>
+      {/* One component for both, so that the box keeps its cursor when typing leads from the one to the other. */}
+      {path === '/' || path === '/search' ? (
+        <Search />
+      ) : path === '/object' ? (
+        <Resource />
+      ) : path === '/saved' ? (
+        <Saved />
+      ) : (
+        <p className="empty">{t.noSuchPage}</p>
+      )}
+    </Suspense>
+  )
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { readAddress, writeAddress } from './address'
+import { objectAddress, readAddress, readObject, readSearch, searchAddress, writeAddress } from './address'
 
 test.each(['"no gear oil left"', '80', '1e3', 'true', 'null', '[1]', '{}', 'a+b & c=d', '-restarts:>5 ~ä', ''])('%s stays as it is', (q) => {
   expect(readAddress(writeAddress({ q }))).toEqual({ q })
@@ -9,4 +9,18 @@ test.each(['"no gear oil left"', '80', '1e3', 'true', 'null', '[1]', '{}', 'a+b 
 test('what is not given is not written', () => {
   expect(writeAddress({ namespace: undefined, name: 'a' })).toBe('?name=a')
   expect(writeAddress({ namespace: undefined })).toBe('')
+})
+
+test.each([
+  { q: 'kind:pod', columns: undefined, live: false },
+  { q: '', columns: ['name', 'cluster'], live: true },
+])('a search view is its address: %j', (view) => {
+  const address = searchAddress(view)
+  expect(readSearch(address.slice(address.indexOf('?')))).toEqual(view)
+})
+
+test('an object is its address', () => {
+  const object = { cluster: 'member1', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }
+  expect(readObject(objectAddress(object, 'events').slice('/object'.length))).toEqual({ ...object, tab: 'events' })
+  expect(readObject('?name=a&tab=nothing').tab).toBe('yaml')
 })

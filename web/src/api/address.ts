@@ -1,4 +1,5 @@
-// Parameters of an address are plain text: a query in quotes, or one that is a number, is no JSON.
+// Every view is an address. Parameters are plain text: a query in quotes, or one that is a number, is no JSON.
+import type { ObjectRef } from './client'
 
 export function readAddress(search: string): Record<string, string> {
   return Object.fromEntries(new URLSearchParams(search))
@@ -8,4 +9,36 @@ export function writeAddress(search: Record<string, unknown>): string {
   const given = Object.entries(search).filter(([, value]) => value !== undefined)
   const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString()
   return text === '' ? '' : `?${text}`
+}
+
+/** What the search page shows. */
+export interface SearchView {
+  q: string
+  /** Columns by name; absent: the reader's own. */
+  columns?: string[] | undefined
+  live?: boolean | undefined
+}
+
+export function readSearch(search: string): SearchView {
+  const { q = '', columns, live } = readAddress(search)
+  return { q, columns: columns ? columns.split(',') : undefined, live: live === 'true' }
+}
+
+export function searchAddress({ q, columns, live }: SearchView): string {
+  return `/search${writeAddress({ q, columns: columns?.join(','), live: live || undefined })}`
+}
+
+export type Tab = 'yaml' | 'events' | 'logs'
+
+export interface ObjectView extends ObjectRef {
+  tab: Tab
+}
+
+export function readObject(search: string): ObjectView {
+  const { cluster = '', apiVersion = '', resource = '', namespace, name = '', tab } = readAddress(search)
+  return { cluster, apiVersion, resource, namespace: namespace || undefined, name, tab: tab === 'events' || tab === 'logs' ? tab : 'yaml' }
+}
+
+export function objectAddress({ cluster, apiVersion, resource, namespace, name }: ObjectRef, tab?: Tab): string {
+  return `/object${writeAddress({ cluster, apiVersion, resource, namespace, name, tab })}`
 }

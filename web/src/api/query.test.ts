@@ -1,15 +1,56 @@
 import { describe, expect, it } from 'vitest'
-import { split, toggle } from './query'
+import { chosen, named, ofThePast, sortBy, split, toggle } from './query'
 
 describe('toggle', () => {
   const cases: [string, string, string, boolean, string][] = [
     ['', 'kind', 'Pod', false, 'kind:Pod'],
     ['nginx kind:Pod', 'kind', 'Pod', false, 'nginx'],
+    ['nginx kind:pod', 'kind', 'Pod', false, 'nginx'],
     ['nginx -kind:Pod', 'kind', 'Pod', false, 'nginx kind:Pod'],
+    ['nginx kind:Pod', 'kind', 'Pod', true, 'nginx -kind:Pod'],
     ['nginx', 'status', 'Not Ready', true, 'nginx -status:"Not Ready"'],
+    ['ns:a,b x', 'namespace', 'a', false, 'ns:b x'],
+    ['kind:!Pod', 'kind', 'Pod', true, ''],
+    ['image:"nginx:1.27"', 'image', 'nginx:1.27', false, ''],
+    ['a OR b', 'kind', 'Pod', false, '(a OR b) kind:Pod'],
+    ['a OR b sort:-age', 'kind', 'Pod', true, '(a OR b) -kind:Pod sort:-age'],
+    ['kind:pod OR kind:node', 'kind', 'Node', false, '(kind:pod OR kind:node) kind:Node'],
+    ['NOT kind:pod x', 'kind', 'Pod', true, 'x'],
+    ['a AND kind:pod', 'kind', 'Pod', false, 'a'],
+    ['(a OR b) c', 'kind', 'Pod', false, '(a OR b) c kind:Pod'],
+    ['x', 'label:app', 'web', false, 'x label:app=web'],
+    ['x label:app=web', 'label:app', 'web', false, 'x'],
+    ['has.pod(kind:Pod)', 'kind', 'Pod', false, 'has.pod(kind:Pod) kind:Pod'],
   ]
-  it.each(cases)('%s + %s:%s', (query, field, value, exclude, expected) => {
+  it.each(cases)('%s + %s:%s (%s)', (query, field, value, exclude, expected) => {
     expect(toggle(query, field, value, exclude)).toBe(expected)
+  })
+})
+
+describe('what a query names', () => {
+  it('is found by any name and case of its field', () => {
+    expect(chosen('NS:Shop', 'namespace', 'shop')).toBe('asked')
+    expect(chosen('-ns:kube-system,shop', 'namespace', 'shop')).toBe('excluded')
+    expect(chosen('ns:shop-*', 'namespace', 'shop-a')).toBeUndefined()
+    expect(chosen('kind:pod OR kind:node', 'kind', 'Node')).toBeUndefined()
+    expect(named('cluster:a,"b c" -c:d', 'cluster')).toEqual(['a', 'b c', 'd'])
+  })
+
+  it('is of another time', () => {
+    expect(ofThePast('kind:pod at:now-2h')).toBe(true)
+    expect(ofThePast('"at:now" created:>now-2h')).toBe(false)
+  })
+})
+
+describe('sortBy', () => {
+  it('goes up, down and away', () => {
+    const up = sortBy('kind:pod', 'restarts')
+    expect(up).toBe('kind:pod sort:restarts')
+    const down = sortBy(up, 'restarts')
+    expect(down).toBe('kind:pod sort:-restarts')
+    expect(sortBy(down, 'restarts')).toBe('kind:pod')
+    expect(sortBy(down, 'name')).toBe('kind:pod sort:name')
+    expect(sortBy('a OR b sort:age', 'age')).toBe('a OR b sort:-age')
   })
 })
 

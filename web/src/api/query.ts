@@ -1,21 +1,127 @@
 // The query text is the whole search state: these functions edit it as text.
+import { fieldNamed, OUTPUT } from './fields'
 
 /** A value as the query language takes it: quoted when it holds anything but plain characters. */
 export function quote(value: string): string {
-  return /^[\w.@/-]+$/.test(value) && !/^-/.test(value) ? value : `"${value.replace(/["\\]/g, '\\$&')}"`
+  return /^[\w.@/-]+$/.test(value) && !/^[-/]/.test(value) ? value : `"${value.replace(/["\\]/g, '\\$&')}"`
+}
+
+/** A top-level term that holds plain values of a field, and nothing else. */
+interface Term {
+  text: string
+  field?: string
+  /** The field as it is written. */
+  as?: string
+  excluded: boolean
+  values: string[]
 }
 
 /** Adds `field:value` (or `-field:value`), or takes it away when it is there already. */
 export function toggle(query: string, field: string, value: string, exclude = false): string {
-  const term = `${exclude ? '-' : ''}${field}:${quote(value)}`
-  const opposite = `${exclude ? '' : '-'}${field}:${quote(value)}`
-  const terms = split(query).filter((t) => t !== opposite)
-  const without = terms.filter((t) => t !== term)
-  return (without.length < terms.length ? without : [...terms, term]).join(' ')
+  const terms = parts(query)
+  const there = terms.some((term) => term.excluded === exclude && holds(term, field, value))
+  const rest = terms.map((term) => (holds(term, field, value) ? without(term, value) : term.text)).filter((text) => text !== '')
+  return there ? rest.join(' ') : and(query, rest, `${exclude ? '-' : ''}${written(field, quote(value))}`)
 }
 
-export function has(query: string, field: string, value: string): boolean {
-  return split(query).includes(`${field}:${quote(value)}`)
+/** Whether the query asks for the value, or leaves it out. */
+export function chosen(query: string, field: string, value: string): 'asked' | 'excluded' | undefined {
+  const term = parts(query).find((term) => holds(term, field, value))
+  return term && (term.excluded ? 'excluded' : 'asked')
+}
+
+/** The values of a field that the query names. */
+export function named(query: string, field: string): string[] {
+  return parts(query)
+    .filter((term) => term.field === fieldNamed(field))
+    .flatMap((term) => term.values)
+}
+
+export interface Sorted {
+  by: string
+  descending: boolean
+}
+
+/** The first column that `sort:` names. */
+export function sorting(query: string): Sorted | undefined {
+  const [first] = named(query, 'sort')
+  if (!first) return undefined
+  return { by: first.replace(/^-/, ''), descending: first.startsWith('-') }
+}
+
+/** Sorts by a column; again: the other way; once more: as it was. */
+export function sortBy(query: string, column: string): string {
+  const now = sorting(query)
+  const rest = parts(query)
+    .filter((term) => term.field !== 'sort')
+    .map((term) => term.text)
+  if (now?.by !== column) return [...rest, `sort:${column}`].join(' ')
+  return (now.descending ? rest : [...rest, `sort:-${column}`]).join(' ')
+}
+
+/** Whether the query is about another time than now. */
+export function ofThePast(query: string): boolean {
+  return parts(query).some((term) => ['at', 'during'].includes(term.field ?? ''))
+}
+
+function written(field: string, value: string): string {
+  return field.startsWith('label:') ? `${field}=${value}` : `${field}:${value}`
+}
+
+/** Everything before it, and the new term: an OR at the top is put into parentheses first, as AND binds tighter. */
+function and(query: string, terms: string[], added: string): string {
+  if (!split(query).includes('OR')) return [...terms, added].join(' ')
+  const output = terms.filter((text) => isOutput(read(text)))
+  const asked = terms.filter((text) => !output.includes(text))
+  return [`(${asked.join(' ')})`, added, ...output].join(' ')
+}
+
+function isOutput({ field }: Term): boolean {
+  return field !== undefined && OUTPUT.has(field)
+}
+
+/**
+ * The terms that all hold, in their order; an AND between them says nothing more. With an OR among them none of them has to hold by
+ * itself: they are text then, but for those that say how the answer is given.
+ */
+function parts(query: string): Term[] {
+  const texts = split(query)
+  const joined = texts.flatMap((text, nth) => (text === 'NOT' && nth + 1 < texts.length ? [] : texts[nth - 1] === 'NOT' ? [`NOT ${text}`] : [text]))
+  const terms = joined.map(read)
+  if (!texts.includes('OR')) return terms.filter(({ text }) => text !== 'AND')
+  return terms.map((term) => (isOutput(term) ? term : { text: term.text, excluded: false, values: [] }))
+}
+
+function read(text: string): Term {
+  const bare = text.replace(/^(?:[-!]|NOT\s+)/, '')
+  const signed = bare !== text
+  const parts = /^([^:"()\s]+):(=?)(.*)$/s.exec(bare)
+  const field = parts ? fieldNamed(parts[1]!) : undefined
+  const plain = { text, excluded: signed, values: [] }
+  if (!parts || field === undefined) return plain
+  const inner = parts[3]!.startsWith('!')
+  const values = list(inner ? parts[3]!.slice(1) : parts[3]!)
+  return { ...plain, field, as: parts[1]!, excluded: signed !== inner, values }
+}
+
+/** Values at commas outside quotes; quoted ones as they stand. */
+function list(text: string): string[] {
+  const values = text.match(/"(?:\\[\s\S]|[^"\\])*"?|[^,"]+/g) ?? []
+  return values.map((value) => (value.startsWith('"') ? value.slice(1, value.length > 1 && value.endsWith('"') ? -1 : undefined).replace(/\\([\s\S])/g, '$1') : value))
+}
+
+function holds(term: Term, field: string, value: string): boolean {
+  const label = /^label:(.*)$/.exec(field)
+  const wanted = label ? `${label[1]}=${value}` : value
+  if (term.field !== (label ? 'label' : fieldNamed(field))) return false
+  return term.values.some((other) => other.toLowerCase() === wanted.toLowerCase())
+}
+
+/** The term without one of its values; empty when nothing is left of it. */
+function without(term: Term, value: string): string {
+  const left = term.values.filter((other) => other.toLowerCase() !== value.toLowerCase())
+  if (left.length === 0 || left.length === term.values.length) return ''
+  return `${term.excluded ? '-' : ''}${term.as}:${left.map(quote).join(',')}`
 }
 
 /** Splits at blanks outside quotes and parentheses. */

@@ -14,14 +14,17 @@ export interface Hit {
   node?: string
   images?: string[]
   created?: string
+  deleting?: string
   deleted?: string
-  message?: string
+  until?: string
   matched: Matched[]
 }
 
 export interface Matched {
   field: string
   text?: string
+  /** Where it matched, in bytes of the text. */
+  marks?: [number, number][]
 }
 
 export interface FacetValue {
@@ -30,6 +33,13 @@ export interface FacetValue {
 }
 
 export type Facets = Record<string, FacetValue[]>
+
+/** How many hits each group has, where the query says `group:`. */
+export interface Groups {
+  field: string
+  values: FacetValue[]
+  more: number
+}
 
 export interface Skipped {
   cluster: string
@@ -49,7 +59,30 @@ export interface SearchDone {
   tookMs: number
   seq: number
   cursor?: string
+  /** Changes that the cache has and the index not yet. */
+  behind?: number
   didYouMean?: string[]
+  /** What finds something, when this did not. */
+  wider?: { query: string; total: number }[]
+}
+
+export interface Suggestions {
+  start: number
+  end: number
+  field?: string
+  items: Suggestion[]
+  range?: [number, number]
+}
+
+export interface Suggestion {
+  text: string
+  about?: string
+  count?: number
+}
+
+export interface SavedSearch {
+  metadata: { name: string; resourceVersion?: string; creationTimestamp?: string }
+  spec: { title: string; query: string; description?: string; shared: boolean; owner: string }
 }
 
 export interface ClusterStatus {

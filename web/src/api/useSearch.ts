@@ -1,102 +1,245 @@
-import { useEffect, useReducer } from 'react'
+import { useCallback, useEffect, useReducer, useRef } from 'react'
 import { getJson } from './client'
+import { append, change, FIRST, follow, keyOf, letGo, missing, NONE, PAGE, restore, rows, type Changes, type Pages } from './pages'
 import { streamEvents } from './sse'
-import type { Facets, Hit, Notice, SearchDone, Skipped } from './types'
+import type { Facets, Groups, Hit, Notice, SearchDone, Skipped } from './types'
 
-const PATH = '/apis/search.crowsnest.io/v1alpha1/query'
-const PAGE = 100
+export const API = '/apis/search.crowsnest.io/v1alpha1'
+/** What is counted beside the results, in the order in which it is shown. */
+export const FACETS = ['kind', 'status', 'cluster', 'namespace', 'region', 'provider', 'label', 'image', 'reason', 'node']
+/** Rows below what is in view that are asked for before they are needed. */
+const AHEAD = 300
+/** How often changes are shown at most: rows that move all the time cannot be read. */
+const SHOW_EVERY = 400
+/** Changes that wait while the reader has paused; with more, the answer is asked for anew. */
+const MOST_WAITING = 5_000
+
+export type Live = 'off' | 'on' | 'paused'
 
 export interface SearchState {
-  hits: Hit[]
+  pages: Pages
   facets: Facets
+  groups: Groups | undefined
   notices: Notice[]
   skipped: Skipped[]
   done: SearchDone | undefined
   error: string | undefined
-  /** Loads the next page; absent when there is none or one is on its way. */
-  more: (() => void) | undefined
+  /** Hits that changed last, to be shown as such. */
+  changed: ReadonlySet<string>
+  /** Changes that wait for the reader to go on. */
+  waiting: number
+  /** Live changes come in. */
+  following: boolean
 }
 
-interface State extends Omit<SearchState, 'more'> {
+interface State extends SearchState {
   /** The first event of a new answer replaces the old one: results never blank while typing. */
   fresh: boolean
-  paging: boolean
+  /** Pages that came: after each it is looked at again what is missing. */
+  arrived: number
 }
 
 type Action =
   | { type: 'start' }
   | { type: 'event'; event: string; data: unknown }
   | { type: 'error'; message: string }
-  | { type: 'paging' }
-  | { type: 'page'; hits: Hit[]; cursor: string | undefined }
+  | { type: 'next'; after: string; hits: Hit[]; cursor: string | undefined }
+  | { type: 'again'; nth: number; cursor: string | undefined; hits: Hit[] }
+  | { type: 'look'; first: number; last: number }
+  | { type: 'changes'; changes: Changes }
+  | { type: 'waiting'; waiting: number }
+  | { type: 'following'; following: boolean }
 
-const EMPTY: State = { hits: [], facets: {}, notices: [], skipped: [], done: undefined, error: undefined, fresh: true, paging: false }
+const EMPTY: State = {
+  pages: NONE,
+  facets: {},
+  groups: undefined,
+  notices: [],
+  skipped: [],
+  done: undefined,
+  error: undefined,
+  changed: new Set(),
+  waiting: 0,
+  following: false,
+  fresh: true,
+  arrived: 0,
+}
 
 function reduce(state: State, action: Action): State {
   switch (action.type) {
     case 'start':
-      return { ...state, fresh: true, done: undefined, error: undefined, paging: false }
+      return { ...state, fresh: true, done: undefined, error: undefined, waiting: 0, following: false }
     case 'error':
-      return { ...state, error: action.message }
-    case 'paging':
-      return { ...state, paging: true }
-    case 'page':
+      return { ...state, error: action.message, following: false }
+    case 'next':
+      // Else it is of an answer that is gone by now, or the same page twice.
       return {
         ...state,
-        paging: false,
-        hits: [...state.hits, ...action.hits],
-        done: state.done && { ...state.done, cursor: action.cursor },
-      } as State
-    case 'event': {
-      const base = state.fresh ? { ...EMPTY, fresh: false } : state
-      switch (action.event) {
-        case 'matches':
-          return { ...base, hits: [...base.hits, ...(action.data as Hit[])] }
-        case 'facets':
-          return { ...base, facets: action.data as Facets }
-        case 'notices':
-          return { ...base, notices: action.data as Notice[] }
-        case 'skipped':
-          return { ...base, skipped: action.data as Skipped[] }
-        case 'done':
-          return { ...base, done: action.data as SearchDone }
-        case 'error':
-          return { ...base, error: (action.data as { message: string }).message }
-        default:
-          return base
+        arrived: state.arrived + 1,
+        pages: action.after === state.pages.next ? follow(state.pages, action.hits, action.cursor) : state.pages,
       }
+    case 'again':
+      return {
+        ...state,
+        arrived: state.arrived + 1,
+        pages: state.pages.pages[action.nth]?.cursor === action.cursor ? restore(state.pages, action.nth, action.hits) : state.pages,
+      }
+    case 'look': {
+      const pages = letGo(state.pages, action.first, action.last)
+      return pages === state.pages ? state : { ...state, pages }
     }
+    case 'changes':
+      return { ...state, pages: change(state.pages, action.changes), changed: new Set(action.changes.keys()), waiting: 0 }
+    case 'waiting':
+      return { ...state, waiting: action.waiting }
+    case 'following':
+      return { ...state, following: action.following }
+    case 'event':
+      return received(state, action.event, action.data)
   }
 }
 
-/** Runs a query and follows its stream; a newer query cancels the older one. */
-export function useSearch(q: string): SearchState {
+function received(state: State, event: string, data: unknown): State {
+  const base = state.fresh ? { ...EMPTY, fresh: false, arrived: state.arrived } : state
+  switch (event) {
+    case 'matches':
+      return { ...base, pages: append(base.pages, data as Hit[]) }
+    case 'facets':
+      return { ...base, facets: data as Facets }
+    case 'groups':
+      return { ...base, groups: data as Groups }
+    case 'notices':
+      return { ...base, notices: data as Notice[] }
+    case 'skipped':
+      return { ...base, skipped: data as Skipped[] }
+    case 'done': {
+      const done = data as SearchDone
+      return { ...base, done, pages: { ...base.pages, next: done.cursor } }
+    }
+    case 'counts': {
+      const counts = data as { total: number; facets: Facets; groups?: Groups }
+      const done = base.done && { ...base.done, total: counts.total }
+      return { ...base, done, facets: counts.facets, groups: counts.groups ?? base.groups }
+    }
+    case 'error':
+      return { ...base, error: (data as { message: string }).message }
+    default:
+      return base
+  }
+}
+
+const path = (q: string, limit: number, more: string) => `${API}/query?limit=${limit}&q=${encodeURIComponent(q)}${more}`
+const explain = (error: unknown) => (error instanceof Error ? error.message : String(error))
+
+/**
+ * Runs a query and follows its stream; a newer query cancels the older one. `look` says which rows are in view: pages come and go with
+ * them. Live, changes are shown as they come, or wait while it is paused.
+ */
+export function useSearch(q: string | undefined, live: Live): SearchState & { look: (first: number, last: number) => void } {
   const [state, dispatch] = useReducer(reduce, EMPTY)
+  const waiting = useRef<Changes>(new Map())
+  const paused = useRef(live === 'paused')
+  const again = useRef<() => void>(undefined)
+  /** The page that is on its way. */
+  const paging = useRef<AbortController>(undefined)
+  const wanted = live !== 'off'
 
   useEffect(() => {
-    const abort = new AbortController()
-    dispatch({ type: 'start' })
-    const fail = (error: unknown) => {
-      if (!abort.signal.aborted) dispatch({ type: 'error', message: error instanceof Error ? error.message : String(error) })
+    if (q === undefined) return
+    let abort = new AbortController()
+    let timer: ReturnType<typeof setTimeout> | undefined
+    let pause = 500
+    const stop = () => {
+      abort.abort()
+      clearTimeout(timer)
+      paging.current?.abort()
+      paging.current = undefined
     }
-    streamEvents(`${PATH}?limit=${PAGE}&q=${encodeURIComponent(q)}`, abort.signal, (event) =>
-      dispatch({ type: 'event', event: event.event, data: JSON.parse(event.data) }),
-    ).catch(fail)
-    return () => abort.abort()
-  }, [q])
-
-  const cursor = state.done?.cursor
-  const more =
-    cursor === undefined || state.paging
-      ? undefined
-      : () => {
-          dispatch({ type: 'paging' })
-          const path = `${PATH}?limit=${PAGE}&q=${encodeURIComponent(q)}&cursor=${encodeURIComponent(cursor)}`
-          getJson<{ hits: Hit[]; cursor?: string }>(path).then(
-            (page) => dispatch({ type: 'page', hits: page.hits, cursor: page.cursor }),
-            (error: unknown) => dispatch({ type: 'error', message: error instanceof Error ? error.message : String(error) }),
-          )
+    const begin = () => {
+      stop()
+      abort = new AbortController()
+      const { signal } = abort
+      waiting.current = new Map()
+      dispatch({ type: 'start' })
+      const heard = (event: string, data: unknown) => {
+        if (signal.aborted) return
+        if (event === 'changed') waiting.current.set(keyOf(data as Hit), data as Hit)
+        else if (event === 'left') waiting.current.set(keyOf(data as Hit), undefined)
+        else if (event === 'behind') overrun()
+        else dispatch({ type: 'event', event, data })
+        if (event === 'done') {
+          pause = 500
+          if (wanted) dispatch({ type: 'following', following: true })
         }
-  const { fresh: _fresh, paging: _paging, ...shown } = state
-  return { ...shown, more }
+        if (waiting.current.size > MOST_WAITING) overrun()
+      }
+      streamEvents(path(q, FIRST, `&facets=${FACETS.join()}${wanted ? '&watch=true' : ''}`), signal, (event) => heard(event.event, JSON.parse(event.data))).then(
+        () => {
+          // The server ends what was followed for ten minutes, and at once what cannot change.
+          if (wanted && !signal.aborted) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
+        },
+        (error: unknown) => {
+          if (signal.aborted) return
+          dispatch({ type: 'error', message: explain(error) })
+          if (wanted) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
+        },
+      )
+    }
+    // Too much to be told one by one: the whole answer again, once somebody looks.
+    const overrun = () => {
+      abort.abort()
+      if (paused.current) dispatch({ type: 'waiting', waiting: Infinity })
+      else timer = setTimeout(begin, 1_000)
+    }
+    again.current = begin
+    begin()
+    return stop
+  }, [q, wanted])
+
+  useEffect(() => {
+    paused.current = live === 'paused'
+    if (live === 'off') return
+    const show = () => {
+      const changes = waiting.current
+      if (live === 'paused') dispatch({ type: 'waiting', waiting: changes.size })
+      else if (changes.size > 0) {
+        waiting.current = new Map()
+        dispatch({ type: 'changes', changes })
+      }
+    }
+    const timer = setInterval(show, SHOW_EVERY)
+    return () => clearInterval(timer)
+  }, [live])
+
+  const overrun = state.waiting === Infinity
+  useEffect(() => {
+    if (overrun && live === 'on') again.current?.()
+  }, [overrun, live])
+
+  const { pages } = state
+  const look = useCallback(
+    (first: number, last: number) => {
+      const gone = missing(pages, first, last)
+      const end = rows(pages)
+      const cursor = gone === undefined ? (last > end - AHEAD ? pages.next : undefined) : pages.pages[gone]?.cursor
+      // One page at a time: what else is in view is asked for when this one is there.
+      if (q !== undefined && cursor !== undefined && paging.current === undefined) {
+        const abort = new AbortController()
+        paging.current = abort
+        const came = (action: Action) => {
+          if (abort.signal.aborted) return
+          paging.current = undefined
+          dispatch(action)
+        }
+        getJson<{ hits: Hit[]; cursor?: string }>(path(q, PAGE, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
+          ({ hits, cursor: next }) => came(gone === undefined ? { type: 'next', after: cursor, hits, cursor: next } : { type: 'again', nth: gone, cursor, hits }),
+          (error: unknown) => came({ type: 'error', message: explain(error) }),
+        )
+      }
+      dispatch({ type: 'look', first, last })
+    },
+    // Each page that came is a reason to look again, even one that came too late.
+    [pages, q, state.arrived],
+  )
+  return { ...state, look }
 }

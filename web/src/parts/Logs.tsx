@@ -2,9 +2,12 @@ import { useEffect, useMemo, useRef, useState } from 'react'
 import { objectPath, request, type ObjectRef } from '../api/client'
 import { readText } from '../api/sse'
 import type { KubeObject } from '../api/types'
+import { useText, type Text } from '../text'
 
 /** Lines kept; older ones leave, so that a tab never dies of a chatty pod. */
 const KEPT = 5_000
+
+type LogState = keyof Text['logStates']
 
 interface PodSpec {
   containers?: { name: string }[]
@@ -13,6 +16,7 @@ interface PodSpec {
 
 /** Follows a container's log. */
 export function Logs({ refTo, pod }: { refTo: ObjectRef; pod: KubeObject }) {
+  const t = useText()
   const names = useMemo(() => {
     const spec = (pod.spec ?? {}) as PodSpec
     return [...(spec.containers ?? []), ...(spec.initContainers ?? [])].map((c) => c.name)
@@ -31,7 +35,7 @@ export function Logs({ refTo, pod }: { refTo: ObjectRef; pod: KubeObject }) {
     <>
       <p className="option">
         <label>
-          Container{' '}
+          {t.container}{' '}
           <select value={container} onChange={(event) => setContainer(event.target.value)}>
             {names.map((name) => (
               <option key={name}>{name}</option>
@@ -39,15 +43,15 @@ export function Logs({ refTo, pod }: { refTo: ObjectRef; pod: KubeObject }) {
           </select>
         </label>{' '}
         <label>
-          <input type="checkbox" checked={previous} onChange={(event) => setPrevious(event.target.checked)} /> Previous run
+          <input type="checkbox" checked={previous} onChange={(event) => setPrevious(event.target.checked)} /> {t.previousRun}
         </label>{' '}
-        <span role="status">{state}</span>
+        <span role="status">{state in t.logStates ? t.logStates[state as LogState] : state}</span>
       </p>
       <pre
         className="log"
         ref={box}
         tabIndex={0}
-        aria-label="Log"
+        aria-label={t.log}
         onScroll={(event) => {
           const { scrollTop, scrollHeight, clientHeight } = event.currentTarget
           setAtEnd(scrollHeight - scrollTop - clientHeight < 20)
@@ -65,7 +69,7 @@ function useLog(path: string, container: string, previous: boolean) {
   useEffect(() => {
     const abort = new AbortController()
     setLines([])
-    setState('connecting…')
+    setState('connecting')
     let rest = ''
     const query = `container=${encodeURIComponent(container)}&tailLines=1000&follow=${!previous}&previous=${previous}`
     request(`${path}/log?${query}`, { signal: abort.signal })

@@ -1,33 +1,122 @@
-import { useNavigate } from '@tanstack/react-router'
-import { useEffect, useRef, useState } from 'react'
+import { useEffect, useId, useLayoutEffect, useRef, useState, type KeyboardEvent } from 'react'
+import type { Notice, Suggestion } from '../api/types'
+import { accept, useSuggestions } from '../api/useSuggestions'
+import { useText } from '../text'
+import { isTyping, useKeys } from './keys'
+import { Query } from './Query'
 
-/** The one box. `/` focuses it from anywhere, Enter searches, Escape leaves it. Typing on the search page searches live. */
-export function SearchBox({ value, live, autoFocus }: { value: string; live?: boolean; autoFocus?: boolean }) {
+/** Typing is followed by a search when it rests for so long. */
+const LIVE_AFTER = 150
+
+interface SearchBoxProps {
+  value: string
+  /** What the server remarked on of `value`. */
+  notices: Notice[]
+  /** Queries asked before, newest first. */
+  asked: string[]
+  /** `typing`: it is not finished yet. */
+  onAsk: (query: string, typing: boolean) => void
+}
+
+/** The one box: free text in the colours of its language, with suggestions. `/` leads here from anywhere. */
+export function SearchBox({ value, notices, asked, onAsk }: SearchBoxProps) {
+  const t = useText()
+  const list = useId()
   const [text, setText] = useState(value)
+  const [at, setAt] = useState(value.length)
+  const [open, setOpen] = useState(false)
+  const [active, setActive] = useState(-1)
   const box = useRef<HTMLInputElement>(null)
-  const navigate = useNavigate()
+  const paint = useRef<HTMLDivElement>(null)
+  /** Where the cursor goes once a suggestion is in the text. */
+  const moved = useRef<number>(undefined)
+  const found = useSuggestions(text, at, open && text !== '')
 
-  useEffect(() => setText(value), [value])
+  // What the box itself asked comes back as its value: only what comes from elsewhere is new text.
+  const said = useRef(value)
+  useEffect(() => {
+    if (value !== said.current) setText(value)
+    said.current = value
+  }, [value])
 
   useEffect(() => {
-    const focus = (event: KeyboardEvent) => {
-      const typing = event.target instanceof HTMLElement && /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)
-      const palette = event.key === 'k' && (event.metaKey || event.ctrlKey)
-      if ((event.key === '/' && !typing) || palette) {
-        event.preventDefault()
-        box.current?.focus()
-        box.current?.select()
-      }
-    }
-    window.addEventListener('keydown', focus)
-    return () => window.removeEventListener('keydown', focus)
-  }, [])
-
-  useEffect(() => {
-    if (!live || text === value) return
-    const timer = setTimeout(() => void navigate({ to: '/search', search: { q: text }, replace: true }), 150)
+    if (text === said.current) return
+    const timer = setTimeout(() => {
+      // Enter was faster.
+      if (text === said.current) return
+      said.current = text
+      onAsk(text, true)
+    }, LIVE_AFTER)
     return () => clearTimeout(timer)
-  }, [live, text, value, navigate])
+  }, [text, onAsk])
+
+  useLayoutEffect(() => {
+    if (moved.current !== undefined) box.current?.setSelectionRange(moved.current, moved.current)
+    moved.current = undefined
+    follow()
+  }, [text])
+
+  useKeys((event) => {
+    if (event.key !== '/' || isTyping(event.target) || event.ctrlKey || event.metaKey) return
+    event.preventDefault()
+    box.current?.focus()
+    box.current?.select()
+  })
+
+  /** The coloured text lies behind the box and scrolls with it. */
+  const follow = () => {
+    if (paint.current && box.current) paint.current.scrollLeft = box.current.scrollLeft
+  }
+
+  const items: (Suggestion & { query?: string })[] =
+    !open ? [] : text === '' ? asked.slice(0, 10).map((query) => ({ text: query, about: t.recent, query })) : (found?.items ?? [])
+  const chosen = items[active]
+
+  const take = (item: Suggestion & { query?: string }) => {
+    if (item.query !== undefined) {
+      setText(item.query)
+      ask(item.query)
+    } else if (found) {
+      const next = accept(text, found, item)
+      setText(next.query)
+      setAt(next.at)
+      moved.current = next.at
+      setActive(-1)
+      box.current?.focus()
+    }
+  }
+
+  const ask = (query: string) => {
+    said.current = query
+    setOpen(false)
+    setActive(-1)
+    onAsk(query, false)
+  }
+
+  const key = (event: KeyboardEvent<HTMLInputElement>) => {
+    const down = event.key === 'ArrowDown'
+    if (down || event.key === 'ArrowUp') {
+      if (!open) setOpen(true)
+      else if (items.length > 0) {
+        // From the text into the list, around, and back to the text.
+        const all = items.length + 1
+        setActive(((active + 1 + (down ? 1 : -1) + all) % all) - 1)
+      }
+      event.preventDefault()
+    } else if (event.key === 'Tab' && !event.shiftKey && items.length > 0 && text !== '') {
+      take(chosen ?? items[0]!)
+      event.preventDefault()
+    } else if (event.key === 'Enter' && chosen && !event.nativeEvent.isComposing) {
+      take(chosen)
+      event.preventDefault()
+    } else if (event.key === 'Escape') {
+      if (items.length > 0) setOpen(false)
+      else event.currentTarget.blur()
+      setActive(-1)
+      // Or the browser empties the box.
+      event.preventDefault()
+    }
+  }
 
   return (
     <form
@@ -35,24 +124,61 @@ export function SearchBox({ value, live, autoFocus }: { value: string; live?: bo
       className="searchbox"
       onSubmit={(event) => {
         event.preventDefault()
-        void navigate({ to: '/search', search: { q: text } })
+        ask(text)
       }}
     >
+      <div className="paint" ref={paint} aria-hidden="true">
+        <Query text={text} notices={text === value ? notices : []} />
+      </div>
       <input
         ref={box}
-        type="search"
-        aria-label="Search all clusters"
+        type="text"
+        role="combobox"
+        aria-label={t.searchAll}
+        aria-autocomplete="list"
+        aria-expanded={items.length > 0}
+        aria-controls={list}
+        aria-activedescendant={chosen ? `${list}-${active}` : undefined}
         placeholder="kind:pod status:CrashLoopBackOff region:eu-* nginx:1.27"
         spellCheck={false}
         autoComplete="off"
-        autoFocus={autoFocus}
+        autoCapitalize="off"
+        autoFocus
         value={text}
-        onChange={(event) => setText(event.target.value)}
-        onKeyDown={(event) => {
-          if (event.key === 'Escape') event.currentTarget.blur()
+        onChange={(event) => {
+          setText(event.target.value)
+          setAt(event.target.selectionStart ?? event.target.value.length)
+          setOpen(true)
+          setActive(-1)
         }}
+        onSelect={(event) => setAt(event.currentTarget.selectionStart ?? 0)}
+        onScroll={follow}
+        onKeyDown={key}
+        onBlur={() => setOpen(false)}
       />
       <kbd aria-hidden="true">/</kbd>
+      <ul id={list} role="listbox" aria-label={t.suggestions} hidden={items.length === 0}>
+        {items.map((item, nth) => (
+          <li
+            key={item.text}
+            id={`${list}-${nth}`}
+            role="option"
+            aria-selected={nth === active}
+            // The box keeps the focus.
+            onPointerDown={(event) => event.preventDefault()}
+            onClick={() => take(item)}
+          >
+            <Query text={item.text} />
+            <span>{item.about}</span>
+            {item.count !== undefined && <b>{item.count.toLocaleString(t.locale)}</b>}
+          </li>
+        ))}
+        {found?.range && text !== '' && (
+          <li role="presentation" className="range">
+            {t.between(...found.range)}
+          </li>
+        )}
+      </ul>
     </form>
   )
 }

@@ -1,13 +1,15 @@
 import { useMemo, useState } from 'react'
+import { useText } from '../text'
 
 /** YAML with managedFields folded away and keys set apart. */
 export function Yaml({ text }: { text: string }) {
+  const t = useText()
   const [managed, setManaged] = useState(false)
   const lines = useMemo(() => (managed ? text : withoutManagedFields(text)).replace(/\n$/, '').split('\n'), [text, managed])
   return (
     <>
       <label className="option">
-        <input type="checkbox" checked={managed} onChange={(event) => setManaged(event.target.checked)} /> Show managedFields
+        <input type="checkbox" checked={managed} onChange={(event) => setManaged(event.target.checked)} /> {t.showManaged}
       </label>
       <pre className="yaml" tabIndex={0} aria-label="YAML">
         {lines.map((line, index) => (

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { age, colour } from './format'
+import { age, colour, icon, marked } from './format'
 
 describe('age', () => {
   const cases: [number, string][] = [
@@ -25,5 +25,17 @@ describe('colour', () => {
   ]
   it.each(fleets)('tells %s, %s and %s apart', (...names) => {
     expect(new Set(names.map(colour)).size).toBe(names.length)
+    expect(new Set(names.map((name) => `${colour(name)} ${icon(name, 8)}`)).size).toBe(names.length)
+  })
+})
+
+describe('marked', () => {
+  it('tells what a search found', () => {
+    expect(marked('nginx:1.25', [[0, 5]])).toEqual([
+      { text: 'nginx', hit: true },
+      { text: ':1.25', hit: false },
+    ])
+    expect(marked('容器a', [[3, 6]]).map(({ text }) => text)).toEqual(['容', '器', 'a'])
+    expect(marked('a')).toEqual([{ text: 'a', hit: false }])
   })
 })

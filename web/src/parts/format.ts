@@ -18,14 +18,39 @@ export function since(time: string | undefined, now = Date.now()): string {
   return Number.isNaN(at) ? '' : age((now - at) / 1000)
 }
 
-/** A steady colour for a cluster's name, the same on every page and for everybody. */
-export function colour(name: string): string {
+/** A number that is the same for a name on every page and for everybody. */
+function hash(name: string): number {
   let hash = 2166136261
   for (const c of name) hash = Math.imul(hash ^ c.charCodeAt(0), 16777619)
   // Names of a fleet often differ in their last letter only: spread that over all bits.
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
   hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35)
-  hash = (hash ^ (hash >>> 16)) >>> 0
-  const lightness = [0.5, 0.62, 0.74][(hash >>> 8) % 3]
-  return `oklch(${lightness} 0.15 ${(hash % 24) * 15})`
+  return (hash ^ (hash >>> 16)) >>> 0
+}
+
+/** A steady colour for a cluster's name. */
+export function colour(name: string): string {
+  const of = hash(name)
+  const lightness = [0.5, 0.62, 0.74][(of >>> 8) % 3]
+  return `oklch(${lightness} 0.15 ${(of % 24) * 15})`
+}
+
+/** And which of so many shapes it has. */
+export function icon(name: string, shapes: number): number {
+  return (hash(name) >>> 16) % shapes
+}
+
+/** A text in pieces: those that a search marked, and the others. Marks count bytes. */
+export function marked(text: string, marks: [number, number][] = []): { text: string; hit: boolean }[] {
+  if (marks.length === 0) return [{ text, hit: false }]
+  const bytes = new TextEncoder().encode(text)
+  const decoder = new TextDecoder()
+  const piece = (from: number, to: number, hit: boolean) => ({ text: decoder.decode(bytes.slice(from, to)), hit })
+  let at = 0
+  const pieces = marks.flatMap(([from, to]) => {
+    const two = [piece(at, from, false), piece(from, to, true)]
+    at = to
+    return two
+  })
+  return [...pieces, piece(at, bytes.length, false)].filter(({ text }) => text !== '')
 }

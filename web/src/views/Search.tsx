@@ -1,45 +1,123 @@
-import { Link, useNavigate } from '@tanstack/react-router'
-import { useVirtualizer } from '@tanstack/react-virtual'
-import { useRef, useState } from 'react'
-import { has, toggle } from '../api/query'
-import type { Facets, Hit } from '../api/types'
-import { useSearch, type SearchState } from '../api/useSearch'
-import { ClusterName } from '../parts/ClusterName'
-import { age, since } from '../parts/format'
+import { lazy, Suspense, useCallback, useEffect, useMemo, useState } from 'react'
+import { Link, useLocation, useSearch as useParameters } from 'wouter'
+import { readSearch, searchAddress } from '../api/address'
+import { toggle } from '../api/query'
+import { useSaved } from '../api/saved'
+import { useSearch, type Live, type SearchState } from '../api/useSearch'
+import { columnsNamed } from '../parts/columns'
+import { FacetRail } from '../parts/Facets'
+import { age } from '../parts/format'
+import { Hits } from '../parts/Hits'
 import { SearchBox } from '../parts/SearchBox'
-import { searchRoute } from '../router'
+import { Tools } from '../parts/Tools'
+import { noteAsked, setPrefs, usePrefs } from '../prefs'
+import { useText } from '../text'
+import { useSession } from './SignIn'
+import { Start } from './Start'
 
-/** Results as they stream in, with facets that edit the query's text. */
+const Fleet = lazy(() => import('./Fleet').then((view) => ({ default: view.Fleet })))
+
+/** The home of the UI: one box; below it where to start from, or the answer as it streams in. */
 export function Search() {
-  const { q } = searchRoute.useSearch()
-  const result = useSearch(q)
+  const t = useText()
+  const [path, navigate] = useLocation()
+  const view = readSearch(useParameters())
+  const { q, columns, live } = view
+  const home = path === '/'
+  const { user } = useSession()
+  const prefs = usePrefs()
+  const saved = useSaved()
+  const [paused, setPaused] = useState(false)
+  const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
+  const result = useSearch(home ? undefined : q, following)
+
+  // The callbacks below outlive a render: what they edit is the address of the moment.
+  const go = useCallback(
+    (changed: { q?: string; columns?: string[] | undefined; live?: boolean }, replace = false) => {
+      const now = window.location.pathname === '/search' ? readSearch(window.location.search) : { q: '' }
+      navigate(searchAddress({ ...now, ...changed }), { replace })
+    },
+    [navigate],
+  )
+  const ask = useCallback(
+    (query: string, typing: boolean) => {
+      if (!typing) noteAsked(user, query)
+      go({ q: query }, typing && window.location.pathname === '/search')
+    },
+    [go, user],
+  )
+  const edit = useCallback((query: string) => go({ q: query }), [go])
+  const note = useCallback(() => noteAsked(user, q), [user, q])
+
+  useEffect(() => {
+    document.title = home ? 'Crowsnest' : `${q || t.search} · Crowsnest`
+  }, [home, q, t])
+
+  const names = columns ?? prefs.columns
+  const shown = useMemo(() => columnsNamed(names), [names?.join()])
   return (
     <>
-      <h1 className="visually-hidden">Search</h1>
-      <SearchBox value={q} live autoFocus />
-      <Summary result={result} q={q} />
-      <div className="results">
-        <FacetRail facets={result.facets} q={q} />
-        <Hits hits={result.hits} more={result.more} />
-      </div>
+      <h1 className="visually-hidden">{t.search}</h1>
+      <SearchBox value={home ? '' : q} notices={home ? [] : result.notices} asked={prefs.asked[user] ?? []} onAsk={ask} />
+      {home ? (
+        <>
+          <Start user={user} saved={saved} asked={prefs.asked[user] ?? []} />
+          <Suspense fallback={null}>
+            <Fleet />
+          </Suspense>
+        </>
+      ) : (
+        <>
+          <div className="answer">
+            <Summary result={result} q={q} />
+            <Tools
+              q={q}
+              result={result}
+              columns={shown}
+              onColumns={(chosen) => {
+                setPrefs({ columns: chosen })
+                go({ columns: chosen }, true)
+              }}
+              live={following}
+              onLive={(next) => {
+                setPaused(next === 'paused')
+                go({ live: next !== 'off' }, true)
+              }}
+              onSaved={saved.reload}
+            />
+          </div>
+          <Grouped result={result} q={q} />
+          <div className="results">
+            <FacetRail facets={result.facets} q={q} onAsk={edit} />
+            <Hits
+              pages={result.pages}
+              total={result.done?.total}
+              columns={shown}
+              q={q}
+              changed={result.changed}
+              look={result.look}
+              onAsk={edit}
+              onOpen={note}
+            />
+          </div>
+        </>
+      )}
     </>
   )
 }
 
 function Summary({ result, q }: { result: SearchState; q: string }) {
-  const { done, error, notices, skipped, hits } = result
+  const t = useText()
+  const { done, error, notices, skipped, pages } = result
   return (
     <div className="summary">
       <p role="status">
         {error ? (
           <span className="bad">{error}</span>
         ) : done ? (
-          <>
-            {done.totalRelation === 'gte' ? '≥ ' : ''}
-            {done.total.toLocaleString()} objects in {done.tookMs} ms
-          </>
+          t.found(done.total, done.totalRelation === 'gte', done.tookMs)
         ) : (
-          `Searching… ${hits.length}`
+          t.searching(pages.pages[0]?.count ?? 0)
         )}
       </p>
       {notices.map((notice) => (
@@ -47,131 +125,60 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
           {notice.message}
         </p>
       ))}
+      {(done?.behind ?? 0) > BEHIND && <p className="notice late">{t.behind(done?.behind ?? 0)}</p>}
       {skipped.length > 0 && (
         <p className="bad">
-          Not complete:{' '}
-          {skipped.map((s) => `${s.cluster} (${s.reason}${s.ageSeconds === undefined ? '' : `, as of ${age(s.ageSeconds)} ago`})`).join(', ')}
+          {t.notComplete}{' '}
+          {skipped.map((s) => `${s.cluster} (${s.reason}${s.ageSeconds === undefined ? '' : `, ${t.asOf(age(s.ageSeconds))}`})`).join(', ')}
         </p>
       )}
       {done?.total === 0 && (
-        <p>
-          Nothing found for <code>{q}</code>.
-          {(done.didYouMean ?? []).map((other) => (
-            <span key={other}>
-              {' '}
-              Did you mean{' '}
-              <Link to="/search" search={{ q: other }}>
-                {other}
-              </Link>
-              ?
-            </span>
-          ))}
-        </p>
+        <>
+          <p>
+            {t.nothing(q)} {t.rightsOnly}
+          </p>
+          <Others label={t.didYouMean} queries={done.didYouMean ?? []} />
+          <Others label={t.wider} queries={(done.wider ?? []).map(({ query }) => query)} />
+        </>
       )}
     </div>
   )
 }
 
-/** Values of a facet shown before the reader asks for all. */
-const FACET_VALUES = 8
+/** Changes that are not searched yet are told of from here on: a few there always are. */
+const BEHIND = 1_000
 
-function FacetRail({ facets, q }: { facets: Facets; q: string }) {
+function Others({ label, queries }: { label: string; queries: string[] }) {
+  if (queries.length === 0) return null
   return (
-    <aside aria-label="Facets">
-      {Object.entries(facets)
-        .filter(([, values]) => values.length > 0)
-        .map(([field, values]) => (
-          <Facet key={field} field={field} values={values} q={q} />
-        ))}
-    </aside>
-  )
-}
-
-function Facet({ field, values, q }: { field: string; values: Facets[string]; q: string }) {
-  const navigate = useNavigate()
-  const [all, setAll] = useState(false)
-  const shown = values.filter(({ value }, at) => all || at < FACET_VALUES || has(q, field, value))
-  return (
-    <fieldset>
-      <legend>{field}</legend>
-      {shown.map(({ value, count }) => (
-        <button
-          key={value}
-          type="button"
-          aria-pressed={has(q, field, value)}
-          title={`${field}:${value} (Alt-click leaves it out)`}
-          onClick={(event) => void navigate({ to: '/search', search: { q: toggle(q, field, value, event.altKey) } })}
-        >
-          <span>{value}</span> <b>{count.toLocaleString()}</b>
-        </button>
+    <p>
+      {label}{' '}
+      {queries.map((query) => (
+        <span key={query}>
+          <Link href={searchAddress({ q: query })}>
+            <code>{query}</code>
+          </Link>{' '}
+        </span>
       ))}
-      {values.length > FACET_VALUES && (
-        <button type="button" className="more" aria-expanded={all} onClick={() => setAll(!all)}>
-          {all ? 'Fewer' : `${values.length - shown.length} more`}
-        </button>
-      )}
-    </fieldset>
+    </p>
   )
 }
 
-const COLUMNS = ['Cluster', 'Kind', 'Namespace', 'Name', 'Status', 'Ready', 'Restarts', 'Age', 'Matched']
-
-function Hits({ hits, more }: { hits: Hit[]; more: (() => void) | undefined }) {
-  const scroller = useRef<HTMLDivElement>(null)
-  const rows = useVirtualizer({ count: hits.length, getScrollElement: () => scroller.current, estimateSize: () => 30, overscan: 20 })
+/** Where the query says `group:`: how many hits each group has, each a way into it. */
+function Grouped({ result: { groups }, q }: { result: SearchState; q: string }) {
+  const t = useText()
+  if (!groups || groups.values.length === 0) return null
   return (
-    <div
-      className="hits"
-      ref={scroller}
-      tabIndex={0}
-      role="table"
-      aria-label="Results"
-      aria-rowcount={hits.length}
-      onScroll={(event) => {
-        const { scrollTop, scrollHeight, clientHeight } = event.currentTarget
-        if (scrollHeight - scrollTop - clientHeight < 600) more?.()
-      }}
-    >
-      <div role="row" className="row head">
-        {COLUMNS.map((c) => (
-          <span key={c} role="columnheader">
-            {c}
-          </span>
-        ))}
-      </div>
-      <div style={{ height: rows.getTotalSize(), position: 'relative' }} role="rowgroup">
-        {rows.getVirtualItems().map((row) => {
-          const hit = hits[row.index]
-          return hit ? <HitRow key={row.key} hit={hit} top={row.start} /> : null
-        })}
-      </div>
-    </div>
-  )
-}
-
-function HitRow({ hit, top }: { hit: Hit; top: number }) {
-  const { cluster, apiVersion, resource, namespace, name } = hit
-  return (
-    <div role="row" className={hit.deleted ? 'row deleted' : 'row'} style={{ transform: `translateY(${top}px)` }}>
-      <span role="cell">
-        <ClusterName name={cluster} />
-      </span>
-      <span role="cell">{hit.kind}</span>
-      <span role="cell">{namespace}</span>
-      <span role="cell" title={name}>
-        <Link to="/object" search={{ cluster, apiVersion, resource, namespace, name, tab: 'yaml' }}>
-          {name}
+    <section className="groups" aria-label={t.groups(groups.field)}>
+      {groups.values.slice(0, GROUPS).map(({ value, count }) => (
+        <Link key={value} href={searchAddress({ q: toggle(q, groups.field, value) })}>
+          {value || '—'} <b>{count.toLocaleString(t.locale)}</b>
         </Link>
-      </span>
-      <span role="cell" title={hit.message ?? hit.status}>
-        {hit.status}
-      </span>
-      <span role="cell">{hit.ready}</span>
-      <span role="cell">{hit.restarts}</span>
-      <span role="cell">{since(hit.created)}</span>
-      <span role="cell" className="why">
-        {hit.matched.map((m) => (m.text ? `${m.field}: ${m.text}` : m.field)).join(' · ')}
-      </span>
-    </div>
+      ))}
+      {groups.values.length + groups.more > GROUPS && <span>{t.moreGroups(groups.values.length - GROUPS + groups.more)}</span>}
+    </section>
   )
 }
+
+/** Groups shown; the largest come first. */
+const GROUPS = 40

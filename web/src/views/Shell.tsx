@@ -1,31 +1,100 @@
-import { Link, Outlet } from '@tanstack/react-router'
+import { lazy, Suspense, useEffect, useState, type ReactNode } from 'react'
+import { Link, useLocation } from 'wouter'
+import { isTyping, useKeys } from '../parts/keys'
+import { setPrefs, usePrefs, type Locale, type Theme } from '../prefs'
+import { choose, useText } from '../text'
 import { useSession } from './SignIn'
 
-export function Shell() {
+const Palette = lazy(() => import('./Palette').then((view) => ({ default: view.Palette })))
+const Keys = lazy(() => import('./Keys').then((view) => ({ default: view.Keys })))
+
+type Open = { dialog: 'keys' } | { dialog: 'palette'; begin: string }
+
+/** What is around every view: the way to the others, and the keys that work everywhere. */
+export function Shell({ children }: { children: ReactNode }) {
+  const t = useText()
   const session = useSession()
+  const [path, navigate] = useLocation()
+  const [open, setOpen] = useState<Open>()
+  const close = () => setOpen(undefined)
+
+  // Behind the first paint, so that no key is lost on the palette's way here. What can't be loaded now is, when it is opened.
+  useEffect(() => {
+    const timer = setTimeout(() => void import('./Palette').catch(() => undefined), 1_000)
+    return () => clearTimeout(timer)
+  }, [])
+
+  useKeys((event) => {
+    const command = event.key === 'k' && (event.metaKey || event.ctrlKey)
+    const free = !isTyping(event.target) && !event.ctrlKey && !event.metaKey && !event.altKey
+    if (command || (free && event.key === ':')) setOpen({ dialog: 'palette', begin: command ? '' : ':' })
+    else if (free && event.key === '?') setOpen({ dialog: 'keys' })
+    // The box itself takes it where there is one.
+    else if (free && event.key === '/' && path !== '/' && path !== '/search') navigate('/')
+    else return
+    event.preventDefault()
+  })
+
   return (
     <>
       <a className="skip" href="#main">
-        Skip to content
+        {t.skip}
       </a>
       <header className="top">
-        <Link to="/" className="brand">
+        <Link href="/" className="brand">
           <img src="/crowsnest.svg" alt="" width="22" height="22" /> Crowsnest
         </Link>
-        <nav aria-label="Main">
-          <Link to="/">Fleet</Link>
-          <Link to="/search" search={{ q: '' }}>
-            Search
+        <nav aria-label={t.mainNav}>
+          <Link href="/" aria-current={path === '/' ? 'page' : undefined}>
+            {t.search}
+          </Link>
+          <Link href="/saved" aria-current={path === '/saved' ? 'page' : undefined}>
+            {t.savedSearches}
           </Link>
         </nav>
+        <button type="button" onClick={() => setOpen({ dialog: 'palette', begin: '' })}>
+          {t.commands} <kbd aria-hidden="true">{/Mac/.test(navigator.userAgent) ? '⌘K' : 'Ctrl-K'}</kbd>
+        </button>
+        <button type="button" aria-label={t.keys} title={t.keys} onClick={() => setOpen({ dialog: 'keys' })}>
+          ?
+        </button>
+        <Choices />
         <span className="who">{session.user}</span>
         <button type="button" onClick={session.signOut}>
-          Sign out
+          {t.signOut}
         </button>
       </header>
-      <main id="main">
-        <Outlet />
+      <main id="main" tabIndex={-1}>
+        {children}
       </main>
+      <Suspense fallback={null}>
+        {open?.dialog === 'palette' && <Palette begin={open.begin} onClose={close} onKeys={() => setOpen({ dialog: 'keys' })} />}
+        {open?.dialog === 'keys' && <Keys onClose={close} />}
+      </Suspense>
+    </>
+  )
+}
+
+function Choices() {
+  const t = useText()
+  const { theme } = usePrefs()
+  return (
+    <>
+      <select aria-label={t.theme} title={t.theme} value={theme} onChange={(event) => setPrefs({ theme: event.target.value as Theme })}>
+        {Object.entries(t.themes).map(([name, label]) => (
+          <option key={name} value={name}>
+            {label}
+          </option>
+        ))}
+      </select>
+      <select aria-label={t.language} title={t.language} value={t.locale} onChange={(event) => void choose(event.target.value as Locale)}>
+        <option value="en" lang="en">
+          English
+        </option>
+        <option value="zh-CN" lang="zh-CN">
+          简体中文
+        </option>
+      </select>
     </>
   )
 }

@@ -2,13 +2,19 @@
 // that the server got from an identity provider and keeps to itself.
 import { createContext, useContext, useEffect, useState, type ReactNode } from 'react'
 import { ApiError, getJson, request } from '../api/client'
+import { useText, type Text } from '../text'
 
-interface Session {
+/** Who the control plane says the reader is. */
+interface Who {
   user: string
+  groups: string[]
+}
+
+interface Session extends Who {
   signOut: () => void
 }
 
-const Context = createContext<Session>({ user: '', signOut: () => undefined })
+const Context = createContext<Session>({ user: '', groups: [], signOut: () => undefined })
 export const useSession = () => useContext(Context)
 
 /** Takes `#token=…` out of the address, so that it is in no history and no referrer. */
@@ -19,13 +25,13 @@ function tokenFromAddress(): string | undefined {
   return token
 }
 
-async function signIn(token: string): Promise<string> {
+async function signIn(token: string): Promise<Who> {
   const response = await request('/ui/session', {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
     body: JSON.stringify({ token }),
   })
-  return ((await response.json()) as { user: string }).user
+  return (await response.json()) as Who
 }
 
 /** An identity provider that people can sign in at. */
@@ -40,8 +46,9 @@ function loginAddress(provider: Provider): string {
 }
 
 export function SignedIn({ children }: { children: ReactNode }) {
-  const [user, setUser] = useState<string>()
-  const [problem, setProblem] = useState<string>()
+  const t = useText()
+  const [who, setWho] = useState<Who>()
+  const [problem, setProblem] = useState<unknown>()
   const [provider, setProvider] = useState<Provider>()
   const [endSession, setEndSession] = useState<string>()
   const [asking, setAsking] = useState(false)
@@ -49,14 +56,14 @@ export function SignedIn({ children }: { children: ReactNode }) {
   useEffect(() => {
     let gone = false
     const token = tokenFromAddress()
-    const known = token ? signIn(token) : getJson<{ user: string }>('/ui/session').then((s) => s.user)
+    const known = token ? signIn(token) : getJson<Who>('/ui/session')
     known
-      .then((name) => !gone && setUser(name))
+      .then((known) => !gone && setWho(known))
       .catch((error: unknown) => {
         if (gone) return
         setAsking(true)
         // Nobody was signed in: no problem, unless there is more to say.
-        if (token || !(error instanceof ApiError) || error.code !== 401 || hasReason(error)) setProblem(explain(error))
+        if (token || !(error instanceof ApiError) || error.code !== 401 || hasReason(error)) setProblem(error)
       })
     return () => {
       gone = true
@@ -67,48 +74,48 @@ export function SignedIn({ children }: { children: ReactNode }) {
     if (!asking) return
     getJson<{ oidc: Provider | null }>('/ui/sign-in').then(
       (ways) => setProvider(ways.oidc ?? undefined),
-      (error: unknown) => setProblem(explain(error)),
+      (error: unknown) => setProblem(error),
     )
   }, [asking])
 
-  if (user !== undefined) {
+  if (who !== undefined) {
     const signOut = () => {
       request('/ui/session', { method: 'DELETE' })
         .then((response) => response.json() as Promise<{ endSession: string | null }>)
         .then((ended) => setEndSession(ended.endSession ?? undefined))
-        .catch((error: unknown) => setProblem(explain(error)))
+        .catch((error: unknown) => setProblem(error))
         .finally(() => {
-          setUser(undefined)
+          setWho(undefined)
           setAsking(true)
         })
     }
-    return <Context value={{ user, signOut }}>{children}</Context>
+    return <Context value={{ ...who, signOut }}>{children}</Context>
   }
-  if (!asking) return <p className="empty">Signing in…</p>
+  if (!asking) return <p className="empty">{t.signingIn}</p>
   return (
     <main className="signin">
       <h1>Crowsnest</h1>
       {endSession && (
         <p role="status">
-          You are signed out here. <a href={endSession}>Sign out of {provider?.name ?? 'the identity provider'}, too</a>
+          {t.signedOut} <a href={endSession}>{t.signOutOf(provider?.name ?? t.identityProvider)}</a>
         </p>
       )}
       {provider && (
         <a className="button" href={loginAddress(provider)}>
-          Sign in with {provider.name ?? 'your identity provider'}
+          {t.signInWith(provider.name ?? t.yourIdentityProvider)}
         </a>
       )}
-      {problem && <p role="alert">{problem}</p>}
+      {problem !== undefined && <p role="alert">{explain(problem, t)}</p>}
       <form
         onSubmit={(event) => {
           event.preventDefault()
           const token = String(new FormData(event.currentTarget).get('token') ?? '')
-          signIn(token).then(setUser, (error: unknown) => setProblem(explain(error)))
+          signIn(token).then(setWho, (error: unknown) => setProblem(error))
         }}
       >
-        <label htmlFor="token">Token of the control plane</label>
+        <label htmlFor="token">{t.token}</label>
         <input id="token" name="token" type="password" autoComplete="off" required autoFocus />
-        <button type="submit">Sign in</button>
+        <button type="submit">{t.signIn}</button>
       </form>
     </main>
   )
@@ -119,9 +126,9 @@ function hasReason(error: ApiError): boolean {
   return error.message !== 'Unauthorized'
 }
 
-function explain(error: unknown): string {
+function explain(error: unknown, t: Text): string {
   if (error instanceof ApiError && error.code === 401)
-    return hasReason(error) ? `${error.message} (401)` : 'The control plane does not know this token (401).'
+    return hasReason(error) ? `${error.message} (401)` : t.unknownToken
   if (error instanceof ApiError) return `${error.message} (${error.code})`
   return error instanceof Error ? error.message : String(error)
 }

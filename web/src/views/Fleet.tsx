@@ -1,43 +1,26 @@
-import { Link } from '@tanstack/react-router'
 import { useEffect, useState } from 'react'
+import { Link } from 'wouter'
+import { searchAddress } from '../api/address'
 import { streamEvents } from '../api/sse'
 import type { FleetStatus } from '../api/types'
 import { ClusterName } from '../parts/ClusterName'
 import { age } from '../parts/format'
-import { SearchBox } from '../parts/SearchBox'
-
-const STARTERS = [
-  ['Unhealthy pods', 'kind:pod -status:Running,Completed,Succeeded'],
-  ['Restarting pods', 'kind:pod restarts:>3'],
-  ['Warning events', 'kind:event type:Warning'],
-  ['Changed in the last hour', 'kind:workload changed:<1h'],
-  ['Nodes not ready', 'kind:node -status:Ready'],
-] as const
+import { useText } from '../text'
 
 /** The fleet at a glance, live: counts are links to the queries behind them. */
-export function Overview() {
+export function Fleet() {
+  const t = useText()
   const { fleet, problem } = useFleet()
   return (
     <>
-      <h1 className="visually-hidden">Fleet</h1>
-      <SearchBox value="" autoFocus />
-      <ul className="starters" aria-label="Queries to start from">
-        {STARTERS.map(([label, q]) => (
-          <li key={label}>
-            <Link to="/search" search={{ q }}>
-              {label}
-            </Link>
-          </li>
-        ))}
-      </ul>
-      {problem && <p role="alert">{problem}</p>}
+      {problem && <p role="alert">{t.interrupted(problem)}</p>}
       {fleet && (
         <>
-          <section className="tiles" aria-label="Counts">
+          <section className="tiles" aria-label={t.counts}>
             {fleet.counts.map((tile) => (
-              <Link key={tile.label} to="/search" search={{ q: tile.query }} className="tile">
-                <strong>{tile.count.toLocaleString()}</strong>
-                {tile.label}
+              <Link key={tile.label} href={searchAddress({ q: tile.query })} className="tile">
+                <strong>{tile.count.toLocaleString(t.locale)}</strong>
+                {t.tiles[tile.label] ?? tile.label}
               </Link>
             ))}
           </section>
@@ -49,12 +32,13 @@ export function Overview() {
 }
 
 function ClusterTable({ fleet }: { fleet: FleetStatus }) {
+  const t = useText()
   return (
     <table className="clusters">
-      <caption>Clusters</caption>
+      <caption>{t.clusters}</caption>
       <thead>
         <tr>
-          {['Name', 'Ready', 'Version', 'Mode', 'Provider', 'Region', 'Zones', 'Nodes', 'Pods', 'Objects', 'Heard from'].map((h) => (
+          {t.clusterColumns.map((h) => (
             <th key={h} scope="col">
               {h}
             </th>
@@ -65,12 +49,12 @@ function ClusterTable({ fleet }: { fleet: FleetStatus }) {
         {fleet.clusters.map((c) => (
           <tr key={c.name} data-cluster={c.name}>
             <th scope="row">
-              <Link to="/search" search={{ q: `cluster:${c.name}` }}>
+              <Link href={searchAddress({ q: `cluster:${c.name}` })}>
                 <ClusterName name={c.name} />
               </Link>
             </th>
             <td className={c.ready === 'True' ? 'good' : 'bad'} title={c.message}>
-              {c.ready === 'True' ? '✓ Ready' : c.ready === 'False' ? '✗ Not ready' : '? Unknown'}
+              {t.ready[c.ready]}
             </td>
             <td>{c.version}</td>
             <td>{c.mode}</td>
@@ -78,9 +62,9 @@ function ClusterTable({ fleet }: { fleet: FleetStatus }) {
             <td>{c.region}</td>
             <td>{c.zones?.join(', ')}</td>
             <td>{c.nodes ? `${c.nodes.ready}/${c.nodes.total}` : ''}</td>
-            <td>{c.pods.toLocaleString()}</td>
-            <td>{c.objects.toLocaleString()}</td>
-            <td>{c.ageSeconds === undefined ? 'never' : `${age(c.ageSeconds)} ago`}</td>
+            <td>{c.pods.toLocaleString(t.locale)}</td>
+            <td>{c.objects.toLocaleString(t.locale)}</td>
+            <td>{c.ageSeconds === undefined ? t.never : t.ago(age(c.ageSeconds))}</td>
           </tr>
         ))}
       </tbody>
@@ -104,7 +88,7 @@ function useFleet() {
         pause = 500
       })
         .catch((error: unknown) => {
-          if (!abort.signal.aborted) setProblem(`Live status is interrupted: ${error instanceof Error ? error.message : String(error)}`)
+          if (!abort.signal.aborted) setProblem(error instanceof Error ? error.message : String(error))
         })
         .finally(() => {
           if (abort.signal.aborted) return

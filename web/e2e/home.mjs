@@ -1,0 +1,378 @@
+// The search home: typing with suggestions, facets, keys, live and pause, columns, palette, languages, themes, what is kept.
+// As part of the quickstart, or alone: node e2e/home.mjs <address with token> <folder for pictures>
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { gzipSync } from 'node:zlib'
+import { open } from './browser.mjs'
+
+/** Bytes that the first paint may take, compressed. */
+const FIRST_PAINT = 100_000
+const ROWS = 100_000
+const HEAP = 150 << 20
+
+/** Walks through everything, on a page that is signed in. */
+export async function home(page, origin, pictures) {
+  await firstPaint(page, origin)
+  await typing(page, origin)
+  await facets(page, origin)
+  await keyboard(page, origin)
+  await live(page, origin)
+  await columns(page, origin)
+  await palette(page, origin)
+  await kept(page, origin)
+  await languages(page, origin)
+  await themes(page, origin, pictures)
+  await manyRows(page, origin)
+}
+
+const box = (page) => page.getByRole('combobox', { name: 'Search all clusters' })
+const query = (page) => new URL(page.url()).searchParams.get('q')
+const whole = (page) => page.getByText(/objects in [\d.]+ ms/).waitFor()
+const isQuery = (page, wanted) => page.waitForURL((url) => url.searchParams.get('q') === wanted)
+
+async function search(page, origin, q, more = '') {
+  await page.goto(`${origin}/search?q=${encodeURIComponent(q)}${more}`)
+  await whole(page)
+}
+
+/** Everything that is fetched before the box is there, from this origin alone. */
+async function firstPaint(page, origin) {
+  const fetched = new Set()
+  const note = (request) => fetched.add(request.url())
+  page.on('request', note)
+  await page.goto(origin)
+  await box(page).waitFor()
+  page.off('request', note)
+  const files = [...fetched].filter((file) => /\/$|\/assets\//.test(new URL(file).pathname))
+  const sizes = await Promise.all(files.map(async (file) => gzipSync(await (await page.request.get(file)).body()).length))
+  const total = sizes.reduce((sum, size) => sum + size, 0)
+  assert.ok(files.length >= 3 && total <= FIRST_PAINT, `${total} bytes of ${files}`)
+}
+
+async function typing(page, origin) {
+  await page.goto(origin)
+  await box(page).pressSequentially('kin')
+  const options = page.getByRole('listbox', { name: 'Suggestions' }).getByRole('option')
+  await options.filter({ hasText: 'kind:' }).first().waitFor()
+  // Tab takes the field, then a value, which comes with how many there are.
+  await page.keyboard.press('Tab')
+  assert.equal(await box(page).inputValue(), 'kind:')
+  await page.keyboard.type('po')
+  const pod = options.filter({ hasText: /^Pod\s*\d/ })
+  await pod.waitFor()
+  await page.keyboard.press('ArrowDown')
+  assert.equal(await options.first().getAttribute('aria-selected'), 'true')
+  assert.ok(await box(page).getAttribute('aria-activedescendant'))
+  await page.keyboard.press('Enter')
+  assert.equal(await box(page).inputValue(), 'kind:Pod ')
+  // Typing searches by itself, and colours what is typed.
+  await isQuery(page, 'kind:Pod ')
+  await whole(page)
+  assert.deepEqual(await page.locator('.paint .q-field, .paint .q-value').allTextContents(), ['kind:', 'Pod'])
+  // Escape closes, and leaves.
+  await page.keyboard.type('nosuch')
+  await page.keyboard.press('Escape')
+  await page.keyboard.press('Escape')
+  assert.equal(await page.evaluate(() => document.activeElement === document.body), true)
+  // What can't be read is marked, and what is there stays.
+  await search(page, origin, 'kind:pod nosuch:thing')
+  await page.locator('.paint .remarked').first().waitFor()
+  await page.getByText('unknown field "nosuch", searched as text').waitFor()
+}
+
+async function facets(page, origin) {
+  await search(page, origin, 'kind:pod OR kind:node')
+  const rail = page.getByRole('complementary', { name: 'Facets' })
+  const node = rail.getByRole('button', { name: /^Node \d/ })
+  await node.click()
+  await isQuery(page, '(kind:pod OR kind:node) kind:Node')
+  assert.equal(await box(page).inputValue(), '(kind:pod OR kind:node) kind:Node')
+  await page.locator('aside button[aria-pressed=true]', { hasText: 'Node' }).waitFor()
+  await node.click()
+  await isQuery(page, '(kind:pod OR kind:node)')
+  // Left out by the mouse, taken back by the keyboard.
+  await rail.getByRole('button', { name: /^member1 \d/ }).click({ modifiers: ['Alt'] })
+  await isQuery(page, '(kind:pod OR kind:node) -cluster:member1')
+  await whole(page)
+  await rail.getByRole('button', { name: /^cluster:member1 is left out/ }).press('Enter')
+  await isQuery(page, '(kind:pod OR kind:node)')
+  await page.goBack()
+  await isQuery(page, '(kind:pod OR kind:node) -cluster:member1')
+}
+
+async function keyboard(page, origin) {
+  await page.goto(origin)
+  await box(page).waitFor()
+  await page.keyboard.type('kind:node')
+  await page.keyboard.press('Enter')
+  await isQuery(page, 'kind:node')
+  await whole(page)
+  await page.keyboard.press('Escape')
+  await page.keyboard.press('Escape')
+  await page.keyboard.press('j')
+  await page.keyboard.press('ArrowDown')
+  const grid = page.getByRole('grid', { name: 'Results' })
+  assert.equal(await grid.getAttribute('aria-activedescendant'), 'row-1')
+  const name = await page.locator('#row-1 [data-column=name]').textContent()
+  await page.keyboard.press('Enter')
+  await page.waitForURL(/\/object\?/)
+  await page.getByRole('heading', { name }).waitFor()
+  await page.keyboard.press('/')
+  await page.waitForURL(`${origin}/`)
+  assert.equal(await box(page).evaluate((input) => input === document.activeElement), true)
+  // What was asked is remembered.
+  await page.keyboard.press('ArrowDown')
+  await page.getByRole('option', { name: 'kind:node asked before' }).waitFor()
+  await page.keyboard.press('Escape')
+  await page.keyboard.press('Escape')
+  await page.keyboard.press('?')
+  await page.getByRole('dialog', { name: 'Keys and query language' }).waitFor()
+  await page.keyboard.press('Escape')
+  await page.getByRole('dialog').waitFor({ state: 'detached' })
+}
+
+/** Live answers are the server's; here they are told by hand, so that what is shown of them is exact. */
+async function live(page, origin) {
+  const hit = (name, status) => ({ cluster: 'member1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', namespace: 'shop', name, status, matched: [] })
+  await page.addInitScript(() => {
+    const real = window.fetch
+    window.fetch = (input, init) => {
+      if (!String(input).includes('watch=true') || !String(input).includes('live-test')) return real(input, init)
+      const body = new ReadableStream({
+        start(stream) {
+          window.tell = (event, data) => stream.enqueue(new TextEncoder().encode(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`))
+        },
+      })
+      return Promise.resolve(new Response(body))
+    }
+  })
+  const tell = (...events) => page.evaluate((all) => all.forEach(([event, data]) => window.tell(event, data)), events)
+  await search(page, origin, 'live-test')
+  await page.getByRole('button', { name: 'Live' }).click()
+  await page.waitForURL(/live=true/)
+  await tell(['facets', {}], ['matches', [hit('a', 'Running'), hit('b', 'Running')]], ['done', { total: 2, totalRelation: 'eq', tookMs: 1, seq: 1 }])
+  const rows = page.locator('.hits .row:not(.head)')
+  const names = () => rows.locator('[data-column=name]').allTextContents()
+  await rows.nth(1).waitFor()
+
+  await tell(['changed', hit('b', 'Error')], ['changed', hit('c', 'Pending')], ['left', hit('a', 'Running')], ['counts', { total: 2, facets: {} }])
+  await page.locator('.row.changed', { hasText: 'Error' }).waitFor()
+  assert.deepEqual(await names(), ['c', 'b'])
+
+  await page.getByRole('button', { name: 'Pause' }).click()
+  await tell(['changed', hit('d', 'Running')], ['left', hit('b', 'Error')])
+  await page.getByText('2 changes wait').waitFor()
+  assert.deepEqual(await names(), ['c', 'b'])
+  await page.getByRole('button', { name: 'Go on' }).click()
+  await page.locator('.row', { hasText: 'Running' }).waitFor()
+  assert.deepEqual(await names(), ['d', 'c'])
+
+  // The real one comes up, and what can't change says so.
+  await search(page, origin, 'kind:node', '&live=true')
+  await page.locator('.live i.beat').waitFor()
+  await search(page, origin, 'kind:node at:now-1m')
+  const button = page.getByRole('button', { name: 'Live' })
+  assert.equal(await button.getAttribute('aria-disabled'), 'true')
+  assert.match(await button.getAttribute('title'), /another time/)
+}
+
+async function columns(page, origin) {
+  await search(page, origin, 'kind:pod')
+  await page.getByRole('button', { name: 'Columns', exact: true }).click()
+  await page.getByRole('checkbox', { name: 'Node' }).check()
+  await page.getByRole('checkbox', { name: 'Kind' }).uncheck()
+  await page.getByRole('button', { name: 'Move Node forward' }).click()
+  await page.keyboard.press('Escape')
+  const heads = () => page.getByRole('columnheader').allTextContents()
+  const wanted = ['Cluster', 'Namespace', 'Name', 'Status', 'Ready', 'Restarts', 'Age', 'Node', 'Matched']
+  assert.deepEqual((await heads()).map((head) => head.trim()), wanted)
+  // They are in the address, and remembered.
+  await page.reload()
+  await whole(page)
+  assert.deepEqual((await heads()).map((head) => head.trim()), wanted)
+  await page.getByRole('columnheader', { name: 'Name', exact: true }).getByRole('button').click()
+  await isQuery(page, 'kind:pod sort:name')
+  assert.equal(await page.getByRole('columnheader', { name: 'Name', exact: true }).getAttribute('aria-sort'), 'ascending')
+  // An export has them, too.
+  await page.getByRole('button', { name: 'Export' }).click()
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'These columns (CSV)' }).click()])
+  const lines = (await readFile(await file.path(), 'utf8')).split('\r\n')
+  assert.equal(lines[0], 'cluster,namespace,name,status,ready,restarts,created,node')
+  assert.ok(lines.length > 2)
+  await page.getByRole('button', { name: 'Columns', exact: true }).click()
+  await page.getByRole('button', { name: 'As it was' }).click()
+  await page.keyboard.press('Escape')
+}
+
+async function palette(page, origin) {
+  await page.goto(origin)
+  await box(page).waitFor()
+  await page.keyboard.press('Control+k')
+  const dialog = page.getByRole('dialog', { name: 'Commands and short queries' })
+  await dialog.getByRole('combobox').pressSequentially(':dep')
+  const option = dialog.getByRole('option', { name: /^Deployment/ })
+  await option.waitFor()
+  await page.keyboard.press('Tab')
+  assert.equal(await dialog.getByRole('combobox').inputValue(), ':deployment ')
+  await page.keyboard.type('default @member2')
+  await page.keyboard.press('Enter')
+  await isQuery(page, 'kind:deployment ns:default cluster:member2')
+  await whole(page)
+  await page.keyboard.press('Control+k')
+  await page.keyboard.type('dark')
+  await page.keyboard.press('Enter')
+  await page.locator('html[data-theme=dark]').waitFor()
+}
+
+async function kept(page, origin) {
+  await search(page, origin, 'kind:node status:Ready')
+  await page.getByRole('button', { name: 'Save', exact: true }).click()
+  await page.getByLabel('Title').fill('Good nodes')
+  await page.getByLabel('Everybody who may search sees it').check()
+  await page.getByRole('button', { name: 'Save this search' }).click()
+  await page.getByRole('button', { name: 'Save this search' }).waitFor({ state: 'detached' })
+  await page.getByRole('link', { name: 'Search', exact: true }).click()
+  await page.getByRole('link', { name: 'Good nodes' }).click()
+  await isQuery(page, 'kind:node status:Ready')
+  await page.getByRole('link', { name: 'Saved searches' }).click()
+  const row = page.getByRole('row', { name: /Good nodes/ })
+  await row.getByRole('button', { name: 'Change' }).click()
+  await page.getByLabel('Title').fill('Nodes that are fine')
+  await page.getByRole('dialog').getByRole('button', { name: 'Save' }).click()
+  const changed = page.getByRole('row', { name: /Nodes that are fine.*shared/ })
+  await changed.getByRole('button', { name: 'Delete' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click()
+  await changed.waitFor({ state: 'detached' })
+}
+
+async function languages(page, origin) {
+  await search(page, origin, 'kind:node')
+  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
+  await page.locator('html[lang=zh-CN]').waitFor()
+  await page.getByText(/个对象，用时/).waitFor()
+  await page.reload()
+  await page.getByRole('columnheader', { name: '命名空间' }).waitFor()
+  await page.goto(origin)
+  await page.getByRole('link', { name: '不健康的对象' }).waitFor()
+  await page.getByRole('columnheader', { name: '提供商' }).waitFor()
+  await page.getByRole('combobox', { name: '语言' }).selectOption('en')
+  await page.getByRole('link', { name: 'Unhealthy objects' }).waitFor()
+}
+
+async function themes(page, origin, pictures) {
+  await search(page, origin, 'kind:pod label:*')
+  for (const theme of ['dark', 'light']) {
+    await page.getByRole('combobox', { name: 'Theme' }).selectOption(theme)
+    const poor = await page.evaluate(contrasts)
+    assert.deepEqual(poor, [], `in the ${theme} theme`)
+    await page.screenshot({ path: join(pictures, `home-${theme}.png`) })
+  }
+  await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')
+}
+
+/** Texts whose contrast is below 4.5, as WCAG AA asks for. */
+function contrasts() {
+  const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true })
+  const luminance = (colours) => {
+    canvas.clearRect(0, 0, 1, 1)
+    for (const colour of colours) {
+      canvas.fillStyle = colour
+      canvas.fillRect(0, 0, 1, 1)
+    }
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4))
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+  }
+  const poor = []
+  for (const element of document.querySelectorAll('body *')) {
+    const text = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim() !== '')
+    if (!text || !element.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue
+    const backgrounds = []
+    for (let at = element; at; at = at.parentElement) backgrounds.unshift(getComputedStyle(at).backgroundColor)
+    const back = luminance(backgrounds)
+    const front = luminance([...backgrounds, getComputedStyle(element).color])
+    const ratio = (Math.max(back, front) + 0.05) / (Math.min(back, front) + 0.05)
+    if (ratio < 4.5) poor.push(`${element.className || element.tagName} "${element.textContent.slice(0, 20)}" ${ratio.toFixed(2)}`)
+  }
+  return [...new Set(poor)].slice(0, 10)
+}
+
+/** An answer of a hundred thousand: scrolled to its end, the page has a few thousand of them, and keeps up. */
+async function manyRows(page, origin) {
+  await page.route(/v1alpha1\/query\?.*many-rows/, (route) => {
+    const address = new URL(route.request().url())
+    const from = Number(address.searchParams.get('cursor') ?? 0)
+    const to = Math.min(ROWS, from + Number(address.searchParams.get('limit')))
+    const hits = Array.from({ length: to - from }, (_, nth) => ({
+      cluster: `member${(nth % 300) + 1}`,
+      apiVersion: 'v1',
+      kind: 'Pod',
+      resource: 'pods',
+      namespace: `team-${nth % 40}`,
+      name: `checkout-${from + nth}-5d9c7b6f4-x${nth}`,
+      uid: `00000000-0000-0000-0000-${String(from + nth).padStart(12, '0')}`,
+      status: 'Running',
+      ready: '1/1',
+      restarts: nth % 7,
+      node: `node-${nth % 100}`,
+      images: [`registry.example.com/shop/checkout:${nth % 20}`],
+      created: '2026-01-01T00:00:00Z',
+      matched: [{ field: 'name', text: `checkout-${from + nth}` }],
+    }))
+    const done = { total: ROWS, totalRelation: 'eq', tookMs: 1, seq: 1, ...(to < ROWS && { cursor: String(to) }) }
+    if (from > 0) return route.fulfill({ json: { hits, ...done } })
+    const body = [['facets', {}], ['matches', hits], ['done', done]].map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('')
+    return route.fulfill({ body, contentType: 'text/event-stream' })
+  })
+  await search(page, origin, 'many-rows')
+  const scrolled = await page.evaluate(async (rows) => {
+    const grid = document.querySelector('.hits')
+    const frames = []
+    let most = 0
+    let height = 0
+    while (grid.scrollTop + grid.clientHeight < rows * 30) {
+      const before = performance.now()
+      grid.scrollTop += 6_000
+      await new Promise(requestAnimationFrame)
+      frames.push(performance.now() - before)
+      most = Math.max(most, document.querySelectorAll('.hits .row').length)
+      // At the end of what is there: until more is.
+      while (grid.scrollHeight === height && grid.scrollTop + grid.clientHeight >= grid.scrollHeight - 30 && height < rows * 30) {
+        await new Promise(requestAnimationFrame)
+      }
+      height = grid.scrollHeight
+    }
+    frames.sort((a, b) => a - b)
+    return { most, median: frames[frames.length >> 1], p95: frames[Math.floor(frames.length * 0.95)] }
+  }, ROWS)
+  await page.locator('.row', { hasText: `checkout-${ROWS - 1}-` }).waitFor()
+  const cdp = await page.context().newCDPSession(page)
+  await cdp.send('HeapProfiler.collectGarbage')
+  const { usedSize } = await cdp.send('Runtime.getHeapUsage')
+  console.log(`${ROWS} rows: ${scrolled.most} in the page, ${(usedSize / (1 << 20)).toFixed(1)} MiB of heap, frames of ${scrolled.median.toFixed(1)} ms (95 %: ${scrolled.p95.toFixed(1)} ms)`)
+  assert.ok(scrolled.most < 120, `${scrolled.most} rows are rendered at a time`)
+  assert.ok(usedSize < HEAP, `${usedSize} bytes of heap`)
+  // Back at the top, where the pages were let go.
+  await page.evaluate(() => (document.querySelector('.hits').scrollTop = 310 * 30))
+  await page.locator('.row', { hasText: 'checkout-310-' }).waitFor()
+  await page.unroute(/v1alpha1\/query\?.*many-rows/)
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [address, pictures] = process.argv.slice(2)
+  const { browser, page, problems, origin } = await open(address)
+  try {
+    await page.goto(address)
+    await box(page).waitFor()
+    await home(page, origin, pictures)
+    assert.deepEqual(problems, [])
+    console.log('1 passed, 0 failed')
+  } catch (error) {
+    for (const problem of problems) console.error(problem)
+    await page.screenshot({ path: join(pictures, 'failed.png') })
+    throw error
+  } finally {
+    await browser.close()
+  }
+}

@@ -1,0 +1,25 @@
+// The words of the query language that the page has to know: to colour them, and to find what a facet edits. The language itself is
+// the server's (index/src/query/fields.rs); a test holds the two together.
+
+/** Each field with its other names. */
+const FIELDS = `kind,k group apiVersion name namespace,ns uid owner node ip label,labels,l ann,annotation,annotations status reason phase
+condition exit restarts replicas ready age created changed deleted cpu.req cpu.limit mem.req mem.limit image image.tag digest cluster,c
+cluster.label region zone provider policy override binding work on health quota evicting is type about count last related uses usedby
+changed.field content message select depth scope at during sort group-by,groupby limit timeout`
+
+const CANONICAL = new Map(
+  FIELDS.split(/\s+/).flatMap((entry) => {
+    const names = entry.split(',')
+    return names.map((name): [string, string] => [name.toLowerCase(), names[0]!])
+  }),
+)
+
+/** The field of that name, whatever its case; a path into the manifest is its own. */
+export function fieldNamed(name: string): string | undefined {
+  return /^\.[^.]/.test(name) ? name : CANONICAL.get(name.toLowerCase())
+}
+
+export const fieldNames = (): string[] => [...CANONICAL.keys()]
+
+/** Fields that say how an answer is given: they stand beside what is looked for, never in one branch of an OR. */
+export const OUTPUT = new Set(['select', 'depth', 'scope', 'at', 'during', 'sort', 'group-by', 'limit', 'timeout'])

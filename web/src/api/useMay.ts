@@ -1,0 +1,29 @@
+import { useQuery } from '@tanstack/react-query'
+import { clusterRoot, request } from './client'
+
+export interface Wish {
+  cluster: string
+  verb: string
+  resource: string
+  subresource?: string
+  namespace?: string | undefined
+}
+
+/** Whether the reader may do something in a cluster, as the cluster itself says. Until it has said so, and when it can't, one may try. */
+export function useMay({ cluster, ...wish }: Wish): boolean {
+  const asked = useQuery({
+    queryKey: ['may', cluster, wish],
+    queryFn: async ({ signal }) => {
+      const response = await request(`${clusterRoot(cluster)}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`, {
+        method: 'POST',
+        signal,
+        headers: { 'Content-Type': 'application/json' },
+        body: JSON.stringify({ apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: wish } }),
+      })
+      return (await response.json()) as { status?: { allowed?: boolean } }
+    },
+    staleTime: 60_000,
+    retry: false,
+  })
+  return asked.data?.status?.allowed ?? true
+}

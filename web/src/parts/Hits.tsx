@@ -1,0 +1,162 @@
+import { memo, useEffect, useLayoutEffect, useRef, useState, type CSSProperties, type RefObject } from 'react'
+import { useLocation } from 'wouter'
+import { objectAddress } from '../api/address'
+import { keyOf, rowAt, rows, type Pages } from '../api/pages'
+import { sortBy, sorting } from '../api/query'
+import type { Hit } from '../api/types'
+import { useText } from '../text'
+import { leastWidth, type Column } from './columns'
+import { isTyping, useKeys } from './keys'
+import { reveal, step, visible, type Window } from './window'
+
+const ROW = 30
+
+interface HitsProps {
+  pages: Pages
+  total: number | undefined
+  columns: Column[]
+  q: string
+  changed: ReadonlySet<string>
+  look: (first: number, last: number) => void
+  onAsk: (query: string) => void
+  /** The reader opens a hit. */
+  onOpen: () => void
+}
+
+/** The rows in view, of as many as there are. One stop of the keyboard; the arrows lead through the rows. */
+export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }: HitsProps) {
+  const t = useText()
+  const [, navigate] = useLocation()
+  const scroller = useRef<HTMLDivElement>(null)
+  const count = rows(pages)
+  const { first, last, measure } = useWindow(scroller, count)
+  const [active, setActive] = useState(-1)
+
+  useEffect(() => look(first, last), [look, first, last])
+  // Another question is read from its beginning.
+  useLayoutEffect(() => {
+    setActive(-1)
+    scroller.current?.scrollTo(0, 0)
+  }, [q])
+
+  useKeys((event) => {
+    const box = scroller.current
+    if (!box || isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return
+    const inside = box.contains(event.target as Node)
+    const idle = event.target === document.body
+    if (!inside && !idle) return
+    if (event.key === 'Enter' && inside) {
+      const hit = rowAt(pages, active)
+      if (hit && event.target === box) {
+        onOpen()
+        navigate(objectAddress(hit))
+      }
+      return
+    }
+    const screen = Math.max(1, Math.floor(box.clientHeight / ROW) - 2)
+    const to = step(event.key, active, count, screen)
+    if (to === undefined) return
+    event.preventDefault()
+    box.focus({ preventScroll: true })
+    setActive(to)
+    box.scrollTop = reveal(to, box.scrollTop, box.clientHeight, ROW, ROW)
+  })
+
+  const sorted = sorting(q)
+  // The widths are the same for all rows.
+  const grid = { '--columns': columns.map(({ width }) => width).join(' '), '--least': `${leastWidth(columns)}px` } as CSSProperties
+  return (
+    <div
+      className="hits"
+      ref={scroller}
+      style={grid}
+      tabIndex={0}
+      role="grid"
+      aria-label={t.results}
+      aria-rowcount={Math.max(total ?? 0, count) + 1}
+      aria-colcount={columns.length}
+      aria-activedescendant={active >= first && active <= last ? `row-${active}` : undefined}
+      onScroll={measure}
+    >
+      <div role="row" aria-rowindex={1} className="row head">
+        {columns.map(({ name, sort }) => {
+          const label = t.columnNames[name]
+          const here = sort !== undefined && sorted?.by === sort
+          return (
+            <span key={name} role="columnheader" aria-sort={here ? (sorted.descending ? 'descending' : 'ascending') : undefined}>
+              {sort === undefined ? (
+                label
+              ) : (
+                <button type="button" title={t.sortBy(label)} onClick={() => onAsk(sortBy(q, sort))}>
+                  {label} <i aria-hidden="true">{here ? (sorted.descending ? '↓' : '↑') : ''}</i>
+                </button>
+              )}
+            </span>
+          )
+        })}
+      </div>
+      <div style={{ height: count * ROW, position: 'relative' }} role="rowgroup">
+        {Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => {
+          const row = first + nth
+          const hit = rowAt(pages, row)
+          const flash = hit !== undefined && changed.size > 0 && changed.has(keyOf(hit))
+          return <HitRow key={row} row={row} hit={hit} columns={columns} active={row === active} changed={flash} onOpen={onOpen} />
+        })}
+      </div>
+    </div>
+  )
+}
+
+interface HitRowProps {
+  row: number
+  hit: Hit | undefined
+  columns: Column[]
+  active: boolean
+  changed: boolean
+  onOpen: () => void
+}
+
+const HitRow = memo(function HitRow({ row, hit, columns, active, changed, onOpen }: HitRowProps) {
+  const state = `${hit?.deleted ? ' deleted' : ''}${active ? ' active' : ''}${changed ? ' changed' : ''}`
+  return (
+    <div
+      role="row"
+      id={`row-${row}`}
+      aria-rowindex={row + 2}
+      aria-selected={active}
+      className={`row${state}`}
+      style={{ transform: `translateY(${row * ROW}px)` }}
+      onClick={(event) => {
+        if ((event.target as HTMLElement).closest('a')) onOpen()
+      }}
+    >
+      {columns.map(({ name, show, title }) => (
+        <span key={name} role="gridcell" data-column={name} title={hit && title?.(hit)}>
+          {hit ? show(hit) : '…'}
+        </span>
+      ))}
+    </div>
+  )
+})
+
+/** The rows to render, as the scroller moves and its size changes. */
+function useWindow(scroller: RefObject<HTMLDivElement | null>, count: number): Window & { measure: () => void } {
+  const [place, setPlace] = useState({ top: 0, height: 0 })
+  const measure = () => {
+    const box = scroller.current
+    if (!box) return
+    // A row's height at a time: less is no other rows.
+    const top = Math.floor(box.scrollTop / ROW) * ROW
+    const height = box.clientHeight
+    setPlace((old) => (old.top === top && old.height === height ? old : { top, height }))
+  }
+  useLayoutEffect(() => {
+    measure()
+    const box = scroller.current
+    if (!box) return
+    const sizes = new ResizeObserver(measure)
+    sizes.observe(box)
+    return () => sizes.disconnect()
+  }, [])
+  return { ...visible(place.top, place.height, ROW, count), measure }
+}

@@ -1,0 +1,187 @@
+// What can be done with an answer: follow it, choose its columns, keep it, take it along.
+import { useState } from 'react'
+import { command, download, type Format } from '../api/export'
+import { ofThePast } from '../api/query'
+import { keep } from '../api/saved'
+import type { SearchState, Live } from '../api/useSearch'
+import { useText } from '../text'
+import { exported, move, otherColumns, type Column } from './columns'
+import { Control } from './Control'
+import { useKeys, isTyping } from './keys'
+import { Popover } from './Popover'
+
+interface ToolsProps {
+  q: string
+  result: SearchState
+  columns: Column[]
+  onColumns: (names: string[] | undefined) => void
+  live: Live
+  onLive: (live: Live) => void
+  onSaved: () => void
+}
+
+export function Tools({ q, result, columns, onColumns, live, onLive, onSaved }: ToolsProps) {
+  return (
+    <div className="tools">
+      <LiveTools q={q} result={result} live={live} onLive={onLive} />
+      <ColumnChooser columns={columns} onColumns={onColumns} />
+      <Keep q={q} onSaved={onSaved} />
+      <Export q={q} result={result} columns={columns} />
+      <Copy q={q} />
+    </div>
+  )
+}
+
+function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' | 'live' | 'onLive'>) {
+  const t = useText()
+  const why = ofThePast(q) ? t.livePast : undefined
+  const pause = () => onLive(live === 'paused' ? 'on' : 'paused')
+  useKeys((event) => {
+    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey || why) return
+    if (event.key === 'l') onLive(live === 'off' ? 'on' : 'off')
+    if (event.key === 'p' && live !== 'off') pause()
+  })
+  return (
+    <>
+      <Control why={why} title={t.liveTitle} aria-pressed={live !== 'off'} className="live" onClick={() => onLive(live === 'off' ? 'on' : 'off')}>
+        <i aria-hidden="true" className={live === 'on' && result.following ? 'beat' : undefined} /> {t.live}
+      </Control>
+      {live !== 'off' && (
+        <button type="button" onClick={pause}>
+          {live === 'paused' ? t.resume : t.pause}
+        </button>
+      )}
+      {live !== 'off' && (
+        <span className="waiting" role="status">
+          {live === 'paused' && result.waiting > 0 ? t.waiting(result.waiting) : live === 'on' && !result.following ? t.notFollowing : ''}
+        </span>
+      )}
+    </>
+  )
+}
+
+function ColumnChooser({ columns, onColumns }: Pick<ToolsProps, 'columns' | 'onColumns'>) {
+  const t = useText()
+  const names: string[] = columns.map(({ name }) => name)
+  return (
+    <Popover label={t.columns}>
+      {() => (
+        <>
+          <ul className="chooser">
+            {columns.map(({ name }, nth) => {
+              const label = t.columnNames[name]
+              const only = names.length === 1
+              return (
+                <li key={name}>
+                  <label title={only ? t.lastColumn : undefined}>
+                    <input type="checkbox" checked disabled={only} onChange={() => onColumns(names.filter((other) => other !== name))} /> {label}
+                  </label>
+                  <button type="button" aria-label={t.moveUp(label)} disabled={nth === 0} onClick={() => onColumns(move(names, name, -1))}>
+                    ↑
+                  </button>
+                  <button type="button" aria-label={t.moveDown(label)} disabled={nth === names.length - 1} onClick={() => onColumns(move(names, name, 1))}>
+                    ↓
+                  </button>
+                </li>
+              )
+            })}
+            {otherColumns(columns).map(({ name }) => (
+              <li key={name}>
+                <label>
+                  <input type="checkbox" checked={false} onChange={() => onColumns([...names, name])} /> {t.columnNames[name]}
+                </label>
+              </li>
+            ))}
+          </ul>
+          <button type="button" onClick={() => onColumns(undefined)}>
+            {t.resetColumns}
+          </button>
+        </>
+      )}
+    </Popover>
+  )
+}
+
+function Keep({ q, onSaved }: Pick<ToolsProps, 'q' | 'onSaved'>) {
+  const t = useText()
+  const [problem, setProblem] = useState<string>()
+  return (
+    <Popover label={t.save} why={q.trim() === '' ? t.nothingToSave : undefined}>
+      {(close) => (
+        <form
+          className="keep"
+          onSubmit={(event) => {
+            event.preventDefault()
+            const form = new FormData(event.currentTarget)
+            keep({ title: String(form.get('title')), query: q, shared: form.get('shared') !== null }).then(
+              () => {
+                setProblem(undefined)
+                onSaved()
+                close()
+              },
+              (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)),
+            )
+          }}
+        >
+          <label>
+            {t.title} <input name="title" required maxLength={128} autoComplete="off" />
+          </label>
+          <label>
+            <input name="shared" type="checkbox" /> {t.share}
+          </label>
+          {problem && <p role="alert">{problem}</p>}
+          <button type="submit">{t.saveTitle}</button>
+        </form>
+      )}
+    </Popover>
+  )
+}
+
+function Export({ q, result, columns }: Pick<ToolsProps, 'q' | 'result' | 'columns'>) {
+  const t = useText()
+  const [problem, setProblem] = useState<string>()
+  const [busy, setBusy] = useState(false)
+  const write = (format: Format) => {
+    setBusy(true)
+    setProblem(undefined)
+    download(q, format, exported(columns))
+      .catch((error: unknown) => setProblem(error instanceof Error ? error.message : String(error)))
+      .finally(() => setBusy(false))
+  }
+  return (
+    <Popover label={t.export} why={result.done?.total === 0 ? t.nothingToExport : undefined}>
+      {() => (
+        <>
+          <button type="button" disabled={busy} onClick={() => write('csv')}>
+            {t.exportCsv}
+          </button>
+          <button type="button" disabled={busy} onClick={() => write('jsonl')}>
+            {t.exportJson}
+          </button>
+          <p role="status">{busy ? t.exporting : ''}</p>
+          {problem && <p role="alert">{t.exportFailed(problem)}</p>}
+        </>
+      )}
+    </Popover>
+  )
+}
+
+function Copy({ q }: { q: string }) {
+  const t = useText()
+  const [done, setDone] = useState<string>()
+  return (
+    <button
+      type="button"
+      title={command(q)}
+      onClick={() =>
+        // A page that is not served over TLS or from this machine has no clipboard.
+        Promise.resolve(navigator.clipboard?.writeText(command(q))).then(
+          () => setDone(q),
+          () => setDone(undefined),
+        )
+      }
+    >
+      {done === q ? t.copied : t.copyCommand}
+    </button>
+  )
+}

@@ -1,0 +1,100 @@
+// The columns that results may have: what each shows, how wide it is, and what the query language calls it.
+import type { ReactNode } from 'react'
+import { Link } from 'wouter'
+import { objectAddress } from '../api/address'
+import type { Hit } from '../api/types'
+import type { Text } from '../text'
+import { ClusterName } from './ClusterName'
+import { marked, since } from './format'
+
+export type ColumnName = keyof Text['columnNames']
+
+export interface Column {
+  name: ColumnName
+  /** Of a grid: smallest and largest width. */
+  width: string
+  /** What `sort:` calls it; absent: nothing is ordered by it. */
+  sort?: string
+  /** What an export calls it, where that is another word. */
+  field?: string
+  show: (hit: Hit) => ReactNode
+  title?: (hit: Hit) => string | undefined
+}
+
+const ALL: Column[] = [
+  { name: 'cluster', width: '130px', sort: 'cluster', show: (hit) => <ClusterName name={hit.cluster} />, title: (hit) => hit.cluster },
+  { name: 'kind', width: '120px', sort: 'kind', show: (hit) => hit.kind },
+  { name: 'namespace', width: '150px', sort: 'namespace', show: (hit) => hit.namespace },
+  {
+    name: 'name',
+    width: 'minmax(260px, 3fr)',
+    sort: 'name',
+    // The grid has the focus and opens what is active: no row is a stop of its own.
+    show: (hit) => (
+      <Link href={objectAddress(hit)} tabIndex={-1}>
+        <Marked hit={hit} field="name" text={hit.name} />
+      </Link>
+    ),
+    title: (hit) => hit.name,
+  },
+  { name: 'status', width: '150px', sort: 'status', show: (hit) => hit.status },
+  { name: 'ready', width: '70px', sort: 'ready', show: (hit) => hit.ready },
+  { name: 'restarts', width: '90px', sort: 'restarts', show: (hit) => hit.restarts },
+  { name: 'node', width: '160px', sort: 'node', show: (hit) => hit.node },
+  { name: 'images', width: 'minmax(200px, 1fr)', sort: 'image', show: (hit) => hit.images?.join(' '), title: (hit) => hit.images?.join('\n') },
+  { name: 'created', width: '80px', sort: 'age', show: (hit) => since(hit.created), title: (hit) => hit.created },
+  { name: 'createdAt', width: '180px', sort: 'created', field: 'created', show: (hit) => hit.created },
+  { name: 'apiVersion', width: '160px', show: (hit) => hit.apiVersion },
+  { name: 'uid', width: '300px', show: (hit) => <code>{hit.uid}</code> },
+  {
+    name: 'matched',
+    width: 'minmax(160px, 1fr)',
+    show: (hit) =>
+      hit.matched.map(({ field, text }, nth) => (
+        <span key={nth} className="why">
+          {nth > 0 && ' · '}
+          {field}
+          {text && ': '}
+          {text && <Marked hit={hit} field={field} text={text} />}
+        </span>
+      )),
+    title: (hit) => hit.matched.map(({ field, text }) => (text ? `${field}: ${text}` : field)).join('\n'),
+  },
+]
+
+const BY_NAME = new Map(ALL.map((column) => [column.name as string, column]))
+export const DEFAULT_COLUMNS: ColumnName[] = ['cluster', 'kind', 'namespace', 'name', 'status', 'ready', 'restarts', 'created', 'matched']
+
+function Marked({ hit, field, text }: { hit: Hit; field: string; text: string }) {
+  const reason = hit.matched.find((m) => m.field === field && m.text === text)
+  return marked(text, reason?.marks).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))
+}
+
+/** The columns of these names, in their order; names nobody knows are left out, and none at all are the usual ones. */
+export function columnsNamed(names: readonly string[] | undefined): Column[] {
+  const found = [...new Set(names)].flatMap((name) => BY_NAME.get(name) ?? [])
+  return found.length > 0 ? found : DEFAULT_COLUMNS.flatMap((name) => BY_NAME.get(name) ?? [])
+}
+
+/** Those that are not shown. */
+export function otherColumns(shown: Column[]): Column[] {
+  return ALL.filter((column) => !shown.includes(column))
+}
+
+/** Below this width a table scrolls sideways. */
+export function leastWidth(columns: Column[]): number {
+  return columns.reduce((sum, { width }) => sum + Number(/\d+/.exec(width)), 0)
+}
+
+/** The names with one moved by so many places. */
+export function move(names: readonly string[], name: string, by: number): string[] {
+  const from = names.indexOf(name)
+  const to = Math.min(names.length - 1, Math.max(0, from + by))
+  const rest = names.filter((other) => other !== name)
+  return from < 0 ? [...names] : [...rest.slice(0, to), name, ...rest.slice(to)]
+}
+
+/** What an export calls the columns; what only the page can show is left out. */
+export function exported(columns: Column[]): string[] {
+  return [...new Set(columns.filter(({ name }) => name !== 'matched').map(({ name, field }) => field ?? name))]
+}

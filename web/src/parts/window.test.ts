@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest'
+import { reveal, step, visible } from './window'
+
+test.each([
+  ['nothing', 0, 600, 0, 0, -1],
+  ['the top', 0, 600, 100_000, 0, 40],
+  ['the middle', 30_000, 600, 100_000, 980, 1040],
+  ['the end', 2_999_400, 600, 100_000, 99_960, 99_999],
+  ['less than fits', 0, 600, 3, 0, 2],
+  ['beyond the end, when rows have left', 9_000, 600, 10, 9, 9],
+])('%s', (_, top, height, count, first, last) => {
+  expect(visible(top, height, 30, count)).toEqual({ first, last })
+})
+
+test.each([
+  ['in view', 5, 0, 600, 0],
+  ['above', 5, 600, 600, 150],
+  ['below', 30, 0, 600, 360],
+])('a row %s', (_, nth, top, height, to) => {
+  expect(reveal(nth, top, height, 30, 30)).toBe(to)
+})
+
+test.each([
+  ['j', 0, 1],
+  ['ArrowUp', 0, 0],
+  ['PageDown', 5, 25],
+  ['End', 5, 99],
+  ['Home', 5, 0],
+  ['x', 5, undefined],
+])('%s', (key, now, to) => {
+  expect(step(key, now, 100, 20)).toBe(to)
+})

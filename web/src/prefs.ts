@@ -1,0 +1,84 @@
+// What a reader chose and asked, kept in this browser alone: theme, language, columns, queries asked before. Nothing in it is needed, so
+// a browser that keeps nothing (or has been told to) is no error.
+import { useSyncExternalStore } from 'react'
+
+export type Theme = 'auto' | 'light' | 'dark'
+export type Locale = 'en' | 'zh-CN'
+
+export interface Prefs {
+  theme: Theme
+  /** Absent: the browser's. */
+  locale?: Locale | undefined
+  columns?: string[] | undefined
+  /** Queries by user, newest first. */
+  asked: Record<string, string[]>
+}
+
+const KEY = 'crowsnest'
+const MOST_ASKED = 50
+const DEFAULT: Prefs = { theme: 'auto', asked: {} }
+
+function load(): Prefs {
+  try {
+    return { ...DEFAULT, ...(JSON.parse(localStorage.getItem(KEY) ?? '{}') as Partial<Prefs>) }
+  } catch {
+    return DEFAULT
+  }
+}
+
+let prefs = load()
+const readers = new Set<() => void>()
+
+export function currentPrefs(): Prefs {
+  return prefs
+}
+
+export function setPrefs(changed: Partial<Prefs>): void {
+  prefs = { ...prefs, ...changed }
+  try {
+    localStorage.setItem(KEY, JSON.stringify(prefs))
+  } catch {
+    // It holds until the page is closed.
+  }
+  applyTheme()
+  readers.forEach((reader) => reader())
+}
+
+export function usePrefs(): Prefs {
+  return useSyncExternalStore(subscribe, currentPrefs)
+}
+
+function subscribe(reader: () => void): () => void {
+  readers.add(reader)
+  return () => readers.delete(reader)
+}
+
+function applyTheme(): void {
+  document.documentElement.dataset.theme = prefs.theme
+}
+
+/** Holds the page to them, also when another tab changes them. */
+export function startPrefs(): void {
+  applyTheme()
+  window.addEventListener('storage', (event) => {
+    if (event.key !== KEY) return
+    prefs = load()
+    applyTheme()
+    readers.forEach((reader) => reader())
+  })
+}
+
+/** The query comes first, and once. */
+export function withAsked(before: string[], q: string): string[] {
+  const query = q.trim()
+  return query === '' ? before : [query, ...before.filter((other) => other !== query)].slice(0, MOST_ASKED)
+}
+
+export function noteAsked(user: string, q: string): void {
+  setPrefs({ asked: { ...prefs.asked, [user]: withAsked(prefs.asked[user] ?? [], q) } })
+}
+
+export function forgetAsked(user: string): void {
+  const { [user]: _gone, ...others } = prefs.asked
+  setPrefs({ asked: others })
+}

@@ -1,0 +1,153 @@
+// ⌘K: short queries as in k9s, kept searches, and everything else that has a name.
+import { useId, useState, type KeyboardEvent } from 'react'
+import { useLocation } from 'wouter'
+import { readSearch, searchAddress } from '../api/address'
+import { useSaved } from '../api/saved'
+import { fromShorthand, isShorthand } from '../api/shorthand'
+import { useSuggestions } from '../api/useSuggestions'
+import { Modal } from '../parts/Modal'
+import { Query } from '../parts/Query'
+import { noteAsked, setPrefs, usePrefs } from '../prefs'
+import { choose, useText, type Text } from '../text'
+import { useSession } from './SignIn'
+
+interface Entry {
+  key: string
+  text: string
+  about?: string | undefined
+  /** The text is a query. */
+  query?: boolean
+  /** What Enter does; absent: it completes the text. */
+  run?: () => void
+  completed?: string
+}
+
+interface PaletteProps {
+  begin: string
+  onClose: () => void
+  onKeys: () => void
+}
+
+export function Palette({ begin, onClose, onKeys }: PaletteProps) {
+  const t = useText()
+  const list = useId()
+  const [text, setText] = useState(begin)
+  const [active, setActive] = useState(0)
+  const entries = useEntries(text, onKeys)
+  const at = Math.min(active, entries.length - 1)
+
+  const take = (entry: Entry | undefined) => {
+    if (entry?.run) {
+      onClose()
+      entry.run()
+    } else if (entry?.completed !== undefined) {
+      setText(entry.completed)
+      setActive(0)
+    }
+  }
+  const key = (event: KeyboardEvent) => {
+    if (event.key === 'ArrowDown') setActive((at + 1) % entries.length)
+    else if (event.key === 'ArrowUp') setActive((at - 1 + entries.length) % entries.length)
+    else if (event.key === 'Enter' && !event.nativeEvent.isComposing) take(entries[at])
+    else if (event.key === 'Tab' && !event.shiftKey) take(entries.slice(Math.max(at, 0)).find((entry) => entry.completed !== undefined))
+    else return
+    event.preventDefault()
+  }
+  return (
+    <Modal label={t.palette} className="palette" onClose={onClose}>
+      <input
+        type="text"
+        role="combobox"
+        aria-label={t.palette}
+        aria-autocomplete="list"
+        aria-expanded="true"
+        aria-controls={list}
+        aria-activedescendant={`${list}-${at}`}
+        placeholder={t.paletteHint}
+        spellCheck={false}
+        autoComplete="off"
+        autoFocus
+        value={text}
+        onChange={(event) => {
+          setText(event.target.value)
+          setActive(0)
+        }}
+        onKeyDown={key}
+      />
+      <ul id={list} role="listbox" aria-label={t.commands}>
+        {entries.map((entry, nth) => (
+          <li
+            key={entry.key}
+            id={`${list}-${nth}`}
+            role="option"
+            aria-selected={nth === at}
+            onPointerDown={(event) => event.preventDefault()}
+            onClick={() => take(entry)}
+          >
+            {entry.query ? <Query text={entry.text} /> : <span>{entry.text}</span>}
+            <small>{entry.about}</small>
+          </li>
+        ))}
+      </ul>
+    </Modal>
+  )
+}
+
+function useEntries(text: string, onKeys: () => void): Entry[] {
+  const t = useText()
+  const [path, navigate] = useLocation()
+  const session = useSession()
+  const prefs = usePrefs()
+  const { searches = [] } = useSaved()
+  const short = isShorthand(text)
+  const query = short ? fromShorthand(text) : text.trim()
+  const completing = short && !/\s$/.test(text) && query !== ''
+  const found = useSuggestions(query, query.length, completing)
+
+  const search = (q: string) => () => {
+    noteAsked(session.user, q)
+    navigate(searchAddress({ q }))
+  }
+  const asking: Entry = { key: 'ask', text: query, query: true, about: t.search, run: search(query) }
+  if (short) {
+    const items = completing && found?.field !== undefined ? found.items : []
+    return [
+      asking,
+      ...items.slice(0, 10).map((item) => ({
+        key: `complete ${item.text}`,
+        text: item.text,
+        about: item.count === undefined ? undefined : t.objects(item.count),
+        completed: complete(text, item.text),
+      })),
+    ]
+  }
+  const view = path === '/search' ? readSearch(window.location.search) : undefined
+  const runs: Partial<Record<keyof Text['commandNames'], () => void>> = {
+    home: () => navigate('/'),
+    saved: () => navigate('/saved'),
+    ...(view && { live: () => navigate(searchAddress({ ...view, live: !view.live }), { replace: true }) }),
+    dark: () => setPrefs({ theme: 'dark' }),
+    light: () => setPrefs({ theme: 'light' }),
+    auto: () => setPrefs({ theme: 'auto' }),
+    en: () => void choose('en'),
+    zh: () => void choose('zh-CN'),
+    keys: onKeys,
+    signOut: session.signOut,
+  }
+  const named = Object.entries(runs).map(([name, run]): Entry => ({ key: name, text: t.commandNames[name as keyof typeof runs], run }))
+  const kept = searches.map(({ metadata, spec }): Entry => ({ key: metadata.name, text: spec.title, about: t.saved, run: search(spec.query) }))
+  const asked = (prefs.asked[session.user] ?? []).map((q): Entry => ({ key: `asked ${q}`, text: q, query: true, about: t.recent, run: search(q) }))
+  const wanted = text.trim().toLowerCase()
+  const fits = [...kept, ...named, ...asked.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(wanted))
+  return wanted === '' ? fits : [...fits, asking]
+}
+
+/** The last word of a short command, completed. */
+function complete(text: string, value: string): string {
+  const last = /\S+$/.exec(text)
+  const word = last?.[0] ?? ''
+  const begin = text.slice(0, text.length - word.length)
+  if (word.startsWith(':')) return `${begin}:${value.toLowerCase()} `
+  if (word.startsWith('@')) return `${begin}@${value.replace(/^@/, '')} `
+  return `${begin}${value} `
+}
