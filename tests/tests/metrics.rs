@@ -10,6 +10,8 @@ const FOREIGN: &str = include_str!("metrics/foreign.yaml");
 const USAGE: &str = "/apis/metrics.k8s.io/v1beta1";
 const CUSTOM: &str = "/apis/custom.metrics.k8s.io";
 const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+const NODES: [&str; 6] =
+    ["member1-node-1", "member1-node-2", "member1-node-3", "member2-node-1", "member2-node-2", "member2-node-3"];
 
 fn start(data: &std::path::Path, more: &[&str]) -> Result<Fleet> {
     Fleet::start(data, &[&["--members", "2"], more].concat())
@@ -59,7 +61,7 @@ fn usage(kubectl: &Kubectl) -> Result<()> {
     ensure!(nodes.contains("member1-node-1") && nodes.contains("member2-node-1"), "{nodes}");
     // The fleet-wide proxy leaves it to the control plane.
     let through = raw(kubectl, &format!("{FLEET}{USAGE}/nodes"))?;
-    ensure!(names(&through) == ["member1-node-1", "member2-node-1"], "{through}");
+    ensure!(names(&through) == NODES, "{through}");
 
     let list = raw(kubectl, &format!("{USAGE}/namespaces/default/pods?labelSelector=app%3Dweb"))?;
     ensure!(list["kind"] == "PodMetricsList" && list["apiVersion"] == "metrics.k8s.io/v1beta1", "{list}");
@@ -243,7 +245,7 @@ fn metrics_can_be_left_to_others() -> Result<()> {
         everywhere.until(&["top", "nodes"], |out| out.contains("member1-node-1") && out.contains("member2-node-1"))?;
     ensure!(nodes.contains("CPU(cores)"), "{nodes}");
     let list = raw(&kubectl, &format!("{FLEET}{USAGE}/nodes"))?;
-    ensure!(names(&list) == ["member1-node-1", "member2-node-1"], "{list}");
+    ensure!(names(&list) == NODES, "{list}");
     kubectl.ok(&["apply", "-f", "-"], FOREIGN)?;
     ensure!(fleet.stop()?.success());
 

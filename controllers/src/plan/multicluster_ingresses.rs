@@ -65,25 +65,25 @@ mod tests {
         assert_eq!(backends(&IngressSpec::default()), BTreeSet::new());
     }
 
-    /// Services with their clusters, as `web=m1 m2, api=m3`, of clusters where some are blocked.
+    /// `service=cluster,cluster` each.
     fn located(services: &str, blocked: &[&str]) -> MultiClusterIngressStatus {
-        let services = services.split(", ").map(|service| {
+        let services = services.split_whitespace().map(|service| {
             let (name, clusters) = service.split_once('=').unwrap();
-            (name.to_owned(), clusters.split_whitespace().map(str::to_owned).collect())
+            (name.to_owned(), clusters.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
         });
         status(services, |name| blocked.contains(&name))
     }
 
     #[rstest]
-    #[case::as_it_is("web=m1 m2", &["m2"], None)]
-    #[case::moved("api=m3, web=m1 m2", &["m2", "m9"], Some(json!({"trafficBlockClusters": ["m2"],
+    #[case::as_it_is("web=m1,m2", &["m2"], None)]
+    #[case::moved("api=m3 web=m1,m2", &["m2", "m9"], Some(json!({"trafficBlockClusters": ["m2"],
         "serviceLocations": [{"name": "api", "clusters": ["m3"]}, {"name": "web", "clusters": ["m1", "m2"]}]})))]
-    #[case::nobody_blocked("web=m1 m2", &[], Some(json!({"trafficBlockClusters": null,
+    #[case::nobody_blocked("web=m1,m2", &[], Some(json!({"trafficBlockClusters": null,
         "serviceLocations": [{"name": "web", "clusters": ["m1", "m2"]}]})))]
     #[case::nowhere("web=", &["m2"], Some(json!({"trafficBlockClusters": null, "serviceLocations": null})))]
     fn only_news_is_written(#[case] services: &str, #[case] blocked: &[&str], #[case] expected: Option<Value>) {
         let shown =
-            MultiClusterIngressStatus { load_balancer: Some(Default::default()), ..located("web=m2 m1", &["m2"]) };
+            MultiClusterIngressStatus { load_balancer: Some(Default::default()), ..located("web=m2,m1", &["m2"]) };
         let written = patch(&shown, &located(services, blocked));
         assert_eq!(written, expected.map(|status| json!({"status": status})));
     }

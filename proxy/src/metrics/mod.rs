@@ -25,6 +25,7 @@ use serde_json::Value;
 use crate::every::get;
 use crate::fleetwide::warning;
 use crate::joined::Missing;
+use crate::transport::chain;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};
 
 /// How long a member has for its whole answer.
@@ -140,7 +141,7 @@ impl Proxy {
                 let request = Request::get(format!("{path}{query}")).header(header::ACCEPT, json);
                 let request =
                     request.body(Bytes::new().into()).map_err(|error| Error::BadRequest(error.to_string()))?;
-                let response = client.send(request).await.map_err(|error| unreachable(member, error.to_string()))?;
+                let response = client.send(request).await.map_err(|error| unreachable(member, chain(&error)))?;
                 (response.status(), response.into_body().map_err(BoxError::from).boxed_unsync())
             }
         };
