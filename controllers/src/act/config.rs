@@ -5,6 +5,7 @@ use std::time::Duration;
 use crowsnest_api::policy::PurgeMode;
 
 use super::controllers::Controllers;
+use crate::plan::autoscaling::replicas::Counting;
 use crate::plan::eviction::Safety;
 use crate::plan::gates::Gates;
 use crate::plan::propagation::skipped::{self, SkippedApis, SkippedNamespaces};
@@ -21,6 +22,10 @@ pub struct Periods {
     pub graceful_eviction_timeout: Duration,
     /// Between two counts of what a quota's bindings use, whatever was or wasn't told.
     pub quota_sync: Duration,
+    /// Between two looks at a FederatedHPA's metrics.
+    pub autoscaling_sync: Duration,
+    /// For how long a FederatedHPA believes that as much is needed as it was, where its behaviour does not say.
+    pub downscale_stabilization: Duration,
     /// Between two looks at everything, whatever was or wasn't told.
     pub full_pass: Duration,
     /// Between two looks at what the control plane serves.
@@ -35,6 +40,8 @@ impl Default for Periods {
             cluster_failure_threshold: Duration::from_secs(30),
             graceful_eviction_timeout: Duration::from_secs(600),
             quota_sync: Duration::from_secs(300),
+            autoscaling_sync: Duration::from_secs(15),
+            downscale_stabilization: Duration::from_secs(300),
             full_pass: Duration::from_secs(600),
             discovery: Duration::from_secs(30),
         }
@@ -77,6 +84,8 @@ pub struct Config {
     pub failover_safety: Safety,
     /// Whether ClusterTaintPolicies may add NoExecute taints. Read by admission.
     pub allow_no_execute_taint_policy: bool,
+    /// Which metrics of pods count for FederatedHPAs, and when they ask for something else.
+    pub counting: Counting,
     /// Whether members are told UID and extra of whom the control plane speaks for, by a role beside Karmada's.
     pub impersonate_whole: bool,
     /// Bounds the objects kept decoded for the loops, and again those just written, in bytes each.
@@ -100,6 +109,7 @@ impl Default for Config {
             no_execute_purge_mode: PurgeMode::Gracefully,
             failover_safety: Safety::default(),
             allow_no_execute_taint_policy: false,
+            counting: Counting::default(),
             impersonate_whole: true,
             decoded_bytes: 32 << 20,
         }

@@ -12,10 +12,12 @@ pub enum Controller {
     Cluster,
     ClusterStatus,
     ClusterTaintPolicy,
+    CronFederatedHpa,
     DeploymentReplicasSyncer,
     EndpointSlice,
     EndpointSliceCollect,
     Execution,
+    FederatedHpa,
     /// Assignments, their status and the count of what bindings use: three controllers of Karmada's.
     FederatedResourceQuota,
     GracefulEviction,
@@ -31,17 +33,19 @@ pub enum Controller {
     WorkloadRebalancer,
 }
 
-const NAMES: [(&str, Controller); 21] = [
+const NAMES: [(&str, Controller); 23] = [
     ("applicationFailover", Controller::ApplicationFailover),
     ("binding", Controller::Binding),
     ("bindingStatus", Controller::BindingStatus),
     ("cluster", Controller::Cluster),
     ("clusterStatus", Controller::ClusterStatus),
     ("clustertaintpolicy", Controller::ClusterTaintPolicy),
+    ("cronFederatedHorizontalPodAutoscaler", Controller::CronFederatedHpa),
     ("deploymentReplicasSyncer", Controller::DeploymentReplicasSyncer),
     ("endpointSlice", Controller::EndpointSlice),
     ("endpointsliceCollect", Controller::EndpointSliceCollect),
     ("execution", Controller::Execution),
+    ("federatedHorizontalPodAutoscaler", Controller::FederatedHpa),
     ("federatedResourceQuotaSync", Controller::FederatedResourceQuota),
     ("gracefulEviction", Controller::GracefulEviction),
     ("hpaScaleTargetMarker", Controller::HpaScaleTargetMarker),

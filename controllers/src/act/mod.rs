@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod applications;
+pub mod autoscaling;
 pub mod bindings;
 pub mod capacity;
 pub mod catalog;
@@ -83,6 +84,8 @@ struct Loops {
     imports: Arc<services::Imports>,
     spanning: Arc<services::Spanning>,
     collecting: Arc<services::Collecting>,
+    autoscaling: Arc<autoscaling::Federated>,
+    cron_autoscaling: Arc<autoscaling::Cron>,
     scale_target_marker: Arc<scale_target_marker::ScaleTargetMarker>,
     replicas_syncer: Arc<replicas_syncer::ReplicasSyncer>,
     discovering: Discovering,
@@ -202,6 +205,8 @@ impl Loops {
             imports: services::Imports::new(Arc::clone(&context)),
             spanning: services::Spanning::new(Arc::clone(&context)),
             collecting: services::Collecting::new(Arc::clone(&context)),
+            autoscaling: autoscaling::Federated::new(Arc::clone(&context)),
+            cron_autoscaling: autoscaling::Cron::new(Arc::clone(&context)),
             scale_target_marker: scale_target_marker::ScaleTargetMarker::new(Arc::clone(&context)),
             replicas_syncer: replicas_syncer::ReplicasSyncer::new(Arc::clone(&context)),
             discovering: Discovering::default(),
@@ -212,7 +217,7 @@ impl Loops {
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 24] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 26] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -236,6 +241,8 @@ impl Loops {
             (&self.imports.imports, Some(Controller::ServiceImport)),
             (&self.spanning.services, Some(Controller::MultiClusterService)),
             (&self.collecting.services, Some(Controller::EndpointSliceCollect)),
+            (&self.autoscaling.autoscalers, Some(Controller::FederatedHpa)),
+            (&self.cron_autoscaling.autoscalers, Some(Controller::CronFederatedHpa)),
             (&self.scale_target_marker.targets, Some(Controller::HpaScaleTargetMarker)),
             (&self.replicas_syncer.deployments, Some(Controller::DeploymentReplicasSyncer)),
         ]
@@ -328,6 +335,8 @@ impl Loops {
         self.imports.full_pass().await?;
         self.spanning.full_pass();
         self.collecting.full_pass().await?;
+        self.autoscaling.full_pass().await?;
+        self.cron_autoscaling.full_pass().await?;
         self.scale_target_marker.full_pass();
         Ok(())
     }
@@ -430,6 +439,8 @@ impl Listener for Loops {
         self.imports.on_change(change).await?;
         self.spanning.on_change(change);
         self.collecting.on_change(change);
+        self.autoscaling.on_change(change);
+        self.cron_autoscaling.on_change(change);
         self.scale_target_marker.on_change(change);
         self.replicas_syncer.on_change(change);
         self.discovering.on_change(change);
