@@ -6,6 +6,7 @@ use crowsnest_api::policy::PurgeMode;
 
 use super::clock::Clock;
 use super::controllers::Controllers;
+use crate::plan::autoscaling::replicas::Counting;
 use crate::plan::eviction::Safety;
 use crate::plan::eviction::rate::Rates;
 use crate::plan::gates::Gates;
@@ -30,6 +31,10 @@ pub struct Periods {
     pub graceful_eviction_timeout: Duration,
     /// Between two counts of what a quota's bindings use, whatever was or wasn't told.
     pub quota_sync: Duration,
+    /// Between two looks at a FederatedHPA's metrics.
+    pub autoscaling_sync: Duration,
+    /// For how long a FederatedHPA believes that as much is needed as it was, where its behaviour does not say.
+    pub downscale_stabilization: Duration,
     /// Between two looks at everything, whatever was or wasn't told.
     pub full_pass: Duration,
     /// Between two looks at what the control plane serves.
@@ -47,6 +52,8 @@ impl Default for Periods {
             cluster_startup_grace: Duration::from_secs(60),
             graceful_eviction_timeout: Duration::from_secs(600),
             quota_sync: Duration::from_secs(300),
+            autoscaling_sync: Duration::from_secs(15),
+            downscale_stabilization: Duration::from_secs(300),
             full_pass: Duration::from_secs(600),
             discovery: Duration::from_secs(30),
         }
@@ -97,6 +104,8 @@ pub struct Config {
     pub secondary_eviction_rate: f64,
     /// Whether ClusterTaintPolicies may add NoExecute taints. Read by admission.
     pub allow_no_execute_taint_policy: bool,
+    /// Which metrics of pods count for FederatedHPAs, and when they ask for something else.
+    pub counting: Counting,
     /// Whether members are told UID and extra of whom the control plane speaks for, by a role beside Karmada's.
     pub impersonate_whole: bool,
     /// Bounds the objects kept decoded for the loops, and again those just written, in bytes each.
@@ -126,6 +135,7 @@ impl Default for Config {
             eviction_rate: None,
             secondary_eviction_rate: 1.0,
             allow_no_execute_taint_policy: false,
+            counting: Counting::default(),
             impersonate_whole: true,
             decoded_bytes: 32 << 20,
             clock: Clock::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crowsnest_api::names::ClusterName;
-use crowsnest_api::{apps, cluster, config, networking, policy, remedy, work};
+use crowsnest_api::{apps, autoscaling, cluster, config, networking, policy, remedy, work};
 use crowsnest_fleet::{Fleet, Through};
 use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
@@ -40,6 +40,8 @@ pub struct Kinds {
     pub federated_resource_quota: Resource,
     pub cluster_taint_policy: Resource,
     pub remedy: Resource,
+    pub federated_hpa: Resource,
+    pub cron_federated_hpa: Resource,
     pub deployment: Resource,
     pub service: Resource,
     pub endpoint_slice: Resource,
@@ -76,6 +78,8 @@ impl Kinds {
             federated_resource_quota: Resource::of::<policy::FederatedResourceQuota>(),
             cluster_taint_policy: Resource::of::<policy::ClusterTaintPolicy>(),
             remedy: Resource::of::<remedy::Remedy>(),
+            federated_hpa: Resource::of::<autoscaling::FederatedHPA>(),
+            cron_federated_hpa: Resource::of::<autoscaling::CronFederatedHPA>(),
             deployment: Resource::builtin("apps", "v1", "deployments", "Deployment", true),
             service: Resource::builtin("", "v1", "services", "Service", true),
             endpoint_slice: Resource::builtin("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true),
@@ -107,7 +111,7 @@ impl Kinds {
     }
 
     /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 22] {
+    pub fn of_control_plane(&self) -> [&Resource; 24] {
         [
             &self.cluster,
             &self.work,
@@ -124,6 +128,8 @@ impl Kinds {
             &self.federated_resource_quota,
             &self.cluster_taint_policy,
             &self.remedy,
+            &self.federated_hpa,
+            &self.cron_federated_hpa,
             &self.multi_cluster_service,
             &self.multi_cluster_ingress,
             &self.namespace,

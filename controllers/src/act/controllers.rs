@@ -13,10 +13,12 @@ pub enum Controller {
     Cluster,
     ClusterStatus,
     ClusterTaintPolicy,
+    CronFederatedHpa,
     DeploymentReplicasSyncer,
     EndpointSlice,
     EndpointSliceCollect,
     Execution,
+    FederatedHpa,
     /// Assignments, their status and the count of what bindings use: three controllers of Karmada's.
     FederatedResourceQuota,
     GracefulEviction,
@@ -32,7 +34,7 @@ pub enum Controller {
     WorkloadRebalancer,
 }
 
-const NAMES: [(&str, Controller); 22] = [
+const NAMES: [(&str, Controller); 24] = [
     ("agentcsrapproving", Controller::AgentCsrApproving),
     ("applicationFailover", Controller::ApplicationFailover),
     ("binding", Controller::Binding),
@@ -40,10 +42,12 @@ const NAMES: [(&str, Controller); 22] = [
     ("cluster", Controller::Cluster),
     ("clusterStatus", Controller::ClusterStatus),
     ("clustertaintpolicy", Controller::ClusterTaintPolicy),
+    ("cronFederatedHorizontalPodAutoscaler", Controller::CronFederatedHpa),
     ("deploymentReplicasSyncer", Controller::DeploymentReplicasSyncer),
     ("endpointSlice", Controller::EndpointSlice),
     ("endpointsliceCollect", Controller::EndpointSliceCollect),
     ("execution", Controller::Execution),
+    ("federatedHorizontalPodAutoscaler", Controller::FederatedHpa),
     ("federatedResourceQuotaSync", Controller::FederatedResourceQuota),
     ("gracefulEviction", Controller::GracefulEviction),
     ("hpaScaleTargetMarker", Controller::HpaScaleTargetMarker),

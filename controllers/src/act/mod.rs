@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod applications;
+pub mod autoscaling;
 pub mod bindings;
 pub mod capacity;
 pub mod catalog;
@@ -90,6 +91,8 @@ struct Loops {
     spanning: Arc<services::Spanning>,
     ingresses: Arc<services::Ingresses>,
     collecting: Arc<services::Collecting>,
+    autoscaling: Arc<autoscaling::Federated>,
+    cron_autoscaling: Arc<autoscaling::Cron>,
     scale_target_marker: Arc<scale_target_marker::ScaleTargetMarker>,
     replicas_syncer: Arc<replicas_syncer::ReplicasSyncer>,
     certificates: Arc<certificates::Certificates>,
@@ -212,6 +215,8 @@ impl Loops {
             spanning: services::Spanning::new(Arc::clone(&context)),
             ingresses: services::Ingresses::new(Arc::clone(&context)),
             collecting: services::Collecting::new(Arc::clone(&context)),
+            autoscaling: autoscaling::Federated::new(Arc::clone(&context)),
+            cron_autoscaling: autoscaling::Cron::new(Arc::clone(&context)),
             scale_target_marker: scale_target_marker::ScaleTargetMarker::new(Arc::clone(&context)),
             replicas_syncer: replicas_syncer::ReplicasSyncer::new(Arc::clone(&context)),
             certificates: certificates::Certificates::new(Arc::clone(&context)),
@@ -224,7 +229,7 @@ impl Loops {
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 29] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 31] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -252,6 +257,8 @@ impl Loops {
             (&self.spanning.services, Some(Controller::MultiClusterService)),
             (&self.ingresses.ingresses, Some(Controller::MultiClusterService)),
             (&self.collecting.services, Some(Controller::EndpointSliceCollect)),
+            (&self.autoscaling.autoscalers, Some(Controller::FederatedHpa)),
+            (&self.cron_autoscaling.autoscalers, Some(Controller::CronFederatedHpa)),
             (&self.scale_target_marker.targets, Some(Controller::HpaScaleTargetMarker)),
             (&self.replicas_syncer.deployments, Some(Controller::DeploymentReplicasSyncer)),
             (&self.certificates.requests, Some(Controller::AgentCsrApproving)),
@@ -347,6 +354,8 @@ impl Loops {
         self.spanning.full_pass();
         self.ingresses.full_pass();
         self.collecting.full_pass().await?;
+        self.autoscaling.full_pass().await?;
+        self.cron_autoscaling.full_pass().await?;
         self.scale_target_marker.full_pass();
         self.certificates.full_pass().await?;
         Ok(())
@@ -455,6 +464,8 @@ impl Listener for Loops {
         self.spanning.on_change(change);
         self.ingresses.on_change(change);
         self.collecting.on_change(change);
+        self.autoscaling.on_change(change);
+        self.cron_autoscaling.on_change(change);
         self.scale_target_marker.on_change(change);
         self.replicas_syncer.on_change(change);
         self.certificates.on_change(change);

@@ -62,6 +62,10 @@ impl<'a> Target<'a> {
         Target { subresource: "status", ..self }
     }
 
+    pub fn scale(self) -> Self {
+        Target { subresource: "scale", ..self }
+    }
+
     fn path(&self) -> String {
         self.resource.path(self.namespace, self.name, self.subresource)
     }
@@ -114,6 +118,11 @@ impl Objects {
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// What is at a path with its query, such as metrics.
+    pub async fn read(&self, path: &str) -> Result<Value, Error> {
+        self.send(Method::GET, path, "", None).await
     }
 
     pub async fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::queue::{Outcome, Queue};
 use super::world::{Listener, Teller};
 use super::{
-    Loops, access, applications, bindings, certificates, clusters, distributor, evictions, namespaces, quotas,
-    rebalancer, remedies, replicas_syncer, returning, scale_target_marker, scheduling, services, statuses,
+    Loops, access, applications, autoscaling, bindings, certificates, clusters, distributor, evictions, namespaces,
+    quotas, rebalancer, remedies, replicas_syncer, returning, scale_target_marker, scheduling, services, statuses,
     taint_policies, templates, works,
 };
 use crate::Error;
@@ -83,6 +83,8 @@ pub(super) async fn supervise(
     spawn(&mut tasks, &l.collecting.services, some, &stop, &l.collecting, services::Collecting::reconcile);
     spawn(&mut tasks, &l.quotas.quotas, some, &stop, &l.quotas, quotas::Quotas::reconcile);
     spawn(&mut tasks, &l.rebalancer.rebalancers, some, &stop, &l.rebalancer, rebalancer::Rebalancer::reconcile);
+    spawn(&mut tasks, &l.autoscaling.autoscalers, some, &stop, &l.autoscaling, autoscaling::Federated::reconcile);
+    spawn(&mut tasks, &l.cron_autoscaling.autoscalers, some, &stop, &l.cron_autoscaling, autoscaling::Cron::reconcile);
     spawn(
         &mut tasks,
         &l.scale_target_marker.targets,

@@ -5,8 +5,8 @@ use crowsnest_api::field::FieldError;
 use crowsnest_api::names::format;
 use crowsnest_api::quantity::Quantity;
 use k8s_openapi::api::autoscaling::v2::{
-    CrossVersionObjectReference, HPAScalingPolicy, HPAScalingRules, MetricIdentifier, MetricSpec, MetricTarget,
-    ResourceMetricSource,
+    CrossVersionObjectReference, HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricIdentifier,
+    MetricSpec, MetricTarget, ResourceMetricSource,
 };
 
 use super::decode::{changed, decode};
@@ -25,12 +25,17 @@ pub(super) fn mutate(request: &Request) -> Result<Outcome, Refusal> {
         hpa.spec.metrics = vec![default_metric()];
     }
     if let Some(behavior) = &mut hpa.spec.behavior {
-        let up = scaling(Some(0), &[("Pods", 4), ("Percent", 100)]);
-        let down = scaling(None, &[("Percent", 100)]);
-        behavior.scale_up = Some(filled(behavior.scale_up.take(), up));
-        behavior.scale_down = Some(filled(behavior.scale_down.take(), down));
+        fill(behavior);
     }
     changed(&hpa).map(Outcome::Changed)
+}
+
+/// Completes a behaviour. For how long shrinking waits stays open: that is a setting of the controllers.
+pub(crate) fn fill(behavior: &mut HorizontalPodAutoscalerBehavior) {
+    let up = scaling(Some(0), &[("Pods", 4), ("Percent", 100)]);
+    let down = scaling(None, &[("Percent", 100)]);
+    behavior.scale_up = Some(filled(behavior.scale_up.take(), up));
+    behavior.scale_down = Some(filled(behavior.scale_down.take(), down));
 }
 
 fn default_metric() -> MetricSpec {

@@ -6,7 +6,7 @@
 //! Clusters and ResourceRegistries are served by our own aggregated API, which calls `cluster` and `registry` itself.
 
 pub mod annotations;
-mod autoscaling;
+pub(crate) mod autoscaling;
 pub mod binding;
 pub mod cluster;
 pub mod configurations;

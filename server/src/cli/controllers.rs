@@ -13,6 +13,7 @@ use crowsnest_controllers::plan::eviction::Safety;
 use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_controllers::plan::propagation::skipped::{SkippedApis, SkippedNamespaces};
 use crowsnest_controllers::plan::scheduling::Plugins;
+use k8s_openapi::jiff::SignedDuration;
 
 use super::keep;
 
@@ -93,6 +94,52 @@ pub(crate) struct ControllerArgs {
     /// Between two counts of what the bindings of a quota's namespace use, whatever changed [default: 5m]
     #[arg(long, env = "CROWSNEST_FEDERATED_RESOURCE_QUOTA_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
     federated_resource_quota_sync_period: Option<Duration>,
+    #[command(flatten)]
+    autoscaling: AutoscalingArgs,
+}
+
+/// FederatedHPAs.
+#[derive(Debug, Clone, Default, Args)]
+struct AutoscalingArgs {
+    /// Between two looks at the metrics of a FederatedHPA [default: 15s]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
+    horizontal_pod_autoscaler_sync_period: Option<Duration>,
+    /// A ratio of use to target that is no farther from 1 changes no replicas [default: 0.1]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_TOLERANCE", value_name = "RATIO", value_parser = tolerance)]
+    horizontal_pod_autoscaler_tolerance: Option<f64>,
+    /// For how long fewer replicas than were needed are not believed, where a FederatedHPA's behaviour does not say [default: 5m]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_DOWNSCALE_STABILIZATION", value_name = "DURATION", value_parser = keep::duration)]
+    horizontal_pod_autoscaler_downscale_stabilization: Option<Duration>,
+    /// For how long after its start a pod's use of cpu counts only once it is ready [default: 5m]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_CPU_INITIALIZATION_PERIOD", value_name = "DURATION", value_parser = keep::duration)]
+    horizontal_pod_autoscaler_cpu_initialization_period: Option<Duration>,
+    /// A pod that turns unready within this after its start counts as never ready [default: 30s]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_INITIAL_READINESS_DELAY", value_name = "DURATION", value_parser = keep::duration)]
+    horizontal_pod_autoscaler_initial_readiness_delay: Option<Duration>,
+    /// Taken as Karmada takes it, and without effect there, too [default: 3m]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_UPSCALE_DELAY", value_name = "DURATION", value_parser = keep::duration)]
+    horizontal_pod_autoscaler_upscale_delay: Option<Duration>,
+    /// Taken as Karmada takes it, and without effect there, too [default: 5m]
+    #[arg(long, env = "CROWSNEST_HORIZONTAL_POD_AUTOSCALER_DOWNSCALE_DELAY", value_name = "DURATION", value_parser = keep::duration)]
+    horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
+}
+
+impl AutoscalingArgs {
+    fn read(&self, settings: &mut Config) {
+        let (periods, counting) = (&mut settings.periods, &mut settings.counting);
+        take(&mut periods.autoscaling_sync, &self.horizontal_pod_autoscaler_sync_period);
+        take(&mut periods.downscale_stabilization, &self.horizontal_pod_autoscaler_downscale_stabilization);
+        take(&mut counting.tolerance, &self.horizontal_pod_autoscaler_tolerance);
+        let signed = |period: Option<Duration>| Some(SignedDuration::try_from(period?).unwrap_or(SignedDuration::MAX));
+        take(&mut counting.cpu_initialization, &signed(self.horizontal_pod_autoscaler_cpu_initialization_period));
+        take(&mut counting.initial_readiness_delay, &signed(self.horizontal_pod_autoscaler_initial_readiness_delay));
+        let delays = [self.horizontal_pod_autoscaler_upscale_delay, self.horizontal_pod_autoscaler_downscale_delay];
+        if delays.iter().any(Option::is_some) {
+            tracing::info!(
+                "--horizontal-pod-autoscaler-upscale-delay and -downscale-delay change nothing, here as in Karmada"
+            );
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -151,6 +198,7 @@ impl ControllerArgs {
         take(&mut periods.cluster_monitor_grace, &self.cluster_monitor_grace_period);
         take(&mut periods.cluster_startup_grace, &self.cluster_startup_grace_period);
         take(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
+        self.autoscaling.read(settings);
         Ok(standard)
     }
 }
@@ -172,6 +220,14 @@ fn gates(list: &str) -> Result<String, String> {
 fn namespaces(list: &str) -> Result<SkippedNamespaces, String> {
     let expressions = list.split(',').map(str::trim).filter(|expression| !expression.is_empty());
     SkippedNamespaces::new(expressions).map_err(|error| error.to_string())
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(ratio) if (0.0..1.0).contains(&ratio) => Ok(ratio),
+        Ok(_) => Err("must be at least 0 and less than 1".to_owned()),
+        Err(_) => Err("is not a number such as 0.1".to_owned()),
+    }
 }
 
 fn period(text: &str) -> Result<Duration, String> {
@@ -198,6 +254,7 @@ mod tests {
     use super::*;
     use clap::Parser;
     use crowsnest_controllers::act::controllers::Controller;
+    use crowsnest_controllers::plan::autoscaling::replicas::Counting;
     use crowsnest_controllers::plan::scheduling::Plugin;
     use rstest::rstest;
 
@@ -232,7 +289,11 @@ mod tests {
              --secondary-resource-eviction-rate 0 --cluster-status-update-frequency 5s \
              --cluster-success-threshold 0s --cluster-failure-threshold 1m --federated-resource-quota-sync-period 2m \
              --cluster-monitor-period 1s --cluster-monitor-grace-period 8s --cluster-startup-grace-period 12s \
-             --unhealthy-cluster-threshold 0.8",
+             --unhealthy-cluster-threshold 0.8 \
+             --horizontal-pod-autoscaler-sync-period 5s --horizontal-pod-autoscaler-tolerance 0.2 \
+             --horizontal-pod-autoscaler-downscale-stabilization 0s \
+             --horizontal-pod-autoscaler-cpu-initialization-period 1m \
+             --horizontal-pod-autoscaler-initial-readiness-delay 10s --horizontal-pod-autoscaler-upscale-delay 1m",
             Config::default(),
         );
         let said = said.unwrap();
@@ -258,6 +319,13 @@ mod tests {
         let monitor = [periods.cluster_monitor, periods.cluster_monitor_grace, periods.cluster_startup_grace];
         assert_eq!(monitor, [1, 8, 12].map(Duration::from_secs));
         assert_eq!(said.unhealthy_cluster_threshold, 0.8);
+        assert_eq!(
+            (periods.autoscaling_sync, periods.downscale_stabilization),
+            (Duration::from_secs(5), Duration::ZERO)
+        );
+        let (cpu_initialization, initial_readiness_delay) =
+            (SignedDuration::from_mins(1), SignedDuration::from_secs(10));
+        assert_eq!(said.counting, Counting { tolerance: 0.2, cpu_initialization, initial_readiness_delay });
     }
 
     #[test]
@@ -286,6 +354,9 @@ mod tests {
     #[case("--cluster-monitor-period 0s", "must be greater than 0")]
     #[case("--unhealthy-cluster-threshold 55", "must be a share of all, from 0 to 1")]
     #[case("--scheduler-name=", "a value is required")]
+    #[case("--horizontal-pod-autoscaler-tolerance 1.5", "must be at least 0 and less than 1")]
+    #[case("--horizontal-pod-autoscaler-tolerance much", "is not a number")]
+    #[case("--horizontal-pod-autoscaler-sync-period 0s", "must be greater than 0")]
     fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
         let error = settings(arguments, Config::default()).map(|_| ()).unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -1,0 +1,256 @@
+//! How fast an autoscaler follows its metrics: what it recommended and did lately bounds what it may do now.
+
+use std::borrow::Cow;
+
+use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::admission::autoscaling::fill;
+
+/// Without behaviour, at most so many times as many, or up to so many.
+const UP_FACTOR: i32 = 2;
+const UP_LEAST: i32 = 4;
+
+/// A number of replicas, or by how many they changed, at some time.
+pub type Noted = (Timestamp, i32);
+
+/// What an autoscaler recommended and did lately.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Past {
+    /// As the metrics asked, within no bounds.
+    pub recommended: Vec<Noted>,
+    /// By how many replicas it grew, and shrank.
+    pub grown: Vec<Noted>,
+    pub shrunk: Vec<Noted>,
+}
+
+/// Replicas as they are, and between what they have to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub current: i32,
+    pub least: i32,
+    pub most: i32,
+}
+
+/// Why, in a word and in a sentence.
+pub type Why = (&'static str, &'static str);
+
+/// What becomes of a recommendation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounded {
+    pub replicas: i32,
+    /// How recent recommendations weigh, for the condition `AbleToScale`.
+    pub able: Why,
+    /// Whether it is another number than they asked for, for the condition `ScalingLimited`.
+    pub limited: bool,
+    pub limit: Why,
+}
+
+const READY: Why = ("ReadyForNewScale", "recommended size matches current size");
+const UP_STABILIZED: Why = (
+    "ScaleUpStabilized",
+    "recent recommendations were lower than current one, applying the lowest recent recommendation",
+);
+const DOWN_STABILIZED: Why = (
+    "ScaleDownStabilized",
+    "recent recommendations were higher than current one, applying the highest recent recommendation",
+);
+const IN_RANGE: Why = ("DesiredWithinRange", "the desired count is within the acceptable range");
+const TOO_MANY: Why = ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
+const TOO_FEW: Why = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
+const UP_LIMIT: Why = ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
+const DOWN_LIMIT: Why =
+    ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
+
+impl Past {
+    /// An autoscaler that is seen for the first time takes what is there for a recommendation, so that it does not shrink at once.
+    pub fn begin(&mut self, current: i32, now: Timestamp) {
+        if self.recommended.is_empty() {
+            self.recommended.push((now, current));
+        }
+    }
+
+    /// How many replicas there are to be when the metrics ask for `wanted`; `window` is for how long less than what was
+    /// recommended is not believed where the behaviour does not say.
+    pub fn bound(
+        &mut self,
+        behavior: Option<&HorizontalPodAutoscalerBehavior>,
+        bounds: Bounds,
+        wanted: i32,
+        window: SignedDuration,
+        now: Timestamp,
+    ) -> Bounded {
+        let Some(behavior) = behavior else {
+            let stable = self.stable(wanted, window, now);
+            let able = if stable == wanted { READY } else { DOWN_STABILIZED };
+            let (replicas, limit) = by_default(bounds, stable);
+            return Bounded { replicas, able, limited: replicas != stable, limit };
+        };
+        let (up, down) = rules(behavior);
+        let up_window = seconds(up.stabilization_window_seconds.unwrap_or_default());
+        let down_window = down.stabilization_window_seconds.map_or(window, seconds);
+        let stable = self.stable_between(bounds.current, wanted, (up_window, down_window), now);
+        let able = match (stable == wanted, wanted >= bounds.current) {
+            (true, _) => READY,
+            (false, true) => UP_STABILIZED,
+            (false, false) => DOWN_STABILIZED,
+        };
+        let (replicas, limit) = self.by_rules(&up, &down, bounds, stable, now);
+        Bounded { replicas, able, limited: replicas != stable, limit }
+    }
+
+    /// Takes down that the replicas were changed. Only a behaviour asks for that later.
+    pub fn rescaled(
+        &mut self,
+        behavior: Option<&HorizontalPodAutoscalerBehavior>,
+        before: i32,
+        after: i32,
+        now: Timestamp,
+    ) {
+        let Some(behavior) = behavior else { return };
+        let (up, down) = rules(behavior);
+        let (changes, rules, by) = match after > before {
+            true => (&mut self.grown, up, after.saturating_sub(before)),
+            false => (&mut self.shrunk, down, before.saturating_sub(after)),
+        };
+        let longest = policies(&rules).iter().map(|policy| policy.period_seconds).max().unwrap_or_default();
+        let cutoff = before_now(now, seconds(longest));
+        changes.retain(|(at, _)| *at >= cutoff);
+        changes.push((now, by));
+    }
+
+    /// The highest of what was recommended within the window.
+    fn stable(&mut self, wanted: i32, window: SignedDuration, now: Timestamp) -> i32 {
+        let cutoff = before_now(now, window);
+        self.recommended.retain(|(at, _)| *at >= cutoff);
+        let highest = self.recommended.iter().map(|(_, replicas)| *replicas).fold(wanted, i32::max);
+        self.recommended.push((now, wanted));
+        highest
+    }
+
+    /// No more than the lowest recommendation of one window where that is more than there are, and no less than the highest
+    /// of the other where that is less.
+    fn stable_between(
+        &mut self,
+        current: i32,
+        wanted: i32,
+        (up, down): (SignedDuration, SignedDuration),
+        now: Timestamp,
+    ) -> i32 {
+        let (up, down) = (before_now(now, up), before_now(now, down));
+        let within = |cutoff: Timestamp| self.recommended.iter().filter(move |(at, _)| *at > cutoff).map(|(_, of)| *of);
+        let lowest = within(up).fold(wanted, i32::min);
+        let highest = within(down).fold(wanted, i32::max);
+        self.recommended.retain(|(at, _)| *at >= up.min(down));
+        self.recommended.push((now, wanted));
+        current.max(lowest).min(highest)
+    }
+
+    /// As many as policies and bounds allow.
+    fn by_rules(
+        &self,
+        up: &HPAScalingRules,
+        down: &HPAScalingRules,
+        bounds: Bounds,
+        wanted: i32,
+        now: Timestamp,
+    ) -> (i32, Why) {
+        let Bounds { current, least, most } = bounds;
+        if wanted > current {
+            let limit = self.most_by(up, current, now).max(current);
+            let (allowed, why) = if most > limit { (limit, UP_LIMIT) } else { (most, TOO_MANY) };
+            if wanted > allowed {
+                return (allowed, why);
+            }
+        } else if wanted < current {
+            let limit = self.least_by(down, current, now).min(current);
+            let (allowed, why) = if least < limit { (limit, DOWN_LIMIT) } else { (least, TOO_FEW) };
+            if wanted < allowed {
+                return (allowed, why);
+            }
+        }
+        (wanted, IN_RANGE)
+    }
+
+    /// How many there may be now by the rules for growing.
+    fn most_by(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
+        let allowed = policies(rules).iter().map(|policy| {
+            let start = self.at_start(policy, current, now);
+            match policy.type_.as_str() {
+                // Rounded up, or a few replicas would never become more.
+                "Percent" => (f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as i32,
+                _ => start.saturating_add(policy.value),
+            }
+        });
+        match rules.select_policy.as_deref() {
+            Some("Disabled") => current,
+            Some("Min") => allowed.min().unwrap_or(i32::MAX),
+            _ => allowed.max().unwrap_or(i32::MIN),
+        }
+    }
+
+    /// How few there may be now by the rules for shrinking.
+    fn least_by(&self, rules: &HPAScalingRules, current: i32, now: Timestamp) -> i32 {
+        let allowed = policies(rules).iter().map(|policy| {
+            let start = self.at_start(policy, current, now);
+            match policy.type_.as_str() {
+                "Percent" => (f64::from(start) * (1.0 - f64::from(policy.value) / 100.0)) as i32,
+                _ => start.saturating_sub(policy.value),
+            }
+        });
+        match rules.select_policy.as_deref() {
+            Some("Disabled") => current,
+            Some("Min") => allowed.max().unwrap_or(i32::MIN),
+            _ => allowed.min().unwrap_or(i32::MAX),
+        }
+    }
+
+    /// How many there were when a policy's period began.
+    fn at_start(&self, policy: &HPAScalingPolicy, current: i32, now: Timestamp) -> i32 {
+        let cutoff = before_now(now, seconds(policy.period_seconds));
+        let within = |changes: &[Noted]| -> i32 {
+            let recent = changes.iter().filter(|(at, _)| *at > cutoff);
+            recent.fold(0, |sum, (_, by)| sum.saturating_add(*by))
+        };
+        current.saturating_sub(within(&self.grown)).saturating_add(within(&self.shrunk))
+    }
+}
+
+/// The bounds where no behaviour is said.
+fn by_default(bounds: Bounds, wanted: i32) -> (i32, Why) {
+    let limit = bounds.current.saturating_mul(UP_FACTOR).max(UP_LEAST);
+    let (most, why) = if bounds.most > limit { (limit, UP_LIMIT) } else { (bounds.most, TOO_MANY) };
+    if wanted < bounds.least {
+        (bounds.least, TOO_FEW)
+    } else if wanted > most {
+        (most, why)
+    } else {
+        (wanted, IN_RANGE)
+    }
+}
+
+/// The rules for growing and for shrinking, as admission completes them.
+fn rules(behavior: &HorizontalPodAutoscalerBehavior) -> (Cow<'_, HPAScalingRules>, Cow<'_, HPAScalingRules>) {
+    let is_whole = |rules: &HPAScalingRules| rules.policies.is_some() && rules.select_policy.is_some();
+    match (&behavior.scale_up, &behavior.scale_down) {
+        (Some(up), Some(down)) if is_whole(up) && is_whole(down) => (Cow::Borrowed(up), Cow::Borrowed(down)),
+        _ => {
+            let mut behavior = behavior.clone();
+            fill(&mut behavior);
+            let rules = |rules: Option<HPAScalingRules>| Cow::Owned(rules.unwrap_or_default());
+            (rules(behavior.scale_up), rules(behavior.scale_down))
+        }
+    }
+}
+
+fn policies(rules: &HPAScalingRules) -> &[HPAScalingPolicy] {
+    rules.policies.as_deref().unwrap_or_default()
+}
+
+fn seconds(seconds: i32) -> SignedDuration {
+    SignedDuration::from_secs(i64::from(seconds))
+}
+
+fn before_now(now: Timestamp, by: SignedDuration) -> Timestamp {
+    now.checked_sub(by).unwrap_or(Timestamp::MIN)
+}

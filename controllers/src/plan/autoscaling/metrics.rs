@@ -1,0 +1,287 @@
+//! The metrics of a FederatedHPA: what each has to be asked for, what it then proposes, and which proposal counts. Messages
+//! are Kubernetes'.
+
+use crowsnest_api::quantity::{Format, Quantity};
+use crowsnest_api::selector::{Selector, SelectorError};
+use k8s_openapi::api::autoscaling::v2::{
+    ContainerResourceMetricStatus, CrossVersionObjectReference, MetricIdentifier, MetricSpec, MetricStatus,
+    MetricTarget, MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use k8s_openapi::jiff::Timestamp;
+
+use super::pods::Sample;
+use super::replicas::{Count, Counting, Workload};
+
+/// What a metrics API has to be asked.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Question<'a> {
+    /// What pods use of a resource, or one container of each.
+    Resource { resource: &'a str, container: Option<&'a str> },
+    /// A metric of each pod.
+    Pods { metric: &'a str, selector: Selector },
+    /// A metric of one object.
+    Object { metric: &'a str, selector: Selector, object: &'a CrossVersionObjectReference },
+}
+
+/// What it answered, in thousandths.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    Samples(Vec<Sample>),
+    Value(i64),
+}
+
+/// What a metric asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proposal {
+    pub replicas: i32,
+    /// What to call the metric.
+    pub metric: String,
+    pub status: MetricStatus,
+}
+
+/// A metric that proposes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{whole}")]
+pub struct Invalid {
+    /// For event and condition.
+    pub reason: &'static str,
+    /// For event and condition.
+    pub cause: String,
+    /// With what became impossible, for the one message of all metrics.
+    whole: String,
+}
+
+impl Invalid {
+    fn new(reason: &'static str, what: impl Into<String>, cause: impl Into<String>) -> Self {
+        let (what, cause) = (what.into(), cause.into());
+        let whole = if what.is_empty() { cause.clone() } else { format!("{what}: {cause}") };
+        Invalid { reason, cause, whole }
+    }
+}
+
+/// What all metrics ask for together.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wish {
+    /// The largest of the proposals, and the metric it is of; what could not be counted is told beside it.
+    Replicas { replicas: i32, metric: String, statuses: Vec<MetricStatus>, failed: Option<String> },
+    /// Nobody knows: no metric can be counted, or one cannot, and the others ask for fewer replicas.
+    Unknown { first: Invalid, failed: String },
+}
+
+const OBJECT: (&str, &str) = ("FailedGetObjectMetric", "failed to get object metric value");
+const PODS: (&str, &str) = ("FailedGetPodsMetric", "failed to get pods metric value");
+
+/// What to ask for a metric.
+pub fn question(spec: &MetricSpec) -> Result<Question<'_>, Invalid> {
+    let kind = spec.type_.as_str();
+    if let ("Resource", Some(source)) = (kind, &spec.resource) {
+        return Ok(Question::Resource { resource: &source.name, container: None });
+    }
+    if let ("ContainerResource", Some(source)) = (kind, &spec.container_resource) {
+        return Ok(Question::Resource { resource: &source.name, container: Some(&source.container) });
+    }
+    if let ("Pods", Some(source)) = (kind, &spec.pods) {
+        let selector = selector(&source.metric).map_err(|error| Invalid::new(PODS.0, PODS.1, error.to_string()))?;
+        return Ok(Question::Pods { metric: &source.metric.name, selector });
+    }
+    if let ("Object", Some(source)) = (kind, &spec.object) {
+        let selector = selector(&source.metric).map_err(|error| Invalid::new(OBJECT.0, OBJECT.1, error.to_string()))?;
+        return Ok(Question::Object { metric: &source.metric.name, selector, object: &source.described_object });
+    }
+    let cause = format!("unknown metric source type {kind:?}");
+    Err(Invalid::new("InvalidMetricSourceType", "", cause))
+}
+
+fn selector(metric: &MetricIdentifier) -> Result<Selector, SelectorError> {
+    metric.selector.as_ref().map_or_else(|| Ok(Selector::default()), Selector::from_label_selector)
+}
+
+fn milli(amount: Option<&WireQuantity>) -> i64 {
+    amount.and_then(|amount| Quantity::try_from(amount).ok()).map_or(0, |amount| amount.milli_value())
+}
+
+fn quantity(milli: i64) -> Option<WireQuantity> {
+    Some(Quantity::from_milli(milli, Format::DecimalSI).into())
+}
+
+/// Counts replicas by what was answered. The namespace is that of the FederatedHPA.
+pub fn propose(
+    spec: &MetricSpec,
+    answer: Result<Answer, String>,
+    workload: &Workload<'_>,
+    counting: &Counting,
+    namespace: &str,
+    now: Timestamp,
+) -> Result<Proposal, Invalid> {
+    match (question(spec)?, answer) {
+        (Question::Resource { resource, container }, answer) => {
+            let target = spec.resource.as_ref().map(|source| &source.target);
+            let target = target.or(spec.container_resource.as_ref().map(|source| &source.target));
+            let target = target.cloned().unwrap_or_default();
+            of_resource((resource, container), &target, answer, workload, counting, now)
+        }
+        (Question::Pods { metric, .. }, answer) => {
+            let invalid = |cause: String| Invalid::new(PODS.0, PODS.1, cause);
+            let target = spec.pods.as_ref().map(|source| milli(source.target.average_value.as_ref()));
+            let samples = answer.map_err(|error| invalid(format!("unable to get metric {metric}: {error}")))?;
+            let samples = samples.samples();
+            let count = counting.for_usage(&samples, "", target.unwrap_or_default(), workload, now);
+            let count = count.map_err(|error| invalid(error.to_string()))?;
+            let identifier = spec.pods.as_ref().map(|source| source.metric.clone()).unwrap_or_default();
+            let current = MetricValueStatus { average_value: quantity(count.usage), ..MetricValueStatus::default() };
+            let status = MetricStatus {
+                type_: "Pods".to_owned(),
+                pods: Some(PodsMetricStatus { metric: identifier, current }),
+                ..MetricStatus::default()
+            };
+            Ok(Proposal { replicas: count.replicas, metric: format!("pods metric {metric}"), status })
+        }
+        (Question::Object { .. }, answer) => {
+            let source = spec.object.clone().unwrap_or_default();
+            of_object(&source, answer, workload, counting, namespace)
+        }
+    }
+}
+
+impl Answer {
+    fn samples(self) -> Vec<Sample> {
+        match self {
+            Answer::Samples(samples) => samples,
+            Answer::Value(_) => Vec::new(),
+        }
+    }
+
+    fn value(self) -> i64 {
+        match self {
+            Answer::Value(value) => value,
+            Answer::Samples(_) => 0,
+        }
+    }
+}
+
+fn of_resource(
+    (resource, container): (&str, Option<&str>),
+    target: &MetricTarget,
+    answer: Result<Answer, String>,
+    workload: &Workload<'_>,
+    counting: &Counting,
+    now: Timestamp,
+) -> Result<Proposal, Invalid> {
+    let (reason, what) = match container {
+        None => ("FailedGetResourceMetric", format!("failed to get {resource} resource metric value")),
+        Some(of) => ("FailedGetContainerResourceMetric", format!("failed to get {of} container metric value")),
+    };
+    let invalid = |cause: String| Invalid::new(reason, what.clone(), cause);
+    let unusable = |cause: String| invalid(format!("failed to get {resource} utilization: {cause}"));
+    if target.average_value.is_none() && target.average_utilization.is_none() {
+        let cause =
+            "invalid resource metric source: neither an average utilization target nor an average value target was set";
+        return Err(invalid(cause.to_owned()));
+    }
+    let answer = answer.map_err(|error| unusable(format!("unable to get metrics for resource {resource}: {error}")))?;
+    let samples = answer.samples();
+    let count = match (&target.average_value, target.average_utilization) {
+        (None, Some(percent)) => counting.for_utilization(&samples, resource, container, percent, workload, now),
+        (average, _) => counting.for_usage(&samples, resource, milli(average.as_ref()), workload, now),
+    };
+    let count: Count = count.map_err(|error| unusable(error.to_string()))?;
+    let metric = match (count.utilization, container) {
+        (None, _) => format!("{resource} resource"),
+        (Some(_), None) => format!("{resource} resource utilization (percentage of request)"),
+        (Some(_), Some(_)) => format!("{resource} container resource utilization (percentage of request)"),
+    };
+    let current = MetricValueStatus {
+        average_utilization: count.utilization,
+        average_value: quantity(count.usage),
+        ..MetricValueStatus::default()
+    };
+    let name = resource.to_owned();
+    let status = match container {
+        None => MetricStatus {
+            type_: "Resource".to_owned(),
+            resource: Some(ResourceMetricStatus { name, current }),
+            ..MetricStatus::default()
+        },
+        Some(container) => MetricStatus {
+            type_: "ContainerResource".to_owned(),
+            container_resource: Some(ContainerResourceMetricStatus { container: container.to_owned(), name, current }),
+            ..MetricStatus::default()
+        },
+    };
+    Ok(Proposal { replicas: count.replicas, metric, status })
+}
+
+fn of_object(
+    source: &ObjectMetricSource,
+    answer: Result<Answer, String>,
+    workload: &Workload<'_>,
+    counting: &Counting,
+    namespace: &str,
+) -> Result<Proposal, Invalid> {
+    let (metric, object) = (&source.metric.name, &source.described_object);
+    let by_value = match source.target.type_.as_str() {
+        "Value" => true,
+        "AverageValue" => false,
+        _ => {
+            let cause = "invalid object metric source: neither a value target nor an average value target was set";
+            return Err(Invalid::new(OBJECT.0, OBJECT.1, cause));
+        }
+    };
+    let what = match by_value {
+        true => OBJECT.1.to_owned(),
+        false => format!("{}: failed to get {metric} object metric", OBJECT.1),
+    };
+    let invalid = |cause: String| Invalid::new(OBJECT.0, what.clone(), cause);
+    let value = answer.map(Answer::value).map_err(|error| {
+        let (kind, name) = (&object.kind, &object.name);
+        invalid(format!("unable to get metric {metric}: {kind} on {namespace} {name}/{error}"))
+    })?;
+    let mut status = ObjectMetricStatus { metric: source.metric.clone(), ..ObjectMetricStatus::default() };
+    let (count, called) = if by_value {
+        let count = counting.for_value(value, milli(source.target.value.as_ref()), workload);
+        let count = count.map_err(|error| invalid(format!("unable to calculate ready pods: {error}")))?;
+        status.current.value = quantity(count.usage);
+        (count, format!("{} metric {metric}", object.kind))
+    } else {
+        let count = counting.for_value_per_pod(value, milli(source.target.average_value.as_ref()), workload);
+        status.current.average_value = quantity(count.usage);
+        (count, format!("external metric {metric}"))
+    };
+    status.described_object = object.clone();
+    let status = MetricStatus { type_: "Object".to_owned(), object: Some(status), ..MetricStatus::default() };
+    Ok(Proposal { replicas: count.replicas, metric: called, status })
+}
+
+/// Which proposal counts. Where a metric is missing, fewer replicas than the template has are not believed.
+pub fn combine(proposals: Vec<Result<Proposal, Invalid>>, template: i32) -> Wish {
+    let all = proposals.len();
+    let (mut best, mut statuses, mut first, mut wrong) = (None::<(i32, String)>, Vec::new(), None, 0);
+    for proposal in proposals {
+        match proposal {
+            Ok(Proposal { replicas, metric, status }) => {
+                statuses.push(status);
+                if best.as_ref().is_none_or(|(most, _)| *most == 0 || replicas > *most) {
+                    best = Some((replicas, metric));
+                }
+            }
+            Err(invalid) => {
+                wrong += 1;
+                first.get_or_insert(invalid);
+            }
+        }
+    }
+    let told = |first: &Invalid| format!("invalid metrics ({wrong} invalid out of {all}), first error is: {first}");
+    match (best, first) {
+        (Some((replicas, metric)), None) => Wish::Replicas { replicas, metric, statuses, failed: None },
+        (Some((replicas, metric)), Some(first)) if replicas >= template => {
+            Wish::Replicas { replicas, metric, statuses, failed: Some(told(&first)) }
+        }
+        (_, Some(first)) => Wish::Unknown { failed: told(&first), first },
+        // Admission gives a FederatedHPA without metrics one.
+        (None, None) => {
+            let first = Invalid::new("InvalidMetricSourceType", "", "there is no metric");
+            Wish::Unknown { failed: told(&first), first }
+        }
+    }
+}

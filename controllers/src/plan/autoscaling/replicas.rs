@@ -1,0 +1,302 @@
+//! How many replicas a metric asks for: Kubernetes' calculation over the pods of all clusters, divided by how many replicas
+//! the clusters run for one of the template.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::pods::{Pod, PodKey, Sample, Use, by_pod};
+
+/// When a metric counts, and when it asks for something else. `Default` is Kubernetes'.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counting {
+    /// A ratio of use to target that is no farther from 1 changes nothing.
+    pub tolerance: f64,
+    /// What a pod uses of the cpu in so long after its start counts only once it is ready.
+    pub cpu_initialization: SignedDuration,
+    /// A pod that turned unready within so long after its start has never been ready.
+    pub initial_readiness_delay: SignedDuration,
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        Counting {
+            tolerance: 0.1,
+            cpu_initialization: SignedDuration::from_mins(5),
+            initial_readiness_delay: SignedDuration::from_secs(30),
+        }
+    }
+}
+
+/// What is scaled.
+#[derive(Debug, Clone, Copy)]
+pub struct Workload<'a> {
+    /// Of the template.
+    pub replicas: i32,
+    /// The sum that the clusters say they run.
+    pub status_replicas: i32,
+    /// How many replicas the clusters are to run for one of the template.
+    pub calibration: f64,
+    pub pods: &'a [Pod],
+}
+
+/// What a metric asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    pub replicas: i32,
+    /// In percent of the requests.
+    pub utilization: Option<i32>,
+    /// In thousandths, per pod; of an object's value, the value.
+    pub usage: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Uncountable {
+    #[error("no pods returned by selector while calculating replica count")]
+    NoPods,
+    #[error("did not receive metrics for any ready pods")]
+    NoMetrics,
+    #[error("no metrics returned matched known pods")]
+    NoKnownPods,
+    #[error("missing request for {resource} in container {container} of Pod {pod}")]
+    NoRequest { resource: String, container: String, pod: String },
+}
+
+/// How pods fare, apart from those that are ready and have metrics.
+#[derive(Debug, Default)]
+struct Groups {
+    ready: usize,
+    unready: BTreeSet<PodKey>,
+    missing: BTreeSet<PodKey>,
+    ignored: BTreeSet<PodKey>,
+}
+
+type Uses = BTreeMap<PodKey, Use>;
+
+/// Use over target, and the use.
+#[derive(Debug, Clone, Copy)]
+struct Ratio {
+    ratio: f64,
+    utilization: Option<i32>,
+    usage: i64,
+}
+
+/// What pods are to use.
+enum Aim {
+    /// In percent of what they request.
+    Utilization { percent: i32, requests: BTreeMap<PodKey, i64> },
+    /// On average.
+    Usage(i64),
+}
+
+impl Counting {
+    /// Replicas for a utilization of a resource, of one container or of all.
+    pub fn for_utilization(
+        &self,
+        samples: &[Sample],
+        resource: &str,
+        container: Option<&str>,
+        percent: i32,
+        workload: &Workload<'_>,
+        now: Timestamp,
+    ) -> Result<Count, Uncountable> {
+        if workload.pods.is_empty() {
+            return Err(Uncountable::NoPods);
+        }
+        let requests = requests(workload.pods, resource, container)?;
+        self.by_pods(samples, resource, &Aim::Utilization { percent, requests }, workload, now)
+    }
+
+    /// Replicas for an average use; `resource` is empty for a metric that is none.
+    pub fn for_usage(
+        &self,
+        samples: &[Sample],
+        resource: &str,
+        target: i64,
+        workload: &Workload<'_>,
+        now: Timestamp,
+    ) -> Result<Count, Uncountable> {
+        if workload.pods.is_empty() {
+            return Err(Uncountable::NoPods);
+        }
+        self.by_pods(samples, resource, &Aim::Usage(target), workload, now)
+    }
+
+    /// Replicas for the value of an object.
+    pub fn for_value(&self, value: i64, target: i64, workload: &Workload<'_>) -> Result<Count, Uncountable> {
+        let ratio = value as f64 / target as f64;
+        let count = |replicas| Count { replicas, utilization: None, usage: value };
+        if workload.replicas == 0 {
+            return Ok(count(whole(ratio)));
+        }
+        if self.is_near(ratio) {
+            return Ok(count(workload.replicas));
+        }
+        if workload.pods.is_empty() {
+            return Err(Uncountable::NoPods);
+        }
+        let ready = workload.pods.iter().filter(|pod| pod.is_running_and_ready()).count();
+        Ok(count(whole(ratio * ready as f64 / workload.calibration)))
+    }
+
+    /// Replicas for the value of an object divided among the pods. Brought to the template's scale twice when it changes
+    /// anything, as Karmada does.
+    pub fn for_value_per_pod(&self, value: i64, target: i64, workload: &Workload<'_>) -> Count {
+        let (value, running) = (value as f64, f64::from(workload.status_replicas));
+        let ratio = value / (target as f64 * running);
+        let wanted = match self.is_near(ratio) {
+            true => running,
+            false => (value / target as f64 / workload.calibration).ceil(),
+        };
+        let usage = if running == 0.0 { 0 } else { (value / running).ceil() as i64 };
+        Count { replicas: whole(wanted / workload.calibration), utilization: None, usage }
+    }
+
+    fn is_near(&self, ratio: f64) -> bool {
+        (1.0 - ratio).abs() <= self.tolerance
+    }
+
+    fn by_pods(
+        &self,
+        samples: &[Sample],
+        resource: &str,
+        aim: &Aim,
+        workload: &Workload<'_>,
+        now: Timestamp,
+    ) -> Result<Count, Uncountable> {
+        let mut uses = by_pod(samples, workload.pods);
+        let groups = self.group(workload.pods, &uses, resource, now);
+        uses.retain(|key, _| !groups.ignored.contains(key) && !groups.unready.contains(key));
+        if uses.is_empty() {
+            return Err(Uncountable::NoMetrics);
+        }
+        let measured = aim.measure(&uses)?;
+        let ratio = measured.ratio;
+        let count = |replicas| Count { replicas, utilization: measured.utilization, usage: measured.usage };
+        let grows_with_unready = !groups.unready.is_empty() && ratio > 1.0;
+        if !grows_with_unready && groups.missing.is_empty() {
+            let wanted = whole(ratio * groups.ready as f64 / workload.calibration);
+            return Ok(count(if self.is_near(ratio) { workload.replicas } else { wanted }));
+        }
+        // The more careful reading: what is not known of uses all where it would shrink, and nothing where it would grow.
+        let nothing = |_: &PodKey| 0;
+        if ratio < 1.0 {
+            fill(&mut uses, &groups.missing, now, |key| aim.all_of(key));
+        } else if ratio > 1.0 {
+            fill(&mut uses, &groups.missing, now, nothing);
+        }
+        if grows_with_unready {
+            fill(&mut uses, &groups.unready, now, nothing);
+        }
+        let careful = aim.measure(&uses)?.ratio;
+        let turns = (ratio < 1.0 && careful > 1.0) || (ratio > 1.0 && careful < 1.0);
+        if self.is_near(careful) || turns {
+            return Ok(count(workload.replicas));
+        }
+        let wanted = whole(careful * uses.len() as f64 / workload.calibration);
+        let turns = (careful < 1.0 && wanted > workload.replicas) || (careful > 1.0 && wanted < workload.replicas);
+        Ok(count(if turns { workload.replicas } else { wanted }))
+    }
+
+    fn group(&self, pods: &[Pod], uses: &Uses, resource: &str, now: Timestamp) -> Groups {
+        let mut groups = Groups::default();
+        for pod in pods {
+            let key = || pod.key.clone();
+            if pod.terminating || pod.phase == "Failed" {
+                groups.ignored.insert(key());
+            } else if pod.phase == "Pending" {
+                groups.unready.insert(key());
+            } else if let Some(used) = uses.get(&pod.key) {
+                if resource == "cpu" && self.is_unready(pod, used, now) {
+                    groups.unready.insert(key());
+                } else {
+                    groups.ready += 1;
+                }
+            } else {
+                groups.missing.insert(key());
+            }
+        }
+        groups
+    }
+
+    /// Whether what a pod uses of the cpu tells more of its start than of its work.
+    fn is_unready(&self, pod: &Pod, used: &Use, now: Timestamp) -> bool {
+        let (Some(ready), Some(started)) = (&pod.ready, pod.started) else { return true };
+        let is_false = ready.status == "False";
+        match after(started, self.cpu_initialization) > now {
+            true => is_false || used.at < after(ready.since, used.window),
+            false => is_false && after(started, self.initial_readiness_delay) > ready.since,
+        }
+    }
+}
+
+impl Aim {
+    fn measure(&self, uses: &Uses) -> Result<Ratio, Uncountable> {
+        match self {
+            Aim::Utilization { percent, requests } => {
+                let known = uses.iter().filter_map(|(key, used)| Some((used.value, *requests.get(key)?)));
+                let (mut used, mut requested, mut pods) = (0_i128, 0_i128, 0_i128);
+                for (value, request) in known {
+                    used += i128::from(value);
+                    requested += i128::from(request);
+                    pods += 1;
+                }
+                if requested == 0 {
+                    return Err(Uncountable::NoKnownPods);
+                }
+                let utilization = i32::try_from(used * 100 / requested).unwrap_or(i32::MAX);
+                let ratio = f64::from(utilization) / f64::from(*percent);
+                let usage = i64::try_from(used / pods).unwrap_or(i64::MAX);
+                Ok(Ratio { ratio, utilization: Some(utilization), usage })
+            }
+            Aim::Usage(target) => {
+                let used: i128 = uses.values().map(|used| i128::from(used.value)).sum();
+                let pods = i128::try_from(uses.len()).unwrap_or(i128::MAX);
+                let usage = i64::try_from(used / pods.max(1)).unwrap_or(i64::MAX);
+                Ok(Ratio { ratio: usage as f64 / *target as f64, utilization: None, usage })
+            }
+        }
+    }
+
+    /// What a pod uses at the target, or when it uses all it asks for.
+    fn all_of(&self, pod: &PodKey) -> i64 {
+        match self {
+            Aim::Utilization { percent, requests } => {
+                let request = requests.get(pod).copied().unwrap_or_default();
+                request.saturating_mul(i64::from((*percent).max(100))) / 100
+            }
+            Aim::Usage(target) => *target,
+        }
+    }
+}
+
+fn fill(uses: &mut Uses, pods: &BTreeSet<PodKey>, at: Timestamp, value: impl Fn(&PodKey) -> i64) {
+    let used = |key: &PodKey| Use { value: value(key), at, window: SignedDuration::ZERO };
+    uses.extend(pods.iter().map(|key| (key.clone(), used(key))));
+}
+
+/// What each pod asks for. All containers have to ask for something.
+fn requests(pods: &[Pod], resource: &str, container: Option<&str>) -> Result<BTreeMap<PodKey, i64>, Uncountable> {
+    let mut requests = BTreeMap::new();
+    for pod in pods {
+        let mut sum = 0_i64;
+        for of in pod.containers.iter().filter(|of| container.is_none_or(|name| name == of.name)) {
+            let Some(request) = of.requests.get(resource) else {
+                let (resource, container, pod) = (resource.to_owned(), of.name.clone(), pod.key.name.clone());
+                return Err(Uncountable::NoRequest { resource, container, pod });
+            };
+            sum = sum.saturating_add(*request);
+        }
+        requests.insert(pod.key.clone(), sum);
+    }
+    Ok(requests)
+}
+
+/// Rounded up. What is no number asks for nothing, what is too large for as much as there can be.
+fn whole(replicas: f64) -> i32 {
+    replicas.ceil() as i32
+}
+
+fn after(time: Timestamp, by: SignedDuration) -> Timestamp {
+    time.checked_add(by).unwrap_or(Timestamp::MAX)
+}

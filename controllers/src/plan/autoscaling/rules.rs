@@ -1,0 +1,219 @@
+//! The rules of a CronFederatedHPA: when each is due, and what is told of its runs. The timers are kept in memory by the loop;
+//! the status tells them, and after a restart says what has been missed.
+
+use crowsnest_api::autoscaling::{
+    CronFederatedHPARule, CronFederatedHPASpec, CronFederatedHPAStatus, ExecutionHistory, FailedExecution,
+    SuccessfulExecution,
+};
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::tz::TimeZone;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::cron::{Schedule, zone};
+
+/// Runs kept of each outcome where a rule does not say.
+const KEPT: i32 = 3;
+/// A run may always be so late, even when its rule is due more often.
+const LATE: SignedDuration = SignedDuration::from_mins(1);
+
+/// When the rules of one CronFederatedHPA are due.
+#[derive(Debug, Default)]
+pub struct Timers {
+    target: Option<CrossVersionObjectReference>,
+    timers: Vec<Timer>,
+    /// What has been done and is not in the status yet.
+    unrecorded: Vec<Run>,
+}
+
+/// A rule that does not rest.
+#[derive(Debug)]
+struct Timer {
+    rule: CronFederatedHPARule,
+    state: Result<Started, String>,
+}
+
+#[derive(Debug)]
+struct Started {
+    schedule: Schedule,
+    next: Option<Timestamp>,
+}
+
+/// A rule whose time has come.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Due {
+    pub rule: CronFederatedHPARule,
+    pub at: Timestamp,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    pub due: Due,
+    pub done: Timestamp,
+    pub failed: Option<String>,
+}
+
+fn rests(rule: &CronFederatedHPARule) -> bool {
+    rule.suspend.unwrap_or_default()
+}
+
+fn start(rule: &CronFederatedHPARule, local: &TimeZone) -> Result<Schedule, String> {
+    let standard = match rule.time_zone.as_deref() {
+        None => local.clone(),
+        Some(name) => zone(name, local).ok_or_else(|| format!("unknown time zone {name}"))?,
+    };
+    Schedule::parse(&rule.schedule, standard, local)
+        .map_err(|error| format!("cron expression failed to be parsed: {error}"))
+}
+
+impl Timers {
+    /// Follows the rules as they are now: those that are new or changed, and all when the target changed, begin anew. Answers
+    /// what cannot begin, once. On the first look after a start, a run that the status promised and nobody did is due.
+    pub fn follow(
+        &mut self,
+        spec: &CronFederatedHPASpec,
+        status: &CronFederatedHPAStatus,
+        local: &TimeZone,
+        now: Timestamp,
+    ) -> Vec<String> {
+        let first = self.target.is_none();
+        if self.target.as_ref() != Some(&spec.scale_target_ref) {
+            self.timers.clear();
+            self.target = Some(spec.scale_target_ref.clone());
+        }
+        let mut before = std::mem::take(&mut self.timers);
+        let mut failed = Vec::new();
+        for rule in spec.rules.iter().filter(|rule| !rests(rule)) {
+            let known = before.iter().position(|timer| timer.rule == *rule).map(|index| before.swap_remove(index));
+            let was_refused = known.as_ref().is_some_and(|timer| timer.state.is_err());
+            let timer = match known.filter(|timer| timer.state.is_ok()) {
+                Some(timer) => timer,
+                None => {
+                    let state = start(rule, local).map(|schedule| {
+                        let missed = if first { missed(&schedule, status, &rule.name, now) } else { None };
+                        let next = missed.or_else(|| schedule.next(now));
+                        Started { schedule, next }
+                    });
+                    Timer { rule: rule.clone(), state }
+                }
+            };
+            if let (Err(why), false) = (&timer.state, was_refused) {
+                failed.push(why.clone());
+            }
+            self.timers.push(timer);
+        }
+        failed
+    }
+
+    /// What is to be done now, the earliest first; its timers go on. What is later than a period (because the clock was set,
+    /// or nothing ran) is left out: the next run is near.
+    pub fn due(&mut self, now: Timestamp) -> Vec<Due> {
+        let mut found = Vec::new();
+        for timer in &mut self.timers {
+            let Ok(started) = &mut timer.state else { continue };
+            let following = started.schedule.next(now);
+            let Some(next) = started.next else { continue };
+            if next > now {
+                // Sooner only when the clock was set back.
+                started.next = following.map_or(Some(next), |sooner| Some(sooner.min(next)));
+                continue;
+            }
+            let in_time = started.schedule.next(next).is_none_or(|second| now < second);
+            if in_time || now.duration_since(next) <= LATE {
+                found.push(Due { rule: timer.rule.clone(), at: next });
+            }
+            started.next = following;
+        }
+        found.sort_by_key(|due| due.at);
+        found
+    }
+
+    /// When something is due next.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.timers.iter().filter_map(|timer| timer.state.as_ref().ok()?.next).min()
+    }
+
+    /// Whether a rule could not begin.
+    pub fn has_refused(&self) -> bool {
+        self.timers.iter().any(|timer| timer.state.is_err())
+    }
+
+    fn next_of(&self, rule: &str) -> Option<Timestamp> {
+        let timer = self.timers.iter().find(|timer| timer.rule.name == rule)?;
+        timer.state.as_ref().ok()?.next
+    }
+
+    /// Takes down what was done, until it is in the status.
+    pub fn done(&mut self, run: Run) {
+        self.unrecorded.push(run);
+    }
+
+    /// The status has all that was done.
+    pub fn recorded(&mut self) {
+        self.unrecorded.clear();
+    }
+
+    pub fn has_unrecorded(&self) -> bool {
+        !self.unrecorded.is_empty()
+    }
+
+    /// The status with what was done, of the rules there are. What could never begin has no entry.
+    pub fn status(&self, spec: &CronFederatedHPASpec, before: &CronFederatedHPAStatus) -> CronFederatedHPAStatus {
+        let mut histories = before.execution_histories.clone();
+        histories.retain(|history| spec.rules.iter().any(|rule| rule.name == history.rule_name));
+        for rule in &spec.rules {
+            let refused = self.timers.iter().any(|timer| timer.rule.name == rule.name && timer.state.is_err());
+            let next = self.next_of(&rule.name).map(Time);
+            match histories.iter_mut().find(|history| history.rule_name == rule.name) {
+                Some(history) => history.next_execution_time = next,
+                None if refused => {}
+                None => histories.push(ExecutionHistory {
+                    rule_name: rule.name.clone(),
+                    next_execution_time: next,
+                    ..ExecutionHistory::default()
+                }),
+            }
+        }
+        for run in &self.unrecorded {
+            if let Some(history) = histories.iter_mut().find(|history| history.rule_name == run.due.rule.name) {
+                record(history, run);
+            }
+        }
+        CronFederatedHPAStatus { execution_histories: histories }
+    }
+}
+
+/// When a rule should have run by its status, if its schedule agrees.
+fn missed(schedule: &Schedule, status: &CronFederatedHPAStatus, rule: &str, now: Timestamp) -> Option<Timestamp> {
+    let history = status.execution_histories.iter().find(|history| history.rule_name == rule)?;
+    let promised = history.next_execution_time.as_ref()?.0;
+    let before = promised.checked_sub(SignedDuration::from_secs(1)).ok()?;
+    let agrees = matches!(schedule, Schedule::At(_)) && schedule.next(before) == Some(promised);
+    (promised <= now && agrees).then_some(promised)
+}
+
+/// The newest is first, and only so many are kept.
+fn record(history: &mut ExecutionHistory, run: &Run) {
+    let rule = &run.due.rule;
+    let (schedule_time, execution_time) = (Some(Time(run.due.at)), Some(Time(run.done)));
+    let kept = |limit: Option<i32>| usize::try_from(limit.unwrap_or(KEPT)).unwrap_or_default();
+    match &run.failed {
+        None => {
+            let execution = SuccessfulExecution {
+                schedule_time,
+                execution_time,
+                applied_replicas: rule.target_replicas,
+                applied_max_replicas: rule.target_max_replicas,
+                applied_min_replicas: rule.target_min_replicas,
+            };
+            history.successful_executions.insert(0, execution);
+            history.successful_executions.truncate(kept(rule.successful_history_limit));
+        }
+        Some(message) => {
+            let execution = FailedExecution { schedule_time, execution_time, message: message.clone() };
+            history.failed_executions.insert(0, execution);
+            history.failed_executions.truncate(kept(rule.failed_history_limit));
+        }
+    }
+}

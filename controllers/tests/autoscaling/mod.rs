@@ -1,0 +1,216 @@
+//! FederatedHPAs and CronFederatedHPAs, from metrics and clocks to a template's replicas.
+
+use std::time::Duration;
+
+use crowsnest_controllers::act::Config;
+use crowsnest_controllers::act::config::Periods;
+use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use serde_json::{Value, json};
+
+use crate::home::{Home, builtin, custom, definition};
+use crate::{condition_is, policy, propagation_policy};
+
+const GROUP: &str = "autoscaling.karmada.io";
+
+fn federated() -> Resource {
+    custom(GROUP, "v1alpha1", "federatedhpas", "FederatedHPA", true)
+}
+
+fn cron() -> Resource {
+    custom(GROUP, "v1alpha1", "cronfederatedhpas", "CronFederatedHPA", true)
+}
+
+fn pod_metrics() -> Resource {
+    custom("metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true)
+}
+
+fn deployment(replicas: i64) -> Value {
+    let container = json!({"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m"}}});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}}})
+}
+
+fn autoscaler(name: &str, target: &str, least: i64, most: i64) -> Value {
+    json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+            "minReplicas": least, "maxReplicas": most,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu",
+                "target": {"type": "Utilization", "averageUtilization": 50}}}]}})
+}
+
+/// Lets the control plane serve the metrics that somebody puts there.
+async fn serve_metrics(home: &Home, control_plane: &Objects) {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let manifest = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "pods.metrics.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
+        "spec": {
+            "group": "metrics.k8s.io", "scope": "Namespaced",
+            "names": {"plural": "pods", "singular": "pod", "kind": "PodMetrics", "listKind": "PodMetricsList"},
+            "versions": [
+                {"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}},
+            ],
+        },
+    });
+    control_plane.create(&definition(), "", &manifest).await.unwrap();
+    home.gone(control_plane, &pod_metrics(), "default", "none").await;
+}
+
+/// A ready pod of a cluster, and what it uses of the cpu.
+async fn run(home: &Home, control_plane: &Objects, cluster: &str, name: &str, cpu: &str) {
+    let pods = builtin("", "pods", "Pod");
+    let container = json!({"name": "web", "image": "web", "resources": {"requests": {"cpu": "100m"}}});
+    let manifest = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+        "spec": {"containers": [container]}});
+    let member = home.member(cluster);
+    let mut pod = member.create(&pods, "default", &manifest).await.unwrap();
+    let long_ago = "2020-01-01T00:00:00Z";
+    pod["status"] = json!({"phase": "Running", "startTime": long_ago,
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": long_ago}]});
+    member.replace(Target::new(&pods, "default", name).status(), &pod).await.unwrap();
+    let metrics = json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"},
+            "annotations": {"resource.karmada.io/query-from-cluster": cluster}},
+        "timestamp": "2026-01-01T00:00:00Z", "window": "30s",
+        "containers": [{"name": "web", "usage": {"cpu": cpu}}]});
+    control_plane.create(&pod_metrics(), "default", &metrics).await.unwrap();
+}
+
+fn reason<'a>(object: &'a Value, kind: &str) -> Option<(&'a str, &'a str)> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+    Some((condition["reason"].as_str()?, condition["message"].as_str()?))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_of_pods_in_all_clusters_scale_the_template() {
+    let conformance = Config::conformance();
+    let (autoscaling_sync, downscale_stabilization) = (Duration::from_millis(100), Duration::ZERO);
+    let periods = Periods { autoscaling_sync, downscale_stabilization, ..conformance.periods.clone() };
+    let home = Home::start_as(&["m1", "m2"], Config { periods, ..conformance }).await;
+    let control_plane = home.objects();
+
+    // Nothing to scale, then nothing that says where it goes, then no metrics.
+    control_plane.create(&federated(), "default", &autoscaler("h", "web", 1, 4)).await.unwrap();
+    let unable =
+        |wanted: &'static str| move |object: &Value| reason(object, "AbleToScale").is_some_and(|why| why.0 == wanted);
+    let told = home.when(&control_plane, &federated(), "default", "h", unable("FailedGetScaleTargetRef")).await;
+    let message =
+        "the HPA controller was unable to get the target reference object: deployments.apps \"web\" not found";
+    assert_eq!(reason(&told, "AbleToScale").unwrap().1, message);
+    assert_eq!((&told["status"]["desiredReplicas"], &told["status"]["currentReplicas"]), (&json!(0), &Value::Null));
+    let deployments = builtin("apps", "deployments", "Deployment");
+    control_plane.create(&deployments, "default", &deployment(2)).await.unwrap();
+    let told = home.when(&control_plane, &federated(), "default", "h", unable("FailedGetBinding")).await;
+    let message = "the HPA controller was unable to get the binding by scaleTargetRef: target resource has no label";
+    assert_eq!(reason(&told, "AbleToScale").unwrap().1, message);
+    let placed = policy("p", "Deployment", "apps/v1", json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}}));
+    control_plane.create(&propagation_policy(), "default", &placed).await.unwrap();
+    let told = home
+        .when(&control_plane, &federated(), "default", "h", |object| condition_is(object, "ScalingActive", "False"))
+        .await;
+    let message = "the HPA was unable to compute the replica count: failed to get cpu utilization: unable to get metrics \
+                   for resource cpu: unable to fetch metrics from resource metrics API: the server could not find the \
+                   requested resource (get pods.metrics.k8s.io)";
+    assert_eq!(reason(&told, "ScalingActive"), Some(("FailedGetResourceMetric", message)));
+    assert_eq!(told["status"]["currentReplicas"], 2);
+
+    // Twice as much is used as should be, by two pods in each of two clusters: the template gets twice as many.
+    serve_metrics(&home, &control_plane).await;
+    for (cluster, name) in [("m1", "web-a"), ("m1", "web-b"), ("m2", "web-c"), ("m2", "web-d")] {
+        run(&home, &control_plane, cluster, name, "100m").await;
+    }
+    home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
+    let reached = |object: &Value| {
+        let status = &object["status"];
+        // While the clusters have not followed the template, more is asked for than there may be.
+        let limited = reason(object, "ScalingLimited").is_none_or(|why| why.0 != "DesiredWithinRange");
+        status["currentReplicas"] == 4 && status["desiredReplicas"] == 4 && !limited
+    };
+    let told = home.when(&control_plane, &federated(), "default", "h", reached).await;
+    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
+        "current": {"averageUtilization": 100, "averageValue": "100m"}}});
+    assert_eq!(told["status"]["currentMetrics"], json!([metric]));
+    let message = "the HPA was able to successfully calculate a replica count from cpu resource utilization \
+                   (percentage of request)";
+    assert_eq!(reason(&told, "ScalingActive"), Some(("ValidMetricFound", message)));
+    assert!(told["status"]["lastScaleTime"].is_string());
+    for member in ["m1", "m2"] {
+        let scaled = |object: &Value| object["spec"]["replicas"] == 4;
+        home.when(&home.member(member), &deployments, "default", "web", scaled).await;
+    }
+
+    // Two that scale the same pods stand still.
+    control_plane.create(&federated(), "default", &autoscaler("second", "web", 1, 10)).await.unwrap();
+    let ambiguous = |object: &Value| reason(object, "ScalingActive").is_some_and(|why| why.0 == "AmbiguousSelector");
+    let told = home.when(&control_plane, &federated(), "default", "second", ambiguous).await;
+    let message = "pods by selector app=web are controlled by multiple HPAs: [{h default} {second default}]";
+    assert_eq!(reason(&told, "ScalingActive").unwrap().1, message);
+    control_plane.delete(Target::new(&federated(), "default", "second")).await.unwrap();
+    // The bounds count without metrics, too.
+    let bounds = json!({"spec": {"maxReplicas": 3}});
+    control_plane.merge(Target::new(&federated(), "default", "h"), &bounds).await.unwrap();
+    home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 3).await;
+    home.stop().await;
+}
+
+fn by_the_clock(name: &str, target: Value, rules: Value) -> Value {
+    json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "CronFederatedHPA",
+        "metadata": {"name": name, "namespace": "default"}, "spec": {"scaleTargetRef": target, "rules": rules}})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_run_by_the_clock() {
+    let home = Home::start(&[]).await;
+    let control_plane = home.objects();
+    let deployments = builtin("apps", "deployments", "Deployment");
+    control_plane.create(&deployments, "default", &deployment(1)).await.unwrap();
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let rules = json!([
+        {"name": "now", "schedule": "@every 1s", "targetReplicas": 4, "successfulHistoryLimit": 1},
+        {"name": "off", "schedule": "* * * * *", "targetReplicas": 9, "suspend": true},
+        {"name": "bad", "schedule": "0 0 L * *", "targetReplicas": 7},
+    ]);
+    control_plane.create(&cron(), "default", &by_the_clock("c", web, rules)).await.unwrap();
+    home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 4).await;
+    let executed = |object: &Value| object["status"]["executionHistories"][0]["successfulExecutions"].is_array();
+    let told = home.when(&control_plane, &cron(), "default", "c", executed).await;
+    let histories = &told["status"]["executionHistories"];
+    let first = &histories[0]["successfulExecutions"][0];
+    assert_eq!((&histories[0]["ruleName"], &first["appliedReplicas"]), (&json!("now"), &json!(4)));
+    assert!(histories[0]["nextExecutionTime"].as_str() > first["scheduleTime"].as_str());
+    assert_eq!((&histories[1], histories.as_array().unwrap().len()), (&json!({"ruleName": "off"}), 2));
+    let refused = home.told("StartRuleFailed", "c").await;
+    assert!(refused.starts_with("cron expression failed to be parsed: failed to parse int from L"), "{refused}");
+    // Only the newest is kept.
+    let before = first["scheduleTime"].clone();
+    let again = |object: &Value| {
+        let runs = &object["status"]["executionHistories"][0]["successfulExecutions"];
+        runs.as_array().is_some_and(|runs| runs.len() == 1 && runs[0]["scheduleTime"] != before)
+    };
+    home.when(&control_plane, &cron(), "default", "c", again).await;
+    // A rule that goes takes its history along.
+    let rest =
+        json!({"spec": {"rules": [{"name": "off", "schedule": "* * * * *", "targetReplicas": 9, "suspend": true}]}});
+    control_plane.merge(Target::new(&cron(), "default", "c"), &rest).await.unwrap();
+    let left = |object: &Value| object["status"]["executionHistories"] == json!([{"ruleName": "off"}]);
+    home.when(&control_plane, &cron(), "default", "c", left).await;
+
+    // A FederatedHPA gets bounds, and what is not there fails.
+    control_plane.create(&federated(), "default", &autoscaler("h", "ghost", 1, 3)).await.unwrap();
+    let hpa = |name| json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA", "name": name});
+    let rules = json!([{"name": "r", "schedule": "@every 1s", "targetMinReplicas": 5, "targetMaxReplicas": 8}]);
+    control_plane.create(&cron(), "default", &by_the_clock("bounds", hpa("h"), rules.clone())).await.unwrap();
+    let bound = |object: &Value| object["spec"]["minReplicas"] == 5 && object["spec"]["maxReplicas"] == 8;
+    home.when(&control_plane, &federated(), "default", "h", bound).await;
+    control_plane.create(&cron(), "default", &by_the_clock("lost", hpa("nobody"), rules)).await.unwrap();
+    let failed = |object: &Value| object["status"]["executionHistories"][0]["failedExecutions"].is_array();
+    let told = home.when(&control_plane, &cron(), "default", "lost", failed).await;
+    let message = "federatedhpas.autoscaling.karmada.io \"nobody\" not found";
+    assert_eq!(told["status"]["executionHistories"][0]["failedExecutions"][0]["message"], message);
+    assert_eq!(home.told("ScaleFailed", "lost").await, message);
+    home.stop().await;
+}

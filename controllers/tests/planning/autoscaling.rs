@@ -1,0 +1,480 @@
+//! How many replicas metrics ask for, how fast an autoscaler follows them, and when schedules are due.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::autoscaling::{CronFederatedHPASpec, CronFederatedHPAStatus};
+use crowsnest_controllers::plan::autoscaling::behavior::{Bounds, Noted, Past};
+use crowsnest_controllers::plan::autoscaling::cron::{Schedule, zone};
+use crowsnest_controllers::plan::autoscaling::metrics::{Answer, Wish, combine, propose};
+use crowsnest_controllers::plan::autoscaling::pods::{Container, Pod, PodKey, Readiness, Sample};
+use crowsnest_controllers::plan::autoscaling::replicas::{Count, Counting, Workload};
+use crowsnest_controllers::plan::autoscaling::rules::{Run, Timers};
+use k8s_openapi::api::autoscaling::v2::{
+    HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricSpec,
+};
+use k8s_openapi::jiff::tz::TimeZone;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::cases;
+
+fn now() -> Timestamp {
+    "2026-03-01T12:00:00Z".parse().expect("a time")
+}
+
+fn ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+/// A pod that has run for an hour, unless it says otherwise. Times are seconds ago, amounts thousandths.
+#[derive(Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+struct TestPod {
+    cluster: String,
+    phase: String,
+    ready: String,
+    started: i64,
+    since: i64,
+    terminating: bool,
+    requests: BTreeMap<String, BTreeMap<String, i64>>,
+}
+
+impl Default for TestPod {
+    fn default() -> Self {
+        let cpu = BTreeMap::from([("cpu".to_owned(), 100)]);
+        TestPod {
+            cluster: "m1".to_owned(),
+            phase: "Running".to_owned(),
+            ready: "True".to_owned(),
+            started: 3600,
+            since: 3600,
+            terminating: false,
+            requests: BTreeMap::from([("web".to_owned(), cpu)]),
+        }
+    }
+}
+
+impl TestPod {
+    fn facts(self, name: &str) -> Pod {
+        let container = |(name, requests)| Container { name, requests };
+        Pod {
+            key: PodKey { cluster: self.cluster, name: name.to_owned() },
+            labels: BTreeMap::new(),
+            phase: self.phase,
+            terminating: self.terminating,
+            ready: (!self.ready.is_empty()).then(|| Readiness { status: self.ready, since: ago(self.since) }),
+            started: Some(ago(self.started)),
+            containers: self.requests.into_iter().map(container).collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Counted {
+    /// What is aimed at: one of these.
+    percent: Option<i32>,
+    usage: Option<i64>,
+    value: Option<i64>,
+    per_pod: Option<i64>,
+    /// What an object's metric says.
+    #[serde(default)]
+    is: i64,
+    #[serde(default = "cpu")]
+    resource: String,
+    container: Option<String>,
+    replicas: i32,
+    #[serde(default)]
+    running: i32,
+    #[serde(default = "one")]
+    calibration: f64,
+    #[serde(default)]
+    pods: BTreeMap<String, TestPod>,
+    #[serde(default)]
+    uses: BTreeMap<String, i64>,
+    /// How old what they use is, and over which time it was measured.
+    #[serde(default)]
+    measured: (i64, i64),
+    /// Replicas, utilization and use, or why none can be counted.
+    want: Wanted,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Wanted {
+    Count { replicas: i32, utilization: Option<i32>, usage: i64 },
+    Error(String),
+}
+
+fn cpu() -> String {
+    "cpu".to_owned()
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+#[test]
+fn counting() {
+    let mut wrong = Vec::new();
+    for (name, case) in cases::<Counted>(include_str!("fixtures/autoscaling-replicas.yaml")) {
+        let pods: Vec<Pod> = case.pods.into_iter().map(|(name, pod)| pod.facts(&name)).collect();
+        let sample = |(pod, value): (String, i64)| Sample {
+            cluster: Some("m1".to_owned()),
+            name: pod,
+            value,
+            at: ago(case.measured.0),
+            window: SignedDuration::from_secs(case.measured.1),
+        };
+        let samples: Vec<Sample> = case.uses.into_iter().map(sample).collect();
+        let workload = Workload {
+            replicas: case.replicas,
+            status_replicas: case.running,
+            calibration: case.calibration,
+            pods: &pods,
+        };
+        let counting = Counting::default();
+        let container = case.container.as_deref();
+        let found = match (case.percent, case.usage, case.value, case.per_pod) {
+            (Some(percent), ..) => {
+                counting.for_utilization(&samples, &case.resource, container, percent, &workload, now())
+            }
+            (_, Some(usage), ..) => counting.for_usage(&samples, &case.resource, usage, &workload, now()),
+            (_, _, Some(value), _) => counting.for_value(case.is, value, &workload),
+            (_, _, _, Some(value)) => Ok(counting.for_value_per_pod(case.is, value, &workload)),
+            _ => panic!("{name}: nothing is aimed at"),
+        };
+        let found = found.map_err(|error| error.to_string());
+        let wanted = match case.want {
+            Wanted::Count { replicas, utilization, usage } => Ok(Count { replicas, utilization, usage }),
+            Wanted::Error(error) => Err(error),
+        };
+        if found != wanted {
+            wrong.push(format!("{name}: is {found:?}, should be {wanted:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Followed {
+    current: i32,
+    wanted: i32,
+    #[serde(default)]
+    least: i32,
+    #[serde(default = "many")]
+    most: i32,
+    /// In seconds.
+    #[serde(default = "five_minutes")]
+    window: i64,
+    #[serde(default)]
+    behavior: Option<HorizontalPodAutoscalerBehavior>,
+    /// Seconds ago, and how many.
+    #[serde(default)]
+    recommended: Vec<(i64, i32)>,
+    #[serde(default)]
+    grown: Vec<(i64, i32)>,
+    #[serde(default)]
+    shrunk: Vec<(i64, i32)>,
+    want: Bounded,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bounded {
+    replicas: i32,
+    able: String,
+    limited: bool,
+    limit: String,
+}
+
+fn many() -> i32 {
+    1000
+}
+
+fn five_minutes() -> i64 {
+    300
+}
+
+fn noted(all: Vec<(i64, i32)>) -> Vec<Noted> {
+    all.into_iter().map(|(seconds, replicas)| (ago(seconds), replicas)).collect()
+}
+
+#[test]
+fn following() {
+    let mut wrong = Vec::new();
+    for (name, case) in cases::<Followed>(include_str!("fixtures/autoscaling-behavior.yaml")) {
+        let mut past =
+            Past { recommended: noted(case.recommended), grown: noted(case.grown), shrunk: noted(case.shrunk) };
+        let bounds = Bounds { current: case.current, least: case.least, most: case.most };
+        let window = SignedDuration::from_secs(case.window);
+        let found = past.bound(case.behavior.as_ref(), bounds, case.wanted, window, now());
+        let (replicas, limited) = (found.replicas, found.limited);
+        let found = Bounded { replicas, able: found.able.0.to_owned(), limited, limit: found.limit.0.to_owned() };
+        if found != case.want {
+            wrong.push(format!("{name}: is {found:?}, should be {:?}", case.want));
+        }
+        assert_eq!(past.recommended.last(), Some(&(now(), case.wanted)), "{name}: it is remembered");
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_was_done_long_ago_is_forgotten() {
+    let behavior = |seconds| HorizontalPodAutoscalerBehavior {
+        scale_up: Some(HPAScalingRules {
+            policies: Some(vec![HPAScalingPolicy { type_: "Pods".to_owned(), value: 1, period_seconds: seconds }]),
+            ..HPAScalingRules::default()
+        }),
+        scale_down: None,
+    };
+    let mut past = Past::default();
+    past.begin(4, ago(200));
+    past.begin(9, ago(190));
+    assert_eq!(past.recommended, [(ago(200), 4)], "only the first look begins");
+    past.rescaled(Some(&behavior(60)), 2, 5, ago(90));
+    past.rescaled(Some(&behavior(60)), 5, 7, now());
+    past.rescaled(Some(&behavior(60)), 7, 6, now());
+    past.rescaled(None, 6, 9, now());
+    assert_eq!((past.grown, past.shrunk), (vec![(now(), 2)], vec![(now(), 1)]));
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Due {
+    schedule: String,
+    #[serde(default)]
+    zone: String,
+    #[serde(default)]
+    from: Option<Timestamp>,
+    /// The next times, one after another; the last of fewer than asked for is followed by none.
+    #[serde(default)]
+    next: Vec<Timestamp>,
+    #[serde(default)]
+    error: Option<String>,
+}
+
+#[test]
+fn schedules() {
+    let mut wrong = Vec::new();
+    for (name, case) in cases::<Due>(include_str!("fixtures/autoscaling-schedules.yaml")) {
+        let zone = zone(&case.zone, &TimeZone::UTC).unwrap_or_else(|| panic!("{name}: no zone {}", case.zone));
+        let schedule = Schedule::parse(&case.schedule, zone, &TimeZone::UTC);
+        let found = schedule.map_err(|error| error.to_string()).map(|schedule| {
+            let mut at = case.from.unwrap_or_else(now);
+            let mut found = Vec::new();
+            for _ in 0..case.next.len().max(1) {
+                let Some(next) = schedule.next(at) else { break };
+                found.push(next);
+                at = next;
+            }
+            found
+        });
+        let wanted = case.error.map_or(Ok(case.next), Err);
+        if found != wanted {
+            wrong.push(format!("{name}: {} is {found:?}, should be {wanted:?}", case.schedule));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+fn cron_spec(rules: serde_json::Value) -> CronFederatedHPASpec {
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    serde_json::from_value(json!({"scaleTargetRef": target, "rules": rules})).expect("a spec")
+}
+
+/// A look at a time; what was due, each as (rule, when).
+fn look(
+    timers: &mut Timers,
+    spec: &CronFederatedHPASpec,
+    status: &mut CronFederatedHPAStatus,
+    at: &str,
+    failed: Option<&str>,
+) -> Vec<(String, String)> {
+    let at: Timestamp = at.parse().expect("a time");
+    timers.follow(spec, status, &TimeZone::UTC, at);
+    let due = timers.due(at);
+    let told = due.iter().map(|due| (due.rule.name.clone(), due.at.to_string())).collect();
+    for due in due {
+        timers.done(Run { due, done: at, failed: failed.map(str::to_owned) });
+    }
+    *status = timers.status(spec, status);
+    timers.recorded();
+    told
+}
+
+const NOTHING: [(String, String); 0] = [];
+
+fn due(rule: &str, at: &str) -> (String, String) {
+    (rule.to_owned(), at.to_owned())
+}
+
+#[test]
+fn timers_follow_the_clock() {
+    let spec = cron_spec(json!([
+        {"name": "day", "schedule": "0 9 * * *", "targetReplicas": 9},
+        {"name": "hour", "schedule": "0 * * * *", "targetReplicas": 1},
+        {"name": "off", "schedule": "* * * * *", "targetReplicas": 5, "suspend": true},
+    ]));
+    let (mut timers, mut status) = (Timers::default(), CronFederatedHPAStatus::default());
+    let mut at = |timers: &mut Timers, time: &str| look(timers, &spec, &mut status, time, None);
+    assert_eq!(at(&mut timers, "2026-03-01T07:30:00Z"), NOTHING);
+    assert_eq!(timers.next().map(|next| next.to_string()).as_deref(), Some("2026-03-01T08:00:00Z"));
+    assert_eq!(at(&mut timers, "2026-03-01T07:59:59Z"), NOTHING);
+    assert_eq!(at(&mut timers, "2026-03-01T08:00:00.2Z"), [due("hour", "2026-03-01T08:00:00Z")]);
+    assert_eq!(at(&mut timers, "2026-03-01T08:00:01Z"), NOTHING, "once");
+    // Late by less than a period: made up for, once each. The hourly one has missed more than one and its next is near.
+    assert_eq!(at(&mut timers, "2026-03-01T12:30:00Z"), [due("day", "2026-03-01T09:00:00Z")]);
+    // Late by several days: nothing is made up for.
+    assert_eq!(at(&mut timers, "2026-03-09T12:30:00Z"), NOTHING);
+    // Set back: what is due next is due again.
+    assert_eq!(at(&mut timers, "2026-03-01T08:50:00Z"), NOTHING);
+    let both = [due("day", "2026-03-01T09:00:00Z"), due("hour", "2026-03-01T09:00:00Z")];
+    assert_eq!(at(&mut timers, "2026-03-01T09:00:05Z"), both);
+    // A new process takes the status' word for what was due meanwhile.
+    let mut anew = Timers::default();
+    assert_eq!(at(&mut anew, "2026-03-01T10:20:00Z"), [due("hour", "2026-03-01T10:00:00Z")]);
+}
+
+#[test]
+fn histories_are_kept_as_the_rule_says() {
+    let spec = cron_spec(json!([
+        {"name": "a", "schedule": "* * * * *", "targetReplicas": 2, "successfulHistoryLimit": 1, "failedHistoryLimit": 0},
+        {"name": "bad", "schedule": "0 0 L * *", "targetReplicas": 2},
+        {"name": "off", "schedule": "* * * * *", "targetReplicas": 5, "suspend": true},
+    ]));
+    let mut timers = Timers::default();
+    let mut status: CronFederatedHPAStatus =
+        serde_json::from_value(json!({"executionHistories": [{"ruleName": "gone"}]})).expect("a status");
+    let minute = |minute| format!("2026-03-01T07:{minute:02}:00Z");
+    for at in 0..4 {
+        let failed = (at == 3).then_some("no");
+        look(&mut timers, &spec, &mut status, &minute(at), failed);
+    }
+    let told = json!({"executionHistories": [
+        {"ruleName": "a", "nextExecutionTime": minute(4), "successfulExecutions": [
+            {"scheduleTime": minute(2), "executionTime": minute(2), "appliedReplicas": 2}]},
+        {"ruleName": "off"},
+    ]});
+    assert_eq!(json!(status), told);
+    assert!(timers.has_refused());
+
+    // Another target: all begin anew, and what could not begin is told again.
+    let mut other = spec.clone();
+    other.scale_target_ref.name = "other".to_owned();
+    let refused = |timers: &mut Timers, spec| timers.follow(spec, &status, &TimeZone::UTC, now());
+    assert_eq!(refused(&mut timers, &spec), Vec::<String>::new());
+    assert_eq!(
+        refused(&mut timers, &other),
+        [
+            "cron expression failed to be parsed: failed to parse int from L: strconv.Atoi: parsing \"L\": invalid syntax"
+        ]
+    );
+}
+
+fn metric(source: serde_json::Value) -> MetricSpec {
+    serde_json::from_value(source).expect("a metric")
+}
+
+#[test]
+fn metrics_that_cannot_be_counted_say_why() {
+    let pods = [TestPod::default().facts("a")];
+    let workload = Workload { replicas: 1, status_replicas: 1, calibration: 1.0, pods: &pods };
+    let of = |spec: &MetricSpec, answer: Result<Answer, String>| {
+        propose(spec, answer, &workload, &Counting::default(), "shop", now())
+    };
+    let cpu = metric(json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 50}}}));
+    let queue = metric(json!({"type": "Object", "object": {"metric": {"name": "length"},
+        "describedObject": {"kind": "Service", "name": "queue"}, "target": {"type": "Value", "value": "10"}}}));
+    let sample = Sample {
+        cluster: Some("m1".to_owned()),
+        name: "a".to_owned(),
+        value: 200,
+        at: now(),
+        window: SignedDuration::ZERO,
+    };
+    let counted = of(&cpu, Ok(Answer::Samples(vec![sample])));
+    let missing = of(&queue, Err("nobody knows".to_owned()));
+    let told = "invalid metrics (1 invalid out of 2), first error is: failed to get object metric value: \
+                unable to get metric length: Service on shop queue/nobody knows";
+    // More is believed, although one is missing.
+    let Wish::Replicas { replicas, metric: called, statuses, failed } =
+        combine(vec![missing.clone(), counted.clone()], 1)
+    else {
+        panic!("replicas")
+    };
+    assert_eq!((replicas, called.as_str()), (4, "cpu resource utilization (percentage of request)"));
+    assert_eq!((statuses.len(), failed.as_deref()), (1, Some(told)));
+    // Less is not.
+    let Wish::Unknown { first, failed } = combine(vec![missing, counted], 5) else { panic!("unknown") };
+    assert_eq!((first.reason, failed.as_str()), ("FailedGetObjectMetric", told));
+    let external = metric(json!({"type": "External", "external": {"metric": {"name": "x"},
+        "target": {"type": "Value", "value": "1"}}}));
+    let refused = of(&external, Err(String::new())).expect_err("no external metrics");
+    assert_eq!(
+        (refused.reason, refused.cause.as_str()),
+        ("InvalidMetricSourceType", "unknown metric source type \"External\"")
+    );
+}
+
+fn policy() -> impl Strategy<Value = HPAScalingPolicy> {
+    (prop_oneof![Just("Pods"), Just("Percent")], 1..150, 1..600)
+        .prop_map(|(type_, value, period_seconds)| HPAScalingPolicy { type_: type_.to_owned(), value, period_seconds })
+}
+
+fn rules() -> impl Strategy<Value = HPAScalingRules> {
+    let select = prop_oneof![Just(None), Just(Some("Min")), Just(Some("Max")), Just(Some("Disabled"))];
+    (proptest::option::of(prop::collection::vec(policy(), 0..3)), select, proptest::option::of(0..600)).prop_map(
+        |(policies, select, stabilization_window_seconds)| HPAScalingRules {
+            policies,
+            select_policy: select.map(str::to_owned),
+            stabilization_window_seconds,
+            ..HPAScalingRules::default()
+        },
+    )
+}
+
+fn times() -> impl Strategy<Value = Vec<(i64, i32)>> {
+    prop::collection::vec((0_i64..700, 0..60), 0..5)
+}
+
+proptest! {
+    #[test]
+    fn replicas_stay_within_their_bounds(
+        (least, current, most) in (0..50, 0..50, 0..50).prop_map(|(a, b, c)| (a, a + b, a + b + c)),
+        wanted in 0..500,
+        behavior in proptest::option::of((proptest::option::of(rules()), proptest::option::of(rules()))),
+        (recommended, grown, shrunk) in (times(), times(), times()),
+    ) {
+        let behavior = behavior.map(|(scale_up, scale_down)| HorizontalPodAutoscalerBehavior { scale_up, scale_down });
+        let mut past = Past { recommended: noted(recommended), grown: noted(grown), shrunk: noted(shrunk) };
+        let bounds = Bounds { current, least, most };
+        let found = past.bound(behavior.as_ref(), bounds, wanted, SignedDuration::from_mins(5), now());
+        prop_assert!((least..=most).contains(&found.replicas), "{found:?}");
+    }
+
+    #[test]
+    fn the_next_time_is_later_and_a_full_minute(
+        fields in prop::array::uniform5(prop_oneof![
+            Just("*".to_owned()), Just("*/2".to_owned()), (1_u32..6).prop_map(|value| value.to_string()),
+            (1_u32..4, 4_u32..6).prop_map(|(low, high)| format!("{low}-{high}")),
+        ]),
+        from in 0_i64..4_000_000_000,
+        zone_name in prop_oneof![Just("UTC"), Just("America/New_York"), Just("Australia/Lord_Howe")],
+    ) {
+        let zone = zone(zone_name, &TimeZone::UTC).expect("a zone");
+        let schedule = Schedule::parse(&fields.join(" "), zone, &TimeZone::UTC).expect("a schedule");
+        let from = Timestamp::from_second(from).expect("a time");
+        if let Some(next) = schedule.next(from) {
+            prop_assert!(next > from);
+            prop_assert_eq!(next.as_second() % 60, 0);
+            // Nothing is left out in between.
+            let before = next - SignedDuration::from_secs(1);
+            prop_assert_eq!(schedule.next(before.max(from)), Some(next));
+        }
+    }
+}
