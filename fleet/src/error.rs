@@ -53,6 +53,17 @@ pub enum Error {
     Join(String),
     #[error("{what} is still there after {seconds} s: its finalizers wait for cleanup")]
     StillThere { what: String, seconds: u64 },
+    #[error("scheduler estimator of cluster {cluster}: {reason}")]
+    Estimator { cluster: String, reason: String },
+    #[error("gRPC request cluster({cluster}) estimator error when calling {method}: {}", status.message())]
+    EstimatorAnswer {
+        cluster: String,
+        method: &'static str,
+        #[source]
+        status: Arc<tonic::Status>,
+    },
+    #[error("the scheduler estimators' certificates: {}: {reason}", file.display())]
+    EstimatorFile { file: std::path::PathBuf, reason: String },
     #[error("the watch on {what} ended: {reason}")]
     WatchEnded { what: &'static str, reason: String },
 }
