@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crowsnest_api::policy::PurgeMode;
+use crowsnest_fleet::Estimators;
 
 use super::controllers::Controllers;
 use crate::plan::eviction::Safety;
@@ -67,6 +68,8 @@ pub struct Config {
     /// Bindings that name another scheduler are left to it.
     pub scheduler_name: String,
     pub propagate_empty_workloads: bool,
+    /// Estimators in members, or beside them, that are asked beside our own.
+    pub estimators: Option<Estimators>,
     /// APIs whose objects follow no policy. They may still be what others depend on.
     pub skipped_apis: SkippedApis,
     /// Namespaces that are never propagated, beside the reserved ones.
@@ -94,6 +97,7 @@ impl Default for Config {
             workers: Workers::default(),
             scheduler_name: "default-scheduler".to_owned(),
             propagate_empty_workloads: false,
+            estimators: None,
             skipped_apis: SkippedApis::default(),
             skipped_namespaces,
             no_execute_taint_eviction: false,

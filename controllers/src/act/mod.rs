@@ -13,6 +13,8 @@ pub mod controllers;
 pub mod decodings;
 pub mod discovering;
 pub mod distributor;
+pub mod estimating;
+pub mod estimators;
 pub mod events;
 pub mod evictions;
 pub mod left_behind;
@@ -33,6 +35,7 @@ mod supervise;
 pub mod taint_policies;
 pub mod templates;
 pub mod traffic;
+pub mod unschedulable;
 pub mod works;
 pub mod world;
 
@@ -304,6 +307,9 @@ impl Loops {
             self.context.world.forget(&name);
             self.context.catalog.forget(&name);
             self.capacity.forget(&name);
+            if let Some(estimators) = &self.context.config.estimators {
+                estimators.forget(name.as_str());
+            }
         }
     }
 

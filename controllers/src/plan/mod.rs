@@ -6,6 +6,7 @@ pub mod access;
 pub mod clusters;
 pub mod conditions;
 pub mod dependencies;
+pub mod descheduling;
 pub mod estimation;
 pub mod eviction;
 pub mod gates;

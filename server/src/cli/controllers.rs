@@ -13,6 +13,7 @@ use crowsnest_controllers::plan::eviction::Safety;
 use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_controllers::plan::propagation::skipped::{SkippedApis, SkippedNamespaces};
 
+use super::estimator::AskingArgs;
 use super::keep;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -68,6 +69,8 @@ pub(crate) struct ControllerArgs {
     /// Between two counts of what the bindings of a quota's namespace use, whatever changed [default: 5m]
     #[arg(long, env = "CROWSNEST_FEDERATED_RESOURCE_QUOTA_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
     federated_resource_quota_sync_period: Option<Duration>,
+    #[command(flatten)]
+    asking: AskingArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -117,6 +120,7 @@ impl ControllerArgs {
         take(&mut periods.cluster_success_threshold, &self.cluster_success_threshold);
         take(&mut periods.cluster_failure_threshold, &self.cluster_failure_threshold);
         take(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
+        settings.estimators = self.asking.open()?;
         Ok(standard)
     }
 }
@@ -152,6 +156,7 @@ mod tests {
     use super::*;
     use clap::Parser;
     use crowsnest_controllers::act::controllers::Controller;
+    use crowsnest_fleet::EstimatorOptions;
     use rstest::rstest;
 
     #[derive(Parser)]
@@ -182,7 +187,9 @@ mod tests {
              --enable-empty-workload-propagation --scheduler-name mine --enable-no-execute-taint-eviction=true \
              --no-execute-taint-eviction-purge-mode Directly --allow-no-execute-taint-policy \
              --graceful-eviction-timeout 2m30s --failover-safety karmada --cluster-status-update-frequency 5s \
-             --cluster-success-threshold 0s --cluster-failure-threshold 1m --federated-resource-quota-sync-period 2m",
+             --cluster-success-threshold 0s --cluster-failure-threshold 1m --federated-resource-quota-sync-period 2m \
+             --enable-scheduler-estimator \
+             --scheduler-estimator-port 10353 --scheduler-estimator-timeout 1s --scheduler-estimator-service-prefix est",
             Config::default(),
         );
         let said = said.unwrap();
@@ -202,6 +209,14 @@ mod tests {
         );
         assert_eq!(periods.cluster_failure_threshold, Duration::from_secs(60));
         assert_eq!(periods.quota_sync, Duration::from_secs(120));
+        let asked = said.estimators.unwrap();
+        let expected = EstimatorOptions {
+            port: 10353,
+            timeout: Duration::from_secs(1),
+            service_prefix: "est".to_owned(),
+            ..EstimatorOptions::default()
+        };
+        assert_eq!(asked.options(), &expected);
     }
 
     #[test]
@@ -223,6 +238,9 @@ mod tests {
     #[case("--failover-safety none", "[possible values: safe, karmada]")]
     #[case("--cluster-status-update-frequency 0s", "must be greater than 0")]
     #[case("--scheduler-name=", "a value is required")]
+    #[case("--scheduler-estimator-port 0", "0 is not in 1..=65535")]
+    #[case("--enable-scheduler-estimator --scheduler-estimator-ca-file /nowhere/ca.crt", "/nowhere/ca.crt")]
+    #[case("--enable-scheduler-estimator --scheduler-estimator-cert-file a.crt", "--scheduler-estimator-key-file")]
     fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
         let error = settings(arguments, Config::default()).map(|_| ()).unwrap_err();
         assert!(error.contains(expected), "{error}");

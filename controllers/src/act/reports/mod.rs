@@ -191,8 +191,10 @@ impl Reports {
     async fn schedule(&self, binding: &Value, typed: &ResourceBinding) -> Result<(Plan, SchedulingReport), Error> {
         let key: BindingKey = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
         let peers = self.scheduling.peers(&key, &typed.spec).await?;
-        Ok(self.scheduling.in_present(&key, &peers, |world, estimator| {
-            let (plan, report) = explain(world, &view(binding, typed));
+        let subject = view(binding, typed);
+        let answers = self.scheduling.asked(&key, &subject, &peers, explain).await;
+        Ok(self.scheduling.in_present(&key, &peers, answers.as_ref(), |world, estimator| {
+            let (plan, report) = explain(world, &subject);
             let sets = typed.spec.placement.as_ref();
             let sets = sets.is_some_and(|placement| is_placed_as_set(world.gates, &typed.spec, placement));
             let looked_at = report.terms.iter().flat_map(|term| &term.clusters);
@@ -200,7 +202,8 @@ impl Reports {
                 looked_at.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
             let bound = |(place, cluster): (usize, &Arc<crate::plan::scheduling::ClusterFacts>)| {
                 fitting.contains(&cluster.name()).then_some(())?;
-                Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets)?))
+                let answer = answers.as_ref().and_then(|answers| answers.of(cluster.name()));
+                Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets, answer)?))
             };
             let bounds: BTreeMap<String, Bound> = world.clusters.iter().enumerate().filter_map(bound).collect();
             let told = SchedulingReport::of(&plan, report, &bounds);
