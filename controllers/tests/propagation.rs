@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
 mod convergence;
+mod descheduling;
 mod detector;
 mod home;
 mod interpreting;

@@ -20,6 +20,10 @@ pub struct Periods {
     /// How long a member must fail before it counts as not ready.
     pub cluster_failure_threshold: Duration,
     pub graceful_eviction_timeout: Duration,
+    /// Between two looks of the descheduler.
+    pub descheduling: Duration,
+    /// How long no node may have taken a pod before the descheduler takes its replica elsewhere.
+    pub unschedulable_threshold: Duration,
     /// Between two counts of what a quota's bindings use, whatever was or wasn't told.
     pub quota_sync: Duration,
     /// Between two looks at everything, whatever was or wasn't told.
@@ -35,6 +39,8 @@ impl Default for Periods {
             cluster_success_threshold: Duration::from_secs(30),
             cluster_failure_threshold: Duration::from_secs(30),
             graceful_eviction_timeout: Duration::from_secs(600),
+            descheduling: Duration::from_secs(120),
+            unschedulable_threshold: Duration::from_secs(300),
             quota_sync: Duration::from_secs(300),
             full_pass: Duration::from_secs(600),
             discovery: Duration::from_secs(30),

@@ -13,6 +13,8 @@ pub enum Controller {
     ClusterStatus,
     ClusterTaintPolicy,
     DeploymentReplicasSyncer,
+    /// A program of its own in Karmada, which its installations may do without.
+    Descheduler,
     EndpointSlice,
     EndpointSliceCollect,
     Execution,
@@ -31,7 +33,7 @@ pub enum Controller {
     WorkloadRebalancer,
 }
 
-const NAMES: [(&str, Controller); 21] = [
+const NAMES: [(&str, Controller); 22] = [
     ("applicationFailover", Controller::ApplicationFailover),
     ("binding", Controller::Binding),
     ("bindingStatus", Controller::BindingStatus),
@@ -39,6 +41,7 @@ const NAMES: [(&str, Controller); 21] = [
     ("clusterStatus", Controller::ClusterStatus),
     ("clustertaintpolicy", Controller::ClusterTaintPolicy),
     ("deploymentReplicasSyncer", Controller::DeploymentReplicasSyncer),
+    ("descheduler", Controller::Descheduler),
     ("endpointSlice", Controller::EndpointSlice),
     ("endpointsliceCollect", Controller::EndpointSliceCollect),
     ("execution", Controller::Execution),
@@ -56,7 +59,8 @@ const NAMES: [(&str, Controller); 21] = [
 ];
 
 /// Off unless named.
-const OFF: [Controller; 2] = [Controller::DeploymentReplicasSyncer, Controller::HpaScaleTargetMarker];
+const OFF: [Controller; 3] =
+    [Controller::DeploymentReplicasSyncer, Controller::Descheduler, Controller::HpaScaleTargetMarker];
 
 /// The loops that run. `Default` is Karmada's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +131,7 @@ mod tests {
 
     #[rstest]
     #[case::standard("*", Controllers::default())]
-    #[case::more("*,hpaScaleTargetMarker, deploymentReplicasSyncer", Controllers::all())]
+    #[case::more("*,hpaScaleTargetMarker, deploymentReplicasSyncer,descheduler", Controllers::all())]
     #[case::less("*,-namespace", without(Controllers::default(), &[Controller::Namespace]))]
     #[case::only("cluster", Controllers([Controller::Cluster].into()))]
     #[case::no_star("-cluster", Controllers(BTreeSet::new()))]

@@ -11,6 +11,7 @@ pub mod config;
 pub mod context;
 pub mod controllers;
 pub mod decodings;
+pub mod descheduling;
 pub mod discovering;
 pub mod distributor;
 pub mod estimating;
@@ -74,6 +75,7 @@ struct Loops {
     distributor: Arc<distributor::Distributor>,
     namespaces: Arc<namespaces::Namespaces>,
     clusters: Arc<clusters::Clusters>,
+    descheduling: Arc<descheduling::Descheduling>,
     evictions: Arc<evictions::Evictions>,
     access: Arc<access::Access>,
     rebalancer: Arc<rebalancer::Rebalancer>,
@@ -193,6 +195,7 @@ impl Loops {
             distributor: distributor::Distributor::new(Arc::clone(&context)),
             namespaces: namespaces::Namespaces::new(Arc::clone(&context)),
             clusters: clusters::Clusters::new(Arc::clone(&context), Arc::clone(&capacity)),
+            descheduling: descheduling::Descheduling::new(Arc::clone(&context), Arc::clone(&capacity)),
             evictions: evictions::Evictions::new(Arc::clone(&context)),
             access: access::Access::new(Arc::clone(&context)),
             rebalancer: rebalancer::Rebalancer::new(Arc::clone(&context)),
@@ -215,7 +218,7 @@ impl Loops {
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 24] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 25] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -227,6 +230,7 @@ impl Loops {
             (&self.namespaces.namespaces, Some(Controller::Namespace)),
             (&self.clusters.lives, Some(Controller::Cluster)),
             (&self.clusters.statuses, Some(Controller::ClusterStatus)),
+            (&self.descheduling.bindings, Some(Controller::Descheduler)),
             (&self.evictions.bindings, None),
             (&self.access.clusters, Some(Controller::UnifiedAuth)),
             (&self.rebalancer.rebalancers, Some(Controller::WorkloadRebalancer)),

@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::queue::{Outcome, Queue};
 use super::world::{Listener, Teller};
 use super::{
-    Loops, access, applications, bindings, clusters, distributor, evictions, namespaces, quotas, rebalancer, remedies,
-    replicas_syncer, scale_target_marker, scheduling, services, statuses, taint_policies, templates, works,
+    Loops, access, applications, bindings, clusters, descheduling, distributor, evictions, namespaces, quotas,
+    rebalancer, remedies, replicas_syncer, scale_target_marker, scheduling, services, statuses, taint_policies,
+    templates, works,
 };
 use crate::Error;
 
@@ -117,6 +118,11 @@ pub(super) async fn supervise(
     spawn(&mut tasks, &l.works.works, workers.works, &stop, &l.works, works::Works::reconcile);
     spawn(&mut tasks, &l.statuses.bindings, workers.bindings, &stop, &l.statuses, statuses::Statuses::reconcile);
     spawn(&mut tasks, &l.evictions.bindings, some, &stop, &l.evictions, evictions::Evictions::reconcile);
+    let descheduling = &l.descheduling;
+    spawn(&mut tasks, &descheduling.bindings, some, &stop, descheduling, descheduling::Descheduling::reconcile);
+    if !descheduling.bindings.is_closed() {
+        tasks.spawn(Arc::clone(descheduling).keep_looking(stop.clone()));
+    }
     tasks.spawn(Arc::clone(&loops).keep_discovering(stop.clone()));
     tasks.spawn(Arc::clone(&loops).keep_passing(stop.clone()));
     if !stop.is_cancelled() {

@@ -4,6 +4,7 @@
 
 mod choice;
 mod construction;
+mod descheduling;
 mod estimation;
 mod fleets;
 mod native;

@@ -69,6 +69,12 @@ pub(crate) struct ControllerArgs {
     /// Between two counts of what the bindings of a quota's namespace use, whatever changed [default: 5m]
     #[arg(long, env = "CROWSNEST_FEDERATED_RESOURCE_QUOTA_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
     federated_resource_quota_sync_period: Option<Duration>,
+    /// Between two looks of the controller descheduler, which runs where --controllers names it [default: 2m]
+    #[arg(long, env = "CROWSNEST_DESCHEDULING_INTERVAL", value_name = "DURATION", value_parser = period)]
+    descheduling_interval: Option<Duration>,
+    /// How long no node may have taken a pod before the descheduler takes its replica elsewhere [default: 5m]
+    #[arg(long, env = "CROWSNEST_UNSCHEDULABLE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
+    unschedulable_threshold: Option<Duration>,
     #[command(flatten)]
     asking: AskingArgs,
 }
@@ -120,6 +126,8 @@ impl ControllerArgs {
         take(&mut periods.cluster_success_threshold, &self.cluster_success_threshold);
         take(&mut periods.cluster_failure_threshold, &self.cluster_failure_threshold);
         take(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
+        take(&mut periods.descheduling, &self.descheduling_interval);
+        take(&mut periods.unschedulable_threshold, &self.unschedulable_threshold);
         settings.estimators = self.asking.open()?;
         Ok(standard)
     }
@@ -188,7 +196,7 @@ mod tests {
              --no-execute-taint-eviction-purge-mode Directly --allow-no-execute-taint-policy \
              --graceful-eviction-timeout 2m30s --failover-safety karmada --cluster-status-update-frequency 5s \
              --cluster-success-threshold 0s --cluster-failure-threshold 1m --federated-resource-quota-sync-period 2m \
-             --enable-scheduler-estimator \
+             --descheduling-interval 1m --unschedulable-threshold 90s --enable-scheduler-estimator \
              --scheduler-estimator-port 10353 --scheduler-estimator-timeout 1s --scheduler-estimator-service-prefix est",
             Config::default(),
         );
@@ -209,6 +217,10 @@ mod tests {
         );
         assert_eq!(periods.cluster_failure_threshold, Duration::from_secs(60));
         assert_eq!(periods.quota_sync, Duration::from_secs(120));
+        assert_eq!(
+            (periods.descheduling, periods.unschedulable_threshold),
+            (Duration::from_secs(60), Duration::from_secs(90))
+        );
         let asked = said.estimators.unwrap();
         let expected = EstimatorOptions {
             port: 10353,
@@ -238,6 +250,7 @@ mod tests {
     #[case("--failover-safety none", "[possible values: safe, karmada]")]
     #[case("--cluster-status-update-frequency 0s", "must be greater than 0")]
     #[case("--scheduler-name=", "a value is required")]
+    #[case("--descheduling-interval 0s", "must be greater than 0")]
     #[case("--scheduler-estimator-port 0", "0 is not in 1..=65535")]
     #[case("--enable-scheduler-estimator --scheduler-estimator-ca-file /nowhere/ca.crt", "/nowhere/ca.crt")]
     #[case("--enable-scheduler-estimator --scheduler-estimator-cert-file a.crt", "--scheduler-estimator-key-file")]
