@@ -55,6 +55,8 @@ pub enum Error {
     StillThere { what: String, seconds: u64 },
     #[error("scheduler estimator of cluster {cluster}: {reason}")]
     Estimator { cluster: String, reason: String },
+    #[error("scheduler estimator of cluster {cluster}: it was not reached")]
+    EstimatorAway { cluster: String },
     #[error("gRPC request cluster({cluster}) estimator error when calling {method}: {}", status.message())]
     EstimatorAnswer {
         cluster: String,

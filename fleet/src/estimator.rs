@@ -323,7 +323,7 @@ impl Estimators {
         let places = self.inner.options.places(asked.cluster, asked.service)?;
         match self.inner.reached.lock().get(asked.cluster) {
             Some(Reached::Nowhere(until)) if Instant::now() < *until => {
-                Err(Error::Estimator { cluster: asked.cluster.to_owned(), reason: "it was not reached".to_owned() })
+                Err(Error::EstimatorAway { cluster: asked.cluster.to_owned() })
             }
             Some(Reached::At(place)) if places.contains(place) => Ok(vec![place.clone()]),
             _ => Ok(places),

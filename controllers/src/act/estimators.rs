@@ -118,7 +118,11 @@ async fn service(context: &Context, estimators: &Estimators, cluster: &str) -> R
 
 fn ignored(cluster: &str, answer: Result<Option<i32>, Error>) -> Option<i32> {
     answer.unwrap_or_else(|error| {
-        tracing::debug!(cluster, %error, "a scheduler estimator did not answer");
+        match error {
+            // Told when it was not.
+            Error::Fleet(crowsnest_fleet::Error::EstimatorAway { .. }) => {}
+            error => tracing::warn!(cluster, %error, "its scheduler estimator did not answer"),
+        }
         None
     })
 }
