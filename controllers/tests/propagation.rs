@@ -4,6 +4,7 @@
 
 mod autoscaling;
 mod convergence;
+mod descheduling;
 mod detector;
 mod failover;
 mod health;

@@ -2,7 +2,8 @@
 //!
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
 //! health probes, API discovery, requests made as a caller ([`impersonate()`]), the interest registry ([`Interests`]),
-//! registration ([`join()`], [`unjoin()`], [`unregister()`]) and the reverse tunnels of members nobody can dial ([`Tunnels`]).
+//! registration ([`join()`], [`unjoin()`], [`unregister()`]), the reverse tunnels of members nobody can dial ([`Tunnels`]) and
+//! questions to scheduler estimators ([`Estimators`]).
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
 //! controllers. Member objects are never kept here: that is the cache's business.
 
@@ -11,6 +12,7 @@ pub mod credentials;
 pub mod dial;
 pub mod discovery;
 pub mod error;
+pub mod estimator;
 pub mod impersonate;
 pub mod interest;
 pub mod join;
@@ -29,6 +31,7 @@ pub use credentials::{ConnectionSpec, Through, Token};
 pub use dial::{Dialer, MemberIo};
 pub use discovery::{ApiResource, ApiResources};
 pub use error::Error;
+pub use estimator::{EstimatorOptions, Estimators};
 pub use impersonate::{Claims, impersonate};
 pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 pub use join::{JoinOptions, Joined, Reported, join};

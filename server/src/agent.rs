@@ -157,7 +157,8 @@ async fn control_plane(args: &AgentArgs) -> anyhow::Result<kube::Client> {
     Ok(kube::Client::try_from(config)?)
 }
 
-async fn read(file: &Path, context: Option<String>) -> anyhow::Result<kube::Config> {
+/// The configuration a kubeconfig's context gives.
+pub(crate) async fn read(file: &Path, context: Option<String>) -> anyhow::Result<kube::Config> {
     let wrong = || format!("reading {}", file.display());
     let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };

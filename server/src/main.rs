@@ -7,6 +7,7 @@ use clap::Parser;
 mod agent;
 mod aggregated;
 mod cli;
+mod estimator;
 mod install;
 mod peers;
 mod reload;

@@ -95,7 +95,7 @@ impl Authorities {
     }
 }
 
-fn roots(pem: &str, whose: &'static str) -> Result<RootCertStore, ServingError> {
+pub(crate) fn roots(pem: &str, whose: &'static str) -> Result<RootCertStore, ServingError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem, whose)? {
         roots.add(certificate).map_err(|e| ServingError::Certificate(whose, e))?;

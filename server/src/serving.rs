@@ -1,6 +1,6 @@
 //! Serving one router on one TLS listener: handshakes, HTTP/1.1 and h2 on one port, upgrades kept, drained on shutdown.
 //!
-//! Used by the aggregated API server and the webhooks. The peer's certificate is judged once per connection (`peers`), and handed
+//! Used by the aggregated API server, the webhooks and the scheduler estimator. The peer's certificate is judged once per connection (`peers`), and handed
 //! to handlers as a [`Peer`] extension. Whom a listener believes may change while it serves (`trust`): connections that are
 //! open stay what they were.
 
@@ -16,13 +16,14 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::peers::{Authorities, Peer};
+use crate::peers::{Authorities, Peer, roots};
 
 /// How long open requests may go on after shutdown began.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -61,7 +62,8 @@ pub(crate) struct Tls {
 
 struct Active {
     acceptor: TlsAcceptor,
-    clients: Authorities,
+    /// `None` where the handshake has judged already.
+    clients: Option<Authorities>,
 }
 
 impl Tls {
@@ -71,9 +73,22 @@ impl Tls {
         Self { serving, active }
     }
 
+    /// gRPC's side: TLS 1.3, and none but clients with a certificate of these authorities (PEM) come through the handshake;
+    /// without any all do.
+    pub(crate) fn strict(serving: Arc<Serving>, clients: Option<&str>) -> Result<Self, ServingError> {
+        let active = Arc::new(ArcSwap::from_pointee(Active::strict(Arc::clone(&serving), clients)?));
+        Ok(Self { serving, active })
+    }
+
     /// Believes others from now on.
     pub(crate) fn believe(&self, clients: Authorities) {
         self.active.store(Arc::new(Active::new(Arc::clone(&self.serving), clients)));
+    }
+
+    /// Lets only clients of these authorities through from now on.
+    pub(crate) fn require(&self, clients: &str) -> Result<(), ServingError> {
+        self.active.store(Arc::new(Active::strict(Arc::clone(&self.serving), Some(clients))?));
+        Ok(())
     }
 }
 
@@ -82,7 +97,22 @@ impl Active {
         let builder = rustls::ServerConfig::builder().with_client_cert_verifier(clients.handshake());
         let mut config = builder.with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients }
+        Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: Some(clients) }
+    }
+
+    fn strict(serving: Arc<Serving>, clients: Option<&str>) -> Result<Self, ServingError> {
+        let builder = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
+        let builder = match clients {
+            Some(pem) => {
+                let roots = Arc::new(roots(pem, "the clients' authority")?);
+                let verifier = WebPkiClientVerifier::builder(roots).build().map_err(ServingError::ClientCa)?;
+                builder.with_client_cert_verifier(verifier)
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(serving);
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: None })
     }
 }
 
@@ -94,6 +124,26 @@ pub(crate) fn certificates(pem: &str, what: &'static str) -> Result<Vec<Certific
 
 /// Accepts until `shutdown`, then lets open requests finish for a few seconds. `tls: None` serves plain HTTP (the UI on loopback).
 pub(crate) async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
+    accept(listener, tls, Protocol::Http1, router, shutdown).await;
+}
+
+/// The same for gRPC, whose clients begin with h2 where there is no TLS to agree on it.
+pub(crate) async fn serve_grpc(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    router: axum::Router,
+    shutdown: CancellationToken,
+) {
+    accept(listener, tls, Protocol::Http2, router, shutdown).await;
+}
+
+async fn accept(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    plain: Protocol,
+    router: axum::Router,
+    shutdown: CancellationToken,
+) {
     let tasks = TaskTracker::new();
     loop {
         let (socket, address) = tokio::select! {
@@ -116,13 +166,16 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum:
             let ended = match tls {
                 None => {
                     let peer = Peer { address, ..Peer::default() };
-                    connection(TokioIo::new(socket), peer, Protocol::Http1, router, shutdown).await
+                    connection(TokioIo::new(socket), peer, plain, router, shutdown).await
                 }
                 Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(read_ahead(socket))).await {
                     Ok(Ok(stream)) => {
                         let session = stream.get_ref().1;
                         let chain = session.peer_certificates().unwrap_or_default();
-                        let peer = tls.clients.judge(address, chain, UnixTime::now());
+                        let peer = match &tls.clients {
+                            Some(clients) => clients.judge(address, chain, UnixTime::now()),
+                            None => Peer { address, ..Peer::default() },
+                        };
                         let h2 = session.alpn_protocol() == Some(b"h2");
                         let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
                         connection(TokioIo::new(stream), peer, protocol, router, shutdown).await

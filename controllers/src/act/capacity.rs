@@ -1,10 +1,11 @@
 //! Nodes, pods and ResourceQuotas of members, kept as facts for estimates: what changed marks its node, and what is free
-//! there is added up again when somebody asks.
+//! there is added up again when somebody asks. Pods that no node takes are kept by what controls them, for the descheduler.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crowsnest_api::names::ClusterName;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -12,6 +13,7 @@ use super::context::Context;
 use super::objects::Resource;
 use super::world::{Cached, Change};
 use crate::Error;
+use crate::plan::descheduling::{Unscheduled, lasts};
 use crate::plan::estimation::capacity::{NodeFacts, PodFacts};
 use crate::plan::estimation::nodes::Nodes;
 use crate::plan::estimation::quotas::{QuotaFacts, Quotas};
@@ -19,7 +21,7 @@ use crate::plan::estimation::resources::Resources;
 use crate::plan::estimation::room::Known;
 
 /// Namespace and name.
-type Key = (String, String);
+pub(super) type Key = (String, String);
 
 /// A node and what its pods ask for; `None` while that has to be added up.
 struct Node {
@@ -27,12 +29,17 @@ struct Node {
     used: Option<Resources>,
 }
 
+/// What is known of one member.
 #[derive(Default)]
-struct Facts {
+pub(super) struct Facts {
     nodes: BTreeMap<String, Node>,
     pods: HashMap<Arc<Key>, PodFacts>,
     /// By node, those that take room there.
     on_nodes: HashMap<String, HashSet<Arc<Key>>>,
+    /// Pods that no node takes, and since when, by what controls them.
+    unscheduled: HashMap<String, HashMap<Key, Timestamp>>,
+    /// What controls each of them.
+    owners: HashMap<Key, String>,
     quotas: Quotas,
     /// Nodes and pods have been listed.
     listed: bool,
@@ -52,7 +59,7 @@ pub struct Capacity {
 
 impl Facts {
     /// Whether there may be more room than before.
-    fn set_node(&mut self, name: String, node: Option<&Value>) -> bool {
+    pub(super) fn set_node(&mut self, name: String, node: Option<&Value>) -> bool {
         let facts = node.map(NodeFacts::of);
         let old = self.nodes.get(&name).map(|old| old.facts.as_ref());
         if old == facts.as_ref() {
@@ -66,7 +73,7 @@ impl Facts {
     }
 
     /// Whether there may be more room than before.
-    fn set_pod(&mut self, key: Key, pod: Option<PodFacts>) -> bool {
+    pub(super) fn set_pod(&mut self, key: Key, pod: Option<PodFacts>) -> bool {
         let known = self.pods.get_key_value(&key);
         if known.map(|(_, pod)| pod) == pod.as_ref() {
             return false;
@@ -93,6 +100,27 @@ impl Facts {
         old.is_some() && !takes
     }
 
+    pub(super) fn set_unscheduled(&mut self, key: &Key, pod: Option<Unscheduled>) {
+        if let Some(owner) = self.owners.remove(key)
+            && let Some(pods) = self.unscheduled.get_mut(&owner)
+        {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.unscheduled.remove(&owner);
+            }
+        }
+        if let Some(Unscheduled { owner, since }) = pod {
+            self.unscheduled.entry(owner.clone()).or_default().insert(key.clone(), since);
+            self.owners.insert(key.clone(), owner);
+        }
+    }
+
+    /// How many pods of an owner no node has taken for longer than a threshold.
+    pub(super) fn unscheduled(&self, owner: &str, threshold: SignedDuration, now: Timestamp) -> i32 {
+        let pods = self.unscheduled.get(owner).into_iter().flat_map(HashMap::values);
+        i32::try_from(pods.filter(|since| lasts(**since, threshold, now)).count()).unwrap_or(i32::MAX)
+    }
+
     fn touch(&mut self, node: &str) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.used = None;
@@ -100,7 +128,7 @@ impl Facts {
     }
 
     /// Whether it may bound less than before.
-    fn set_quota(&mut self, (namespace, name): Key, quota: Option<QuotaFacts>) -> bool {
+    pub(super) fn set_quota(&mut self, (namespace, name): Key, quota: Option<QuotaFacts>) -> bool {
         let quotas = &mut self.quotas.namespaces;
         let old = quotas.get(&namespace).and_then(|quotas| quotas.get(&name));
         if old == quota.as_ref() {
@@ -153,6 +181,33 @@ impl Facts {
         }
         Some(Arc::clone(self.bounds.get_or_insert_with(|| Arc::new(self.quotas.clone()))))
     }
+
+    /// As estimates read them.
+    pub(super) fn known(&mut self) -> Known {
+        Known { nodes: Some(self.free()), quotas: self.bounds() }
+    }
+
+    pub(super) fn keep_nodes(&mut self, stays: impl Fn(&str) -> bool) {
+        self.nodes.retain(|name, _| stays(name));
+        self.free = None;
+    }
+
+    pub(super) fn keep_pods(&mut self, stays: impl Fn(&Key) -> bool) {
+        let gone: Vec<Key> = self.pods.keys().filter(|key| !stays(key)).map(|key| key.as_ref().clone()).collect();
+        for key in gone {
+            self.set_unscheduled(&key, None);
+            self.set_pod(key, None);
+        }
+    }
+
+    pub(super) fn keep_quotas(&mut self, stays: impl Fn(&Key) -> bool) {
+        let named = self.quotas.namespaces.iter();
+        let all = named.flat_map(|(namespace, quotas)| quotas.keys().map(|name| (namespace.clone(), name.clone())));
+        let gone: Vec<Key> = all.filter(|key| !stays(key)).collect();
+        for key in gone {
+            self.set_quota(key, None);
+        }
+    }
 }
 
 impl Capacity {
@@ -182,14 +237,20 @@ impl Capacity {
             return false;
         }
         let key = change.key();
-        let pod = (*gvr == kinds.pod.gvr).then(|| change.current().map(PodFacts::of));
+        let pod = (*gvr == kinds.pod.gvr).then(|| {
+            let pod = change.current();
+            (pod.map(PodFacts::of), pod.and_then(Unscheduled::of))
+        });
         let mut facts = self.facts.lock();
         let facts = match facts.get_mut(change.cluster.as_str()) {
             Some(facts) => facts,
             None => facts.entry(change.cluster.as_str().to_owned()).or_default(),
         };
         match pod {
-            Some(pod) => facts.set_pod(key, pod),
+            Some((pod, unscheduled)) => {
+                facts.set_unscheduled(&key, unscheduled);
+                facts.set_pod(key, pod)
+            }
             None if *gvr == kinds.node.gvr => facts.set_node(key.1, change.current()),
             None => facts.set_quota(key, change.current().map(QuotaFacts::of)),
         }
@@ -201,21 +262,11 @@ impl Capacity {
         let mut all = self.facts.lock();
         let Some(facts) = all.get_mut(cluster.as_str()) else { return };
         if *resource == kinds.node {
-            facts.nodes.retain(|name, _| keys.contains(&(String::new(), name.clone())));
-            facts.free = None;
+            facts.keep_nodes(|name| keys.contains(&(String::new(), name.to_owned())));
         } else if *resource == kinds.pod {
-            let gone: Vec<Key> =
-                facts.pods.keys().filter(|key| !keys.contains(&***key)).map(|key| key.as_ref().clone()).collect();
-            for key in gone {
-                facts.set_pod(key, None);
-            }
+            facts.keep_pods(|key| keys.contains(key));
         } else if *resource == kinds.resource_quota {
-            let named = facts.quotas.namespaces.iter();
-            let all = named.flat_map(|(namespace, quotas)| quotas.keys().map(|name| (namespace.clone(), name.clone())));
-            let gone: Vec<Key> = all.filter(|key| !keys.contains(key)).collect();
-            for key in gone {
-                facts.set_quota(key, None);
-            }
+            facts.keep_quotas(|key| keys.contains(key));
         }
     }
 
@@ -236,9 +287,25 @@ impl Capacity {
                 all.entry(cluster.to_owned()).or_default().listed = true;
             }
             let facts = all.get_mut(cluster)?;
-            Some(Known { nodes: Some(facts.free()), quotas: facts.bounds() })
+            Some(facts.known())
         };
         clusters.map(|cluster| known(cluster).unwrap_or_default()).collect()
+    }
+
+    /// How many pods of an owner no node of a member has taken for longer than a threshold; `None` until its pods have been
+    /// listed.
+    pub fn unscheduled(
+        &self,
+        cluster: &ClusterName,
+        owner: &str,
+        threshold: SignedDuration,
+        now: Timestamp,
+    ) -> Option<i32> {
+        if !self.is_listed(cluster) {
+            return None;
+        }
+        let facts = self.facts.lock();
+        Some(facts.get(cluster.as_str()).map_or(0, |facts| facts.unscheduled(owner, threshold, now)))
     }
 
     /// The facts a cluster's status is made of, with the nodes themselves for their lists as written.

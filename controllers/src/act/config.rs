@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crowsnest_api::policy::PurgeMode;
+use crowsnest_fleet::Estimators;
 
 use super::clock::Clock;
 use super::controllers::Controllers;
@@ -29,6 +30,10 @@ pub struct Periods {
     /// The same before it has reported for the first time.
     pub cluster_startup_grace: Duration,
     pub graceful_eviction_timeout: Duration,
+    /// Between two looks of the descheduler.
+    pub descheduling: Duration,
+    /// How long no node may have taken a pod before the descheduler takes its replica elsewhere.
+    pub unschedulable_threshold: Duration,
     /// Between two counts of what a quota's bindings use, whatever was or wasn't told.
     pub quota_sync: Duration,
     /// Between two looks at a FederatedHPA's metrics.
@@ -51,6 +56,8 @@ impl Default for Periods {
             cluster_monitor_grace: Duration::from_secs(40),
             cluster_startup_grace: Duration::from_secs(60),
             graceful_eviction_timeout: Duration::from_secs(600),
+            descheduling: Duration::from_secs(120),
+            unschedulable_threshold: Duration::from_secs(300),
             quota_sync: Duration::from_secs(300),
             autoscaling_sync: Duration::from_secs(15),
             downscale_stabilization: Duration::from_secs(300),
@@ -88,6 +95,8 @@ pub struct Config {
     /// Filters and scores of the scheduler.
     pub plugins: Plugins,
     pub propagate_empty_workloads: bool,
+    /// Estimators in members, or beside them, that are asked beside our own.
+    pub estimators: Option<Estimators>,
     /// APIs whose objects follow no policy. They may still be what others depend on.
     pub skipped_apis: SkippedApis,
     /// Namespaces that are never propagated, beside the reserved ones.
@@ -126,6 +135,7 @@ impl Default for Config {
             scheduler_name: "default-scheduler".to_owned(),
             plugins: Plugins::default(),
             propagate_empty_workloads: false,
+            estimators: None,
             skipped_apis: SkippedApis::default(),
             skipped_namespaces,
             no_execute_taint_eviction: false,

@@ -15,6 +15,8 @@ pub enum Controller {
     ClusterTaintPolicy,
     CronFederatedHpa,
     DeploymentReplicasSyncer,
+    /// A program of its own in Karmada, which its installations may do without.
+    Descheduler,
     EndpointSlice,
     EndpointSliceCollect,
     Execution,
@@ -34,7 +36,7 @@ pub enum Controller {
     WorkloadRebalancer,
 }
 
-const NAMES: [(&str, Controller); 24] = [
+const NAMES: [(&str, Controller); 25] = [
     ("agentcsrapproving", Controller::AgentCsrApproving),
     ("applicationFailover", Controller::ApplicationFailover),
     ("binding", Controller::Binding),
@@ -44,6 +46,7 @@ const NAMES: [(&str, Controller); 24] = [
     ("clustertaintpolicy", Controller::ClusterTaintPolicy),
     ("cronFederatedHorizontalPodAutoscaler", Controller::CronFederatedHpa),
     ("deploymentReplicasSyncer", Controller::DeploymentReplicasSyncer),
+    ("descheduler", Controller::Descheduler),
     ("endpointSlice", Controller::EndpointSlice),
     ("endpointsliceCollect", Controller::EndpointSliceCollect),
     ("execution", Controller::Execution),
@@ -62,7 +65,8 @@ const NAMES: [(&str, Controller); 24] = [
 ];
 
 /// Off unless named.
-const OFF: [Controller; 2] = [Controller::DeploymentReplicasSyncer, Controller::HpaScaleTargetMarker];
+const OFF: [Controller; 3] =
+    [Controller::DeploymentReplicasSyncer, Controller::Descheduler, Controller::HpaScaleTargetMarker];
 
 /// The loops that run. `Default` is Karmada's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +137,7 @@ mod tests {
 
     #[rstest]
     #[case::standard("*", Controllers::default())]
-    #[case::more("*,hpaScaleTargetMarker, deploymentReplicasSyncer", Controllers::all())]
+    #[case::more("*,hpaScaleTargetMarker, deploymentReplicasSyncer,descheduler", Controllers::all())]
     #[case::less("*,-namespace", without(Controllers::default(), &[Controller::Namespace]))]
     #[case::only("cluster", Controllers([Controller::Cluster].into()))]
     #[case::no_star("-cluster", Controllers(BTreeSet::new()))]

@@ -14,8 +14,11 @@ pub mod config;
 pub mod context;
 pub mod controllers;
 pub mod decodings;
+pub mod descheduling;
 pub mod discovering;
 pub mod distributor;
+pub mod estimating;
+pub mod estimators;
 pub mod events;
 pub mod evictions;
 pub mod exclusive;
@@ -39,6 +42,7 @@ mod supervise;
 pub mod taint_policies;
 pub mod templates;
 pub mod traffic;
+pub mod unschedulable;
 pub mod works;
 pub mod world;
 
@@ -77,6 +81,7 @@ struct Loops {
     distributor: Arc<distributor::Distributor>,
     namespaces: Arc<namespaces::Namespaces>,
     clusters: Arc<clusters::Clusters>,
+    descheduling: Arc<descheduling::Descheduling>,
     evictions: Arc<evictions::Evictions>,
     access: Arc<access::Access>,
     rebalancer: Arc<rebalancer::Rebalancer>,
@@ -201,6 +206,7 @@ impl Loops {
             distributor: distributor::Distributor::new(Arc::clone(&context)),
             namespaces: namespaces::Namespaces::new(Arc::clone(&context)),
             clusters: clusters::Clusters::new(Arc::clone(&context), Arc::clone(&capacity)),
+            descheduling: descheduling::Descheduling::new(Arc::clone(&context), Arc::clone(&capacity)),
             evictions: evictions::Evictions::new(Arc::clone(&context)),
             access: access::Access::new(Arc::clone(&context)),
             rebalancer: rebalancer::Rebalancer::new(Arc::clone(&context)),
@@ -229,7 +235,7 @@ impl Loops {
     }
 
     /// What every loop has to do, and the switch of those that have one.
-    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 31] {
+    fn queues(&self) -> [(&dyn Busy, Option<Controller>); 32] {
         [
             (&self.templates.templates, None),
             (&self.templates.policies, None),
@@ -242,6 +248,7 @@ impl Loops {
             (&self.clusters.lives, Some(Controller::Cluster)),
             (&self.clusters.statuses, Some(Controller::ClusterStatus)),
             (&self.clusters.leases, Some(Controller::Cluster)),
+            (&self.descheduling.bindings, Some(Controller::Descheduler)),
             (&self.evictions.bindings, None),
             (&self.evictions.halts, None),
             (&self.returning.bindings, None),
@@ -328,6 +335,9 @@ impl Loops {
             self.context.world.forget(&name);
             self.context.catalog.forget(&name);
             self.capacity.forget(&name);
+            if let Some(estimators) = &self.context.config.estimators {
+                estimators.forget(name.as_str());
+            }
         }
     }
 

@@ -20,11 +20,13 @@ use serde_json::Value;
 
 use super::capacity::Capacity;
 use super::context::{Context, decode};
+use super::estimators;
 use super::objects::Resource;
 use super::queue::{Outcome, Priority, Queue};
 use super::world::Change;
 use crate::Error;
 use crate::plan::estimation::Estimator;
+use crate::plan::estimation::accurate::{Accurate, Answers};
 pub use crate::plan::estimation::ledger::BindingKey;
 use crate::plan::estimation::ledger::Ledger;
 use crate::plan::estimation::room::Remembered;
@@ -246,7 +248,9 @@ impl Scheduling {
             None => None,
         };
         let peers = self.peers(&key, &typed.spec).await?;
-        let (plan, report) = self.decide(&key, &view(&binding, &typed), &peers);
+        let subject = view(&binding, &typed);
+        let answers = self.asked(&key, &subject, &peers, scheduling::plan).await;
+        let (plan, report) = self.decide(&key, &subject, &peers, answers.as_ref());
         let at = At { resource, binding: &binding, typed: &typed, report: &report };
         match plan {
             // The result was written, and whoever wrote it came no further.
@@ -294,18 +298,59 @@ impl Scheduling {
     }
 
     /// Decides about a binding, and promises its clusters what it gives away in the same step.
-    fn decide(&self, key: &BindingKey, binding: &Binding<'_>, peers: &[Peer]) -> (Plan, Report) {
+    fn decide(
+        &self,
+        key: &BindingKey,
+        binding: &Binding<'_>,
+        peers: &[Peer],
+        answers: Option<&Answers>,
+    ) -> (Plan, Report) {
         let now = self.began.elapsed();
         // Whoever gives nothing away waits for nobody.
         let mut ledger = binding.spec.is_workload().then(|| self.ledger.lock());
         if ledger.as_mut().is_some_and(|ledger| ledger.lapse(now)) {
             self.room_grew();
         }
-        let decided = self.in_rooms(key, ledger.as_deref_mut(), peers, |world, _| scheduling::plan(world, binding));
+        let plan = |world: &scheduling::World<'_>, _: &Estimator<'_>| scheduling::plan(world, binding);
+        let (decided, _) = self.in_rooms(key, ledger.as_deref_mut(), peers, answers, plan);
         if let (Some(ledger), Plan::Schedule { clusters, .. }) = (&mut ledger, &decided.0) {
             ledger.promise(key, binding.spec, binding.status, clusters, now);
         }
         decided
+    }
+
+    /// What the estimators of the clusters say that a decision looks at; `None` where none are asked at all. The decision
+    /// tells by itself which those are: it is made until it looks at no other.
+    pub(super) async fn asked(
+        &self,
+        key: &BindingKey,
+        binding: &Binding<'_>,
+        peers: &[Peer],
+        decide: fn(&scheduling::World<'_>, &Binding<'_>) -> (Plan, Report),
+    ) -> Option<Answers> {
+        let estimators = self.context.config.estimators.as_ref().filter(|_| binding.spec.is_workload())?;
+        let gates = self.context.config.gates;
+        let placement = binding.spec.placement.as_ref();
+        let sets = placement.is_some_and(|placement| scheduling::is_placed_as_set(gates, binding.spec, placement));
+        let mut answers = Answers::default();
+        loop {
+            let unasked: Vec<estimators::Cluster> = {
+                let mut ledger = self.ledger.lock();
+                let look = |world: &scheduling::World<'_>, _: &Estimator<'_>| decide(world, binding);
+                let (_, unasked) = self.in_rooms(key, Some(&mut ledger), peers, Some(&answers), look);
+                let with_promises = |cluster: String| {
+                    let assumed = ledger.assumed(&cluster, key);
+                    (cluster, assumed)
+                };
+                unasked.into_iter().map(with_promises).collect()
+            };
+            if unasked.is_empty() {
+                return Some(answers);
+            }
+            for (cluster, answer) in estimators::room(&self.context, estimators, binding.spec, sets, unasked).await {
+                answers.note(cluster, answer);
+            }
+        }
     }
 
     /// Asks about the fleet as it is now, with what is promised to bindings other than `key`; nothing is promised.
@@ -313,23 +358,25 @@ impl Scheduling {
         &self,
         key: &BindingKey,
         peers: &[Peer],
+        answers: Option<&Answers>,
         ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
     ) -> T {
         let mut ledger = self.ledger.lock();
-        self.in_rooms(key, Some(&mut ledger), peers, ask)
+        self.in_rooms(key, Some(&mut ledger), peers, answers, ask).0
     }
 
-    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`. Without a ledger nobody is
-    /// asked for room.
+    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`; with the clusters whose
+    /// estimators were not among those that answered. Without a ledger nobody is asked for room.
     fn in_rooms<T>(
         &self,
         key: &BindingKey,
         ledger: Option<&mut Ledger>,
         peers: &[Peer],
+        answers: Option<&Answers>,
         ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
-    ) -> T {
+    ) -> (T, Vec<String>) {
         let clusters = Arc::clone(&self.clusters.read());
-        self.in_rooms_of((&clusters, &self.remembered), key, ledger, peers, ask)
+        self.in_rooms_of((&clusters, &self.remembered), key, ledger, peers, answers, ask)
     }
 
     /// The same of some clusters; what is remembered is of this ledger's rooms.
@@ -339,22 +386,25 @@ impl Scheduling {
         key: &BindingKey,
         ledger: Option<&mut Ledger>,
         peers: &[Peer],
+        answers: Option<&Answers>,
         ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
-    ) -> T {
+    ) -> (T, Vec<String>) {
         let rooms = ledger.map(|ledger| {
             let known = self.capacity.known(clusters.iter().map(|facts| facts.name()));
             clusters.iter().zip(&known).map(|(facts, known)| ledger.room(facts, known, key)).collect()
         });
         let estimate = Estimator { rooms: rooms.unwrap_or_default(), remembered };
+        let accurate = answers.map(|answers| Accurate::new(&estimate, clusters, answers));
         let world = scheduling::World {
             clusters,
-            estimate: &estimate,
+            estimate: accurate.as_ref().map_or(&estimate as &dyn scheduling::Estimate, |accurate| accurate),
             peers,
             gates: self.context.config.gates,
             plugins: self.context.config.plugins,
             propagate_empty_workloads: self.context.config.propagate_empty_workloads,
         };
-        ask(&world, &estimate)
+        let told = ask(&world, &estimate);
+        (told, accurate.map(Accurate::unasked).unwrap_or_default())
     }
 
     pub(super) async fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {

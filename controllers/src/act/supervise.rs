@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::queue::{Outcome, Queue};
 use super::world::{Listener, Teller};
 use super::{
-    Loops, access, applications, autoscaling, bindings, certificates, clusters, distributor, evictions, namespaces,
-    quotas, rebalancer, remedies, replicas_syncer, returning, scale_target_marker, scheduling, services, statuses,
-    taint_policies, templates, works,
+    Loops, access, applications, autoscaling, bindings, certificates, clusters, descheduling, distributor, evictions,
+    namespaces, quotas, rebalancer, remedies, replicas_syncer, returning, scale_target_marker, scheduling, services,
+    statuses, taint_policies, templates, works,
 };
 use crate::Error;
 
@@ -127,6 +127,11 @@ pub(super) async fn supervise(
     spawn(&mut tasks, &l.evictions.halts, some, &stop, &l.evictions, evictions::Evictions::reconcile_halt);
     spawn(&mut tasks, &l.returning.bindings, some, &stop, &l.returning, returning::Returning::reconcile);
     tasks.spawn(Arc::clone(&l.clusters).follow_served(stop.clone()));
+    let descheduling = &l.descheduling;
+    spawn(&mut tasks, &descheduling.bindings, some, &stop, descheduling, descheduling::Descheduling::reconcile);
+    if !descheduling.bindings.is_closed() {
+        tasks.spawn(Arc::clone(descheduling).keep_looking(stop.clone()));
+    }
     tasks.spawn(Arc::clone(&loops).keep_discovering(stop.clone()));
     tasks.spawn(Arc::clone(&loops).keep_passing(stop.clone()));
     if !stop.is_cancelled() {

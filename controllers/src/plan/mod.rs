@@ -8,6 +8,7 @@ pub mod certificates;
 pub mod clusters;
 pub mod conditions;
 pub mod dependencies;
+pub mod descheduling;
 pub mod estimation;
 pub mod eviction;
 pub mod gates;

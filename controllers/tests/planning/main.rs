@@ -5,6 +5,7 @@
 mod autoscaling;
 mod choice;
 mod construction;
+mod descheduling;
 mod estimation;
 mod eviction;
 mod fleets;

@@ -11,7 +11,7 @@ fn nodes() -> Resource {
 }
 
 /// A node of a member; its status is not kept when it is created.
-async fn add_node(member: &Objects, name: &str, cpu: &str) {
+pub async fn add_node(member: &Objects, name: &str, cpu: &str) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
     member.create(&nodes(), "", &node).await.unwrap();
     let status = json!({"status": {
@@ -21,7 +21,7 @@ async fn add_node(member: &Objects, name: &str, cpu: &str) {
     member.merge(Target::new(&nodes(), "", name).status(), &status).await.unwrap();
 }
 
-fn asking(name: &str, replicas: i32) -> Value {
+pub fn asking(name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": name, "namespace": "default"},
@@ -34,7 +34,7 @@ fn asking(name: &str, replicas: i32) -> Value {
     })
 }
 
-fn dynamic() -> Value {
+pub fn dynamic() -> Value {
     json!({"replicaScheduling": {
         "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
         "weightPreference": {"dynamicWeight": "AvailableReplicas"},
@@ -51,11 +51,11 @@ async fn with_cpu(cpu: &str) -> Home {
     home
 }
 
-fn clusters() -> Resource {
+pub fn clusters() -> Resource {
     custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false)
 }
 
-fn tells(cpu: &str) -> impl Fn(&Value) -> bool {
+pub fn tells(cpu: &str) -> impl Fn(&Value) -> bool {
     move |cluster| cluster["status"]["resourceSummary"]["allocatable"]["cpu"] == cpu
 }
 

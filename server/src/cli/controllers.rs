@@ -15,6 +15,7 @@ use crowsnest_controllers::plan::propagation::skipped::{SkippedApis, SkippedName
 use crowsnest_controllers::plan::scheduling::Plugins;
 use k8s_openapi::jiff::SignedDuration;
 
+use super::estimator::AskingArgs;
 use super::keep;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -94,6 +95,14 @@ pub(crate) struct ControllerArgs {
     /// Between two counts of what the bindings of a quota's namespace use, whatever changed [default: 5m]
     #[arg(long, env = "CROWSNEST_FEDERATED_RESOURCE_QUOTA_SYNC_PERIOD", value_name = "DURATION", value_parser = period)]
     federated_resource_quota_sync_period: Option<Duration>,
+    /// Between two looks of the controller descheduler, which runs where --controllers names it [default: 2m]
+    #[arg(long, env = "CROWSNEST_DESCHEDULING_INTERVAL", value_name = "DURATION", value_parser = period)]
+    descheduling_interval: Option<Duration>,
+    /// How long no node may have taken a pod before the descheduler takes its replica elsewhere [default: 5m]
+    #[arg(long, env = "CROWSNEST_UNSCHEDULABLE_THRESHOLD", value_name = "DURATION", value_parser = keep::duration)]
+    unschedulable_threshold: Option<Duration>,
+    #[command(flatten)]
+    asking: AskingArgs,
     #[command(flatten)]
     autoscaling: AutoscalingArgs,
 }
@@ -199,6 +208,9 @@ impl ControllerArgs {
         take(&mut periods.cluster_startup_grace, &self.cluster_startup_grace_period);
         take(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
         self.autoscaling.read(settings);
+        take(&mut periods.descheduling, &self.descheduling_interval);
+        take(&mut periods.unschedulable_threshold, &self.unschedulable_threshold);
+        settings.estimators = self.asking.open()?;
         Ok(standard)
     }
 }
@@ -256,6 +268,7 @@ mod tests {
     use crowsnest_controllers::act::controllers::Controller;
     use crowsnest_controllers::plan::autoscaling::replicas::Counting;
     use crowsnest_controllers::plan::scheduling::Plugin;
+    use crowsnest_fleet::EstimatorOptions;
     use rstest::rstest;
 
     #[derive(Parser)]
@@ -293,7 +306,9 @@ mod tests {
              --horizontal-pod-autoscaler-sync-period 5s --horizontal-pod-autoscaler-tolerance 0.2 \
              --horizontal-pod-autoscaler-downscale-stabilization 0s \
              --horizontal-pod-autoscaler-cpu-initialization-period 1m \
-             --horizontal-pod-autoscaler-initial-readiness-delay 10s --horizontal-pod-autoscaler-upscale-delay 1m",
+             --horizontal-pod-autoscaler-initial-readiness-delay 10s --horizontal-pod-autoscaler-upscale-delay 1m \
+             --descheduling-interval 1m --unschedulable-threshold 90s --enable-scheduler-estimator \
+             --scheduler-estimator-port 10353 --scheduler-estimator-timeout 1s --scheduler-estimator-service-prefix est",
             Config::default(),
         );
         let said = said.unwrap();
@@ -326,6 +341,18 @@ mod tests {
         let (cpu_initialization, initial_readiness_delay) =
             (SignedDuration::from_mins(1), SignedDuration::from_secs(10));
         assert_eq!(said.counting, Counting { tolerance: 0.2, cpu_initialization, initial_readiness_delay });
+        assert_eq!(
+            (periods.descheduling, periods.unschedulable_threshold),
+            (Duration::from_secs(60), Duration::from_secs(90))
+        );
+        let asked = said.estimators.unwrap();
+        let expected = EstimatorOptions {
+            port: 10353,
+            timeout: Duration::from_secs(1),
+            service_prefix: "est".to_owned(),
+            ..EstimatorOptions::default()
+        };
+        assert_eq!(asked.options(), &expected);
     }
 
     #[test]
@@ -357,6 +384,10 @@ mod tests {
     #[case("--horizontal-pod-autoscaler-tolerance 1.5", "must be at least 0 and less than 1")]
     #[case("--horizontal-pod-autoscaler-tolerance much", "is not a number")]
     #[case("--horizontal-pod-autoscaler-sync-period 0s", "must be greater than 0")]
+    #[case("--descheduling-interval 0s", "must be greater than 0")]
+    #[case("--scheduler-estimator-port 0", "0 is not in 1..=65535")]
+    #[case("--enable-scheduler-estimator --scheduler-estimator-ca-file /nowhere/ca.crt", "/nowhere/ca.crt")]
+    #[case("--enable-scheduler-estimator --scheduler-estimator-cert-file a.crt", "--scheduler-estimator-key-file")]
     fn what_makes_no_sense_is_refused(#[case] arguments: &str, #[case] expected: &str) {
         let error = settings(arguments, Config::default()).map(|_| ()).unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -16,6 +16,7 @@ pub(crate) mod connection;
 pub(crate) mod controllers;
 pub(crate) mod cordon;
 pub(crate) mod edge;
+pub(crate) mod estimator;
 mod events;
 pub(crate) mod exec;
 pub(crate) mod explain;
@@ -72,6 +73,8 @@ enum Command {
     Apiserver(apiserver::ApiserverArgs),
     /// In a member that nobody can dial: register it and let the control plane reach it
     Agent(agent::AgentArgs),
+    /// Beside a member: say how much fits there, for our scheduler or Karmada's
+    Estimator(estimator::EstimatorArgs),
     /// Find objects and events in all clusters
     Search(search::SearchArgs),
     /// Show objects of all clusters, as kubectl shows those of one
@@ -112,6 +115,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Taint(args) => taint::run(args).await,
         Command::Apiserver(args) => apiserver::run(args).await,
         Command::Agent(args) => agent::run(args).await,
+        Command::Estimator(args) => estimator::run(args).await,
         Command::Search(args) => search::run(args).await,
         Command::Get(args) => get::run(args).await,
         Command::Logs(args) => logs::run(args).await,

@@ -195,7 +195,7 @@ impl Reports {
         Ok(binding.filter(is_its))
     }
 
-    /// What the scheduler says of a binding as things are now, or in an imagined fleet.
+    /// What the scheduler says of a binding as things are now, or in an imagined fleet. Estimators elsewhere are asked of what is.
     async fn schedule(
         &self,
         binding: &Value,
@@ -203,8 +203,14 @@ impl Reports {
         imagined: Option<&mut Imagined>,
     ) -> Result<(Plan, SchedulingReport), Error> {
         let key = key_of(binding);
+        let subject = view(binding, typed);
+        let peers = match &imagined {
+            None => self.scheduling.peers(&key, &typed.spec).await?,
+            Some(imagined) => self.scheduling.imagined_peers(imagined, &key, &typed.spec).await?,
+        };
+        let answers = self.scheduling.asked(&key, &subject, &peers, explain).await;
         let ask = |world: &World<'_>, estimator: &Estimator<'_>| {
-            let (plan, report) = explain(world, &view(binding, typed));
+            let (plan, report) = explain(world, &subject);
             let sets = typed.spec.placement.as_ref();
             let sets = sets.is_some_and(|placement| is_placed_as_set(world.gates, &typed.spec, placement));
             let looked_at = report.terms.iter().flat_map(|term| &term.clusters);
@@ -212,21 +218,16 @@ impl Reports {
                 looked_at.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
             let bound = |(place, cluster): (usize, &Arc<crate::plan::scheduling::ClusterFacts>)| {
                 fitting.contains(&cluster.name()).then_some(())?;
-                Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets)?))
+                let answer = answers.as_ref().and_then(|answers| answers.of(cluster.name()));
+                Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets, answer)?))
             };
             let bounds: BTreeMap<String, Bound> = world.clusters.iter().enumerate().filter_map(bound).collect();
             let told = SchedulingReport::of(&plan, report, &bounds);
             (plan, told)
         };
         Ok(match imagined {
-            None => {
-                let peers = self.scheduling.peers(&key, &typed.spec).await?;
-                self.scheduling.in_present(&key, &peers, ask)
-            }
-            Some(imagined) => {
-                let peers = self.scheduling.imagined_peers(imagined, &key, &typed.spec).await?;
-                self.scheduling.in_imagined(imagined, &key, &peers, ask)
-            }
+            None => self.scheduling.in_present(&key, &peers, answers.as_ref(), ask),
+            Some(imagined) => self.scheduling.in_imagined(imagined, &key, &peers, answers.as_ref(), ask),
         })
     }
 

@@ -12,6 +12,7 @@ use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use super::{BindingKey, Scheduling};
 use crate::Error;
 use crate::plan::estimation::Estimator;
+use crate::plan::estimation::accurate::Answers;
 use crate::plan::estimation::ledger::{Ledger, Moment};
 use crate::plan::estimation::room::Remembered;
 use crate::plan::scheduling::{ClusterFacts, Peer, World};
@@ -66,10 +67,11 @@ impl Scheduling {
         imagined: &mut Imagined,
         key: &BindingKey,
         peers: &[Peer],
+        answers: Option<&Answers>,
         ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> T {
         let Imagined { clusters, ledger, remembered, .. } = imagined;
-        self.in_rooms_of((clusters, remembered), key, Some(ledger), peers, ask)
+        self.in_rooms_of((clusters, remembered), key, Some(ledger), peers, answers, ask).0
     }
 
     /// Other bindings of the namespace with affinity groups, as they would be.

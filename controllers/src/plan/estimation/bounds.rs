@@ -22,11 +22,14 @@ pub enum Bound {
     Promised,
     /// What quotas of the namespace in the member leave.
     Quota,
+    /// What the cluster's scheduler estimator answered.
+    Estimator,
 }
 
 impl Estimator<'_> {
-    /// What bounds the estimate of the cluster at a place; `None` for a binding that needs no room.
-    pub fn bound(&self, place: usize, spec: &ResourceBindingSpec, sets: bool) -> Option<Bound> {
+    /// What bounds the estimate of the cluster at a place, where a scheduler estimator has answered that, too; `None` for a
+    /// binding that needs no room.
+    pub fn bound(&self, place: usize, spec: &ResourceBindingSpec, sets: bool, answer: Option<i32>) -> Option<Bound> {
         if spec.replicas == 0 && spec.components.is_empty() {
             return None;
         }
@@ -41,6 +44,9 @@ impl Estimator<'_> {
             answers.first().copied().flatten()
         };
         let whole = ask(room.as_ref().clone());
+        if answer.is_some_and(|answer| whole.is_none_or(|own| answer < own)) {
+            return Some(Bound::Estimator);
+        }
         if whole < ask(room.unpromised()) {
             return Some(Bound::Promised);
         }
@@ -98,14 +104,20 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nothing_is_needed(json!({}), &["4"], None)]
-    #[case::two_halves_do_not_add_up(needing(2, "3"), &["2", "2"], Some(Bound::Nodes))]
-    #[case::the_sum_is_what_nodes_say(needing(2, "1"), &["4"], Some(Bound::Summary))]
-    fn the_least_room_counts(#[case] fields: Value, #[case] cpus: &[&str], #[case] expected: Option<Bound>) {
+    #[case::nothing_is_needed(json!({}), &["4"], Some(0), None)]
+    #[case::two_halves_do_not_add_up(needing(2, "3"), &["2", "2"], None, Some(Bound::Nodes))]
+    #[case::the_sum_is_what_nodes_say(needing(2, "1"), &["4"], Some(4), Some(Bound::Summary))]
+    #[case::an_estimator_says_less(needing(2, "1"), &["4"], Some(3), Some(Bound::Estimator))]
+    fn the_least_room_counts(
+        #[case] fields: Value,
+        #[case] cpus: &[&str],
+        #[case] answer: Option<i32>,
+        #[case] expected: Option<Bound>,
+    ) {
         let known = Known { nodes: Some(Arc::new(nodes(cpus))), quotas: None };
         let room = Ledger::new(Gates::default()).room(&facts("4"), &known, &BindingKey::default());
         let remembered = Remembered::default();
         let estimator = Estimator { rooms: vec![room], remembered: &remembered };
-        assert_eq!(estimator.bound(0, &spec(fields), false), expected);
+        assert_eq!(estimator.bound(0, &spec(fields), false, answer), expected);
     }
 }

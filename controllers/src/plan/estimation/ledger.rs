@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::work::{
-    AggregatedStatusItem, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth, TargetCluster,
+    AggregatedStatusItem, Component, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth, TargetCluster,
 };
 
+use super::accurate::{Assumed, component};
 use super::ask::Part;
 use super::room::{Known, Room};
 use super::summary::Summary;
@@ -40,6 +41,13 @@ pub struct Promise {
 }
 
 impl Promise {
+    /// Pods that somebody else promised.
+    pub fn assumed(namespace: &str, components: &[Component]) -> Self {
+        let parts: Arc<[Part]> = components.iter().map(Part::of_component).collect();
+        let pods = components.iter().map(|component| component.replicas).collect();
+        Promise { namespace: namespace.to_owned(), parts, pods }
+    }
+
     /// What pods ask for, and how many of them.
     pub fn parts(&self) -> impl Iterator<Item = (&Part, i32)> {
         self.parts.iter().zip(self.pods.iter().copied()).filter(|(_, pods)| *pods > 0)
@@ -324,6 +332,18 @@ impl Ledger {
         }
         made.room = Some((Arc::clone(&room), last));
         room
+    }
+
+    /// What is promised in a cluster to bindings other than `key`.
+    pub fn assumed(&self, cluster: &str, key: &BindingKey) -> Vec<Assumed> {
+        let own = self.entries.get(key).and_then(|entry| entry.counted.get(cluster)).copied();
+        let promises = self.clusters.get(cluster).into_iter().flat_map(|account| &account.promises);
+        let others = promises.filter(|(number, _)| Some(**number) != own);
+        let assumed = |(_, promise): (&u64, &Arc<Promise>)| Assumed {
+            namespace: promise.namespace.clone(),
+            components: promise.parts().map(|(part, pods)| component(part, pods)).collect(),
+        };
+        others.map(assumed).collect()
     }
 
     /// Pods promised in a cluster.

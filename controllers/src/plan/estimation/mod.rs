@@ -3,8 +3,11 @@
 //! member bound it further.
 //!
 //! A decision asks every cluster the same [`ask::Ask`]. [`ledger::Ledger`] keeps a [`room::Room`] for each of them, which
-//! stays the same one until something changes there, so [`room::Remembered`] answers what was asked before.
+//! stays the same one until something changes there, so [`room::Remembered`] answers what was asked before. [`accurate`]
+//! counts what estimators elsewhere say, [`answering`] is what we say where we are one.
 
+pub mod accurate;
+pub mod answering;
 pub mod ask;
 pub mod bounds;
 pub mod capacity;

@@ -53,6 +53,10 @@ impl From<Vec<FreeNode>> for Nodes {
 }
 
 impl Nodes {
+    pub fn is_empty(&self) -> bool {
+        self.alike.is_empty()
+    }
+
     /// The nodes a cluster's models stand for, smallest grade first: as many as counted, each with its class' minimum.
     pub fn modelled(models: &[ResourceModel], counts: &[AllocatableModeling]) -> Self {
         const PODS_PER_NODE: i64 = 110;

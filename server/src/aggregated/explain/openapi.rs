@@ -93,7 +93,7 @@ fn parts() -> Schemas {
             "message": text()}),
     );
     let rule = with(policy(), json!({"overriders": of("Object"), "differences": list(of("Difference"))}));
-    let estimate = json!({"replicas": number(), "boundBy": one_of(&["Nodes", "Models", "Summary", "Promised"])});
+    let estimate = json!({"replicas": number(), "boundBy": one_of(&["Nodes", "Models", "Summary", "Promised", "Quota", "Estimator"])});
     let cluster = json!({"name": text(), "rejected": object(json!({"filter": text(), "reason": text()}), &[]), "score": number(),
         "estimate": object(estimate, &["boundBy"]), "selected": flag(), "replicas": number()});
     let cluster = object(cluster, &["rejected", "estimate", "replicas"]);

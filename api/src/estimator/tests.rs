@@ -1,0 +1,166 @@
+//! Bytes as Karmada's Go programs write them: proto3 by protoc-gen-go, Kubernetes' own types by gogo.
+
+use super::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// `|` separates fields for the reader; the rest is hexadecimal, texts in quotes.
+fn bytes(written: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (nth, part) in written.split('"').enumerate() {
+        if nth % 2 == 1 {
+            bytes.extend(part.bytes());
+            continue;
+        }
+        let digits: Vec<u8> = part.bytes().filter(u8::is_ascii_hexdigit).collect();
+        for pair in digits.chunks(2) {
+            bytes.push(u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap());
+        }
+    }
+    bytes
+}
+
+fn requirements(value: Value) -> work::ReplicaRequirements {
+    serde_json::from_value(value).unwrap()
+}
+
+fn claimed(claim: Value) -> Value {
+    json!({"nodeClaim": claim})
+}
+
+#[rstest]
+#[case::nothing(json!({}), "")]
+#[case::names(
+    json!({"namespace": "shop", "priorityClassName": "high"}),
+    r#"1a 04 "shop" | 22 04 "high""#
+)]
+// A map's entries are messages; the quantity is one inside the entry's bytes.
+#[case::requests(
+    json!({"resourceRequest": {"cpu": "100m", "memory": "256Mi"}}),
+    r#"2a 0d | 0a 03 "cpu" 12 06 0a 04 "100m" | 2a 11 | 0a 06 "memory" 12 07 0a 05 "256Mi""#
+)]
+#[case::selector(
+    claimed(json!({"nodeSelector": {"disk": "ssd"}})),
+    r#"0a 0d | 12 0b | 0a 04 "disk" 12 03 "ssd""#
+)]
+#[case::affinity(
+    claimed(json!({"hardNodeAffinity": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]},
+    ]}})),
+    r#"0a 16 | 22 14 | 0a 12 0a 10 0a 04 "zone" 12 02 "In" 1a 01 "a" 1a 01 "b""#
+)]
+// Gogo writes the empty value and effect.
+#[case::toleration(
+    claimed(json!({"tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 60}]})),
+    r#"0a 15 | 2a 13 | 0a 03 "gpu" 12 06 "Exists" 1a 00 22 00 28 3c"#
+)]
+fn requirements_are_written_as_karmada_writes_them(#[case] given: Value, #[case] wire: &str) {
+    let given = requirements(given);
+    let sent = ReplicaRequirements::from(&given).encode_to_vec();
+    assert_eq!(sent, bytes(wire));
+    let read = ReplicaRequirements::decode(sent.as_slice()).unwrap();
+    assert_eq!(work::ReplicaRequirements::try_from(&read).unwrap(), given);
+}
+
+#[rstest]
+#[case::empty_texts_are_written(r#"0a 03 "gpu" 12 06 "Exists" 1a 00 22 00"#)]
+#[case::empty_texts_are_left_out(r#"0a 03 "gpu" 12 06 "Exists""#)]
+fn tolerations_are_read_either_way(#[case] wire: &str) {
+    let claim = NodeClaim { tolerations_bytes: vec![bytes(wire)], ..NodeClaim::default() };
+    let read = work::NodeClaim::try_from(&claim).unwrap();
+    let expected: work::NodeClaim =
+        serde_json::from_value(json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]})).unwrap();
+    assert_eq!(read, expected);
+}
+
+#[rstest]
+#[case::written(r#"0a 00"#)]
+#[case::left_out("")]
+fn an_empty_quantity_is_nothing(#[case] wire: &str) {
+    let needs = ReplicaRequirements {
+        resource_request_bytes: BTreeMap::from([("cpu".to_owned(), bytes(wire))]),
+        ..ReplicaRequirements::default()
+    };
+    let read = work::ReplicaRequirements::try_from(&needs).unwrap();
+    assert_eq!(read.resource_request["cpu"].0, "0");
+}
+
+#[rstest]
+#[case::quantity(
+    ReplicaRequirements {
+        resource_request_bytes: BTreeMap::from([("cpu".to_owned(), bytes(r#"0a 04 "much""#))]),
+        ..ReplicaRequirements::default()
+    },
+    "the request of cpu is no quantity: \"much\""
+)]
+#[case::no_quantity(
+    ReplicaRequirements {
+        resource_request_bytes: BTreeMap::from([("cpu".to_owned(), b"invalid".to_vec())]),
+        ..ReplicaRequirements::default()
+    },
+    "resourceRequestBytes cannot be read"
+)]
+#[case::affinity(
+    ReplicaRequirements {
+        node_claim: Some(NodeClaim { node_affinity_bytes: b"invalid".to_vec(), ..NodeClaim::default() }),
+        ..ReplicaRequirements::default()
+    },
+    "nodeAffinityBytes cannot be read"
+)]
+#[case::tolerations(
+    ReplicaRequirements {
+        node_claim: Some(NodeClaim { tolerations_bytes: vec![b"invalid".to_vec()], ..NodeClaim::default() }),
+        ..ReplicaRequirements::default()
+    },
+    "tolerationsBytes cannot be read"
+)]
+fn what_cannot_be_read_is_said(#[case] wire: ReplicaRequirements, #[case] expected: &str) {
+    assert_eq!(work::ReplicaRequirements::try_from(&wire).unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn requests_and_answers_are_as_on_karmadas_wire() {
+    let component: work::Component = serde_json::from_value(json!({
+        "name": "tm", "replicas": 2,
+        "replicaRequirements": {"priorityClassName": "high", "resourceRequest": {"cpu": "1"}},
+    }))
+    .unwrap();
+    let sets = MaxAvailableComponentSetsRequest {
+        cluster: "m1".to_owned(),
+        components: vec![Component::from(&component)],
+        namespace: "ns".to_owned(),
+        assumed_workloads: vec![AssumedWorkload { namespace: "ns".to_owned(), components: Vec::new() }],
+    };
+    let needs = r#"1a 04 "high" 22 0a 0a 03 "cpu" 12 03 0a 01 "1""#;
+    let wire = format!(r#"0a 02 "m1" | 12 1a 0a 02 "tm" 12 12 {needs} 18 02 | 1a 02 "ns" | 22 04 0a 02 "ns""#);
+    assert_eq!(sets.encode_to_vec(), bytes(&wire));
+    assert_eq!(work::Component::try_from(&sets.components[0]).unwrap(), component);
+
+    let unschedulable = UnschedulableReplicasRequest {
+        cluster: "m1".to_owned(),
+        resource: Some(ObjectReference {
+            api_version: "apps/v1".to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: "ns".to_owned(),
+            name: "web".to_owned(),
+        }),
+        unschedulable_threshold: 300_000_000_000,
+    };
+    let wire = r#"0a 02 "m1" | 12 1e 0a 07 "apps/v1" 12 0a "Deployment" 1a 02 "ns" 22 03 "web" | 18 80 f0 92 cb dd 08"#;
+    assert_eq!(unschedulable.encode_to_vec(), bytes(wire));
+
+    assert_eq!(MaxAvailableReplicasResponse { max_replicas: 300 }.encode_to_vec(), bytes("08 ac 02"));
+    assert_eq!(MaxAvailableComponentSetsResponse { max_sets: 1 }.encode_to_vec(), bytes("08 01"));
+    // Nobody fits: proto3 writes no zero.
+    assert_eq!(MaxAvailableReplicasResponse { max_replicas: 0 }.encode_to_vec(), bytes(""));
+    // A negative number takes ten bytes.
+    let unknown = MaxAvailableReplicasResponse::decode(bytes("08 ff ff ff ff ff ff ff ff ff 01").as_slice()).unwrap();
+    assert_eq!(unknown.max_replicas, -1);
+}
+
+#[test]
+fn the_methods_are_the_services() {
+    for method in [MAX_AVAILABLE_REPLICAS, MAX_AVAILABLE_COMPONENT_SETS, GET_UNSCHEDULABLE_REPLICAS] {
+        assert!(method.starts_with(&format!("/{SERVICE}/")), "{method}");
+    }
+}

@@ -1,0 +1,27 @@
+//! Finds the pods of a workload that count when no node takes them: those of a Deployment's newest ReplicaSet. Reads both
+//! from the member itself; they are asked for seldom, and the cache need not hold every ReplicaSet for it.
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use kube::api::ListParams;
+use kube::core::Selector;
+use kube::{Api, Client};
+
+use crate::Error;
+use crate::plan::descheduling;
+
+/// The UID of the ReplicaSet with a Deployment's present pod template; `None` where there is none yet.
+pub async fn newest_replica_set(client: Client, namespace: &str, name: &str) -> Result<Option<String>, Error> {
+    let what = |resource: &str| format!("GET {resource} of {namespace}/{name}");
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let deployment = deployments.get(name).await.map_err(|source| Error::request(what("deployments"), source))?;
+    let selector = Selector::try_from(deployment.spec.selector.clone())
+        .map_err(|error| Error::Apply(format!("deployment {namespace}/{name}: {error}")))?;
+    if selector.selects_all() {
+        return Ok(None);
+    }
+    let replica_sets: Api<ReplicaSet> = Api::namespaced(client, namespace);
+    let listed = replica_sets.list(&ListParams::default().labels_from(&selector)).await;
+    let listed = listed.map_err(|source| Error::request(what("replicasets"), source))?;
+    let newest = descheduling::newest(&deployment, &listed.items);
+    Ok(newest.and_then(|set| set.metadata.uid.clone()))
+}

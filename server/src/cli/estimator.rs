@@ -1,0 +1,200 @@
+//! `crowsnest estimator`: its flags, and those of who asks estimators. Named as Karmada's; the work is in `crate::estimator` and
+//! in `fleet::estimator`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use crowsnest_api::estimator::{PORT, SERVICE_PREFIX};
+use crowsnest_api::names::ClusterName;
+use crowsnest_controllers::plan::gates::Gates;
+use crowsnest_fleet::{EstimatorOptions, Estimators};
+
+use super::keep;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest estimator --cluster-name m1 --kubeconfig m1.kubeconfig --grpc-auth-cert-file tls.crt --grpc-auth-key-file tls.key --grpc-client-ca-file ca.crt"
+)]
+pub(crate) struct EstimatorArgs {
+    /// Name of the cluster in the fleet
+    #[arg(long, env = "CROWSNEST_CLUSTER_NAME", value_name = "NAME")]
+    pub(crate) cluster_name: ClusterName,
+    /// Kubeconfig of the cluster [default: the service account of the pod it runs in]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of that kubeconfig
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    pub(crate) context: Option<String>,
+    /// Port of the gRPC service, on all addresses
+    #[arg(long, value_name = "PORT", default_value_t = PORT)]
+    pub(crate) server_port: u16,
+    /// Certificate of the gRPC service; without one it serves plain text
+    #[arg(long, value_name = "FILE", requires = "grpc_auth_key_file")]
+    pub(crate) grpc_auth_cert_file: Option<PathBuf>,
+    /// Key of that certificate
+    #[arg(long, value_name = "FILE", requires = "grpc_auth_cert_file")]
+    pub(crate) grpc_auth_key_file: Option<PathBuf>,
+    /// Authority of clients' certificates; with it nobody else is let in
+    #[arg(long, value_name = "FILE", requires = "grpc_auth_cert_file")]
+    pub(crate) grpc_client_ca_file: Option<PathBuf>,
+    /// Let in clients without a certificate all the same
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true",
+          value_name = "BOOL")]
+    pub(crate) insecure_skip_grpc_client_verify: bool,
+    /// Optional behaviour by Karmada's names: Name=true|false, by comma; here ResourceQuotaEstimate and
+    /// SchedulingOvercommitProtection count
+    #[arg(long, env = "CROWSNEST_FEATURE_GATES", value_name = "GATES", value_parser = gates, default_value = "")]
+    pub(crate) feature_gates: Gates,
+    /// Address of /metrics, 0 for none
+    #[arg(long, value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
+    pub(crate) metrics_bind_address: Listening,
+    /// Address of /healthz and /readyz, 0 for none
+    #[arg(long, value_name = "ADDRESS", default_value = ":10351", value_parser = address)]
+    pub(crate) health_probe_bind_address: Listening,
+}
+
+/// Where to listen, if anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listening(pub(crate) Option<SocketAddr>);
+
+fn gates(list: &str) -> Result<Gates, String> {
+    Gates::default().with(list).map_err(|error| error.to_string())
+}
+
+fn address(text: &str) -> Result<Listening, String> {
+    let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    match text {
+        "0" => Ok(Listening(None)),
+        _ => whole
+            .parse()
+            .map(|address| Listening(Some(address)))
+            .map_err(|_| format!("{text:?} is no address such as 127.0.0.1:8080 or :8080")),
+    }
+}
+
+pub(crate) async fn run(args: EstimatorArgs) -> anyhow::Result<ExitCode> {
+    crate::estimator::run(args).await
+}
+
+/// Whether and how the scheduler and the descheduler ask estimators.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Scheduler estimators")]
+pub(crate) struct AskingArgs {
+    /// Ask the clusters' scheduler estimators how much fits, too; the smaller answer counts
+    #[arg(long, env = "CROWSNEST_ENABLE_SCHEDULER_ESTIMATOR", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    enable_scheduler_estimator: Option<bool>,
+    /// But not those of clusters in pull mode
+    #[arg(long, env = "CROWSNEST_DISABLE_SCHEDULER_ESTIMATOR_IN_PULL_MODE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    disable_scheduler_estimator_in_pull_mode: Option<bool>,
+    /// Port of their Services [default: 10352]
+    #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_PORT", value_name = "PORT",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    scheduler_estimator_port: Option<u16>,
+    /// The longest a question may take [default: 3s]
+    #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_TIMEOUT", value_name = "DURATION", value_parser = keep::duration)]
+    scheduler_estimator_timeout: Option<Duration>,
+    /// Namespace of their Services [default: karmada-system]
+    #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_SERVICE_NAMESPACE", value_name = "NAMESPACE")]
+    scheduler_estimator_service_namespace: Option<String>,
+    /// What their Services' names begin with [default: karmada-scheduler-estimator]
+    #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_SERVICE_PREFIX", value_name = "PREFIX")]
+    scheduler_estimator_service_prefix: Option<String>,
+    /// Authority of their certificates; without it they are asked in plain text
+    #[arg(long, env = "CROWSNEST_SCHEDULER_ESTIMATOR_CA_FILE", value_name = "FILE")]
+    scheduler_estimator_ca_file: Option<PathBuf>,
+    /// Certificate shown to them
+    #[arg(
+        long,
+        env = "CROWSNEST_SCHEDULER_ESTIMATOR_CERT_FILE",
+        value_name = "FILE",
+        requires = "scheduler_estimator_key_file"
+    )]
+    scheduler_estimator_cert_file: Option<PathBuf>,
+    /// Key of that certificate
+    #[arg(
+        long,
+        env = "CROWSNEST_SCHEDULER_ESTIMATOR_KEY_FILE",
+        value_name = "FILE",
+        requires = "scheduler_estimator_cert_file"
+    )]
+    scheduler_estimator_key_file: Option<PathBuf>,
+    /// Take any certificate of theirs
+    #[arg(long, env = "CROWSNEST_INSECURE_SKIP_ESTIMATOR_VERIFY", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    insecure_skip_estimator_verify: Option<bool>,
+}
+
+impl AskingArgs {
+    /// Whoever asks, where that is wanted.
+    pub(crate) fn open(&self) -> Result<Option<Estimators>, crowsnest_fleet::Error> {
+        if !self.enable_scheduler_estimator.unwrap_or_default() {
+            return Ok(None);
+        }
+        let standard = EstimatorOptions::default();
+        let text = |said: &Option<String>, standard: String| said.clone().unwrap_or(standard);
+        let identity = self.scheduler_estimator_cert_file.clone().zip(self.scheduler_estimator_key_file.clone());
+        let options = EstimatorOptions {
+            port: self.scheduler_estimator_port.unwrap_or(standard.port),
+            timeout: self.scheduler_estimator_timeout.unwrap_or(standard.timeout),
+            service_namespace: text(&self.scheduler_estimator_service_namespace, standard.service_namespace),
+            service_prefix: text(&self.scheduler_estimator_service_prefix, SERVICE_PREFIX.to_owned()),
+            ca_file: self.scheduler_estimator_ca_file.clone(),
+            identity,
+            insecure_skip_verify: self.insecure_skip_estimator_verify.unwrap_or_default(),
+            not_in_pull_mode: self.disable_scheduler_estimator_in_pull_mode.unwrap_or_default(),
+        };
+        Estimators::open(options).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use rstest::rstest;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        estimator: EstimatorArgs,
+    }
+
+    fn parse(more: &str) -> Result<EstimatorArgs, String> {
+        let least = "estimator --cluster-name m1".split_whitespace();
+        let command = Command::try_parse_from(least.chain(more.split_whitespace()));
+        command.map(|command| command.estimator).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn karmadas_flags_mean_the_same() {
+        let standard = parse("").unwrap();
+        assert_eq!((standard.server_port, standard.insecure_skip_grpc_client_verify), (10352, false));
+        assert_eq!(standard.metrics_bind_address, Listening("0.0.0.0:8080".parse().ok()));
+        assert_eq!(standard.health_probe_bind_address, Listening("0.0.0.0:10351".parse().ok()));
+        let said = parse(
+            "--kubeconfig /etc/m1-kubeconfig --grpc-auth-cert-file a.crt --grpc-auth-key-file a.key \
+             --grpc-client-ca-file ca.crt --insecure-skip-grpc-client-verify=true --server-port 1234 \
+             --metrics-bind-address 127.0.0.1:8080 --health-probe-bind-address 0 \
+             --feature-gates ResourceQuotaEstimate=true",
+        );
+        let said = said.unwrap();
+        assert!(said.insecure_skip_grpc_client_verify && said.feature_gates.resource_quota_estimate);
+        assert_eq!((said.server_port, said.health_probe_bind_address), (1234, Listening(None)));
+    }
+
+    #[rstest]
+    #[case("--grpc-auth-cert-file a.crt", "--grpc-auth-key-file")]
+    #[case("--grpc-client-ca-file ca.crt", "--grpc-auth-cert-file")]
+    #[case("--feature-gates Nope=true", "unrecognized feature gate: Nope")]
+    #[case("--metrics-bind-address nowhere", "no address such as 127.0.0.1:8080")]
+    #[case("--server-port 70000", "70000 is not in 0..=65535")]
+    fn what_makes_no_sense_is_refused(#[case] more: &str, #[case] expected: &str) {
+        let error = parse(more).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,352 @@
+//! `crowsnest estimator`: a scheduler estimator as Karmada's, one beside each member. Follows the member's nodes, pods and quotas
+//! and answers over gRPC how much fits there and what no node takes; asked by our scheduler and descheduler or by Karmada's.
+//!
+//! Certificates are read again when their files change. It writes nothing anywhere.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+use crowsnest_api::estimator as wire;
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::work;
+use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_controllers::act::estimating::Member;
+use crowsnest_controllers::plan::estimation::accurate::Assumed;
+use http::{HeaderValue, StatusCode, header};
+use jiff::SignedDuration;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::Status;
+use tonic_prost::ProstCodec;
+
+use crate::agent::read;
+use crate::cli::estimator::{EstimatorArgs, Listening};
+use crate::reload::Reloader;
+use crate::serving::{self, Tls};
+use crate::up::Stop;
+
+/// Between two looks at the certificates' files.
+const RELOAD: Duration = Duration::from_secs(60);
+
+/// Runs until told to stop.
+pub(crate) async fn run(args: EstimatorArgs) -> anyhow::Result<ExitCode> {
+    let mut signals = Stop::new()?;
+    let stop = CancellationToken::new();
+    let mut serving = std::pin::pin!(serve(args, &stop));
+    tokio::select! {
+        served = serving.as_mut() => served?,
+        () = signals.wait() => {
+            stop.cancel();
+            // A second signal ends the drain.
+            tokio::select! {
+                served = serving => served?,
+                () = signals.wait() => bail!("stopped before everything was drained"),
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(args: EstimatorArgs, stop: &CancellationToken) -> anyhow::Result<()> {
+    let config = match &args.kubeconfig {
+        Some(file) => read(file, args.context.clone()).await?,
+        None => {
+            kube::Config::incluster().context("outside of a pod, name the cluster's kubeconfig with --kubeconfig")?
+        }
+    };
+    let mut reloader = Reloader::new(RELOAD);
+    let tls = tls(&args, &mut reloader).await?;
+    if tls.is_none() {
+        tracing::warn!("without --grpc-auth-cert-file it serves plain text, to whoever asks");
+    }
+    let member = Member::new(kube::Client::try_from(config)?, args.feature_gates);
+    let estimator = Arc::new(Estimator::new(args.cluster_name.clone(), Arc::clone(&member)));
+    let beside = TaskTracker::new();
+    for (Listening(address), what, routes) in [
+        (args.health_probe_bind_address, "--health-probe-bind-address", health(Arc::clone(&member))),
+        (args.metrics_bind_address, "--metrics-bind-address", metrics(Arc::clone(&estimator))),
+    ] {
+        let Some(address) = address else { continue };
+        let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} ({what})"))?;
+        beside.spawn(serving::serve(listener, None, routes, stop.clone()));
+    }
+    beside.spawn(reloader.run(stop.clone()));
+    let (follower, until) = (Arc::clone(&member), stop.clone());
+    let mut following = tokio::spawn(async move { follower.run(until).await });
+    let answering = async {
+        if stop.run_until_cancelled(member.listed()).await.is_none() {
+            return Ok(());
+        }
+        let address = SocketAddr::from(([0, 0, 0, 0], args.server_port));
+        let listener =
+            TcpListener::bind(address).await.with_context(|| format!("listening on {address} (--server-port)"))?;
+        tracing::info!(cluster = %args.cluster_name, %address, "answering");
+        serving::serve_grpc(listener, tls, router(estimator), stop.clone()).await;
+        Ok(())
+    };
+    let answered = tokio::select! {
+        answered = answering => answered,
+        ended = &mut following => match ended {
+            Ok(()) if stop.is_cancelled() => Ok(()),
+            Ok(()) => Err(anyhow::anyhow!("the watches on the cluster have ended")),
+            Err(error) => Err(error).context("the watches on the cluster have died"),
+        },
+    };
+    stop.cancel();
+    beside.close();
+    beside.wait().await;
+    answered
+}
+
+/// How it proves itself, and whom it lets in; `None` for plain text.
+async fn tls(args: &EstimatorArgs, reloader: &mut Reloader) -> anyhow::Result<Option<Tls>> {
+    let Some((certificate, key)) = args.grpc_auth_cert_file.clone().zip(args.grpc_auth_key_file.clone()) else {
+        return Ok(None);
+    };
+    let pair = |read: &[String]| match read {
+        [certificate, key] => Credentials { certificate: certificate.clone(), key: key.clone() },
+        _ => Credentials { certificate: String::new(), key: String::new() },
+    };
+    let mut first = Vec::new();
+    for file in [&certificate, &key] {
+        let read = tokio::fs::read_to_string(file).await;
+        first.push(
+            read.with_context(|| format!("reading {} (--grpc-auth-cert-file, --grpc-auth-key-file)", file.display()))?,
+        );
+    }
+    let own = Serving::new(&pair(&first)).context("--grpc-auth-cert-file")?;
+    let tls = Tls::strict(Arc::clone(&own), None)?;
+    let replace = move |read: &[String]| Ok(own.replace(&pair(read))?);
+    reloader.watch("grpc-auth-cert-file", vec![certificate, key], replace).await?;
+    if let Some(file) = args.grpc_client_ca_file.clone().filter(|_| !args.insecure_skip_grpc_client_verify) {
+        let required = tls.clone();
+        let require = move |read: &[String]| Ok(required.require(read.first().map_or("", String::as_str))?);
+        reloader.watch("grpc-client-ca-file", vec![file], require).await?;
+    }
+    Ok(Some(tls))
+}
+
+type Labels = Vec<(&'static str, &'static str)>;
+
+/// Karmada's metrics of an estimator.
+struct Figures {
+    registry: Registry,
+    requests: Family<Labels, Counter>,
+    durations: Family<Labels, Histogram, fn() -> Histogram>,
+}
+
+impl Figures {
+    fn new() -> Self {
+        let mut registry = Registry::default();
+        let requests: Family<Labels, Counter> = Family::default();
+        let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 10));
+        let durations = Family::new_with_constructor(buckets);
+        let name = |rest: &str| format!("karmada_scheduler_estimator_{rest}");
+        registry.register(
+            name("estimating_request"),
+            "Number of scheduler estimator requests, by result",
+            requests.clone(),
+        );
+        registry.register(
+            name("estimating_algorithm_duration_seconds"),
+            "Estimating latency in seconds",
+            durations.clone(),
+        );
+        Figures { registry, requests, durations }
+    }
+
+    fn note(&self, kind: &'static str, began: Instant, went_well: bool) {
+        let result = if went_well { "success" } else { "error" };
+        self.requests.get_or_create(&vec![("result", result), ("type", kind)]).inc();
+        let labels = vec![("result", result), ("type", kind), ("step", "Total")];
+        self.durations.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
+    }
+}
+
+/// Answers for one cluster.
+pub(crate) struct Estimator {
+    cluster: ClusterName,
+    member: Arc<Member>,
+    figures: Figures,
+}
+
+impl Estimator {
+    pub(crate) fn new(cluster: ClusterName, member: Arc<Member>) -> Self {
+        Estimator { cluster, member, figures: Figures::new() }
+    }
+
+    fn is_for(&self, cluster: &str) -> Result<(), Status> {
+        match cluster == self.cluster.as_str() {
+            true => Ok(()),
+            false => {
+                Err(Status::unknown(format!("cluster name does not match, got: {cluster}, desire: {}", self.cluster)))
+            }
+        }
+    }
+
+    fn max_available_replicas(
+        &self,
+        question: &wire::MaxAvailableReplicasRequest,
+    ) -> Result<wire::MaxAvailableReplicasResponse, Status> {
+        self.is_for(&question.cluster)?;
+        let wrong = |error: wire::WireError| Status::unknown(format!("failed to estimate replicas: {}", chain(&error)));
+        let requirements = question.replica_requirements.as_ref().map(work::ReplicaRequirements::try_from);
+        let requirements = requirements.transpose().map_err(wrong)?;
+        let assumed = assumed(&question.assumed_workloads).map_err(wrong)?;
+        let max_replicas = self.member.replicas(requirements.as_ref(), &assumed);
+        Ok(wire::MaxAvailableReplicasResponse { max_replicas })
+    }
+
+    fn max_available_component_sets(
+        &self,
+        question: &wire::MaxAvailableComponentSetsRequest,
+    ) -> Result<wire::MaxAvailableComponentSetsResponse, Status> {
+        self.is_for(&question.cluster)?;
+        let wrong =
+            |error: wire::WireError| Status::unknown(format!("failed to estimate component sets: {}", chain(&error)));
+        let components = components(&question.components).map_err(wrong)?;
+        let assumed = assumed(&question.assumed_workloads).map_err(wrong)?;
+        let max_sets = self.member.component_sets(&components, &question.namespace, &assumed);
+        Ok(wire::MaxAvailableComponentSetsResponse { max_sets })
+    }
+
+    async fn unschedulable_replicas(
+        &self,
+        question: wire::UnschedulableReplicasRequest,
+    ) -> Result<wire::UnschedulableReplicasResponse, Status> {
+        self.is_for(&question.cluster)?;
+        let resource = question.resource.ok_or_else(|| Status::unknown("resource is nil"))?;
+        let workload = work::ObjectReference {
+            api_version: resource.api_version,
+            kind: resource.kind,
+            namespace: resource.namespace,
+            name: resource.name,
+            ..work::ObjectReference::default()
+        };
+        let threshold = SignedDuration::from_nanos(question.unschedulable_threshold);
+        let counted = self.member.unschedulable(&workload, threshold).await;
+        let unschedulable_replicas = counted.map_err(|error| Status::unknown(error.message()))?;
+        Ok(wire::UnschedulableReplicasResponse { unschedulable_replicas })
+    }
+}
+
+fn components(wire: &[wire::Component]) -> Result<Vec<work::Component>, wire::WireError> {
+    wire.iter().map(work::Component::try_from).collect()
+}
+
+fn assumed(wire: &[wire::AssumedWorkload]) -> Result<Vec<Assumed>, wire::WireError> {
+    let one = |one: &wire::AssumedWorkload| {
+        Ok(Assumed { namespace: one.namespace.clone(), components: components(&one.components)? })
+    };
+    wire.iter().map(one).collect()
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// The gRPC service.
+pub(crate) fn router(estimator: Arc<Estimator>) -> Router {
+    Router::new()
+        .route(wire::MAX_AVAILABLE_REPLICAS, post(replicas))
+        .route(wire::MAX_AVAILABLE_COMPONENT_SETS, post(sets))
+        .route(wire::GET_UNSCHEDULABLE_REPLICAS, post(unschedulable))
+        .fallback(unknown)
+        .with_state(estimator)
+}
+
+async fn unknown() -> Response {
+    Status::unimplemented("unknown method").into_http()
+}
+
+async fn replicas(State(estimator): State<Arc<Estimator>>, request: Request) -> Response {
+    let answer = |estimator: Arc<Estimator>, question| async move { estimator.max_available_replicas(&question) };
+    answered(estimator, "MaxAvailableReplicas", request, answer).await
+}
+
+async fn sets(State(estimator): State<Arc<Estimator>>, request: Request) -> Response {
+    let answer = |estimator: Arc<Estimator>, question| async move { estimator.max_available_component_sets(&question) };
+    answered(estimator, "MaxAvailableComponentSets", request, answer).await
+}
+
+async fn unschedulable(State(estimator): State<Arc<Estimator>>, request: Request) -> Response {
+    let answer = |estimator: Arc<Estimator>, question| async move { estimator.unschedulable_replicas(question).await };
+    answered(estimator, "GetUnschedulableReplicas", request, answer).await
+}
+
+/// Reads a question, has it answered, counts it.
+async fn answered<Q, A, F>(
+    estimator: Arc<Estimator>,
+    kind: &'static str,
+    request: Request,
+    answer: impl Fn(Arc<Estimator>, Q) -> F + Copy,
+) -> Response
+where
+    Q: prost::Message + Default + 'static,
+    A: prost::Message + std::fmt::Debug + 'static,
+    F: Future<Output = Result<A, Status>> + Send,
+{
+    let service = tower::service_fn(move |request: tonic::Request<Q>| {
+        let estimator = Arc::clone(&estimator);
+        async move {
+            let began = Instant::now();
+            let object = request.metadata().get(wire::OBJECT).and_then(|object| object.to_str().ok());
+            let object = object.unwrap_or_default().to_owned();
+            let answered = answer(Arc::clone(&estimator), request.into_inner()).await;
+            estimator.figures.note(kind, began, answered.is_ok());
+            match &answered {
+                Ok(answer) => tracing::debug!(kind, object, ?answer, "answered"),
+                Err(status) => tracing::warn!(kind, object, error = status.message(), "not answered"),
+            }
+            answered.map(tonic::Response::new)
+        }
+    });
+    let codec: ProstCodec<A, Q> = ProstCodec::default();
+    tonic::server::Grpc::new(codec).unary(service, request).await.map(axum::body::Body::new)
+}
+
+fn health(member: Arc<Member>) -> Router {
+    Router::new().route("/healthz", get(alive)).route("/readyz", get(ready)).with_state(member)
+}
+
+async fn alive() -> &'static str {
+    "ok"
+}
+
+async fn ready(State(member): State<Arc<Member>>) -> (StatusCode, &'static str) {
+    match member.is_listed() {
+        true => (StatusCode::OK, "ok"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been listed yet"),
+    }
+}
+
+fn metrics(estimator: Arc<Estimator>) -> Router {
+    Router::new().route("/metrics", get(exposition)).with_state(estimator)
+}
+
+async fn exposition(State(estimator): State<Arc<Estimator>>) -> Result<Response, StatusCode> {
+    let mut text = String::new();
+    encode(&mut text, &estimator.figures.registry).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let mut response = Response::new(axum::body::Body::from(text));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! Our client against our server, over TLS with client certificates, with a member that is a real API server.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use super::*;
+use clap::Parser;
+use crowsnest_apiserver::authn::Authority;
+use crowsnest_apiserver::{ApiServer, Config, Data};
+use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_fleet::estimator::Asked;
+use crowsnest_fleet::{EstimatorOptions, Estimators};
+use k8s_openapi::api::core::v1::Service;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+#[derive(Debug, Parser)]
+struct Command {
+    #[command(flatten)]
+    estimator: EstimatorArgs,
+}
+
+/// An estimator of a member with two nodes of 4 cpus, one of which is half taken, and a Deployment with two pods that no
+/// node takes, one of its present template.
+struct Site {
+    _member: ApiServer,
+    address: SocketAddr,
+    files: tempfile::TempDir,
+    stop: CancellationToken,
+}
+
+fn resource(group: &str, name: &str, kind: &str, namespaced: bool) -> Resource {
+    Resource::builtin(group, "v1", name, kind, namespaced)
+}
+
+/// Creates an object with its status, and gives it as it is stored.
+async fn create(member: &Objects, resource: &Resource, object: Value) -> Value {
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    let created = member.create(resource, &namespace, &object).await.unwrap();
+    let Some(status) = object.get("status") else { return created };
+    let name = created["metadata"]["name"].as_str().unwrap_or_default();
+    member.merge(Target::new(resource, &namespace, name).status(), &json!({"status": status})).await.unwrap()
+}
+
+fn owner(kind: &str, object: &Value) -> Value {
+    json!([{"apiVersion": "apps/v1", "kind": kind, "controller": true,
+        "name": object["metadata"]["name"], "uid": object["metadata"]["uid"]}])
+}
+
+fn container(cpu: &str) -> Value {
+    json!({"containers": [{"name": "web", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}]})
+}
+
+async fn fill(member: &Objects) {
+    let (node, pod) = (resource("", "nodes", "Node", false), resource("", "pods", "Pod", true));
+    for name in ["n1", "n2"] {
+        let status = json!({"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}]});
+        create(
+            member,
+            &node,
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}),
+        )
+        .await;
+    }
+    let mut taking = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"},
+        "spec": container("2"), "status": {"phase": "Running"}});
+    taking["spec"]["nodeName"] = json!("n1");
+    create(member, &pod, taking).await;
+    let labels = json!({"app": "web"});
+    let template = json!({"metadata": {"labels": labels}, "spec": container("8")});
+    let deployment = create(
+        member,
+        &resource("apps", "deployments", "Deployment", true),
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": labels}, "template": template},
+        }),
+    )
+    .await;
+    for (name, cpu, since) in [("web-1", "7", "2026-01-01T00:00:00Z"), ("web-2", "8", "2026-01-01T00:00:00Z")] {
+        let template =
+            json!({"metadata": {"labels": {"app": "web", "pod-template-hash": name}}, "spec": container(cpu)});
+        let set = create(
+            member,
+            &resource("apps", "replicasets", "ReplicaSet", true),
+            json!({
+                "apiVersion": "apps/v1", "kind": "ReplicaSet",
+                "metadata": {"name": name, "namespace": "default", "labels": labels,
+                    "ownerReferences": owner("Deployment", &deployment)},
+                "spec": {"selector": {"matchLabels": {"app": "web", "pod-template-hash": name}}, "template": template},
+            }),
+        )
+        .await;
+        create(
+            member,
+            &pod,
+            json!({
+                "apiVersion": "v1", "kind": "Pod", "spec": container(cpu),
+                "metadata": {"name": name, "namespace": "default", "ownerReferences": owner("ReplicaSet", &set)},
+                "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+                    "reason": "Unschedulable", "lastTransitionTime": since}]},
+            }),
+        )
+        .await;
+    }
+}
+
+impl Site {
+    async fn start(flags: &str) -> Self {
+        // A second test of this process finds the provider installed already.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let member = ApiServer::start(Config::new("m1", Data::Memory)).await.unwrap();
+        fill(&Objects::new(member.admin())).await;
+        let files = tempfile::tempdir().unwrap();
+        for (name, authority) in [("ours", "ours"), ("theirs", "theirs")] {
+            let authority = Authority::generate(authority).unwrap();
+            let write =
+                |what: &str, text: &str| std::fs::write(files.path().join(format!("{name}-{what}")), text).unwrap();
+            write("ca.crt", authority.certificate());
+            let server = authority.server(&["127.0.0.1".to_owned()]).unwrap();
+            let client = authority.client("karmada-scheduler", &[]).unwrap();
+            for (what, credentials) in [("server", server), ("client", client)] {
+                write(&format!("{what}.crt"), &credentials.certificate);
+                write(&format!("{what}.key"), &credentials.key);
+            }
+        }
+        let flags = flags.replace("DIR", files.path().to_str().unwrap());
+        let least = ["estimator", "--cluster-name", "m1"].into_iter();
+        let args = Command::try_parse_from(least.chain(flags.split_whitespace())).unwrap().estimator;
+        let stop = CancellationToken::new();
+        let tls = tls(&args, &mut Reloader::new(RELOAD)).await.unwrap();
+        let followed = Member::new(member.admin(), args.feature_gates);
+        let (following, until) = (Arc::clone(&followed), stop.clone());
+        member.spawn(async move { following.run(until).await });
+        followed.listed().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = router(Arc::new(Estimator::new(args.cluster_name, followed)));
+        let serving = serving::serve_grpc(listener, tls, routes, stop.clone());
+        member.spawn(serving);
+        Site { _member: member, address, files, stop }
+    }
+
+    fn service(&self) -> Service {
+        let port = self.address.port();
+        let spec = json!({"type": "ExternalName", "externalName": "127.0.0.1",
+            "ports": [{"port": 10352, "targetPort": port}]});
+        serde_json::from_value(json!({"spec": spec})).unwrap()
+    }
+
+    /// Who trusts an authority and shows a certificate, by their names.
+    fn asking(&self, ca: Option<&str>, client: Option<&str>) -> Estimators {
+        let file = |name: &str| self.files.path().join(name);
+        let options = EstimatorOptions {
+            ca_file: ca.map(|ca| file(&format!("{ca}-ca.crt"))),
+            identity: client.map(|one| (file(&format!("{one}-client.crt")), file(&format!("{one}-client.key")))),
+            ..EstimatorOptions::default()
+        };
+        Estimators::open(options).unwrap()
+    }
+
+    async fn replicas(&self, estimators: &Estimators, cluster: &str, cpu: &str) -> Result<i32, String> {
+        let requirements: work::ReplicaRequirements =
+            serde_json::from_value(json!({"resourceRequest": {"cpu": cpu}, "namespace": "default"})).unwrap();
+        let question = wire::MaxAvailableReplicasRequest {
+            cluster: cluster.to_owned(),
+            replica_requirements: Some(wire::ReplicaRequirements::from(&requirements)),
+            assumed_workloads: Vec::new(),
+        };
+        let service = self.service();
+        let asked = Asked { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=default/web" };
+        estimators.max_available_replicas(asked, question).await.map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+const MUTUAL: &str = "--grpc-auth-cert-file DIR/ours-server.crt --grpc-auth-key-file DIR/ours-server.key \
+                      --grpc-client-ca-file DIR/ours-ca.crt";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_answers_what_fits_and_what_does_not() {
+    let site = Site::start(MUTUAL).await;
+    let estimators = site.asking(Some("ours"), Some("ours"));
+    // Two cpus are left of the first node, four of the second.
+    assert_eq!(site.replicas(&estimators, "m1", "1").await, Ok(6));
+    assert_eq!(site.replicas(&estimators, "m1", "3").await, Ok(1));
+    assert_eq!(site.replicas(&estimators, "m1", "9").await, Ok(0));
+    let wrong = site.replicas(&estimators, "m2", "1").await.unwrap_err();
+    assert_eq!(
+        wrong,
+        "gRPC request cluster(m1) estimator error when calling MaxAvailableReplicas: \
+         cluster name does not match, got: m2, desire: m1"
+    );
+
+    let service = site.service();
+    let asked = Asked { cluster: "m1", service: Some(&service), object: "kind=FlinkDeployment, name=default/f" };
+    let component = |cpu: &str, replicas: i32| -> wire::Component {
+        let component = json!({"name": "c", "replicas": replicas,
+            "replicaRequirements": {"resourceRequest": {"cpu": cpu}}});
+        wire::Component::from(&serde_json::from_value::<work::Component>(component).unwrap())
+    };
+    let sets = |assumed_workloads| wire::MaxAvailableComponentSetsRequest {
+        cluster: "m1".to_owned(),
+        components: vec![component("1", 2)],
+        namespace: "default".to_owned(),
+        assumed_workloads,
+    };
+    assert_eq!(estimators.max_available_component_sets(asked, sets(Vec::new())).await.unwrap(), 3);
+    let given = wire::AssumedWorkload { namespace: "other".to_owned(), components: vec![component("1", 3)] };
+    assert_eq!(estimators.max_available_component_sets(asked, sets(vec![given])).await.unwrap(), 1);
+
+    let unschedulable = |kind: &str, name: &str, threshold: i64| wire::UnschedulableReplicasRequest {
+        cluster: "m1".to_owned(),
+        resource: Some(wire::ObjectReference {
+            api_version: "apps/v1".to_owned(),
+            kind: kind.to_owned(),
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        }),
+        unschedulable_threshold: threshold,
+    };
+    let count = async |question| estimators.unschedulable_replicas(asked, question).await.map_err(|e| e.to_string());
+    assert_eq!(count(unschedulable("Deployment", "web", 0)).await, Ok(1), "the old template's does not count");
+    assert_eq!(count(unschedulable("Deployment", "web", i64::MAX)).await, Ok(0));
+    let why = count(unschedulable("StatefulSet", "web", 0)).await.unwrap_err();
+    assert!(why.ends_with("kind(StatefulSet) of workload(default/web) is not supported"), "{why}");
+    let why = count(unschedulable("Deployment", "none", 0)).await.unwrap_err();
+    assert!(why.ends_with("deployments.apps \"none\" not found"), "{why}");
+    let nothing = wire::UnschedulableReplicasRequest { resource: None, ..unschedulable("", "", 0) };
+    assert!(count(nothing).await.unwrap_err().ends_with("resource is nil"));
+}
+
+#[rstest]
+#[case::known(MUTUAL, Some("ours"), Some("ours"), true)]
+#[case::without_a_certificate(MUTUAL, Some("ours"), None, false)]
+#[case::with_another_authoritys(MUTUAL, Some("ours"), Some("theirs"), false)]
+#[case::who_trusts_another(MUTUAL, Some("theirs"), Some("ours"), false)]
+#[case::in_plain_text(MUTUAL, None, None, false)]
+#[case::nobody_has_to_prove_himself(
+    "--grpc-auth-cert-file DIR/ours-server.crt --grpc-auth-key-file DIR/ours-server.key",
+    Some("ours"),
+    None,
+    true
+)]
+#[case::all_are_let_in(
+    "--grpc-auth-cert-file DIR/ours-server.crt --grpc-auth-key-file DIR/ours-server.key \
+     --grpc-client-ca-file DIR/ours-ca.crt --insecure-skip-grpc-client-verify",
+    Some("ours"),
+    None,
+    true
+)]
+#[case::both_in_plain_text("", None, None, true)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_let_in(
+    #[case] flags: &str,
+    #[case] ca: Option<&str>,
+    #[case] client: Option<&str>,
+    #[case] expected: bool,
+) {
+    let site = Site::start(flags).await;
+    let answer = site.replicas(&site.asking(ca, client), "m1", "1").await;
+    assert_eq!(answer.as_ref().ok(), expected.then_some(&6), "{answer:?}");
+}
+
+/// Whether a handshake of one version of TLS succeeds.
+async fn agrees(site: &Site, version: &'static rustls::SupportedProtocolVersion, files: &Path) -> bool {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(files.join("ours-ca.crt")).unwrap()).unwrap();
+    let chain = vec![CertificateDer::from_pem_file(files.join("ours-client.crt")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(files.join("ours-client.key")).unwrap();
+    let builder = rustls::ClientConfig::builder_with_protocol_versions(&[version]).with_root_certificates(roots);
+    let mut config = builder.with_client_auth_cert(chain, key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let socket = tokio::net::TcpStream::connect(site.address).await.unwrap();
+    let name = rustls::pki_types::ServerName::try_from("127.0.0.1").unwrap();
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, socket).await.is_ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn older_tls_is_refused() {
+    let site = Site::start(MUTUAL).await;
+    assert!(agrees(&site, &rustls::version::TLS13, site.files.path()).await);
+    assert!(!agrees(&site, &rustls::version::TLS12, site.files.path()).await);
+}
+
+#[test]
+fn its_metrics_are_karmadas() {
+    let figures = Figures::new();
+    figures.note("MaxAvailableReplicas", Instant::now(), true);
+    let mut text = String::new();
+    encode(&mut text, &figures.registry).unwrap();
+    let counted =
+        "karmada_scheduler_estimator_estimating_request_total{result=\"success\",type=\"MaxAvailableReplicas\"} 1";
+    assert!(text.contains(counted), "{text}");
+    let timed = "karmada_scheduler_estimator_estimating_algorithm_duration_seconds_count";
+    assert!(
+        text.contains(&format!("{timed}{{result=\"success\",type=\"MaxAvailableReplicas\",step=\"Total\"}} 1")),
+        "{text}"
+    );
+}
