@@ -6,6 +6,8 @@
 //! Members are simulated in this process, so that they live on when the control plane dies; what they suffer from is what
 //! outsiders see, and their own loops go on.
 
+#![expect(clippy::print_stderr, reason = "how long each part takes is printed")]
+
 #[path = "failover/fault.rs"]
 mod fault;
 #[path = "failover/look.rs"]

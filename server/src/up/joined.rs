@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::Rights;
 use crowsnest_fleet::join::{JoinOptions, cluster_id, join};
+use crowsnest_fleet::{Error, Rights};
 use futures::future::{join_all, try_join_all};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, ResourceExt};
@@ -20,6 +20,8 @@ use super::progress::Progress;
 
 /// How long a cluster may take to say who it is.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+/// How long everybody waits for the credentials of a cluster that is joined already.
+const REFRESH_WITHIN: Duration = Duration::from_secs(15);
 
 /// Clusters of a kubeconfig, each named like its context.
 pub(super) struct Joined {
@@ -82,10 +84,27 @@ impl Joined {
                 Err(error) => return Err(error.context(format!("cluster {name} can't be joined"))),
             }
         }
-        let joining = answering.into_values().map(|(name, config)| async move {
-            let rights = self.rights.clone();
-            let options = JoinOptions { refresh: true, rights, ..JoinOptions::new(name.clone()) };
-            join(control_plane, config, &options).await.with_context(|| format!("cluster {name} can't be joined"))
+        let joining = answering.into_values().map(|(name, config)| {
+            let is_known = known(name);
+            async move {
+                let rights = self.rights.clone();
+                let options = JoinOptions { refresh: true, rights, ..JoinOptions::new(name.clone()) };
+                let joining = join(control_plane, config, &options);
+                if !is_known {
+                    return joining.await.map(drop).with_context(|| format!("cluster {name} can't be joined"));
+                }
+                let lost = match tokio::time::timeout(REFRESH_WITHIN, joining).await {
+                    Ok(Ok(_)) => return Ok(()),
+                    Ok(Err(error)) if !is_lost(&error) => {
+                        return Err(error).with_context(|| format!("cluster {name} can't be joined"));
+                    }
+                    Ok(Err(error)) => innermost(&error.into()),
+                    Err(_) => format!("it did not answer within {} s", REFRESH_WITHIN.as_secs()),
+                };
+                progress
+                    .warn(&format!("cluster {name} stays joined, but its credentials could not be refreshed: {lost}"));
+                Ok(())
+            }
         });
         try_join_all(joining).await?;
         Ok(())
@@ -102,6 +121,15 @@ async fn who(config: &kube::Config) -> anyhow::Result<String> {
         Ok(Ok(id)) => Ok(id),
         Ok(Err(error)) => bail!("{}: {}", config.cluster_url, innermost(&error)),
         Err(_) => bail!("{} did not answer within {} s", config.cluster_url, ANSWER_WITHIN.as_secs()),
+    }
+}
+
+/// Whether a cluster was lost while it was asked, rather than having refused.
+fn is_lost(error: &Error) -> bool {
+    match error {
+        Error::Kube { source, .. } => !matches!(&**source, kube::Error::Api(status) if status.code < 500),
+        Error::WatchEnded { .. } => true,
+        _ => false,
     }
 }
 

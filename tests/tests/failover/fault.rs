@@ -9,9 +9,9 @@ use http::StatusCode;
 use tokio::task::JoinSet;
 
 /// The first delay of a member that dies slowly, and the last: nobody waits that long for an answer.
-const SLOW: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(12));
+const SLOW: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 /// Between two growths of it.
-const GROWTH: Duration = Duration::from_secs(1);
+const GROWTH: Duration = Duration::from_millis(500);
 /// About as long as the control plane looks away.
 const FLAP: Duration = Duration::from_secs(2);
 
@@ -19,7 +19,7 @@ const FLAP: Duration = Duration::from_secs(2);
 pub enum Fault {
     /// Nobody listens any more.
     Death,
-    /// Each answer takes twice as long as a second before.
+    /// Each answer takes twice as long as a moment before.
     SlowDeath,
     /// Each side hears nothing of the other, and no connection ends.
     Partition,
@@ -58,6 +58,10 @@ impl Fault {
 
     /// Ends whatever it is, once nothing makes it worse any more.
     pub async fn mend(member: &Arc<Member>) -> Result<()> {
+        if !member.faults().delay().is_zero() {
+            // Whoever is so slow is started again: what it had begun is not waited for.
+            member.pause().await;
+        }
         member.faults().set_delay(Duration::ZERO);
         member.faults().set_readyz(None);
         Ok(member.resume().await?)

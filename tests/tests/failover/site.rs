@@ -98,8 +98,10 @@ impl Site {
     }
 
     pub fn start_control_plane(&mut self) -> Result<()> {
+        let began = Instant::now();
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         self.up = Some(Fleet::start(&self.data, &args)?);
+        eprintln!("{:?}: a start took {:.1?}", self.members.keys().next(), began.elapsed());
         Ok(())
     }
 
@@ -150,10 +152,13 @@ impl Site {
 
     /// Ends all faults of all members.
     pub fn mend(&mut self) -> Result<()> {
+        let began = Instant::now();
         self.runtime.block_on(async {
             self.worsening.shutdown().await;
             try_join_all(self.members.values().map(Fault::mend)).await.map(drop)
-        })
+        })?;
+        eprintln!("{:?}: mending took {:.1?}", self.members.keys().next(), began.elapsed());
+        Ok(())
     }
 
     /// The control plane, and the members' stores, now.
@@ -173,6 +178,7 @@ impl Site {
             let (plans, copies) = self.look()?;
             let missing = missing(&plans, &copies);
             if missing.is_empty() {
+                eprintln!("{:?}: {what} took {:.1?}", self.members.keys().next(), began.elapsed());
                 return Ok(());
             }
             if began.elapsed() > PATIENCE {

@@ -61,6 +61,8 @@ pub(super) async fn run(args: &FailoverArgs) -> anyhow::Result<()> {
     let mut figures = Figures { out: std::io::stdout() };
     let mut site = Site::start(args.members, &scratch).await?;
     let mut watching = Watching::start(&site).await?;
+    // The namespace is in all members by then.
+    site.controllers.quiet().await?;
     site.fill(args).await?;
     let copies = watching.until("workloads", args.bindings, |seen| match seen {
         Seen::Copy { workload, .. } => Some(workload),
