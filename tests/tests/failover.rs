@@ -39,7 +39,7 @@ enum Needs {
 }
 
 /// What the control plane does by now. What needs more is left out.
-const THERE: &[Needs] = &[];
+const THERE: &[Needs] = &[Needs::Damping, Needs::Doubt, Needs::Cancelling, Needs::Exclusive];
 
 fn has(needs: Needs) -> bool {
     THERE.contains(&needs)

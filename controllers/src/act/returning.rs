@@ -201,7 +201,8 @@ pub(super) async fn would_decide(
         spec,
         status: &typed.status,
     };
-    Ok(scheduling.in_present(key, &peers, |world, _| plan::plan(world, &asked).0))
+    let answers = scheduling.asked(key, &asked, &peers, plan::plan).await;
+    Ok(scheduling.in_present(key, &peers, answers.as_ref(), |world, _| plan::plan(world, &asked).0))
 }
 
 /// When a binding that was evicted wants to go home, as it says itself or its policy does.

@@ -1,9 +1,13 @@
 //! Who gets a member's room, and who waits for it.
 
+use crowsnest_api::estimator as wire;
+use crowsnest_controllers::act::Config;
 use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_fleet::{EstimatorOptions, Estimators};
 use serde_json::{Value, json};
+use tonic_prost::ProstCodec;
 
-use crate::home::{Home, custom};
+use crate::home::{Home, builtin, custom};
 use crate::{binding, condition_is, deployment, policy, propagation_policy};
 
 fn nodes() -> Resource {
@@ -97,5 +101,50 @@ async fn a_burst_shares_the_room_there_is() {
         }
     }
     assert_eq!(got, 1, "two of three cpus are promised once");
+    home.stop().await;
+}
+
+type Codec = ProstCodec<wire::MaxAvailableReplicasResponse, wire::MaxAvailableReplicasRequest>;
+
+/// A scheduler estimator that says so many replicas fit, whoever asks; its port.
+async fn estimator(max_replicas: i32) -> u16 {
+    let answer = move |request: axum::extract::Request| async move {
+        let answering = tower::service_fn(move |_: tonic::Request<wire::MaxAvailableReplicasRequest>| async move {
+            Ok::<_, tonic::Status>(tonic::Response::new(wire::MaxAvailableReplicasResponse { max_replicas }))
+        });
+        tonic::server::Grpc::new(Codec::default()).unary(answering, request).await.map(axum::body::Body::new)
+    };
+    let routes = axum::Router::new().route(wire::MAX_AVAILABLE_REPLICAS, axum::routing::post(answer));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_estimator_that_says_less_counts() {
+    let estimators = Some(Estimators::open(EstimatorOptions::default()).unwrap());
+    let home = Home::start_as(&["m1", "m2"], Config { estimators, ..Config::conformance() }).await;
+    let control_plane = home.objects();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-system"}});
+    control_plane.create(&custom("", "v1", "namespaces", "Namespace", false), "", &namespace).await.unwrap();
+    // The second one leads nowhere, so its cluster counts as if nobody had been asked there.
+    let elsewhere = json!({"type": "ExternalName", "externalName": "127.0.0.1",
+        "ports": [{"port": 10352, "targetPort": estimator(1).await}]});
+    let nowhere = json!({"type": "ClusterIP", "ports": [{"port": 10352}]});
+    for (name, spec) in [("m1", elsewhere), ("m2", nowhere)] {
+        let service = json!({"apiVersion": "v1", "kind": "Service", "spec": spec,
+            "metadata": {"name": format!("karmada-scheduler-estimator-{name}"), "namespace": "karmada-system"}});
+        control_plane.create(&builtin("", "services", "Service"), "karmada-system", &service).await.unwrap();
+        add_node(&home.member(name), "n1", "4").await;
+        home.when(&control_plane, &clusters(), "", name, tells("4")).await;
+    }
+    let wanted = policy("p", "Deployment", "apps/v1", dynamic());
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    home.quiet().await;
+    control_plane.create(&deployment(), "default", &asking("web", 4)).await.unwrap();
+    let scheduled = home.when(&control_plane, &binding(), "default", "web-deployment", is_scheduled).await;
+    let expected = json!([{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 3}]);
+    assert_eq!(scheduled["spec"]["clusters"], expected);
     home.stop().await;
 }

@@ -207,10 +207,10 @@ impl ControllerArgs {
         take(&mut periods.cluster_monitor_grace, &self.cluster_monitor_grace_period);
         take(&mut periods.cluster_startup_grace, &self.cluster_startup_grace_period);
         take(&mut periods.quota_sync, &self.federated_resource_quota_sync_period);
-        self.autoscaling.read(settings);
         take(&mut periods.descheduling, &self.descheduling_interval);
         take(&mut periods.unschedulable_threshold, &self.unschedulable_threshold);
         settings.estimators = self.asking.open()?;
+        self.autoscaling.read(settings);
         Ok(standard)
     }
 }
