@@ -3,7 +3,7 @@
 import type { Hit } from './types'
 
 /** Hits that are asked for first, to be there soon. */
-export const FIRST = 100
+export const FIRST = 200
 /** And of each page behind them. */
 export const PAGE = 500
 /** Pages kept on each side of those in view. */

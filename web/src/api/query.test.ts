@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { chosen, named, ofThePast, sortBy, split, toggle } from './query'
+import { chosen, limited, named, ofThePast, sortBy, split, toggle } from './query'
 
 describe('toggle', () => {
   const cases: [string, string, string, boolean, string][] = [
@@ -34,6 +34,11 @@ describe('what a query names', () => {
     expect(chosen('ns:shop-*', 'namespace', 'shop-a')).toBeUndefined()
     expect(chosen('kind:pod OR kind:node', 'kind', 'Node')).toBeUndefined()
     expect(named('cluster:a,"b c" -c:d', 'cluster')).toEqual(['a', 'b c', 'd'])
+  })
+
+  it('is limited', () => {
+    expect(limited('kind:pod limit:5')).toBe(true)
+    expect(limited('kind:limitrange')).toBe(false)
   })
 
   it('is of another time', () => {

@@ -64,6 +64,11 @@ export function ofThePast(query: string): boolean {
   return parts(query).some((term) => ['at', 'during'].includes(term.field ?? ''))
 }
 
+/** Whether the query says how many hits it wants. */
+export function limited(query: string): boolean {
+  return named(query, 'limit').length > 0
+}
+
 function written(field: string, value: string): string {
   return field.startsWith('label:') ? `${field}=${value}` : `${field}:${value}`
 }

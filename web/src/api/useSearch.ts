@@ -1,6 +1,7 @@
 import { useCallback, useEffect, useReducer, useRef } from 'react'
 import { getJson } from './client'
 import { append, change, FIRST, follow, keyOf, letGo, missing, NONE, PAGE, restore, rows, type Changes, type Pages } from './pages'
+import { limited } from './query'
 import { streamEvents } from './sse'
 import type { Facets, Groups, Hit, Notice, SearchDone, Skipped } from './types'
 
@@ -8,7 +9,7 @@ export const API = '/apis/search.crowsnest.io/v1alpha1'
 /** What is counted beside the results, in the order in which it is shown. */
 export const FACETS = ['kind', 'status', 'cluster', 'namespace', 'region', 'provider', 'label', 'image', 'reason', 'node']
 /** Rows below what is in view that are asked for before they are needed. */
-const AHEAD = 300
+const AHEAD = 100
 /** How often changes are shown at most: rows that move all the time cannot be read. */
 const SHOW_EVERY = 400
 /** Changes that wait while the reader has paused; with more, the answer is asked for anew. */
@@ -166,6 +167,8 @@ export function useSearch(q: string | undefined, live: Live): SearchState & { lo
         if (event === 'changed') waiting.current.set(keyOf(data as Hit), data as Hit)
         else if (event === 'left') waiting.current.set(keyOf(data as Hit), undefined)
         else if (event === 'behind') overrun()
+        // A query that says how many it wants has no further pages.
+        else if (event === 'done' && limited(q)) dispatch({ type: 'event', event, data: { ...(data as SearchDone), cursor: undefined } })
         else dispatch({ type: 'event', event, data })
         if (event === 'done') {
           pause = 500

@@ -73,7 +73,8 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
       tabIndex={0}
       role="grid"
       aria-label={t.results}
-      aria-rowcount={Math.max(total ?? 0, count) + 1}
+      // What a limit in the query cuts off is no row.
+      aria-rowcount={(pages.next === undefined ? count : Math.max(total ?? 0, count)) + 1}
       aria-colcount={columns.length}
       aria-activedescendant={active >= first && active <= last ? `row-${active}` : undefined}
       onScroll={measure}
