@@ -56,7 +56,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start a control plane, members, the cache, all APIs and the UI on this machine
-    Up(up::UpArgs),
+    Up(Box<up::UpArgs>),
     /// Register a cluster that somebody else runs
     Join(join::JoinArgs),
     /// Take a cluster out that was joined
@@ -106,7 +106,7 @@ impl Cli {
 /// Runs the command; the error's chain is printed by [`fail`].
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Up(args) => up::run(args).await,
+        Command::Up(args) => up::run(*args).await,
         Command::Join(args) => join::run(args).await,
         Command::Unjoin(args) => unjoin::run_unjoin(args).await,
         Command::Unregister(args) => unjoin::run_unregister(args).await,
