@@ -436,6 +436,7 @@ async fn a_taint_evicts_only_what_is_known_not_to_tolerate_it() {
     // Whatever was missed is found in turn: what is or goes where the taint is, and nothing else.
     let before = home.looks("evictions").await;
     home.manager.full_pass().await.unwrap();
-    assert_eq!(home.looks("evictions").await - before, 3);
+    // The one that was tried in vain may come back from that once more.
+    assert!((3..=4).contains(&(home.looks("evictions").await - before)));
     home.stop().await;
 }

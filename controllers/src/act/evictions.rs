@@ -136,7 +136,9 @@ impl Evictions {
         let placements = &self.context.placements;
         let tainted = if self.evicts_by_taint() { self.gate.evicting() } else { Vec::new() };
         let driven_out = tainted.iter().flat_map(|cluster| placements.within(cluster));
-        placements.all_leaving().into_iter().chain(driven_out).for_each(|key| self.bindings.add(key));
+        // Each once, also when a worker is done with it before the next one is found.
+        let asked: HashSet<BindingKey> = placements.all_leaving().into_iter().chain(driven_out).collect();
+        asked.into_iter().for_each(|key| self.bindings.add(key));
     }
 
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {

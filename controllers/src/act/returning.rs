@@ -102,15 +102,20 @@ impl Returning {
         let Some(targets) = self.would_go(&key, &binding, &typed, &going).await?.filter(|to| home.is_where(to)) else {
             return Ok(self.keep_away(&key, Outcome::Again(LOOK_FOR_ROOM)));
         };
-        if let Some(wait) = self.wait(&key, wish) {
-            return Ok(Outcome::Again(wait));
-        }
+        let before = match self.turn(&key, wish) {
+            Ok(before) => before,
+            Err(wait) => return Ok(Outcome::Again(wait)),
+        };
         let patch = json!({"spec": {
             "clusters": targets,
             "gracefulEvictionTasks": going.graceful_eviction_tasks,
             "rescheduleTriggeredAt": going.reschedule_triggered_at,
         }});
-        context.merge(resource, &binding, patch).await?;
+        if let Err(error) = context.merge(resource, &binding, patch).await {
+            // Nobody went.
+            *self.last.lock() = before;
+            return Err(error);
+        }
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         let text = format!("Going home to {}: they have been well again for long enough.", names.join(", "));
         context.events.note_both(&binding, &typed.spec, Severity::Normal, event::RETURN_HOME, &text);
@@ -131,20 +136,18 @@ impl Returning {
         outcome
     }
 
-    /// How long it still has to wait: for home to be well long enough, then for its turn. Without a wait it is its turn.
-    fn wait(&self, key: &BindingKey, wish: Return) -> Option<Duration> {
+    /// Takes its turn, and tells when the last one went; or how long it has to wait: for home to be well long enough, then for
+    /// its turn.
+    fn turn(&self, key: &BindingKey, wish: Return) -> Result<Option<Instant>, Duration> {
         let now = Instant::now();
         let since = *self.away.lock().entry(key.clone()).or_default().get_or_insert(now);
         let left = (since + wish.after).saturating_duration_since(now);
         if !left.is_zero() {
-            return Some(left.min(LOOK_FOR_ROOM));
+            return Err(left.min(LOOK_FOR_ROOM));
         }
         let mut last = self.last.lock();
-        let turn = last.map_or(Duration::ZERO, |last| (last + wish.every).saturating_duration_since(now));
-        if turn.is_zero() {
-            *last = Some(now);
-        }
-        (!turn.is_zero()).then_some(turn)
+        let wait = last.map_or(Duration::ZERO, |last| (last + wish.every).saturating_duration_since(now));
+        if wait.is_zero() { Ok(last.replace(now)) } else { Err(wait) }
     }
 
     /// Whether all clusters of home are there, ready, and take the binding.

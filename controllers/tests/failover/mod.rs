@@ -65,8 +65,13 @@ async fn an_eviction_that_nothing_replaces_waits_says_so_and_is_called_off() {
     control_plane.create(&deployment(), "default", &web(2)).await.unwrap();
     let (m1, m2) = (home.member("m1"), home.member("m2"));
     let first = home.when(&m1, &deployment(), "default", "web", |_| true).await;
-    let applied = |binding: &Value| condition_is(binding, "FullyApplied", "True");
-    home.when(&control_plane, &binding(), "default", "web-deployment", applied).await;
+    let status = json!({"status": {
+        "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2,
+        "observedGeneration": first["metadata"]["generation"],
+    }});
+    m1.merge(Target::new(&deployment(), "default", "web").status(), &status).await.unwrap();
+    let healthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Healthy";
+    home.when(&control_plane, &binding(), "default", "web-deployment", healthy).await;
 
     // Its replacement never gets well, so the copy stays beyond its time.
     drain(&home, "m1").await;

@@ -445,7 +445,8 @@ impl World {
         let (key, bytes) = (key_of(&object), decoded::weigh(&object));
         let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.0, &key.1);
         let place = place(&self.inner.index, &self.inner.told, &collection);
-        let before = || self.inner.decoded.peek(&record);
+        // A reader may have found the new object in the cache already; what was there before is not known then.
+        let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
         let written = (Cached::live(object), version, bytes);
         if !self.inner.own.lock().put(&collection, key.clone(), written, place, before, Instant::now()) {
             return;
