@@ -246,6 +246,10 @@ impl Delegate for CustomMetrics {
                 parents.entry((parent.to_owned(), namespaced)).or_default().push(metric);
             }
         }
+        // What lists nothing is not kept by kubectl, which would ask for it again with each command.
+        if parents.is_empty() {
+            return Vec::new();
+        }
         let resources: Vec<Value> = parents
             .into_iter()
             .map(|((parent, namespaced), metrics)| {

@@ -4,16 +4,21 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::condition;
 use crowsnest_api::names::ClusterName;
 use crowsnest_apiserver::Data;
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_embedded::load::Load;
 use crowsnest_embedded::member::{Member, MemberConfig, Profile as MemberProfile};
 use crowsnest_fleet::join::{JoinOptions, join};
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
+use kube::Api;
 use kube::config::KubeConfigOptions;
+use kube::runtime::wait;
 
 use super::datadir::DataDir;
 use super::joined::Joined;
@@ -23,6 +28,8 @@ use crate::cli::up::{Profile, UpArgs};
 
 /// Members simulated when nothing is said.
 const DEFAULT_COUNT: &str = "3";
+/// How long a start waits for what the members have.
+const LOOKED_AT_WITHIN: Duration = Duration::from_secs(15);
 /// Ports are kept, so that kubeconfigs stay good over restarts.
 const PORTS: &str = "ports.json";
 
@@ -90,6 +97,28 @@ impl Members {
             Some(joined) => joined.join(control_plane, progress).await,
             None => Ok(()),
         }
+    }
+
+    /// Waits for what the controllers find in each member first: what is asked for before goes to those alone that were faster.
+    pub(super) async fn looked_at(&self, control_plane: &kube::Client, progress: &Progress) {
+        let simulated = self.simulated.iter().map(|member| member.name().to_owned());
+        let joined = self.joined.iter().flat_map(Joined::names).map(ToString::to_string);
+        let looking = simulated.chain(joined).map(|name| async move {
+            let clusters: Api<Cluster> = Api::all(control_plane.clone());
+            let found = wait::await_condition(clusters, &name, |cluster: Option<&Cluster>| {
+                cluster.is_none_or(|cluster| {
+                    let shown = |kind: &str| cluster.status.conditions.iter().find(|shown| shown.type_ == kind);
+                    let ready = shown(condition::READY);
+                    ready.is_some_and(|ready| {
+                        ready.status != "True" || shown(condition::COMPLETE_API_ENABLEMENTS).is_some()
+                    })
+                })
+            });
+            if !matches!(tokio::time::timeout(LOOKED_AT_WITHIN, found).await, Ok(Ok(_))) {
+                progress.warn(&format!("what cluster {name} has is not known yet"));
+            }
+        });
+        join_all(looking).await;
     }
 
     /// Fills the members with synthetic workloads, evenly.

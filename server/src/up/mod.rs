@@ -20,6 +20,7 @@ use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::whole;
 use crowsnest_controllers::act;
+use crowsnest_controllers::act::controllers::Controller;
 use crowsnest_embedded::member::admin;
 use crowsnest_fleet::Rights;
 use tokio::net::TcpListener;
@@ -218,7 +219,11 @@ impl Fleet {
         progress.done("members joined");
 
         let cache = args.keep.options(dir.dir("cache")?);
+        let looks = controllers.controllers.runs(Controller::ClusterStatus);
         roles.start(control_plane.client(), RolesConfig { cache, controllers }).await?;
+        if looks {
+            members.looked_at(&control_plane.client(), progress).await;
+        }
         progress.done("cache, controllers");
 
         let oidc = match oidc.zip(sign_in) {
