@@ -40,16 +40,25 @@ async fn what_is_as_it_should_be_is_left_alone_for_every_kind() {
     kinds::propagate(&home).await;
     home.quiet().await;
 
-    // A second look writes nothing, and members are not even asked.
-    let before = home.written();
-    home.requests.take();
-    home.manager.full_pass().await.unwrap();
-    home.quiet().await;
-    let (after, asked) = (home.written(), home.requests.take());
-    assert!(moved(&before, &after).is_empty(), "a second look wrote {:?}", moved(&before, &after));
-    assert!(asked.is_empty(), "a second look asked {asked:#?}");
+    // A second look writes nothing, and members are not even asked. What Clusters say of what was just brought there comes
+    // in its own time; three times in a row it does not.
+    for look in 0.. {
+        let before = home.written();
+        home.requests.take();
+        home.manager.full_pass().await.unwrap();
+        home.quiet().await;
+        let (after, asked) = (home.written(), home.requests.take());
+        let moved = moved(&before, &after);
+        if look < 2 && moved == ["control plane cluster.karmada.io/clusters"] {
+            continue;
+        }
+        assert!(moved.is_empty(), "a second look wrote {moved:?}");
+        assert!(asked.is_empty(), "a second look asked {asked:#?}");
+        break;
+    }
 
     // Loops that remember nothing may ask, and write nothing.
+    let before = home.written();
     let home = home.restart().await;
     home.quiet().await;
     let (after, asked) = (home.written(), home.requests.take());

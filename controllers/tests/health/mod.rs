@@ -116,7 +116,8 @@ async fn a_leaving_cluster_says_what_it_waits_for() {
     let mut space = home.when(&control_plane, &namespace, "", "karmada-es-m1", going).await;
     let waits = home.when(&control_plane, &cluster, "", "m1", has_reason("Removing", "WaitingForExecutionSpace")).await;
     let message = condition(&waits, "Removing")["message"].as_str().unwrap();
-    assert_eq!(message, "waits for 1 Works: held (held by finalizer example.com/hold)");
+    // Those with the members' rights are there, too, as long as nobody empties the namespace.
+    assert!(message.starts_with("waits for ") && message.contains("Works: held (held by finalizer example.com/hold)"));
 
     // Here nobody else empties namespaces.
     let free = json!({"metadata": {"finalizers": null}});
