@@ -48,7 +48,10 @@ async fn a_rebalancer_triggers_bindings_reports_and_goes() {
     control_plane.create(&resource, "", &rebalancer).await.unwrap();
     let finished = |generation: i64| {
         move |object: &Value| {
-            object["status"]["observedGeneration"] == generation && object["status"]["finishTime"].is_string()
+            // The time of the last finish stays until the next one.
+            object["status"]["observedGeneration"] == generation
+                && object["status"]["finishTime"].is_string()
+                && results(object).iter().all(|[_, result, _]| !result.is_empty())
         }
     };
     let done = home.when(&control_plane, &resource, "", "r", finished(1)).await;
