@@ -13,7 +13,10 @@ export function Modal({ label, className, onClose, children }: { label: string; 
       ref={dialog}
       className={className}
       aria-label={label}
-      onClose={onClose}
+      onCancel={(event) => {
+        event.preventDefault()
+        onClose()
+      }}
       // A click on what is behind it.
       onClick={(event) => event.target === event.currentTarget && onClose()}
     >

@@ -169,19 +169,20 @@ function Export({ q, result, columns }: Pick<ToolsProps, 'q' | 'result' | 'colum
 function Copy({ q }: { q: string }) {
   const t = useText()
   const [done, setDone] = useState<string>()
+  // Pages that are served neither over TLS nor from this machine have none.
+  const clipboard = navigator.clipboard as Clipboard | undefined
   return (
-    <button
-      type="button"
+    <Control
+      why={clipboard ? undefined : t.noClipboard}
       title={command(q)}
-      onClick={() =>
-        // A page that is not served over TLS or from this machine has no clipboard.
-        Promise.resolve(navigator.clipboard?.writeText(command(q))).then(
+      onClick={() => {
+        clipboard?.writeText(command(q)).then(
           () => setDone(q),
           () => setDone(undefined),
         )
-      }
+      }}
     >
       {done === q ? t.copied : t.copyCommand}
-    </button>
+    </Control>
   )
 }

@@ -99,6 +99,7 @@ export const en = {
   nothingToExport: 'There is nothing to export.',
   copyCommand: 'Copy as command',
   copied: 'Copied',
+  noClipboard: 'A page that is not served over TLS has no clipboard.',
   save: 'Save',
   saveTitle: 'Save this search',
   nothingToSave: 'An empty query cannot be saved.',

@@ -111,6 +111,7 @@ export const zh: Text = {
   nothingToExport: '没有可导出的内容。',
   copyCommand: '复制为命令',
   copied: '已复制',
+  noClipboard: '未通过 TLS 提供的页面不能使用剪贴板。',
   save: '保存',
   saveTitle: '保存此搜索',
   nothingToSave: '空查询不能保存。',
