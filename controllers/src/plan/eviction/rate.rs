@@ -14,10 +14,6 @@ use serde_json::Value;
 
 use crate::plan::{conditions, object};
 
-/// The condition that cluster health keeps, and its reason while we doubt what we see.
-const HEALTH_SIGNALS: &str = "HealthSignals";
-const DOUBTED: &str = "Doubted";
-
 /// What decides about evictions from a cluster, and from all others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
@@ -39,10 +35,11 @@ impl Standing {
         let read = |path: &[&str]| object::at(cluster, path).unwrap_or(&Value::Null);
         let shown = Option::<Vec<Condition>>::deserialize(read(&["status", "conditions"]))?.unwrap_or_default();
         let taints = Option::<Vec<Taint>>::deserialize(read(&["spec", "taints"]))?.unwrap_or_default();
-        let signals = conditions::find(&shown, HEALTH_SIGNALS);
+        let signals = conditions::find(&shown, condition::HEALTH_SIGNALS);
         Ok(Standing {
             ready: conditions::find(&shown, condition::READY).map(|ready| ready.status == "True"),
-            doubted: signals.is_some_and(|one| one.status == "False" && one.reason == DOUBTED),
+            doubted: signals
+                .is_some_and(|one| one.status == "False" && one.reason == condition::HEALTH_SIGNALS_DOUBTED),
             taints: taints.into_iter().filter(|taint| taint.effect == taints::NO_EXECUTE).collect(),
             leaving: object::is_terminating(cluster),
             shows_halt: conditions::is_true(&shown, condition::EVICTIONS_HALTED),
