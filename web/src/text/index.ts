@@ -43,3 +43,9 @@ export function useText(): Text {
     () => text,
   )
 }
+
+/** The texts of a view that is loaded when it is opened: both languages come with the view, and none with the first paint. */
+export function useTextOf<T>(texts: Record<Locale, T>): T {
+  const locale = pick(useText().locale as Locale, [])
+  return texts[locale]
+}
