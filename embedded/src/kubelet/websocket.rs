@@ -24,6 +24,8 @@ use crate::kubelet::stream::Sink;
 
 /// Largest message taken from a client: stdin and port-forward data come in pieces of some 32 KiB.
 const MAX_MESSAGE: usize = 4 << 20;
+/// Largest piece sent in a message, as kubelets send them. tungstenite moves what is left of a message with every write.
+const LARGEST_SENT: usize = 32 << 10;
 /// Messages that wait for a channel's reader.
 const INBOUND_MESSAGES: usize = 16;
 /// v5: the channel that closes another one.
@@ -119,7 +121,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ChannelSink<T> {
 #[async_trait]
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Sink for ChannelSink<T> {
     async fn send(&self, data: Bytes) -> io::Result<()> {
-        self.message(&data).await
+        for piece in data.chunks(LARGEST_SENT) {
+            self.message(piece).await?;
+        }
+        Ok(())
     }
 }
 
