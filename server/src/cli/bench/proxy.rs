@@ -70,8 +70,8 @@ const NAME: &str = "talker";
 const THROUGH: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy";
 /// What the pod's log holds: as many lines as a member keeps.
 const LINES: usize = 10_000;
-/// Rounds of a throughput, each way in turn.
-const ROUNDS: usize = 3;
+/// Rounds of a throughput, each way in turn; what is in the middle counts.
+const ROUNDS: usize = 9;
 const PIECE: usize = 64 << 10;
 /// Between two looks at whether the pod runs.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -193,21 +193,24 @@ async fn throughput<F: Future<Output = anyhow::Result<usize>>>(
     figures: &mut Figures<impl Write>,
     moved: impl Fn(Api<Pod>) -> F,
 ) -> anyhow::Result<()> {
-    let mut best = [0.0_f64; 2];
+    let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
-        for (pods, best) in [&ways.direct, &ways.through].into_iter().zip(&mut best) {
+        for (pods, rates) in [&ways.direct, &ways.through].into_iter().zip(&mut rates) {
             let began = Instant::now();
             let bytes = moved(pods.clone()).await?;
-            *best = best.max(bytes as f64 / 1e6 / began.elapsed().as_secs_f64());
+            rates.push(bytes as f64 / 1e6 / began.elapsed().as_secs_f64());
         }
     }
-    let [direct, through] = best;
-    figures.ways(name, direct, through)
+    figures.ways(name, rates)
 }
 
 impl<W: Write> Figures<W> {
     /// Throughput both ways, and what one is of the other.
-    fn ways(&mut self, name: &str, direct: f64, through: f64) -> anyhow::Result<()> {
+    fn ways(&mut self, name: &str, rates: [Vec<f64>; 2]) -> anyhow::Result<()> {
+        let [direct, through] = rates.map(|mut rates| {
+            let middle = rates.len() / 2;
+            *rates.select_nth_unstable_by(middle, f64::total_cmp).1
+        });
         self.line(&format!("proxy/{name}/direct"), direct, "MB/s")?;
         self.line(&format!("proxy/{name}/through"), through, "MB/s")?;
         self.line(&format!("proxy/{name}/ratio"), through / direct * 100.0, "%")
@@ -288,9 +291,9 @@ async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut Figures<impl Wri
     let in_pod = format!("{NAME}:/tmp/copied");
     let (to, from) = ([file.as_os_str(), in_pod.as_ref()], [in_pod.as_ref(), back.as_os_str()]);
     for (name, paths) in [("kubectl-cp-to", to), ("kubectl-cp-from", from)] {
-        let mut best = [f64::INFINITY; 2];
+        let mut rates = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
-            for (way, best) in [("member1", ""), ("cp", THROUGH)].into_iter().zip(&mut best) {
+            for (way, rates) in [("member1", ""), ("cp", THROUGH)].into_iter().zip(&mut rates) {
                 let (config, path) = way;
                 let config = dir.join(format!("kubeconfigs/{config}.kubeconfig"));
                 let server = server_of(&config)?;
@@ -299,11 +302,10 @@ async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut Figures<impl Wri
                 let began = Instant::now();
                 let done = copying.arg("cp").args(paths).stdout(Stdio::null()).output().await?;
                 ensure!(done.status.success(), "kubectl cp: {}", String::from_utf8_lossy(&done.stderr));
-                *best = best.min(began.elapsed().as_secs_f64());
+                rates.push(megabytes as f64 / began.elapsed().as_secs_f64());
             }
         }
-        let [direct, through] = best.map(|seconds| megabytes as f64 / seconds);
-        figures.ways(name, direct, through)?;
+        figures.ways(name, rates)?;
     }
     let copied = tokio::fs::metadata(&back).await?.len();
     ensure!(copied == megabytes as u64 * 1_000_000, "{copied} bytes came back");
