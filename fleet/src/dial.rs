@@ -22,8 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tower::{Service, ServiceExt};
 
-/// What is read from a member's socket at once, in bytes: two records of TLS, of which rustls by itself takes 4 KiB at a time.
-const AHEAD: usize = 32 * 1024;
+/// What is read from a member's socket at once, in bytes: four records of TLS, of which rustls by itself takes 4 KiB at a time.
+const AHEAD: usize = 64 * 1024;
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}

@@ -10,14 +10,13 @@ use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use crate::relay::relay;
 use crate::session::{self, Session};
 use crate::transport::strip_hop_headers;
 use crate::{Body, BoxError, Caller, Error, Proxy, Witness};
 
 /// Requests whose body has to be read before it can be sent on: what kube-apiserver accepts.
 pub(crate) const MAX_BODY: usize = 3 << 20;
-/// Bytes of a session that are read at once, each way: more than one record of TLS.
-const COPIED: usize = 32 * 1024;
 
 impl Proxy {
     pub(crate) async fn one_cluster(
@@ -108,8 +107,7 @@ impl Proxy {
             let tunnel = async {
                 // The client's side stands only once the answer has been sent, so wait for both.
                 let (ours, theirs) = futures::try_join!(ours, theirs)?;
-                let (mut ours, mut theirs) = (record.sent(TokioIo::new(ours)), record.received(TokioIo::new(theirs)));
-                tokio::io::copy_bidirectional_with_sizes(&mut ours, &mut theirs, COPIED, COPIED).await?;
+                relay(TokioIo::new(ours), TokioIo::new(theirs), record.moved()).await?;
                 Ok::<_, BoxError>(())
             };
             tokio::select! {

@@ -22,6 +22,7 @@ mod native;
 mod object;
 mod options;
 mod protobuf;
+mod relay;
 mod session;
 mod table;
 mod transport;

@@ -1,21 +1,17 @@
 //! Sessions: connections that are upgraded and lead into a member (exec, attach, port-forward). Whether its Cluster allows
 //! them, and a record of each in the log. What goes through them is counted and not looked at.
 
-use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crowsnest_api::constants::annotation::{EXEC, EXEC_DISABLED, EXEC_ENABLED};
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::Member;
 use percent_encoding::percent_decode_str;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Caller;
 use crate::native::{Native, Query};
+use crate::relay::Moved;
 
 /// Characters of a path and of a command that are recorded.
 const LONGEST: usize = 512;
@@ -74,8 +70,7 @@ pub struct Session {
 pub struct Record {
     session: Session,
     began: Instant,
-    sent: Arc<AtomicU64>,
-    received: Arc<AtomicU64>,
+    moved: Moved,
 }
 
 impl Session {
@@ -93,25 +88,19 @@ impl Session {
         let Self { user, cluster, path, subresource, command } = &self;
         // Quoted: none of it may look like another line of the log.
         tracing::info!(?user, %cluster, ?path, ?subresource, ?command, "a session begins");
-        Record { session: self, began: Instant::now(), sent: Arc::default(), received: Arc::default() }
+        Record { session: self, began: Instant::now(), moved: Moved::default() }
     }
 }
 
 impl Record {
-    /// The client's side.
-    pub fn sent<T>(&self, io: T) -> Counted<T> {
-        Counted { io, read: Arc::clone(&self.sent) }
-    }
-
-    /// The member's side.
-    pub fn received<T>(&self, io: T) -> Counted<T> {
-        Counted { io, read: Arc::clone(&self.received) }
+    pub fn moved(&self) -> &Moved {
+        &self.moved
     }
 
     pub fn end(self) {
         let Session { user, cluster, path, subresource, command } = &self.session;
         let seconds = self.began.elapsed().as_secs_f32();
-        let (sent, received) = (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed));
+        let (sent, received) = (self.moved.sent.load(Ordering::Relaxed), self.moved.received.load(Ordering::Relaxed));
         tracing::info!(?user, %cluster, ?path, ?subresource, ?command, seconds, sent, received, "a session has ended");
     }
 }
@@ -120,35 +109,6 @@ fn bounded(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
-    }
-}
-
-/// Counts what is read.
-pub struct Counted<T> {
-    io: T,
-    read: Arc<AtomicU64>,
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        self.read.fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

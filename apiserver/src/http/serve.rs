@@ -106,8 +106,8 @@ pub fn prepare(stream: &TcpStream) {
     }
 }
 
-/// What is read from a socket at once, in bytes: two records of TLS, of which rustls by itself takes 4 KiB at a time.
-const AHEAD: usize = 32 * 1024;
+/// What is read from a socket at once, in bytes: four records of TLS, of which rustls by itself takes 4 KiB at a time.
+const AHEAD: usize = 64 * 1024;
 
 /// A socket below TLS, read in larger pieces.
 pub fn read_ahead<S: AsyncRead>(stream: S) -> BufReader<S> {

@@ -1,0 +1,187 @@
+//! The bytes of one session, moved both ways until both sides are done. Owns what was read and is not written yet; written
+//! and read by the task of the session alone.
+//!
+//! One read of a connection under TLS gives a record or two. Written one by one each costs a system call and wakes the other
+//! side, so all that can be read without waiting is gathered first.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that are gathered for one write: four records of TLS, which is also as much as rustls keeps to be sent.
+const GATHERED: usize = 64 * 1024;
+
+/// Bytes that went each way.
+#[derive(Debug, Default)]
+pub struct Moved {
+    pub sent: AtomicU64,
+    pub received: AtomicU64,
+}
+
+/// Moves what `ours` says to `theirs` and the other way round. A side that ends is told to the other one, whose answer still
+/// goes through; an error ends both.
+pub async fn relay<A, B>(mut ours: A, mut theirs: B, moved: &Moved) -> io::Result<()>
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut there, mut back) = (OneWay::default(), OneWay::default());
+    poll_fn(|cx| {
+        let there = there.poll(cx, &mut ours, &mut theirs, &moved.sent)?;
+        let back = back.poll(cx, &mut theirs, &mut ours, &moved.received)?;
+        if there.is_ready() && back.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// One direction. It holds no memory while nothing is on its way: most sessions are silent most of the time.
+#[derive(Default)]
+struct OneWay {
+    buffer: Vec<u8>,
+    /// What is in `buffer` and not written yet: from here to there.
+    from: usize,
+    to: usize,
+    ended: bool,
+    flush: bool,
+    done: bool,
+}
+
+impl OneWay {
+    fn poll<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &mut R,
+        writer: &mut W,
+        moved: &AtomicU64,
+    ) -> Poll<io::Result<()>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        while !self.done {
+            let waits = self.gather(cx, reader, moved)?.is_pending();
+            if self.from < self.to {
+                let written = ready!(Pin::new(&mut *writer).poll_write(cx, &self.buffer[self.from..self.to]))?;
+                if written == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                }
+                self.from += written;
+                self.flush = true;
+            } else if self.ended {
+                ready!(Pin::new(&mut *writer).poll_shutdown(cx))?;
+                self.done = true;
+            } else if self.flush {
+                ready!(Pin::new(&mut *writer).poll_flush(cx))?;
+                self.flush = false;
+            } else if waits {
+                self.buffer = Vec::new();
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads until there is no room, nothing more to read at once (pending), or no more at all.
+    fn gather<R: AsyncRead + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &mut R,
+        moved: &AtomicU64,
+    ) -> Poll<io::Result<()>> {
+        if self.from == self.to {
+            (self.from, self.to) = (0, 0);
+        }
+        while !self.ended && self.to < GATHERED {
+            if self.buffer.is_empty() {
+                self.buffer.resize(GATHERED, 0);
+            }
+            let mut read = ReadBuf::new(&mut self.buffer[self.to..]);
+            ready!(Pin::new(&mut *reader).poll_read(cx, &mut read))?;
+            let count = read.filled().len();
+            moved.fetch_add(count as u64, Ordering::Relaxed);
+            self.to += count;
+            self.ended = count == 0;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// Writes `pieces` and says that this is all, while it reads to the end.
+    async fn talk(side: tokio::io::DuplexStream, pieces: Vec<Vec<u8>>) -> Vec<u8> {
+        let (mut read, mut write) = tokio::io::split(side);
+        let says = async {
+            for piece in pieces {
+                write.write_all(&piece).await.unwrap();
+            }
+            write.shutdown().await.unwrap();
+        };
+        let mut heard = Vec::new();
+        let (_, result) = tokio::join!(says, read.read_to_end(&mut heard));
+        result.unwrap();
+        heard
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever is said on one side is heard on the other, whole and in order, whatever the sizes; and the end is, too.
+        #[test]
+        fn each_side_hears_what_the_other_says(
+            ours in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
+            theirs in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..60),
+            room in 1_usize..200_000,
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let (sent, received) = (ours.concat(), theirs.concat());
+            runtime.block_on(async {
+                let ((client, our_end), (their_end, member)) = (duplex(room), duplex(room));
+                let moved = Moved::default();
+                let (heard_by_us, heard_by_them, ended) =
+                    tokio::join!(talk(client, ours), talk(member, theirs), relay(our_end, their_end, &moved));
+                ended.unwrap();
+                assert_eq!(heard_by_them, sent);
+                assert_eq!(heard_by_us, received);
+                assert_eq!(moved.sent.into_inner(), sent.len() as u64);
+                assert_eq!(moved.received.into_inner(), received.len() as u64);
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_there_is_written_at_once_and_a_silent_way_keeps_nothing() {
+        let (mut client, mut our_end) = duplex(GATHERED);
+        let (mut their_end, mut member) = duplex(GATHERED);
+        let (mut way, moved) = (OneWay::default(), AtomicU64::default());
+        for piece in [vec![1; 10_000], vec![2; 20_000]] {
+            client.write_all(&piece).await.unwrap();
+        }
+        let waits = poll_fn(|cx| Poll::Ready(way.poll(cx, &mut our_end, &mut their_end, &moved).is_pending())).await;
+        assert!(waits);
+        let mut heard = vec![0; 64 * 1024];
+        assert_eq!(member.read(&mut heard).await.unwrap(), 30_000);
+        assert_eq!(way.buffer.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_error_of_one_side_ends_both() {
+        let (client, our_end) = duplex(64);
+        let (their_end, member) = duplex(64);
+        drop(member);
+        let moved = Moved::default();
+        let mut client = client;
+        client.write_all(b"nobody hears this").await.unwrap();
+        let error = relay(our_end, their_end, &moved).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+}
