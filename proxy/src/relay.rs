@@ -46,6 +46,8 @@ struct OneWay {
     from: usize,
     to: usize,
     ended: bool,
+    /// Why nothing more can be read; told once everything before it is written.
+    failed: Option<io::Error>,
     flush: bool,
     done: bool,
 }
@@ -63,7 +65,7 @@ impl OneWay {
         W: AsyncWrite + Unpin,
     {
         while !self.done {
-            let waits = self.gather(cx, reader, moved)?.is_pending();
+            let waits = self.gather(cx, reader, moved).is_pending();
             if self.from < self.to {
                 let written = ready!(Pin::new(&mut *writer).poll_write(cx, &self.buffer[self.from..self.to]))?;
                 if written == 0 {
@@ -77,6 +79,8 @@ impl OneWay {
             } else if self.flush {
                 ready!(Pin::new(&mut *writer).poll_flush(cx))?;
                 self.flush = false;
+            } else if let Some(error) = self.failed.take() {
+                return Poll::Ready(Err(error));
             } else if waits {
                 self.buffer = Vec::new();
                 return Poll::Pending;
@@ -86,27 +90,25 @@ impl OneWay {
     }
 
     /// Reads until there is no room, nothing more to read at once (pending), or no more at all.
-    fn gather<R: AsyncRead + Unpin>(
-        &mut self,
-        cx: &mut Context<'_>,
-        reader: &mut R,
-        moved: &AtomicU64,
-    ) -> Poll<io::Result<()>> {
+    fn gather<R: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, reader: &mut R, moved: &AtomicU64) -> Poll<()> {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
         }
-        while !self.ended && self.to < GATHERED {
+        while !self.ended && self.failed.is_none() && self.to < GATHERED {
             if self.buffer.is_empty() {
                 self.buffer.resize(GATHERED, 0);
             }
             let mut read = ReadBuf::new(&mut self.buffer[self.to..]);
-            ready!(Pin::new(&mut *reader).poll_read(cx, &mut read))?;
+            if let Err(error) = ready!(Pin::new(&mut *reader).poll_read(cx, &mut read)) {
+                self.failed = Some(error);
+                break;
+            }
             let count = read.filled().len();
             moved.fetch_add(count as u64, Ordering::Relaxed);
             self.to += count;
             self.ended = count == 0;
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(())
     }
 }
 
@@ -171,6 +173,28 @@ mod tests {
         let mut heard = vec![0; 64 * 1024];
         assert_eq!(member.read(&mut heard).await.unwrap(), 30_000);
         assert_eq!(way.buffer.capacity(), 0);
+    }
+
+    /// A connection that is cut.
+    struct Cut;
+
+    impl AsyncRead for Cut {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_said_before_a_cut_is_heard() {
+        let (_client, our_end) = duplex(64);
+        let (their_end, mut member) = duplex(64);
+        let (_, our_end) = tokio::io::split(our_end);
+        let cut = tokio::io::join((&b"last words"[..]).chain(Cut), our_end);
+        let error = relay(cut, their_end, &Moved::default()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let mut heard = String::new();
+        member.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "last words");
     }
 
     #[tokio::test]
