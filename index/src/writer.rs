@@ -3,13 +3,16 @@
 //! Collectors hand in batches through a bounded queue; whatever waits is taken into one transaction. If a transaction
 //! fails the writer stops and the cache is unready (invariant I6): going on would leave a hole. A replica instead gives up
 //! its claims and what waits; once it claims clusters again, their collectors go on from the stored positions.
+//!
+//! Bookmarks change nothing but a position. Of a fleet at rest they are all there is to do, so their positions are stored together, once
+//! in a while and at the end: a restart may hear again what it has already, and never misses anything.
 
 use crate::collect::Share;
 use crate::metrics::Metrics;
 use crate::record::{Change, CollectionKey, Seq};
 use crate::replicas::{Claims, Epoch};
 use crate::store::codec::TrainingSet;
-use crate::store::{Batch, Progress, Store};
+use crate::store::{Batch, Position, Progress, Store};
 use crate::tail::Tail;
 use crate::{CollectionState, Error, History};
 use crowsnest_api::names::{ClusterName, Gvr};
@@ -26,7 +29,11 @@ const TRANSACTION_STEPS: usize = 2000;
 /// Batches that may wait.
 const QUEUE: usize = 64;
 const DROP_CHUNK: usize = 1000;
-const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// Between two looks at what is too old, and between two times that the positions of bookmarks are stored. Servers keep what they can
+/// tell again for minutes.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// At the end nobody waits longer for the positions.
+const LAST_POSITIONS: Duration = Duration::from_secs(3);
 
 /// What every part of the cache knows of its collections.
 #[derive(Debug, Default)]
@@ -169,6 +176,27 @@ impl WriterHandle {
     }
 }
 
+/// Positions that are not stored yet, and when they were told. Each collection is stored up to its own, or further.
+type Positions = BTreeMap<CollectionKey, (Epoch, String, i64)>;
+
+/// Orders that are done together.
+#[derive(Default)]
+struct Taken {
+    batches: Vec<Batch>,
+    steps: usize,
+    /// Of those that have nothing else to say, and come after all batches of their collection.
+    positions: Vec<Batch>,
+    waiting: Vec<Waiting>,
+}
+
+impl Taken {
+    fn store(&mut self, batch: Batch) {
+        self.positions.retain(|position| position.collection != batch.collection);
+        self.steps += batch.steps.len();
+        self.batches.push(batch);
+    }
+}
+
 pub(crate) struct Writer {
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
@@ -189,20 +217,48 @@ impl Writer {
     }
 
     async fn run(self, mut queue: mpsc::Receiver<Order>, stop: CancellationToken) -> Result<(), Error> {
-        let mut prune = tokio::time::interval(PRUNE_EVERY);
-        prune.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut tidy = tokio::time::interval(TIDY_EVERY);
+        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut positions = Positions::new();
         loop {
             let order = tokio::select! {
                 biased;
-                () = stop.cancelled() => return Ok(()),
+                () = stop.cancelled() => {
+                    self.store_last(positions).await;
+                    return Ok(());
+                }
                 order = queue.recv() => order,
-                _ = prune.tick() => {
-                    self.prune().await.or_else(|error| self.claims.give_up(error))?;
+                _ = tidy.tick() => {
+                    self.tidy(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
                     continue;
                 }
             };
             let Some(order) = order else { return Ok(()) };
-            self.obey(order, &mut queue).await.or_else(|error| self.claims.give_up(error))?;
+            self.obey(order, &mut queue, &mut positions).await.or_else(|error| self.claims.give_up(error))?;
+        }
+    }
+
+    async fn tidy(&self, positions: &mut Positions) -> Result<(), Error> {
+        self.store_positions(std::mem::take(positions)).await?;
+        self.prune().await
+    }
+
+    /// Those of claims that have gone are another's to know.
+    async fn store_positions(&self, positions: Positions) -> Result<(), Error> {
+        let held = |(collection, (epoch, version, heard_at)): (CollectionKey, (Epoch, String, i64))| {
+            let is_held = self.claims.holds(&collection.cluster, epoch);
+            is_held.then_some(Position { collection, epoch, version, heard_at })
+        };
+        let positions: Vec<Position> = positions.into_iter().filter_map(held).collect();
+        if positions.is_empty() { Ok(()) } else { self.store.advance(&positions).await }
+    }
+
+    /// Without them a restart has a little more to hear again.
+    async fn store_last(&self, positions: Positions) {
+        match tokio::time::timeout(LAST_POSITIONS, self.store_positions(positions)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(error = error.chain(), "the last positions are not stored"),
+            Err(_) => tracing::debug!("the last positions are not stored in time"),
         }
     }
 
@@ -233,20 +289,21 @@ impl Writer {
     }
 
     /// Does one order, and with a batch those that wait behind it.
-    async fn obey(&self, order: Order, queue: &mut mpsc::Receiver<Order>) -> Result<(), Error> {
+    async fn obey(
+        &self,
+        order: Order,
+        queue: &mut mpsc::Receiver<Order>,
+        positions: &mut Positions,
+    ) -> Result<(), Error> {
         let mut next = Some(order);
         while let Some(order) = next.take() {
             match order {
                 Order::Apply(batch, then) => {
-                    let (mut batches, mut waiting) = (Vec::new(), Vec::new());
-                    self.admit(batch, then, &mut batches, &mut waiting);
-                    let mut steps: usize = batches.iter().map(|batch| batch.steps.len()).sum();
-                    while steps < TRANSACTION_STEPS {
+                    let mut taken = Taken::default();
+                    self.admit(batch, then, &mut taken);
+                    while taken.steps < TRANSACTION_STEPS {
                         match queue.try_recv() {
-                            Ok(Order::Apply(batch, then)) => {
-                                steps += batch.steps.len();
-                                self.admit(batch, then, &mut batches, &mut waiting);
-                            }
+                            Ok(Order::Apply(batch, then)) => self.admit(batch, then, &mut taken),
                             Ok(other) => {
                                 next = Some(other);
                                 break;
@@ -254,24 +311,54 @@ impl Writer {
                             Err(_) => break,
                         }
                     }
-                    self.apply(&batches).await?;
-                    drop(batches);
-                    for done in waiting.into_iter().filter_map(|waiting| waiting.done) {
+                    self.apply(&taken.batches).await?;
+                    taken.batches.iter().for_each(|batch| drop(positions.remove(&batch.collection)));
+                    self.note(taken.positions, positions);
+                    drop(taken.batches);
+                    for done in taken.waiting.into_iter().filter_map(|waiting| waiting.done) {
                         // Nobody waiting any more is fine.
                         let _ = done.send(());
                     }
                 }
-                Order::Other(other) => self.other(other).await?,
+                Order::Other(other) => self.other(other, positions).await?,
             }
         }
         Ok(())
     }
 
     /// Leaves out what was sent under a claim that has gone since; whoever waits for it hears that it came to nothing.
-    fn admit(&self, batch: Batch, then: Waiting, batches: &mut Vec<Batch>, waiting: &mut Vec<Waiting>) {
-        if self.claims.holds(&batch.collection.cluster, batch.epoch) {
-            batches.push(batch);
-            waiting.push(then);
+    fn admit(&self, batch: Batch, then: Waiting, taken: &mut Taken) {
+        if !self.claims.holds(&batch.collection.cluster, batch.epoch) {
+            return;
+        }
+        match self.tells_position_only(&batch) {
+            true => taken.positions.push(batch),
+            false => taken.store(batch),
+        }
+        taken.waiting.push(then);
+    }
+
+    /// Nothing of it is news but the position, if it has any.
+    fn tells_position_only(&self, batch: &Batch) -> bool {
+        let Progress { resource_version, complete, kind, scope } = &batch.progress;
+        if !batch.steps.is_empty() || *complete || scope.is_some() {
+            return false;
+        }
+        let is_known = |state: CollectionState| {
+            let same = |(kind, namespaced): &(String, bool)| *state.kind == **kind && state.namespaced == *namespaced;
+            state.complete && kind.as_ref().is_none_or(same)
+        };
+        resource_version.is_none() && kind.is_none() || self.states.get(&batch.collection).is_some_and(is_known)
+    }
+
+    /// Everything up to these positions is stored.
+    fn note(&self, told: Vec<Batch>, positions: &mut Positions) {
+        let now_ms = (self.now_ms)();
+        for Batch { collection, epoch, progress, .. } in told {
+            self.states.progress(&collection, &progress, now_ms);
+            if let Some(version) = progress.resource_version {
+                positions.insert(collection, (epoch, version, now_ms));
+            }
         }
     }
 
@@ -292,9 +379,10 @@ impl Writer {
         Ok(())
     }
 
-    async fn other(&self, order: Other) -> Result<(), Error> {
+    async fn other(&self, order: Other, positions: &mut Positions) -> Result<(), Error> {
         match order {
             Other::Drop(key, epoch, done) => {
+                positions.remove(&key);
                 while self.claims.holds(&key.cluster, epoch) {
                     let changes = self.store.drop_collection(&key, epoch, DROP_CHUNK, (self.now_ms)()).await?;
                     if changes.is_empty() {
@@ -317,5 +405,76 @@ impl Writer {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::IndexOptions;
+    use crate::fixtures::{cluster, draft, resource_of};
+    use crate::store::Step;
+    use crate::store::codec::Codec;
+    use crate::store::sqlite::SqliteStore;
+    use serde_json::json;
+
+    const NOW: i64 = 5000;
+
+    fn pods() -> CollectionKey {
+        CollectionKey::new(cluster("member1"), resource_of(&json!({})))
+    }
+
+    fn batch(steps: Vec<Step>, version: Option<&str>, complete: bool) -> Batch {
+        let resource_version = version.map(str::to_owned);
+        let kind = Some(("Pod".to_owned(), true));
+        let progress = Progress { resource_version, complete, kind, ..Progress::default() };
+        Batch { collection: pods(), epoch: Epoch::ALONE, steps, progress }
+    }
+
+    async fn stored(store: &SqliteStore) -> String {
+        store.collections().await.unwrap().remove(0).state.resource_version
+    }
+
+    #[tokio::test]
+    async fn positions_of_bookmarks_are_stored_at_the_end_and_never_overtake_what_is_stored() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = IndexOptions::new(directory.path());
+        let codec = Arc::new(Codec::default());
+        let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
+        let (states, metrics) = (Arc::<States>::default(), Arc::<Metrics>::default());
+        let writer = Writer {
+            store: Arc::clone(&store) as Arc<dyn Store>,
+            tail: Arc::new(Tail::new(Seq(0), 100, 1 << 20)),
+            states: Arc::clone(&states),
+            claims: Arc::new(Claims::everything()),
+            metrics: Arc::clone(&metrics),
+            history: History::default(),
+            seen: Arc::default(),
+            now_ms: || NOW,
+        };
+        let stop = CancellationToken::new();
+        let (handle, writing) = writer.prepare(stop.clone());
+        let writing = tokio::spawn(writing);
+        handle.apply_and_wait(batch(Vec::new(), Some("5"), true)).await.unwrap();
+        let transactions = metrics.transactions.get();
+        for version in ["6", "7"] {
+            handle.apply_and_wait(batch(Vec::new(), Some(version), false)).await.unwrap();
+        }
+        // Whoever goes on in this process goes on from there.
+        let state = states.get(&pods()).unwrap();
+        assert_eq!((state.resource_version.as_str(), state.heard_at), ("7", NOW));
+        assert_eq!((stored(&store).await.as_str(), metrics.transactions.get()), ("5", transactions));
+        // What is stored by now says where it is itself.
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": "x", "name": "a", "uid": "u",
+            "resourceVersion": "8"}});
+        let object = draft(&pod);
+        let packed = codec.pack("/Pod", &object.body).unwrap().0;
+        let step = Step::Put(Box::new(object), packed);
+        handle.apply_and_wait(batch(vec![step], Some("8"), false)).await.unwrap();
+        assert_eq!(stored(&store).await, "8");
+        handle.apply_and_wait(batch(Vec::new(), Some("9"), false)).await.unwrap();
+        stop.cancel();
+        writing.await.unwrap().unwrap();
+        assert_eq!(stored(&store).await, "9");
     }
 }

@@ -3,6 +3,7 @@
 use super::Shared;
 use super::definitions::Promises;
 use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_fleet::discovery::discover_again;
 use crowsnest_fleet::{ApiResource, ApiResources, Clusters, Interest, InterestGuard, Namespaces, Why};
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,13 +22,16 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: Client, promises: Arc<Promises>) {
     let mut guards: BTreeMap<Gvr, InterestGuard> = BTreeMap::new();
     let (mut retry, mut looks) = (RETRY.0, 0);
+    let mut told = None;
     loop {
-        let wait = match crowsnest_fleet::discovery::discover(&client).await {
+        let wait = match discover_again(&client, told.as_ref()).await {
             Ok(found) => {
                 retry = RETRY.0;
-                let stale = !found.stale.is_empty();
+                let stale = !found.resources.stale.is_empty();
                 // Collectors read their kinds from here, so it comes first.
-                let found = shared.learn(&cluster, found);
+                let learned = shared.learn(&cluster, Arc::clone(&found.resources));
+                told = Some(found);
+                let found = learned;
                 let changed = declare(&shared, &cluster, &found, &mut guards);
                 let newly_settled = shared.settled.lock().insert(cluster.clone());
                 if newly_settled && !changed {

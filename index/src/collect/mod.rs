@@ -72,11 +72,13 @@ impl Shared {
     }
 
     /// Takes in what a cluster serves now.
-    pub fn learn(&self, cluster: &ClusterName, found: ApiResources) -> Arc<ApiResources> {
+    pub fn learn(&self, cluster: &ClusterName, found: Arc<ApiResources>) -> Arc<ApiResources> {
         let mut kinds = Kinds::new();
         let mut served = self.served.write();
-        let found = Arc::new(found);
-        let before = served.insert(cluster.clone(), Arc::clone(&found));
+        if let Some(before) = served.get(cluster).filter(|before| Arc::ptr_eq(before, &found) || **before == found) {
+            return Arc::clone(before);
+        }
+        served.insert(cluster.clone(), Arc::clone(&found));
         for resource in served.values().flat_map(|served| &served.resources) {
             let kind = resource.kind.to_lowercase();
             let names = [resource.gvr.resource.to_lowercase(), resource.singular.to_lowercase(), kind.clone()];
@@ -87,9 +89,7 @@ impl Shared {
         }
         *self.kinds.write() = Arc::new(kinds);
         drop(served);
-        if before.as_ref() != Some(&found) {
-            self.served_version.send_modify(|version| *version += 1);
-        }
+        self.served_version.send_modify(|version| *version += 1);
         found
     }
 

@@ -68,6 +68,16 @@ pub struct Progress {
     pub scope: Option<String>,
 }
 
+/// A position that moved although nothing changed.
+#[derive(Debug, Clone)]
+pub struct Position {
+    pub collection: CollectionKey,
+    pub epoch: Epoch,
+    pub version: String,
+    /// Unix milliseconds.
+    pub heard_at: i64,
+}
+
 /// Changes of one collection, applied together.
 #[derive(Debug, Clone)]
 pub struct Batch {
@@ -185,6 +195,9 @@ pub trait Store: Send + Sync + 'static {
     /// Applies the batches in one transaction and returns what really changed, in order of seq. An object whose uid and
     /// resourceVersion are already there is no change.
     async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error>;
+
+    /// Stores positions, in one transaction. A collection that is not collected has none.
+    async fn advance(&self, positions: &[Position]) -> Result<(), Error>;
 
     /// Deletes up to `limit` records of a collection, as changes; forgets the collection once it is empty.
     async fn drop_collection(

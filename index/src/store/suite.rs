@@ -5,7 +5,7 @@ mod versions;
 use super::codec::Codec;
 use super::postgres::PostgresStore;
 use super::sqlite::SqliteStore;
-use super::{Batch, Packed, Progress, Replayed, Scan, Step, Store};
+use super::{Batch, Packed, Position, Progress, Replayed, Scan, Step, Store};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{CollectionKey, Happened, RecordKey, Seq};
@@ -325,6 +325,36 @@ async fn a_dropped_collection_leaves_as_deletions(#[values(Kind::Sqlite, Kind::P
     assert!(backend.store.collections().await.unwrap().is_empty());
     // And it can come back.
     assert_eq!(backend.apply(vec![backend.put(&pod("x", "p0", "u0", "1"))], "9").await.len(), 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn positions_move_on_without_a_change(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "u1", "1"))], "1").await;
+    let collections = async |backend: &Backend| -> Vec<(String, String, i64)> {
+        let stored = backend.store.collections().await.unwrap();
+        let told = |one: super::StoredCollection| {
+            (one.key.resource.resource.to_string(), one.state.resource_version, one.state.heard_at)
+        };
+        stored.into_iter().map(told).collect()
+    };
+    let unknown = CollectionKey::new(cluster("member1"), crowsnest_api::names::Gvr::new("", "v1", "nodes"));
+    let at = |collection, version: &str| Position {
+        collection,
+        epoch: Epoch::ALONE,
+        version: version.to_owned(),
+        heard_at: 2000,
+    };
+    let latest = backend.store.latest().await.unwrap();
+    backend.store.advance(&[at(unknown, "7"), at(pods(), "8")]).await.unwrap();
+    assert_eq!(backend.store.latest().await.unwrap(), latest);
+    let backend = backend.reopened().await;
+    assert_eq!(collections(&backend).await, [("pods".to_owned(), "8".to_owned(), 2000)]);
+    // Nobody collects it any more: it does not come back by a position.
+    while !backend.store.drop_collection(&pods(), Epoch::ALONE, 10, 3000).await.unwrap().is_empty() {}
+    backend.store.advance(&[at(pods(), "9")]).await.unwrap();
+    assert!(collections(&backend).await.is_empty());
 }
 
 #[rstest]

@@ -17,8 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Changes read from the store at once while catching up.
 const REPLAY: usize = 500;
-/// Without changes for so long, what was merged is looked at.
-const REST: Duration = Duration::from_secs(2);
+/// Without changes for so long, what was merged is looked at; then after twice as long each time, up to the longest: what takes long to
+/// merge is not missed sooner.
+const REST: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(600));
 /// Of the threads that write: about a quarter of the time of a core that others want too.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
@@ -99,6 +100,7 @@ impl TextFollower {
         let mut tail = self.tail.follow(Seq(self.payload.seq));
         let mut pending = Pending::default();
         let mut pace = Pace::Following;
+        let mut rest = REST.0;
         loop {
             // Far behind, larger commits get there sooner: each is a segment, to be merged again and again.
             let behind = self.tail.latest().0.saturating_sub(tail.since().0) > REPLAY as u64 * 2;
@@ -119,7 +121,7 @@ impl TextFollower {
                     biased;
                     () = stop.cancelled() => Next::Stop,
                     () = until => Next::Commit,
-                    () = tokio::time::sleep(REST), if deadline.is_none() => Next::Rest,
+                    () = tokio::time::sleep(rest), if deadline.is_none() => Next::Rest,
                     changes = tail.next() => match changes {
                         None => Next::Stop,
                         Some(changes) => Next::Changes(changes),
@@ -131,8 +133,14 @@ impl TextFollower {
                     self.commit(&mut writer, &mut pending)?;
                     return writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e));
                 }
-                Next::Commit => self.commit(&mut writer, &mut pending)?,
-                Next::Rest => self.take_merged()?,
+                Next::Commit => {
+                    self.commit(&mut writer, &mut pending)?;
+                    rest = REST.0;
+                }
+                Next::Rest => {
+                    self.take_merged()?;
+                    rest = (rest * 2).min(REST.1);
+                }
                 Next::Changes(Ok(changes)) => {
                     for change in &changes {
                         match change.happened {

@@ -30,7 +30,9 @@ use super::labels::ChosenLabels;
 use super::notes;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{Columns, OBJECT_COLUMNS, without_body};
-use super::{Batch, Keep, Manifests, Narrowing, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted};
+use super::{
+    Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
+};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
 use crate::{Error, History, PostgresOptions};
@@ -309,6 +311,15 @@ impl Store for PostgresStore {
         let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot write", late())))?;
         *writer = Some(connection);
         Ok(changes)
+    }
+
+    async fn advance(&self, positions: &[Position]) -> Result<(), Error> {
+        let mut writer = self.writer.lock().await;
+        let mut connection = self.line(writer.take()).await?;
+        let work = tokio::time::timeout(WRITE_TIMEOUT, self.advance_on(&mut connection, positions));
+        work.await.unwrap_or_else(|_| Err(Error::store("cannot save positions", late())))?;
+        *writer = Some(connection);
+        Ok(())
     }
 
     async fn drop_collection(

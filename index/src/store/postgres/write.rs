@@ -7,7 +7,7 @@ use crate::record::{Change, CollectionKey, Record};
 use crate::replicas::Epoch;
 use crate::store::decide::{Clock, Decided, Target, runs};
 use crate::store::rows::{self, COLUMNS, Columns};
-use crate::store::{Batch, Progress, Step};
+use crate::store::{Batch, Position, Progress, Step};
 use bytes::Bytes;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Connection, Row};
@@ -74,6 +74,29 @@ impl PostgresStore {
             self.catalog.insert(target.id, &target.key, target.kind);
         }
         Ok(changes)
+    }
+
+    pub(super) async fn advance_on(&self, connection: &mut PgConnection, positions: &[Position]) -> Result<(), Error> {
+        let fail = |e| Error::store("cannot save positions", e);
+        let mut transaction = connection.begin().await.map_err(fail)?;
+        lock(&mut transaction).await?;
+        self.check_claims(&mut transaction, positions.iter().map(|at| (&at.collection.cluster, at.epoch))).await?;
+        let sql = "UPDATE collections AS c SET resource_version = p.version, heard_at = p.heard_at, \
+            touched_at = clock_timestamp() FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], \
+            $6::bigint[]) AS p (cluster, \"group\", api, resource, version, heard_at) WHERE c.cluster = p.cluster \
+            AND c.\"group\" = p.\"group\" AND c.version = p.api AND c.resource = p.resource AND NOT c.gone";
+        let of = |part: fn(&Position) -> &str| positions.iter().map(part).collect::<Vec<_>>();
+        sqlx::query(sql)
+            .bind(of(|at| at.collection.cluster.as_str()))
+            .bind(of(|at| &at.collection.resource.group))
+            .bind(of(|at| &at.collection.resource.version))
+            .bind(of(|at| &at.collection.resource.resource))
+            .bind(of(|at| &at.version))
+            .bind(positions.iter().map(|at| at.heard_at).collect::<Vec<_>>())
+            .execute(&mut *transaction)
+            .await
+            .map_err(fail)?;
+        transaction.commit().await.map_err(fail)
     }
 
     pub(super) async fn drop_on(

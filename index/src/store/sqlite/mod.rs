@@ -15,7 +15,9 @@ use super::notes;
 use super::reading::{Bodies, COUNTS, Reach, size_of};
 use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
 use super::together::Together;
-use super::{Batch, Keep, Manifests, Narrowing, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted};
+use super::{
+    Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
+};
 use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
 use crate::replicas::Epoch;
 use crate::{Error, History, IndexOptions};
@@ -30,7 +32,7 @@ use sqlx::{AssertSqlSafe, Connection, Row as _, Sqlite, SqlitePool};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
-use write::{save_latest, save_progress};
+use write::{save_latest, save_positions, save_progress};
 
 /// Begins a transaction that writes. A reading one that comes to write later is refused where somebody wrote meanwhile.
 const WRITE: &str = "BEGIN IMMEDIATE";
@@ -188,7 +190,8 @@ impl Store for SqliteStore {
     async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error> {
         let fail = |e| Error::store("cannot write", e);
         let mut writer = self.writer.lock().await;
-        let mut clock = Clock { seq: writer.latest, now_ms };
+        let latest = writer.latest;
+        let mut clock = Clock { seq: latest, now_ms };
         let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
         let mut changes = Vec::new();
         let mut named: Vec<Target> = Vec::new();
@@ -204,13 +207,23 @@ impl Store for SqliteStore {
             save_progress(&mut transaction, id, &batch.progress, now_ms).await?;
             named.push(target);
         }
-        if clock.seq != 0 {
+        if clock.seq != latest {
             save_latest(&mut transaction, clock.seq).await?;
         }
         transaction.commit().await.map_err(fail)?;
         writer.latest = clock.seq;
         named.into_iter().for_each(|target| self.catalog.insert(target.id, &target.key, target.kind));
         Ok(changes)
+    }
+
+    async fn advance(&self, positions: &[Position]) -> Result<(), Error> {
+        let known = |at| -> Option<(i64, &str, i64)> {
+            let Position { collection, version, heard_at, .. } = at;
+            Some((self.catalog.id_of(collection)?, version, *heard_at))
+        };
+        let known: Vec<_> = positions.iter().filter_map(known).collect();
+        let mut writer = self.writer.lock().await;
+        save_positions(&mut writer.connection, &known).await
     }
 
     async fn drop_collection(

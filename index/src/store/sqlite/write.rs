@@ -202,6 +202,18 @@ pub(super) async fn save_progress(
         .map_err(|e| Error::store("cannot save a position", e))
 }
 
+/// Each with the number of its collection, and when it was told.
+pub(super) async fn save_positions(
+    connection: &mut SqliteConnection,
+    positions: &[(i64, &str, i64)],
+) -> Result<(), Error> {
+    let sql = "UPDATE collections SET resource_version = p.value ->> 1, heard_at = p.value ->> 2 \
+        FROM json_each(?) AS p WHERE collections.id = p.value ->> 0 AND NOT gone";
+    let positions = json(&positions, "list of positions")?;
+    let done = sqlx::query(sql).bind(positions).execute(connection).await;
+    done.map(drop).map_err(|e| Error::store("cannot save positions", e))
+}
+
 pub(super) async fn save_latest(connection: &mut SqliteConnection, latest: u64) -> Result<(), Error> {
     sqlx::query("INSERT OR REPLACE INTO facts (name, value) VALUES ('seq', ?)")
         .bind(latest.to_string())
