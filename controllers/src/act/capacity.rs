@@ -1,9 +1,11 @@
-//! Nodes, pods and ResourceQuotas of members, kept as facts for estimates: what changed marks its node, and what is free
-//! there is added up again when somebody asks. Pods that no node takes are kept by what controls them, for the descheduler.
+//! Nodes, pods and ResourceQuotas of members, kept as facts for estimates and for what Clusters' statuses say: what changed marks its
+//! node, and what is free there is added up again when somebody asks. Pods that no node takes are kept by what controls them, for the
+//! descheduler.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use crowsnest_api::cluster::{NodeSummary, ResourceModel, ResourceSummary};
 use crowsnest_api::names::ClusterName;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -11,10 +13,9 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::objects::Resource;
-use super::world::{Cached, Change};
-use crate::Error;
+use super::world::Change;
 use crate::plan::descheduling::{Unscheduled, lasts};
-use crate::plan::estimation::capacity::{NodeFacts, PodFacts};
+use crate::plan::estimation::capacity::{self, NodeFacts, PodFacts, Written};
 use crate::plan::estimation::nodes::Nodes;
 use crate::plan::estimation::quotas::{QuotaFacts, Quotas};
 use crate::plan::estimation::resources::Resources;
@@ -23,10 +24,29 @@ use crate::plan::estimation::room::Known;
 /// Namespace and name.
 pub(super) type Key = (String, String);
 
-/// A node and what its pods ask for; `None` while that has to be added up.
 struct Node {
     facts: Arc<NodeFacts>,
+    written: Written,
+    /// What its pods ask for; `None` while that has to be added up.
     used: Option<Resources>,
+}
+
+impl Node {
+    /// What its pods leave, if they were added up.
+    fn free(&self) -> Resources {
+        let mut free = self.facts.allocatable.clone();
+        if let Some(used) = &self.used {
+            free.subtract(used);
+        }
+        free
+    }
+}
+
+/// What a Cluster's status says of its nodes and pods.
+#[derive(Debug, PartialEq)]
+pub struct Summary {
+    pub nodes: NodeSummary,
+    pub resources: ResourceSummary,
 }
 
 /// What is known of one member.
@@ -46,10 +66,9 @@ pub(super) struct Facts {
     /// As asked for last, until something changes.
     free: Option<Arc<Nodes>>,
     bounds: Option<Arc<Quotas>>,
+    /// By the models it was asked for.
+    summary: Option<(Vec<ResourceModel>, Arc<Summary>)>,
 }
-
-/// A member's nodes and pods as facts, and the nodes as they are.
-pub type ClusterCapacity = (Vec<NodeFacts>, Vec<PodFacts>, Vec<Cached>);
 
 /// Facts per cluster.
 pub struct Capacity {
@@ -60,16 +79,29 @@ pub struct Capacity {
 impl Facts {
     /// Whether there may be more room than before.
     pub(super) fn set_node(&mut self, name: String, node: Option<&Value>) -> bool {
-        let facts = node.map(NodeFacts::of);
-        let old = self.nodes.get(&name).map(|old| old.facts.as_ref());
-        if old == facts.as_ref() {
+        let read = node.map(|node| (NodeFacts::of(node), Written::of(node)));
+        let old = self.nodes.get_mut(&name);
+        let is_same = old.as_ref().map(|old| old.facts.as_ref()) == read.as_ref().map(|(facts, _)| facts);
+        if is_same {
+            if let (Some(old), Some((_, written))) = (old, read)
+                && old.written != written
+            {
+                old.written = written;
+                self.summary = None;
+            }
             return false;
         }
-        self.free = None;
+        self.changed();
         let used = self.nodes.remove(&name).and_then(|old| old.used);
-        let Some(facts) = facts else { return false };
-        self.nodes.insert(name, Node { facts: Arc::new(facts), used });
+        let Some((facts, written)) = read else { return false };
+        self.nodes.insert(name, Node { facts: Arc::new(facts), written, used });
         true
+    }
+
+    /// What was made of nodes and pods is not so any more.
+    fn changed(&mut self) {
+        self.free = None;
+        self.summary = None;
     }
 
     /// Whether there may be more room than before.
@@ -79,7 +111,7 @@ impl Facts {
             return false;
         }
         let key = known.map_or_else(|| Arc::new(key), |(key, _)| Arc::clone(key));
-        self.free = None;
+        self.changed();
         let old = self.pods.remove(&key).filter(PodFacts::takes_room);
         if let Some(old) = &old {
             self.touch(&old.node);
@@ -165,14 +197,33 @@ impl Facts {
             used
         };
         let left = |(name, node): (&String, &mut Node)| {
-            let used = node.used.get_or_insert_with(|| add_up(name));
-            let mut free = node.facts.allocatable.clone();
-            free.subtract(used);
-            (Arc::clone(&node.facts), free)
+            node.used.get_or_insert_with(|| add_up(name));
+            (Arc::clone(&node.facts), node.free())
         };
         let free: Arc<Nodes> = Arc::new(self.nodes.iter_mut().map(left).collect());
         self.free = Some(Arc::clone(&free));
         free
+    }
+
+    /// The same one until nodes or pods change.
+    fn summary(&mut self, models: &[ResourceModel]) -> Arc<Summary> {
+        if let Some((_, summary)) = self.summary.as_ref().filter(|(of, _)| of == models) {
+            return Arc::clone(summary);
+        }
+        self.free();
+        let nodes = self.nodes.values();
+        let free: Vec<Resources> = nodes.clone().map(Node::free).collect();
+        let summary = Arc::new(Summary {
+            nodes: capacity::node_summary(nodes.clone().map(|node| node.facts.as_ref())),
+            resources: capacity::resource_summary(
+                nodes.map(|node| &node.written),
+                self.pods.values(),
+                free.iter(),
+                models,
+            ),
+        });
+        self.summary = Some((models.to_vec(), Arc::clone(&summary)));
+        summary
     }
 
     fn bounds(&mut self) -> Option<Arc<Quotas>> {
@@ -189,7 +240,7 @@ impl Facts {
 
     pub(super) fn keep_nodes(&mut self, stays: impl Fn(&str) -> bool) {
         self.nodes.retain(|name, _| stays(name));
-        self.free = None;
+        self.changed();
     }
 
     pub(super) fn keep_pods(&mut self, stays: impl Fn(&Key) -> bool) {
@@ -308,15 +359,15 @@ impl Capacity {
         Some(facts.get(cluster.as_str()).map_or(0, |facts| facts.unscheduled(owner, threshold, now)))
     }
 
-    /// The facts a cluster's status is made of, with the nodes themselves for their lists as written.
-    pub async fn facts(&self, cluster: &ClusterName) -> Result<Option<ClusterCapacity>, Error> {
+    /// What a cluster's status says of its nodes and pods; `None` until they have been listed.
+    pub fn summary(&self, cluster: &ClusterName, models: &[ResourceModel]) -> Option<Arc<Summary>> {
         if !self.is_listed(cluster) {
-            return Ok(None);
+            return None;
         }
-        let objects = self.context.world.list(cluster, &self.context.kinds.node.gvr, None).await?;
-        let facts = self.facts.lock();
-        let Some(facts) = facts.get(cluster.as_str()) else { return Ok(Some((Vec::new(), Vec::new(), objects))) };
-        let nodes = facts.nodes.values().map(|node| node.facts.as_ref().clone()).collect();
-        Ok(Some((nodes, facts.pods.values().cloned().collect(), objects)))
+        let mut facts = self.facts.lock();
+        Some(match facts.get_mut(cluster.as_str()) {
+            Some(facts) => facts.summary(models),
+            None => Facts::default().summary(models),
+        })
     }
 }

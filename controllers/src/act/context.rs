@@ -315,6 +315,13 @@ impl Context {
         cluster.map(|cluster| self.clusters.of(cluster.view())).transpose()
     }
 
+    /// A Cluster with everything in it, and what it says.
+    pub async fn whole_cluster(&self, name: &str) -> Result<Option<(Arc<Value>, Arc<cluster::Cluster>)>, Error> {
+        let Some(cluster) = self.get(&self.kinds.cluster, "", name).await? else { return Ok(None) };
+        let typed = self.clusters.of(&cluster)?;
+        Ok(Some((cluster, typed)))
+    }
+
     /// A binding of either scope, and what it says.
     pub async fn binding(
         &self,

@@ -2,7 +2,9 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{Component, ReplicaRequirements};
-use crowsnest_controllers::plan::estimation::capacity::{NodeFacts, PodFacts, node_summary, resource_summary};
+use crowsnest_controllers::plan::estimation::capacity::{
+    NodeFacts, PodFacts, Written, free_nodes, node_summary, resource_summary,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -71,7 +73,10 @@ fn summaries() {
         };
         let nodes: Vec<NodeFacts> = case.nodes.iter().map(NodeFacts::of).collect();
         let pods: Vec<PodFacts> = case.pods.iter().map(PodFacts::of).collect();
-        let allocatable: Vec<&Value> = case.nodes.iter().map(|node| &node["status"]["allocatable"]).collect();
-        json!({"nodes": node_summary(&nodes), "resources": resource_summary(&allocatable, &nodes, &pods, &models)})
+        let allocatable: Vec<Written> = case.nodes.iter().map(Written::of).collect();
+        let free = free_nodes(&nodes, &pods);
+        let free = free.iter().map(|node| &node.free);
+        let resources = resource_summary(allocatable.iter(), pods.iter(), free, &models);
+        json!({"nodes": node_summary(nodes.iter()), "resources": resources})
     }));
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::capacity::Capacity;
+use super::capacity::{Capacity, Summary};
 use super::context::{Context, decode};
 use super::queue::Queue;
 use super::world::Change;
@@ -50,7 +50,15 @@ struct Known {
     lost: Option<Duration>,
     /// What its status was made of.
     reported: Option<Arc<ApiResources>>,
+    shown: Option<Shown>,
     departure: Departure,
+}
+
+/// A Cluster that shows what was found in its member, and what that was.
+struct Shown {
+    cluster: Arc<Cluster>,
+    served: Arc<ApiResources>,
+    summary: Arc<Summary>,
 }
 
 /// While something else has to happen first.

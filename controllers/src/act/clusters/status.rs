@@ -4,20 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::cluster::{Cluster, ClusterStatus};
+use crowsnest_api::cluster::{Cluster, ClusterStatus, ResourceModel};
 use crowsnest_api::constants::{condition, event, finalizer};
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::{Member, Through};
+use crowsnest_fleet::{ApiResources, Member, Through};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Clusters, SOON};
+use super::{Clusters, SOON, Shown};
 use crate::Error;
-use crate::act::context::decode;
+use crate::act::capacity::Summary;
 use crate::act::events::Severity;
 use crate::act::queue::Outcome;
 use crate::plan::clusters::{self, Health, Thresholds};
-use crate::plan::estimation::capacity;
 use crate::plan::eviction::Safety;
 use crate::plan::health::doubt::is_confirmed_down;
 use crate::plan::health::{self, Moment, Rules, Signals};
@@ -46,8 +45,7 @@ struct Settled {
 impl Clusters {
     pub async fn reconcile_status(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
-        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
-        let typed: Cluster = decode(&cluster)?;
+        let Some((cluster, typed)) = context.whole_cluster(&name).await? else { return Ok(Outcome::Done) };
         // Karmada's agent reports of its cluster; ours only carries us there.
         if object::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
             return Ok(Outcome::Done);
@@ -63,8 +61,7 @@ impl Clusters {
             Safety::Safe => self.settle(&name, &typed, &look.signals, now).await,
             Safety::Karmada => self.settle_as_karmada(&name, &typed, &look.signals.readyz, now),
         };
-        let status = self.collect(&member, &typed, &look, &settled, now).await;
-        if status != typed.status {
+        if let Some(status) = self.collect(&member, &typed, &look, &settled, now).await {
             // Replaced, not merged: a resource nobody uses any more has to leave the summary.
             let mut updated = cluster.as_ref().clone();
             object::set(&mut updated, &["status"], json!(status));
@@ -171,41 +168,73 @@ impl Clusters {
         Settled { ready, signals: None, flipped: None, is_pending: false }
     }
 
-    /// The status as it should be after one look at the member.
+    /// The status as it should be after one look at the member; `None` where it is.
     async fn collect(
         &self,
         name: &ClusterName,
-        cluster: &Cluster,
+        cluster: &Arc<Cluster>,
         look: &Look,
         settled: &Settled,
         now: Moment,
-    ) -> ClusterStatus {
-        let mut status = cluster.status.clone();
+    ) -> Option<ClusterStatus> {
+        let mut conditions = cluster.status.conditions.clone();
         let mut show = |kind: &str, shown: Option<Condition>| match shown {
             Some(shown) => {
-                conditions::set(&mut status.conditions, shown);
+                conditions::set(&mut conditions, shown);
             }
-            None => status.conditions.retain(|one| one.type_ != kind),
+            None => conditions.retain(|one| one.type_ != kind),
         };
         show(condition::READY, Some(settled.ready.clone()));
         show(condition::HEALTH_SIGNALS, settled.signals.clone());
         show(condition::ANNOTATIONS_KNOWN, clusters::annotations_condition(cluster, now.wall));
-        if look.signals.readyz == Health::Healthy
-            && settled.ready.status == "True"
-            && let Err(error) = self.collect_details(name, cluster, look, &mut status).await
-        {
-            tracing::warn!(cluster = %name, %error, "status not collected");
+        let is_well = look.signals.readyz == Health::Healthy && settled.ready.status == "True";
+        if conditions == cluster.status.conditions && (!is_well || self.is_shown(name, cluster, look)) {
+            return None;
         }
-        status
+        let mut status = ClusterStatus { conditions, ..cluster.status.clone() };
+        let mut found = None;
+        if is_well {
+            match self.collect_details(name, cluster, look, &mut status).await {
+                Ok(details) => found = details,
+                Err(error) => tracing::warn!(cluster = %name, %error, "status not collected"),
+            }
+        }
+        if status != cluster.status {
+            return Some(status);
+        }
+        let shown = found.map(|(served, summary)| Shown { cluster: Arc::clone(cluster), served, summary });
+        self.note(name.as_str(), |known| known.shown = shown);
+        None
     }
 
+    /// Whether a Cluster says already what is to be found in its member.
+    fn is_shown(&self, name: &ClusterName, cluster: &Arc<Cluster>, look: &Look) -> bool {
+        let served = self.context.world.served(name);
+        let summary = self.capacity.summary(name, self.models(cluster));
+        let (Some(served), Some(summary)) = (served, summary) else { return false };
+        let is_same = |shown: &Shown| {
+            Arc::ptr_eq(&shown.cluster, cluster)
+                && Arc::ptr_eq(&shown.served, &served)
+                && Arc::ptr_eq(&shown.summary, &summary)
+        };
+        look.signals.api.is_ok()
+            && look.version == cluster.status.kubernetes_version
+            && self.note(name.as_str(), |known| known.shown.as_ref().is_some_and(is_same)).unwrap_or_default()
+    }
+
+    fn models<'c>(&self, cluster: &'c Cluster) -> &'c [ResourceModel] {
+        let modelled = self.context.config.gates.customized_cluster_resource_modeling;
+        if modelled { cluster.spec.resource_models.as_slice() } else { &[] }
+    }
+
+    /// What the status was made of, if all of it is known.
     async fn collect_details(
         &self,
         name: &ClusterName,
         cluster: &Cluster,
         look: &Look,
         status: &mut ClusterStatus,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<(Arc<ApiResources>, Arc<Summary>)>, Error> {
         let context = &self.context;
         if let Err(why) = &look.signals.api {
             tracing::warn!(cluster = %name, why, "it does not say its version");
@@ -235,14 +264,9 @@ impl Clusters {
         for kind in [&context.kinds.node, &context.kinds.pod] {
             context.world.wait_synced(name, &kind.gvr, Duration::from_secs(5)).await;
         }
-        if let Some((nodes, pods, objects)) = self.capacity.facts(name).await? {
-            let lists: Vec<&Value> =
-                objects.iter().filter_map(|node| object::at(node.view(), &["status", "allocatable"])).collect();
-            let modelled = context.config.gates.customized_cluster_resource_modeling;
-            let models = if modelled { cluster.spec.resource_models.as_slice() } else { &[] };
-            status.node_summary = Some(capacity::node_summary(&nodes));
-            status.resource_summary = Some(capacity::resource_summary(&lists, &nodes, &pods, models));
-        }
-        Ok(())
+        let Some(summary) = self.capacity.summary(name, self.models(cluster)) else { return Ok(None) };
+        status.node_summary = Some(summary.nodes.clone());
+        status.resource_summary = Some(summary.resources.clone());
+        Ok(Some((served, summary)))
     }
 }

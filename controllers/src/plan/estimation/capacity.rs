@@ -95,51 +95,79 @@ pub fn free_nodes(nodes: &[NodeFacts], pods: &[PodFacts]) -> Vec<FreeNode> {
         .collect()
 }
 
-pub fn node_summary(nodes: &[NodeFacts]) -> NodeSummary {
-    let count = |nodes: usize| i32::try_from(nodes).unwrap_or(i32::MAX);
-    NodeSummary { total_num: count(nodes.len()), ready_num: count(nodes.iter().filter(|node| node.ready).count()) }
+pub fn node_summary<'a>(nodes: impl Iterator<Item = &'a NodeFacts>) -> NodeSummary {
+    let mut summary = NodeSummary::default();
+    for node in nodes {
+        summary.total_num = summary.total_num.saturating_add(1);
+        summary.ready_num = summary.ready_num.saturating_add(i32::from(node.ready));
+    }
+    summary
+}
+
+/// What a node has to give, in the format it writes it in.
+#[derive(Debug, Clone, Default)]
+pub struct Written(Vec<(String, Quantity)>);
+
+impl Written {
+    pub fn of(node: &Value) -> Self {
+        let list = object::at(node, &["status", "allocatable"]).and_then(Value::as_object);
+        let read = |(name, value): (&String, &Value)| Some((name.clone(), Quantity::parse(value.as_str()?).ok()?));
+        Written(list.into_iter().flatten().filter_map(read).collect())
+    }
+}
+
+/// As much in another format is something else.
+impl PartialEq for Written {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, other): (&(String, Quantity), &(String, Quantity))| {
+            one == other && one.1.format() == other.1.format()
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+    }
 }
 
 /// Allocatable of all nodes as the nodes write it, what unscheduled pods ask for, what scheduled ones take, and how
-/// many nodes of each grade are left. `allocatable` holds every node's list as read.
-pub fn resource_summary(
-    allocatable: &[&Value],
-    nodes: &[NodeFacts],
-    pods: &[PodFacts],
+/// many nodes of each grade are left. `free` is what each node has left, in the nodes' order.
+pub fn resource_summary<'a>(
+    allocatable: impl Iterator<Item = &'a Written>,
+    pods: impl Iterator<Item = &'a PodFacts>,
+    free: impl Iterator<Item = &'a Resources>,
     models: &[ResourceModel],
 ) -> ResourceSummary {
-    let total = |wanted: fn(&&PodFacts) -> bool| {
-        let mut total = Resources::default();
-        pods.iter().filter(wanted).for_each(|pod| total.add(&pod.request));
-        total.to_list()
-    };
+    let (mut allocating, mut allocated) = (Resources::default(), Resources::default());
+    for pod in pods {
+        if pod.node.is_empty() {
+            allocating.add(&pod.request);
+        } else if pod.takes_room() {
+            allocated.add(&pod.request);
+        }
+    }
     ResourceSummary {
         allocatable: sum_as_written(allocatable),
-        allocating: total(|pod| pod.node.is_empty()),
-        allocated: total(|pod| pod.takes_room()),
-        allocatable_modelings: modelings(models, &free_nodes(nodes, pods)),
+        allocating: allocating.to_list(),
+        allocated: allocated.to_list(),
+        allocatable_modelings: modelings(models, free),
     }
 }
 
-fn sum_as_written(lists: &[&Value]) -> crowsnest_api::policy::ResourceList {
-    let mut sums: BTreeMap<String, Quantity> = BTreeMap::new();
-    for (name, value) in lists.iter().filter_map(|list| list.as_object()).flatten() {
-        let Some(quantity) = value.as_str().and_then(|text| Quantity::parse(text).ok()) else { continue };
-        match sums.get_mut(name) {
-            Some(sum) => *sum += quantity,
+fn sum_as_written<'a>(lists: impl Iterator<Item = &'a Written>) -> crowsnest_api::policy::ResourceList {
+    let mut sums: BTreeMap<&str, Quantity> = BTreeMap::new();
+    for (name, quantity) in lists.flat_map(|list| &list.0) {
+        match sums.get_mut(name.as_str()) {
+            Some(sum) => *sum += *quantity,
             None => {
-                sums.insert(name.clone(), quantity);
+                sums.insert(name, *quantity);
             }
         }
     }
-    sums.into_iter().map(|(name, quantity)| (name, quantity.into())).collect()
+    sums.into_iter().map(|(name, quantity)| (name.to_owned(), quantity.into())).collect()
 }
 
 /// Nodes per grade. Counting stops at the first node without a free pod slot, as Karmada's does.
-fn modelings(models: &[ResourceModel], nodes: &[FreeNode]) -> Vec<AllocatableModeling> {
+fn modelings<'a>(models: &[ResourceModel], free: impl Iterator<Item = &'a Resources>) -> Vec<AllocatableModeling> {
     let mut counts = vec![0_i64; models.len()];
-    for node in nodes.iter().take_while(|node| node.free.pods > 0) {
-        if let Some(count) = grade_of(models, node).and_then(|index| counts.get_mut(index)) {
+    for free in free.take_while(|free| free.pods > 0) {
+        if let Some(count) = grade_of(models, free).and_then(|index| counts.get_mut(index)) {
             *count += 1;
         }
     }
@@ -147,12 +175,12 @@ fn modelings(models: &[ResourceModel], nodes: &[FreeNode]) -> Vec<AllocatableMod
 }
 
 /// The lowest class, over all resources, whose minimum the node still reaches.
-fn grade_of(models: &[ResourceModel], node: &FreeNode) -> Option<usize> {
+fn grade_of(models: &[ResourceModel], free: &Resources) -> Option<usize> {
     let names = models.first()?.ranges.iter().map(|range| range.name.as_str());
     let class = |name: &str| {
         let reaches = |model: &ResourceModel| {
             let range = model.ranges.iter().find(|range| range.name == name);
-            range.is_some_and(|range| minimum(name, &range.min.0) <= node.free.get(name))
+            range.is_some_and(|range| minimum(name, &range.min.0) <= free.get(name))
         };
         models.iter().rposition(reaches)
     };

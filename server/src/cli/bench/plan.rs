@@ -13,7 +13,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::modeling::default_models;
 use crowsnest_api::work::{ResourceBindingSpec, ResourceBindingStatus};
 use crowsnest_controllers::plan::estimation::Estimator;
-use crowsnest_controllers::plan::estimation::capacity::{NodeFacts, PodFacts, free_nodes, resource_summary};
+use crowsnest_controllers::plan::estimation::capacity::{NodeFacts, PodFacts, Written, free_nodes, resource_summary};
 use crowsnest_controllers::plan::estimation::ledger::{BindingKey, Ledger};
 use crowsnest_controllers::plan::estimation::resources::Resources;
 use crowsnest_controllers::plan::estimation::room::{Known, Remembered, Room};
@@ -107,9 +107,10 @@ fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, Known)> {
     let listed: Vec<Value> = (0..nodes).map(|nth| node(number, nth)).collect();
     let facts: Vec<NodeFacts> = listed.iter().map(NodeFacts::of).collect();
     let pods: Vec<PodFacts> = facts.iter().enumerate().flat_map(|(nth, node)| pods(node, nth)).collect();
-    let allocatable: Vec<&Value> = listed.iter().map(|node| &node["status"]["allocatable"]).collect();
+    let allocatable: Vec<Written> = listed.iter().map(Written::of).collect();
     let models = default_models();
-    let summary = resource_summary(&allocatable, &facts, &pods, &models);
+    let free = free_nodes(&facts, &pods);
+    let summary = resource_summary(allocatable.iter(), pods.iter(), free.iter().map(|node| &node.free), &models);
     let served = |group: &str, kinds: &[&str]| {
         let resources: Vec<Value> =
             kinds.iter().map(|kind| json!({"name": format!("{}s", kind.to_lowercase()), "kind": kind})).collect();
@@ -135,7 +136,7 @@ fn cluster(number: u32, nodes: u32) -> anyhow::Result<(Cluster, Known)> {
     }))?;
     cluster.spec.resource_models = models;
     cluster.status.resource_summary = Some(summary);
-    let nodes = Arc::new(free_nodes(&facts, &pods).into());
+    let nodes = Arc::new(free.into());
     Ok((cluster, Known { nodes: Some(nodes), quotas: None }))
 }
 
