@@ -11,7 +11,6 @@ use crowsnest_api::work::{ResourceBinding, Work};
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::bindings::{cluster_of, write_work};
 use super::context::{Context, decode};
@@ -21,28 +20,26 @@ use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
 use crate::plan::object;
-use crate::plan::quota::{self as plan, Usage};
+use crate::plan::quota::{self as plan, Lately, Usage};
 
 /// Namespace and name.
 type Key = (String, String);
 
 /// Bindings change in bursts; they are counted together.
 const GATHER: Duration = Duration::from_millis(300);
-/// Less than was recorded is believed after this: by then what admission let through is stored, or was refused.
-const SETTLED: Duration = Duration::from_secs(1);
 
 pub struct Quotas {
     context: Arc<Context>,
     pub quotas: Queue<Key>,
     /// All quotas, so that a binding's change costs nothing where there is none.
     known: Mutex<BTreeSet<Key>>,
-    /// Since when a count says less than a version of a quota.
-    less: Mutex<HashMap<Key, (String, Instant)>>,
+    /// What was recorded lately in each quota.
+    lately: Mutex<HashMap<Key, Lately>>,
 }
 
 impl Quotas {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Quotas { context, quotas: Queue::new("quotas"), known: Mutex::default(), less: Mutex::default() })
+        Arc::new(Quotas { context, quotas: Queue::new("quotas"), known: Mutex::default(), lately: Mutex::default() })
     }
 
     pub fn on_change(&self, change: &Change) {
@@ -106,7 +103,7 @@ impl Quotas {
         let quota = context.get(&context.kinds.federated_resource_quota, namespace, name).await?;
         let works = self.works(&key).await?;
         let Some(quota) = quota.filter(|quota| !object::is_terminating(quota)) else {
-            self.less.lock().remove(&key);
+            self.lately.lock().remove(&key);
             self.delete(works.iter()).await?;
             return Ok(Outcome::Done);
         };
@@ -175,22 +172,23 @@ impl Quotas {
         works: &[Value],
     ) -> Result<Outcome, Error> {
         let counted = if self.counts() { Some(self.count(&key.0).await?) } else { None };
-        let status = plan::status(&typed.spec, of_members(works)?, counted);
-        let done = match self.counts() {
-            true => Outcome::Again(self.context.config.periods.quota_sync),
-            false => Outcome::Done,
-        };
-        if status == typed.status {
-            self.less.lock().remove(key);
-            return Ok(done);
+        let mut status = plan::status(&typed.spec, of_members(works)?, counted);
+        let mut done = Outcome::Done;
+        if self.counts() {
+            let (recorded, counted) = (plan::amounts(&typed.status.overall_used), plan::amounts(&status.overall_used));
+            let now = self.context.moment().mono;
+            let mut lately = self.lately.lock();
+            let (believed, wait) = lately.entry(key.clone()).or_default().believe(&recorded, &counted, now);
+            status.overall_used = plan::to_list(plan::recorded(believed));
+            let sync = self.context.config.periods.quota_sync;
+            done = Outcome::Again(wait.map_or(sync, |wait| wait.min(sync)));
         }
-        if self.counts()
-            && plan::is_less(&status, &typed.status)
-            && let Some(wait) = self.is_too_early(key, quota)
-        {
-            return Ok(Outcome::Again(wait));
+        if status != typed.status {
+            self.write(key, quota, &status).await?;
+            if let Some(lately) = self.lately.lock().get_mut(key) {
+                lately.wrote(plan::amounts(&status.overall_used));
+            }
         }
-        self.write(key, quota, &status).await?;
         Ok(done)
     }
 
@@ -199,25 +197,11 @@ impl Quotas {
         let mut told = quota.clone();
         told["status"] = json!(status);
         context.replace_status(&context.kinds.federated_resource_quota, &told).await?;
-        self.less.lock().remove(key);
         let succeeded =
             if self.counts() { event::COLLECT_OVERALL_STATUS_SUCCEED } else { event::AGGREGATE_STATUS_SUCCEED };
         let text = format!("Collect status of FederatedResourceQuota({}/{}) succeed.", key.0, key.1);
         context.events.note(quota, Severity::Normal, succeeded, text);
         Ok(())
-    }
-
-    /// How long to wait before less than this version of the quota says is believed.
-    fn is_too_early(&self, key: &Key, quota: &Value) -> Option<Duration> {
-        let version = object::resource_version(quota).to_owned();
-        let now = Instant::now();
-        let mut less = self.less.lock();
-        let (seen, since) = less.entry(key.clone()).or_insert_with(|| (version.clone(), now));
-        if *seen != version {
-            (*seen, *since) = (version, now);
-        }
-        let left = (*since + SETTLED).saturating_duration_since(now);
-        (!left.is_zero()).then_some(left)
     }
 
     /// What the bindings of a namespace use. Bindings of the whole cluster are never counted.

@@ -179,7 +179,8 @@ pub fn follow(
 }
 
 /// What becomes of the quotas of a namespace when a binding changes: the quotas whose recorded use changes, or a
-/// refusal by the first one exceeded. Also a change to less is refused while the sum stays above the limit.
+/// refusal by the first one exceeded. Also a change to less is refused while the sum stays above the limit. Less is never recorded
+/// here: the change may not be stored after all, and then somebody would be let through too early. The count does that.
 fn enforce(
     quotas: &[FederatedResourceQuota],
     old: Option<&ResourceBinding>,
@@ -200,7 +201,7 @@ fn enforce(
         if tracked.is_empty() {
             continue;
         }
-        let used = sum(&quota.status.overall_used, tracked);
+        let used = sum(&quota.status.overall_used, tracked.clone());
         for (name, requested) in &used {
             let Some(limit) = quota.spec.overall.get(name).map(amount) else { continue };
             if *requested > limit {
@@ -211,8 +212,12 @@ fn enforce(
                 )));
             }
         }
+        let more: Usage = tracked.into_iter().filter(|(_, quantity)| *quantity > Quantity::ZERO).collect();
+        if more.is_empty() {
+            continue;
+        }
         let mut quota = quota.clone();
-        quota.status.overall_used = to_list(used);
+        quota.status.overall_used = to_list(sum(&quota.status.overall_used, more));
         changed.push(quota);
     }
     Ok(changed)

@@ -7,6 +7,7 @@ use crowsnest_api::apps::{ObjectReference, WorkloadRebalancer};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::eviction::{PRODUCER_TAINT_MANAGER, REASON_TAINT_UNTOLERATED};
 use crowsnest_api::policy::FederatedResourceQuota;
+use crowsnest_api::quantity::Quantity;
 use crowsnest_api::taints;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
 use futures::TryStreamExt;
@@ -212,17 +213,28 @@ impl Supposed {
                 *known = changed;
             }
         }
+        // Nothing that is supposed is lost on its way: less is so at once.
+        let mut less = old.map(|old| plan::usage(&old.spec)).unwrap_or_default();
+        for (name, amount) in plan::usage(&new.spec) {
+            *less.entry(name).or_default() -= amount;
+        }
+        less.retain(|_, amount| *amount > Quantity::ZERO);
+        self.take_back(namespace, &less);
         Ok(())
     }
 
     /// Takes back what a binding used that goes.
     pub(super) fn give_back(&mut self, binding: &ResourceBinding) {
         let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
+        self.take_back(namespace, &plan::usage(&binding.spec));
+    }
+
+    fn take_back(&mut self, namespace: &str, less: &Usage) {
         for quota in self.quotas.get_mut(namespace).into_iter().flatten() {
             let mut used = plan::amounts(&quota.status.overall_used);
-            for (name, amount) in plan::usage(&binding.spec) {
-                if let Some(used) = used.get_mut(&name) {
-                    *used -= amount;
+            for (name, amount) in less {
+                if let Some(used) = used.get_mut(name) {
+                    *used -= *amount;
                 }
             }
             quota.status.overall_used = plan::to_list(plan::recorded(used));

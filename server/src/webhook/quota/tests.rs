@@ -1,5 +1,6 @@
 //! Random creations, updates and deletions of bindings by many writers, through several replicas of the webhook, against what
-//! would be if each was judged alone: nobody passes the limit, nobody is refused what would have fitted, no use is lost.
+//! would be if each was judged alone: nobody passes the limit, nobody is refused what would have fitted, no use is lost. Writers
+//! share bindings, and what is let through may never be stored: what is recorded is never less than what bindings use.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,10 +27,16 @@ const LIMIT: i64 = 200;
 struct Store {
     quota: Value,
     version: u64,
-    /// Replicas by writer and number.
-    bindings: BTreeMap<(usize, usize), i64>,
+    /// Replicas by number; each is written by whoever read it last.
+    bindings: BTreeMap<usize, Bound>,
     /// Every use that was ever recorded, in order.
     recorded: Vec<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Bound {
+    replicas: i64,
+    version: u64,
 }
 
 /// A store that lets others go first, more of them or fewer with each request.
@@ -106,8 +113,8 @@ impl Slow {
     fn count(&self) {
         let mut store = self.store.lock();
         let mut sum = plan::Usage::new();
-        for replicas in store.bindings.values() {
-            plan::add(&mut sum, plan::usage(&spec(*replicas)));
+        for binding in store.bindings.values() {
+            plan::add(&mut sum, plan::usage(&spec(binding.replicas)));
         }
         let limits: FederatedResourceQuotaSpec = serde_json::from_value(store.quota["spec"].clone()).unwrap();
         let status = plan::status(&limits, Vec::new(), Some(sum));
@@ -117,12 +124,31 @@ impl Slow {
     }
 
     fn used(&self) -> i64 {
-        self.store.lock().bindings.values().map(|replicas| replicas * REPLICA).sum()
+        self.store.lock().bindings.values().map(|binding| binding.replicas * REPLICA).sum()
+    }
+
+    /// Stores a binding, or deletes it, if it is still what was read; whether it was.
+    fn keep(&self, number: usize, read: Option<Bound>, replicas: Option<i64>) -> bool {
+        let mut store = self.store.lock();
+        if store.bindings.get(&number).copied() != read {
+            return false;
+        }
+        store.version += 1;
+        let version = store.version;
+        match replicas {
+            Some(replicas) => drop(store.bindings.insert(number, Bound { replicas, version })),
+            None => drop(store.bindings.remove(&number)),
+        }
+        true
+    }
+
+    fn read(&self, number: usize) -> Option<Bound> {
+        self.store.lock().bindings.get(&number).copied()
     }
 }
 
-fn body((writer, nth): (usize, usize), replicas: i64) -> Value {
-    let name = format!("web-{writer}-{nth}");
+fn body(number: usize, replicas: i64) -> Value {
+    let name = format!("web-{number}");
     json!({
         "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
         "metadata": {"name": format!("{name}-deployment"), "namespace": "shop"},
@@ -135,42 +161,43 @@ fn body((writer, nth): (usize, usize), replicas: i64) -> Value {
 }
 
 fn spec(replicas: i64) -> ResourceBindingSpec {
-    serde_json::from_value::<ResourceBinding>(body((0, 0), replicas)).unwrap().spec
+    serde_json::from_value::<ResourceBinding>(body(0, replicas)).unwrap().spec
 }
 
-/// What a writer does: gives a binding of its own so many replicas, or deletes it.
+/// What a writer does: gives a binding so many replicas, or deletes it.
 #[derive(Debug, Clone)]
 struct Deed {
     binding: usize,
     replicas: Option<i64>,
-    /// It is let through, and then not stored: another webhook denies it, or the API server dies. Only of what asks for
-    /// more; what is recorded for it stays until the next count.
+    /// It is let through, and then not stored: another webhook denies it, or the API server dies. What is recorded for it stays
+    /// until the next count.
     lost: bool,
 }
 
 fn deed() -> impl Strategy<Value = Deed> {
     let replicas = proptest::option::weighted(0.8, 1..9_i64);
-    (0..3_usize, replicas, proptest::bool::weighted(0.2)).prop_map(|(binding, replicas, lost)| Deed {
+    (0..9_usize, replicas, proptest::bool::weighted(0.2)).prop_map(|(binding, replicas, lost)| Deed {
         binding,
         replicas,
         lost,
     })
 }
 
-/// What has been let through, over what was before it.
+/// What more has been let through, over what was before it.
 type Admitted = Lock<i64>;
 
-async fn act(slow: &Slow, replica: &(Webhooks, Arc<Turns>), (writer, deed): (usize, &Deed), admitted: &Admitted) {
-    let ((webhooks, turns), key) = (replica, (writer, deed.binding));
+async fn act(slow: &Slow, (webhooks, turns): &(Webhooks, Arc<Turns>), deed: &Deed, admitted: &Admitted) {
+    let key = deed.binding;
+    let read = slow.read(key);
     let Some(replicas) = deed.replicas else {
-        slow.store.lock().bindings.remove(&key);
+        slow.keep(key, read, None);
         return;
     };
-    let old = slow.store.lock().bindings.get(&key).copied();
+    let old = read.map(|binding| binding.replicas);
     let request = admission::Request {
         uid: "u".to_owned(),
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
-        name: format!("web-{writer}-{}-deployment", deed.binding),
+        name: format!("web-{key}-deployment"),
         namespace: "shop".to_owned(),
         object: body(key, replicas),
         old_object: old.map_or(Value::Null, |replicas| body(key, replicas)),
@@ -183,10 +210,10 @@ async fn act(slow: &Slow, replica: &(Webhooks, Arc<Turns>), (writer, deed): (usi
     match review.outcome {
         Ok(_) => {
             assert!(more == 0 || seen.iter().any(|used| used + more <= LIMIT), "{deed:?} of {seen:?} was let through");
-            *admitted.lock() += more;
+            *admitted.lock() += more.max(0);
             slow.pause().await;
-            if !deed.lost || more < 0 {
-                slow.store.lock().bindings.insert(key, replicas);
+            if !deed.lost {
+                slow.keep(key, read, Some(replicas));
             }
         }
         Err(refusal) => {
@@ -194,7 +221,8 @@ async fn act(slow: &Slow, replica: &(Webhooks, Arc<Turns>), (writer, deed): (usi
             assert!(seen.iter().any(|used| used + more > LIMIT), "{deed:?} of {seen:?} was refused");
         }
     }
-    assert!(slow.used() <= LIMIT, "bindings use {} of {LIMIT}", slow.used());
+    let (used, recorded) = (slow.used(), milli(&slow.store.lock().quota));
+    assert!(used <= recorded && used <= LIMIT, "bindings use {used} of {LIMIT}, {recorded} are recorded");
 }
 
 /// Some rounds; in each all writers are at work at once, then it is quiet.
@@ -223,7 +251,7 @@ async fn run(rounds: &[Vec<Vec<Deed>>], replicas: usize, pauses: Vec<usize>) {
             let deeds = deeds.clone();
             async move {
                 for deed in &deeds {
-                    act(slow, replica, (nth, deed), admitted).await;
+                    act(slow, replica, deed, admitted).await;
                 }
             }
         };
