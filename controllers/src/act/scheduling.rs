@@ -30,7 +30,7 @@ use crate::plan::estimation::accurate::{Accurate, Answers};
 pub use crate::plan::estimation::ledger::BindingKey;
 use crate::plan::estimation::ledger::Ledger;
 use crate::plan::estimation::room::Remembered;
-use crate::plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, ScheduleError, affected_by_cluster};
+use crate::plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, ScheduleError};
 use crate::plan::{conditions, object};
 pub(super) use imagined::Imagined;
 use results::{At, Scheduled};
@@ -130,7 +130,10 @@ impl Scheduling {
 
     /// Its place in the queue.
     fn priority(&self, binding: &Value) -> Priority {
-        let given = object::integer(binding, &["spec", "schedulePriority", "priority"]);
+        self.in_turn(object::integer(binding, &["spec", "schedulePriority", "priority"]))
+    }
+
+    fn in_turn(&self, given: Option<i64>) -> Priority {
         let given = given.filter(|_| self.context.config.gates.priority_based_scheduling);
         given.and_then(|given| given.try_into().ok()).unwrap_or_default()
     }
@@ -161,7 +164,7 @@ impl Scheduling {
         }
         if change.is_marked() && !change.initial {
             let versions: Vec<&Cluster> = old.iter().chain([&new]).map(|facts| &facts.cluster).collect();
-            self.ask_affected(&versions).await?;
+            self.ask_affected(&versions);
         }
         Ok(())
     }
@@ -190,13 +193,10 @@ impl Scheduling {
         .await
     }
 
-    async fn ask_affected(&self, versions: &[&Cluster]) -> Result<(), Error> {
-        self.ask_those(|binding| {
-            let Ok(typed) = decode::<ResourceBinding>(binding) else { return false };
-            let view = view(binding, &typed);
-            versions.iter().any(|cluster| affected_by_cluster(&view, cluster))
-        })
-        .await
+    fn ask_affected(&self, versions: &[&Cluster]) {
+        for (key, priority) in self.context.placements.affected(versions) {
+            self.bindings.add_first(key, self.in_turn(priority));
+        }
     }
 
     async fn ask_those(&self, which: impl Fn(&Value) -> bool) -> Result<(), Error> {

@@ -191,22 +191,15 @@ impl Clusters {
         Ok(left)
     }
 
+    /// Bindings that target a cluster, with the reason why each is still there.
     async fn bindings_left(&self, name: &str) -> Result<Vec<(String, String)>, Error> {
-        let kinds = &self.context.kinds;
-        let scheduler = &self.context.config.scheduler_name;
+        let context = &self.context;
         let mut left = Vec::new();
-        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            let mut bindings = pin!(self.context.stream(resource, None));
-            while let Some(binding) = bindings.try_next().await? {
-                let binding = binding.view();
-                if targets(binding, name) {
-                    let named = match object::namespace(binding) {
-                        "" => object::name(binding).to_owned(),
-                        namespace => format!("{namespace}/{}", object::name(binding)),
-                    };
-                    left.push((named, clusters::binding_stays(binding, scheduler)));
-                }
-            }
+        for (namespace, binding) in context.placements.within(name) {
+            let found = context.glance(context.kinds.binding(&namespace), &namespace, &binding).await?;
+            let Some(found) = found.filter(|found| targets(found.view(), name)) else { continue };
+            let named = if namespace.is_empty() { binding } else { format!("{namespace}/{binding}") };
+            left.push((named, clusters::binding_stays(found.view(), &context.config.scheduler_name)));
         }
         Ok(left)
     }
