@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::context::{Context, new_id};
 use super::events::Severity;
-use super::exclusive::{Exclusive, copies, is_fenced};
+use super::exclusive::{Exclusive, SAID, copies, followers, is_fenced};
 use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
@@ -140,8 +140,12 @@ impl Bindings {
         let gvr = &change.resource.gvr;
         let object = change.object();
         if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            if change.is_marked() {
+            if change.is_marked() || change.annotates_otherwise(&SAID) {
                 self.bindings.add(change.key());
+            }
+        } else if kinds.is_of_policies(&change.resource) {
+            if change.annotates_otherwise(&SAID) {
+                followers(&self.context, object).await?.into_iter().for_each(|key| self.bindings.add(key));
             }
         } else if *gvr == kinds.override_policy.gvr || *gvr == kinds.cluster_override_policy.gvr {
             self.overrides.learn(change);

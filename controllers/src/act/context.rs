@@ -145,6 +145,11 @@ impl Kinds {
         [&self.resource_binding, &self.cluster_resource_binding].contains(&resource)
     }
 
+    /// Whether a resource is one of the two of policies.
+    pub fn is_of_policies(&self, resource: &Resource) -> bool {
+        [&self.propagation_policy, &self.cluster_propagation_policy].contains(&resource)
+    }
+
     /// The binding resource of a scope, by the namespace its objects have.
     pub fn binding(&self, namespace: &str) -> &Resource {
         if namespace.is_empty() { &self.cluster_resource_binding } else { &self.resource_binding }

@@ -13,7 +13,8 @@ use super::bindings::{binding_of_work, cluster_of};
 use super::context::{Context, decode, now};
 use super::events::Severity;
 use super::returning::said;
-use super::templates::template_of;
+use super::scheduling::BindingKey;
+use super::templates::{id_label, template_of};
 use super::world::Header;
 use crate::Error;
 use crate::plan::eviction::Safety;
@@ -77,6 +78,26 @@ pub async fn is_declared(context: &Context, binding: &Value, spec: &ResourceBind
 /// Whether a template or a Work is marked as exclusive.
 pub fn is_marked(object: &Value) -> bool {
     object::annotation(object, annotation::EXCLUSIVE) == Some(annotation::EXCLUSIVE_VALUE)
+}
+
+/// Annotations that a policy says for the bindings that follow it.
+pub const SAID: [&str; 2] = [annotation::EXCLUSIVE, annotation::RETURN];
+
+/// The bindings that follow a policy.
+pub async fn followers(context: &Context, policy: &Value) -> Result<Vec<BindingKey>, Error> {
+    let (kinds, namespace) = (&context.kinds, object::namespace(policy));
+    let scopes: &[_] = match namespace {
+        "" => &[&kinds.resource_binding, &kinds.cluster_resource_binding],
+        _ => &[&kinds.resource_binding],
+    };
+    let label = id_label(namespace);
+    let id = object::label(policy, label).unwrap_or_default();
+    let mut followers = Vec::new();
+    for resource in scopes {
+        let bindings = context.headers_with_id(resource, label, id).await?;
+        followers.extend(bindings.into_iter().map(|binding| (binding.namespace, binding.name)));
+    }
+    Ok(followers)
 }
 
 fn purges_directly(spec: &ResourceBindingSpec) -> bool {

@@ -56,6 +56,10 @@ impl Returning {
                 }
                 None => drop(self.away.lock().remove(&key)),
             }
+        } else if self.context.kinds.is_of_policies(&change.resource) {
+            if change.annotates_otherwise(&[annotation::RETURN]) {
+                self.full_pass();
+            }
         } else if change.resource.gvr == self.context.kinds.cluster.gvr {
             let matters = |cluster: &Value| {
                 let of = |path: &[&str]| object::at(cluster, path).cloned();

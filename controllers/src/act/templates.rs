@@ -16,6 +16,7 @@ use crowsnest_fleet::ApiResources;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
+pub(super) use self::policies::id_label;
 use self::policies::{PolicyKey, PolicyRecord};
 use self::unclaimed::Unclaimed;
 use super::context::{Context, decode, new_id};

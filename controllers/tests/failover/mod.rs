@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crowsnest_api::names::work_name;
 use crowsnest_controllers::act::objects::{Objects, Resource, Target};
 use crowsnest_controllers::act::{Config, Periods};
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -13,6 +14,10 @@ use crate::{binding, condition_is, deployment, merge, policy, propagation_policy
 
 fn clusters() -> Resource {
     custom("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", false)
+}
+
+fn work() -> Resource {
+    custom("work.karmada.io", "v1alpha1", "works", "Work", true)
 }
 
 fn config_maps() -> Resource {

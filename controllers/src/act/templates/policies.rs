@@ -27,7 +27,7 @@ pub struct PolicyRecord {
 }
 
 /// The label under which a policy's id is found, on itself and on what it claims.
-fn id_label(namespace: &str) -> &'static str {
+pub(in crate::act) fn id_label(namespace: &str) -> &'static str {
     match namespace {
         "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
         _ => label::PROPAGATION_POLICY_PERMANENT_ID,

@@ -140,6 +140,13 @@ impl Change {
         self.compare(|old, new| old.generation != new.generation || self.turned(old))
     }
 
+    /// Any of these annotations was changed while it was there, as far as it is known what it was.
+    pub fn annotates_otherwise(&self, keys: &[&str]) -> bool {
+        let differs =
+            |old: &Value| keys.iter().any(|key| object::annotation(old, key) != object::annotation(self.object(), key));
+        !self.deleted && self.old.is_some() && self.old().is_none_or(differs)
+    }
+
     fn turned(&self, old: &Header) -> bool {
         old.terminating != object::is_terminating(self.object())
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crowsnest_api::constants::annotation::EXCLUSIVE;
 use crowsnest_api::names::{EXECUTION_NAMESPACE_PREFIX, work_name};
 use crowsnest_api::policy::{ConflictResolution, PurgeMode};
 use crowsnest_api::work::{ResourceBindingSpec, Suspension, TargetCluster};
@@ -246,6 +247,12 @@ impl DesiredWork {
         object::set_label(&mut updated, WORK_PERMANENT_ID, permanent_id);
         for (key, value) in &self.annotations {
             object::set_annotation(&mut updated, key, value);
+        }
+        // A workload may be exclusive no more.
+        if !self.annotations.contains_key(EXCLUSIVE)
+            && let Some(annotations) = updated.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+        {
+            annotations.remove(EXCLUSIVE);
         }
         if !self.finalizer.is_empty() && !object::has_finalizer(&updated, self.finalizer) {
             let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();
