@@ -132,7 +132,8 @@ struct Share<'a> {
 
 impl Bindings {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Bindings { context, bindings: Queue::new("bindings"), overrides: KnownOverrides::default() })
+        let bindings = Queue::new("bindings").timed(context.figures.sync_work.clone());
+        Arc::new(Bindings { context, bindings, overrides: KnownOverrides::default() })
     }
 
     pub async fn on_change(&self, change: &Change) -> Result<(), Error> {

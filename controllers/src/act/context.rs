@@ -15,6 +15,7 @@ use super::catalog::Catalog;
 use super::config::Config;
 use super::decodings::Decodings;
 use super::events::Events;
+use super::figures::Figures;
 use super::objects::{Objects, Resource, Target};
 use super::placements::Placements;
 use super::traffic::Traffic;
@@ -167,6 +168,7 @@ pub struct Context {
     pub interpreter: Interpreter,
     pub kinds: Kinds,
     pub config: Config,
+    pub figures: Figures,
     /// Where bindings are.
     pub placements: Placements,
     clusters: Decodings<cluster::Cluster>,
@@ -218,6 +220,7 @@ impl Context {
             control_plane: ClusterName::control_plane(),
             objects: Objects::new(fleet.control_plane()),
             catalog: Catalog::new(fleet.clone()),
+            figures: Figures::new(fleet.clone()),
             fleet,
             world,
             events,
@@ -301,6 +304,11 @@ impl Context {
     /// Now, on both clocks.
     pub fn moment(&self) -> Moment {
         self.config.clock.now()
+    }
+
+    /// Now, in whole seconds as Kubernetes keeps times.
+    pub fn now(&self) -> Timestamp {
+        self.moment().wall
     }
 
     /// Whether Karmada's own agent carries out Works in a cluster: then nobody else does.

@@ -4,7 +4,7 @@
 
 mod gate;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +19,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::context::{Context, decode, now};
+use super::context::{Context, decode};
 use super::controllers::Controller;
 use super::events::Severity;
 use super::exclusive::is_declared;
+use super::figures::Waiting;
 use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::returning;
@@ -45,6 +46,7 @@ pub struct Evictions {
     /// Clusters that don't show whether their evictions are halted.
     pub halts: Queue<String>,
     gate: Gate,
+    waiting: Arc<Waiting>,
 }
 
 /// A binding as it was looked at.
@@ -61,6 +63,10 @@ struct Planned {
     /// When to look again, if nothing changes.
     wait: Option<Duration>,
     cancelled: Option<Cancelled>,
+    /// Clusters it may not leave yet.
+    waits: BTreeSet<String>,
+    /// Taints of its clusters were looked at, and not only to wait.
+    is_processed: bool,
 }
 
 impl Planned {
@@ -73,7 +79,9 @@ impl Evictions {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
         let gate = Gate::new(&context.config);
         let (bindings, halts) = (Queue::new("evictions"), Queue::new("halted-evictions"));
-        Arc::new(Evictions { context, bindings, halts, gate })
+        let waiting: Arc<Waiting> = Arc::default();
+        context.figures.count_evictions(bindings.clone(), Arc::clone(&waiting));
+        Arc::new(Evictions { context, bindings, halts, gate, waiting })
     }
 
     pub fn on_change(&self, change: &Change) {
@@ -82,7 +90,7 @@ impl Evictions {
         if *gvr == kinds.cluster.gvr {
             self.on_cluster(change);
         } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            let Some(new) = change.current() else { return self.gate.forget(&change.key()) };
+            let Some(new) = change.current() else { return self.forget(&change.key()) };
             if is_leaving(new) || (self.evicts_by_taint() && is_placed_anew(change) && self.is_driven_out(new)) {
                 self.bindings.add(change.key());
             }
@@ -116,6 +124,12 @@ impl Evictions {
         }
     }
 
+    /// The binding has nothing to wait for.
+    fn forget(&self, key: &BindingKey) {
+        self.gate.forget(key);
+        self.waiting.remove(key);
+    }
+
     fn evicts_by_taint(&self) -> bool {
         self.context.config.evicts_by_taint()
     }
@@ -145,23 +159,41 @@ impl Evictions {
         let resource = self.context.kinds.binding(&key.0);
         let binding = self.context.get(resource, &key.0, &key.1).await?;
         let Some(binding) = binding.filter(|binding| !object::is_terminating(binding)) else {
-            self.gate.forget(&key);
+            self.forget(&key);
             return Ok(Outcome::Done);
         };
+        let began = Instant::now();
         let typed: ResourceBinding = decode(&binding)?;
-        let seen = Seen { key: &key, binding: &binding, typed: &typed, now: now() };
-        let mut planned = Planned { spec: typed.spec.clone(), wait: None, cancelled: None };
+        let seen = Seen { key: &key, binding: &binding, typed: &typed, now: self.context.now() };
+        let mut planned = Planned {
+            spec: typed.spec.clone(),
+            wait: None,
+            cancelled: None,
+            waits: BTreeSet::new(),
+            is_processed: false,
+        };
+        let done = self.process(resource, &seen, &mut planned).await;
+        if done.is_ok() {
+            self.waiting.put(&key, std::mem::take(&mut planned.waits));
+        }
+        if planned.is_processed {
+            self.context.figures.evicted(&key, began.elapsed(), done.is_ok());
+        }
+        done
+    }
+
+    async fn process(&self, resource: &Resource, seen: &Seen<'_>, planned: &mut Planned) -> Result<Outcome, Error> {
         // What can't be decided by taints doesn't hold up the evictions that have begun.
-        let undecided = match self.evict(&seen, &mut planned).await {
+        let undecided = match self.evict(seen, planned).await {
             Ok(()) => None,
             Err(error @ (Error::Placement(_) | Error::State(_))) => Some(error),
             Err(error) => return Err(error),
         };
         if self.ends_evictions() && !planned.spec.graceful_eviction_tasks.is_empty() {
-            self.judge(&seen, &mut planned).await?;
+            self.judge(seen, planned).await?;
         }
-        if planned.spec != typed.spec {
-            self.write(resource, &seen, &planned).await?;
+        if planned.spec != seen.typed.spec {
+            self.write(resource, seen, planned).await?;
         }
         match undecided {
             Some(error) => Err(error),
@@ -180,6 +212,7 @@ impl Evictions {
             if !cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE) {
                 continue;
             }
+            planned.is_processed = true;
             match plan::by_taints(&cluster, &tolerations(seen.binding)?, seen.now) {
                 TaintDecision::Stay => {}
                 TaintDecision::EvictAt(at) if at > seen.now => planned.look_again(until(at, seen.now)),
@@ -187,16 +220,19 @@ impl Evictions {
                 TaintDecision::EvictAt(_) => due.push(target.name.as_str()),
             }
         }
+        self.waiting.put(seen.key, due.iter().chain(&guarded).map(|cluster| (*cluster).to_owned()).collect());
         if guarded.is_empty() {
             self.gate.forget(seen.key);
         } else {
             match self.gate.ask(seen.key, guarded.len(), Instant::now().into_std()) {
-                Verdict::Go => due.extend(guarded),
+                Verdict::Go => due.append(&mut guarded),
                 Verdict::Later(wait) => planned.look_again(wait),
                 Verdict::Halted => {}
             }
         }
+        planned.waits = guarded.iter().map(|cluster| (*cluster).to_owned()).collect();
         if due.is_empty() {
+            planned.is_processed &= planned.waits.is_empty();
             return Ok(());
         }
         let spec = &seen.typed.spec;
@@ -360,7 +396,7 @@ impl Evictions {
             Pace::Halted(halt) if halted => {
                 let message = halt.message();
                 let kind = condition::EVICTIONS_HALTED;
-                shown.push(conditions::condition(kind, true, halt.reason(), message.clone(), now()));
+                shown.push(conditions::condition(kind, true, halt.reason(), message.clone(), context.now()));
                 (Severity::Warning, event::EVICTIONS_HALTED, message)
             }
             _ => (Severity::Normal, event::EVICTIONS_RESUMED, "evictions go on where taints ask for them".to_owned()),

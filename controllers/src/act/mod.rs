@@ -22,6 +22,7 @@ pub mod estimators;
 pub mod events;
 pub mod evictions;
 pub mod exclusive;
+pub mod figures;
 pub mod left_behind;
 pub mod namespaces;
 pub mod objects;
@@ -142,6 +143,11 @@ impl Manager {
         reports::Reports::new(Arc::clone(&self.loops.context), Arc::clone(&self.loops.scheduling))
     }
 
+    /// What the loops count.
+    pub fn figures(&self) -> FiguresReader {
+        FiguresReader(Arc::clone(&self.loops.context))
+    }
+
     /// Asks every loop to look at everything again, as happens in turn anyway.
     pub async fn full_pass(&self) -> Result<(), Error> {
         self.loops.full_pass().await
@@ -191,6 +197,17 @@ impl Manager {
         if let Err(error) = self.supervisor.await {
             tracing::error!(%error, "the controllers' supervisor died");
         }
+    }
+}
+
+/// Reads what the loops count.
+#[derive(Clone)]
+pub struct FiguresReader(Arc<Context>);
+
+impl FiguresReader {
+    /// All of it as OpenMetrics text, without its end.
+    pub fn write(&self, out: &mut String) -> std::fmt::Result {
+        self.0.figures.write(out)
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::figures::Durations;
 use crate::Error;
 
 /// How a reconcile ended.
@@ -261,6 +262,8 @@ pub struct Queue<K> {
     wake: Arc<Notify>,
     /// Counts the keys that were handled.
     finished: watch::Sender<u64>,
+    /// Where it is noted how long that took.
+    timed: Option<Durations>,
 }
 
 /// Any queue, to wait for, to count and to switch off.
@@ -303,6 +306,7 @@ impl<K> Clone for Queue<K> {
             state: Arc::clone(&self.state),
             wake: Arc::clone(&self.wake),
             finished: self.finished.clone(),
+            timed: self.timed.clone(),
         }
     }
 }
@@ -314,7 +318,19 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
             state: Arc::new(Mutex::new(State::new())),
             wake: Arc::new(Notify::new()),
             finished: watch::Sender::new(0),
+            timed: None,
         }
+    }
+
+    /// Notes how long each look takes.
+    pub fn timed(self, durations: Durations) -> Self {
+        Queue { timed: Some(durations), ..self }
+    }
+
+    /// The keys that are to be looked at now, or that a worker has.
+    pub fn each_due(&self, see: impl FnMut(&K)) {
+        let state = self.state.lock();
+        state.turns.keys().chain(state.running.keys()).for_each(see);
     }
 
     pub fn is_closed(&self) -> bool {
@@ -380,8 +396,15 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
             while running.len() < workers && !stop.is_cancelled() {
                 match self.next() {
                     Ok(key) => {
-                        let work = reconcile(key.clone());
-                        running.spawn(async move { (key, work.await) });
+                        let (work, timed) = (reconcile(key.clone()), self.timed.clone());
+                        running.spawn(async move {
+                            let began = Instant::now();
+                            let result = work.await;
+                            if let Some(timed) = timed {
+                                timed.note(began.elapsed(), result.is_ok());
+                            }
+                            (key, result)
+                        });
                     }
                     Err(at) => {
                         look_again = at;

@@ -9,6 +9,7 @@ mod unclaimed;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::names::{Gvr, binding_name, is_reserved_namespace};
@@ -220,9 +221,11 @@ impl Templates {
             Claim::None => self.unclaimed.put(key, object::labels(template)),
             _ => self.unclaimed.remove(key),
         }
+        let began = Instant::now();
         let records = self.policies_for(&key.namespace);
         let policies: Vec<Policy<'_>> = records.iter().map(|record| record.policy()).collect();
         let (choice, _) = choose(template, &policies, context.config.gates.propagation_policy_preemption);
+        context.figures.matched(began.elapsed());
         match choice {
             Choice::Follow(policy) => {
                 let chosen = |record: &&Arc<PolicyRecord>| record.is_of(&policy);
@@ -249,6 +252,7 @@ impl Templates {
         touch: Option<Touch>,
     ) -> Result<(), Error> {
         self.check_dependent_overrides(policy).await?;
+        let began = Instant::now();
         let applied = match self.claim(resource, template, policy, preempted).await {
             Ok(claimed) => {
                 self.unclaimed.remove(key);
@@ -256,6 +260,7 @@ impl Templates {
             }
             Err(error) => Err(error),
         };
+        self.context.figures.applied(began.elapsed(), applied.is_ok());
         let events = &self.context.events;
         match applied {
             Ok(false) => Ok(()),
@@ -289,6 +294,7 @@ impl Templates {
         let claimed = self.context.merge(resource, template, patch).await;
         if let Some(from) = preempted {
             let (preemption, events) = (Preemption { by: policy, from }, &self.context.events);
+            self.context.figures.preemptions.note(claimed.is_ok());
             match &claimed {
                 Ok(_) => {
                     events.note(template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, preemption.succeeded());

@@ -56,7 +56,7 @@ const NOT_SERVED: &str = "the server could not find the requested resource";
 impl Works {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
         Arc::new(Works {
-            works: Queue::new("works"),
+            works: Queue::new("works").timed(context.figures.sync_workload.clone()),
             left: LeftBehind::new(context.world.clone()),
             giving_way: GivingWay::default(),
             unserved: Mutex::default(),

@@ -249,6 +249,59 @@ async fn an_exclusive_workload_starts_only_where_no_other_copy_runs() {
     home.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_policy_or_a_binding_says_of_failover_counts_at_once() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    let wanted = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&config_maps(), "default", &config_map("a")).await.unwrap();
+    let name = work_name("ConfigMap", "a", "default");
+    let marked = |marked: bool| {
+        move |work: &Value| work["metadata"]["annotations"].get("failover.crowsnest.io/exclusive").is_some() == marked
+    };
+    home.when(&control_plane, &work(), "karmada-es-m1", &name, marked(false)).await;
+    home.quiet().await;
+    let say = |said: Value| json!({"metadata": {"annotations": {"failover.crowsnest.io/exclusive": said}}});
+    for (kind, sayer) in [(propagation_policy(), "p"), (binding(), "a-configmap")] {
+        for said in [json!("true"), Value::Null] {
+            let is_marked = !said.is_null();
+            control_plane.merge(Target::new(&kind, "default", sayer), &say(said)).await.unwrap();
+            home.when(&control_plane, &work(), "karmada-es-m1", &name, marked(is_marked)).await;
+        }
+    }
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn evictions_are_counted_as_karmada_counts_them() {
+    let home = Home::start(&["m1", "m2"]).await;
+    let control_plane = home.objects();
+    let wanted = policy("p", "ConfigMap", "v1", one_or_other("m1", "m2"));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&config_maps(), "default", &config_map("a")).await.unwrap();
+    home.when(&control_plane, &binding(), "default", "a-configmap", is_in("m1")).await;
+    home.quiet().await;
+    drain(&home, "m1").await;
+    home.when(&control_plane, &binding(), "default", "a-configmap", has_settled_in("m2")).await;
+    home.quiet().await;
+    let mut text = String::new();
+    home.manager.figures().write(&mut text).unwrap();
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse::<f64>().ok())
+    };
+    assert!(value("eviction_processing_total{name=\"binding-eviction\",result=\"success\"}") >= Some(1.0), "{text}");
+    assert!(value("eviction_processing_latency_seconds_count{name=\"binding-eviction\"}") >= Some(1.0), "{text}");
+    assert_eq!(value("eviction_queue_depth{name=\"binding-eviction\"}"), Some(0.0), "{text}");
+    assert!(value("policy_apply_attempts_total{result=\"success\"}") >= Some(1.0), "{text}");
+    assert!(value("work_sync_workload_duration_seconds_count{result=\"success\"}") >= Some(2.0), "{text}");
+    for member in ["m1", "m2"] {
+        assert_eq!(value(&format!("cluster_ready_state{{member_cluster=\"{member}\"}}")), Some(1.0), "{text}");
+    }
+    home.stop().await;
+}
+
 /// The resource versions of all bindings.
 async fn versions(home: &Home) -> BTreeMap<String, String> {
     let kind = kube::api::GroupVersionKind::gvk("work.karmada.io", "v1alpha2", "ResourceBinding");

@@ -1,5 +1,5 @@
-//! What the cache says of itself: `search.crowsnest.io/v1alpha1` `cache` (JSON) and `metrics` (OpenMetrics text, of tunnels, too), for
-//! those who run it. Neither holds anything of an object.
+//! What the cache says of itself: `search.crowsnest.io/v1alpha1` `cache` (JSON) and `metrics` (OpenMetrics text, of tunnels and
+//! controllers, too), for those who run it. Neither holds anything of an object.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crowsnest_fleet::Fleet;
 use crowsnest_index::metrics::Series;
 use http::{HeaderValue, StatusCode, header};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
@@ -32,7 +32,8 @@ pub(super) async fn metrics(running: &Running, more: impl Iterator<Item = Series
     let mut series = running.index.series(now_ms).await.map_err(Failure::internal)?;
     series.extend(tunnels(&running.fleet));
     series.extend(more);
-    let mut response = Response::new(Body::from(exposition(series).map_err(Failure::internal)?));
+    let text = exposition(series, |text| running.figures.write(text)).map_err(Failure::internal)?;
+    let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)
@@ -54,11 +55,13 @@ fn tunnels(fleet: &Fleet) -> Vec<Series> {
     open.chain(carried).collect()
 }
 
-fn exposition(series: Vec<Series>) -> Result<String, fmt::Error> {
+fn exposition(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(series)));
     let mut text = String::new();
-    encode(&mut text, &registry)?;
+    encode_registry(&mut text, &registry)?;
+    more(&mut text)?;
+    encode_eof(&mut text)?;
     Ok(text)
 }
 
@@ -100,15 +103,16 @@ mod tests {
     #[test]
     fn metrics_are_what_prometheus_reads() {
         let series = |name, counts, labels, value| Series { name, help: "Help.", counts, labels, value };
-        let text = exposition(vec![
+        let all = vec![
             series("a", false, vec![("cluster", "m\"1".to_owned()), ("resource", "pods".to_owned())], 1),
             series("a", false, vec![("cluster", "m2".to_owned()), ("resource", "pods".to_owned())], 2),
             series("b_total", true, Vec::new(), 3),
             series("c", false, Vec::new(), 4),
-        ]);
+        ];
+        let text = exposition(all, |text| fmt::Write::write_str(text, "# TYPE d gauge\nd 5\n"));
         let expected = "# HELP a Help.\n# TYPE a gauge\na{cluster=\"m\\\"1\",resource=\"pods\"} 1\n\
             a{cluster=\"m2\",resource=\"pods\"} 2\n# HELP b Help.\n# TYPE b counter\nb_total 3\n\
-            # HELP c Help.\n# TYPE c gauge\nc 4\n# EOF\n";
+            # HELP c Help.\n# TYPE c gauge\nc 4\n# TYPE d gauge\nd 5\n# EOF\n";
         assert_eq!(text.as_deref(), Ok(expected));
     }
 }

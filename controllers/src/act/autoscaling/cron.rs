@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crowsnest_api::autoscaling::{CronFederatedHPA, CronFederatedHPARule};
 use crowsnest_api::constants::event;
@@ -37,7 +37,8 @@ pub struct Cron {
 
 impl Cron {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Cron { context, autoscalers: Queue::new("cron-federated-hpas"), timers: Mutex::default() })
+        let autoscalers = Queue::new("cron-federated-hpas").timed(context.figures.cron_federated_hpa.clone());
+        Arc::new(Cron { context, autoscalers, timers: Mutex::default() })
     }
 
     pub fn on_change(&self, change: &Change) {
@@ -70,7 +71,9 @@ impl Cron {
             context.events.note(&autoscaler, Severity::Warning, event::START_RULE_FAILED, why);
         }
         for due in due {
+            let began = Instant::now();
             let ran = self.run(&key, &typed.spec.scale_target_ref, &due.rule).await;
+            context.figures.cron_rule.note(began.elapsed(), ran.is_ok());
             let failed = ran.err().map(|error| error.message());
             if let Some(why) = &failed {
                 context.events.note(&autoscaler, Severity::Warning, event::SCALE_FAILED, why.clone());

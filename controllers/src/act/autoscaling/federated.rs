@@ -80,8 +80,7 @@ struct Decision {
 impl Federated {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
         Arc::new(Federated {
-            context,
-            autoscalers: Queue::new("federated-hpas"),
+            autoscalers: Queue::new("federated-hpas").timed(context.figures.federated_hpa.clone()),
             past: Mutex::default(),
             selectors: Mutex::default(),
         })

@@ -85,6 +85,7 @@ impl Clusters {
         let name = object::name(change.object()).to_owned();
         if change.deleted {
             self.known.lock().remove(&name);
+            self.context.figures.forget_cluster(&name);
             return;
         }
         self.known.lock().entry(name.clone()).or_default();

@@ -2,7 +2,7 @@
 //! unwell member keeps what was last known of it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crowsnest_api::cluster::{Cluster, ClusterStatus, ResourceModel};
 use crowsnest_api::constants::{condition, event, finalizer};
@@ -55,6 +55,7 @@ impl Clusters {
         }
         let Ok(member) = ClusterName::parse(&name) else { return Ok(Outcome::Done) };
         let Some(reached) = self.reached(&member).await else { return Ok(Outcome::Again(SOON)) };
+        let began = Instant::now();
         let look = self.look(&member, &reached).await;
         let now = context.moment();
         let settled = match context.config.failover_safety {
@@ -75,6 +76,7 @@ impl Clusters {
                 context.events.note(&cluster, severity, event::CLUSTER_FLIPPED, message);
             }
         }
+        context.figures.looked_at(&name, began.elapsed());
         let period = context.config.periods.cluster_status;
         // Looks at regular intervals could meet a member that comes and goes as regularly always at its worst.
         let next = if settled.is_pending { period.mul_f64(0.3 + rand::random::<f64>() * 0.4) } else { period };
