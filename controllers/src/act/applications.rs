@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::context::{Context, decode, now};
+use super::context::{Context, decode};
 use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::returning::would_decide;
@@ -121,7 +121,7 @@ impl Applications {
                 "" => eviction::PRODUCER_CLUSTER_APPLICATION_FAILOVER,
                 _ => eviction::PRODUCER_APPLICATION_FAILOVER,
             };
-            let evicted = plan::evicted(&typed.spec, &typed.status, behavior, &due, producer, switches, now());
+            let evicted = plan::evicted(&typed.spec, &typed.status, behavior, &due, producer, switches, context.now());
             let written = match evicted {
                 Ok(evicted) => self.write(&key, &binding, &evicted).await,
                 Err(error) => Err(error.into()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::context::{Context, now};
+use super::context::Context;
 use super::objects::{Resource, Target};
 use super::queue::{Outcome, Queue};
 use super::world::Change;
@@ -74,7 +74,7 @@ impl Certificates {
     async fn approve(&self, request: &Value, permission: Permission) -> Result<Outcome, Error> {
         let resource = &self.context.kinds.certificate_signing_request;
         let target = Target { subresource: "approval", ..Target::new(resource, "", object::name(request)) };
-        let approved = plan::approved(request, permission, &now().to_string());
+        let approved = plan::approved(request, permission, &self.context.now().to_string());
         self.context.objects.replace(target, &approved).await?;
         tracing::info!(name = object::name(request), permission.message, "an agent's certificate is approved");
         Ok(Outcome::Done)

@@ -23,11 +23,16 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Now, on the wall's clock in whole seconds, as Kubernetes keeps times.
-    pub fn now(&self) -> Moment {
+    /// Now, on the wall's clock.
+    pub fn wall(&self) -> Timestamp {
         let wall = Timestamp::now();
         let ahead = SignedDuration::from_millis(self.ahead.0.load(Ordering::Relaxed));
-        let wall = wall.checked_add(ahead).unwrap_or(wall);
+        wall.checked_add(ahead).unwrap_or(wall)
+    }
+
+    /// Now, on the wall's clock in whole seconds, as Kubernetes keeps times.
+    pub fn now(&self) -> Moment {
+        let wall = self.wall();
         let paused = u64::try_from(self.ahead.1.load(Ordering::Relaxed)).unwrap_or_default();
         Moment {
             mono: self.began.elapsed() + Duration::from_millis(paused),

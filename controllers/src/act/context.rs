@@ -202,12 +202,6 @@ pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     })
 }
 
-/// Now, in whole seconds as Kubernetes keeps times.
-pub fn now() -> Timestamp {
-    let now = Timestamp::now();
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
-}
-
 pub fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }

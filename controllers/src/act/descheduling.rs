@@ -10,7 +10,7 @@ use crowsnest_api::constants::event;
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::work::{ObjectReference, ResourceBinding};
 use futures::TryStreamExt;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -134,7 +134,7 @@ impl Descheduling {
         let Some(newest) = newest else { return Ok(Some(0)) };
         let threshold = SignedDuration::try_from(self.context.config.periods.unschedulable_threshold);
         let threshold = threshold.unwrap_or(SignedDuration::MAX);
-        Ok(self.capacity.unscheduled(&cluster, &newest, threshold, Timestamp::now()))
+        Ok(self.capacity.unscheduled(&cluster, &newest, threshold, self.context.now()))
     }
 }
 

@@ -10,7 +10,7 @@ use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBinding
 use serde_json::{Value, json};
 
 use super::bindings::{binding_of_work, cluster_of};
-use super::context::{Context, decode, now};
+use super::context::{Context, decode};
 use super::events::Severity;
 use super::returning::said;
 use super::scheduling::BindingKey;
@@ -172,7 +172,8 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
             annotation::CONFIRMED_STOPPED,
             open.join(",")
         );
-        let new = conditions::condition(condition::WAITING_FOR_FENCE, true, "NotConfirmedStopped", &message, now());
+        let new =
+            conditions::condition(condition::WAITING_FOR_FENCE, true, "NotConfirmedStopped", &message, context.now());
         let news = conditions::set(&mut shown, new);
         if news {
             context.events.note_both(&binding, &typed.spec, Severity::Warning, event::WAITING_FOR_FENCE, &message);

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use crowsnest_api::apps::{ObjectReference, WorkloadRebalancer, WorkloadRebalancerStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::context::{Context, decode, now};
+use super::context::{Context, decode};
 use super::objects::Target;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
@@ -57,7 +56,7 @@ impl Rebalancer {
             return Err(error);
         }
         let Some(expiry) = plan::expiry(&typed.spec, &status) else { return Ok(Outcome::Done) };
-        match Duration::try_from(expiry.duration_since(Timestamp::now())) {
+        match Duration::try_from(expiry.duration_since(self.context.now())) {
             Ok(left) if !left.is_zero() => Ok(Outcome::Again(left)),
             // It is over, and a rebalancer that got more to do meanwhile stays.
             _ => context.delete_unchanged(resource, &current).await.map(|()| Outcome::Done),
@@ -83,7 +82,7 @@ impl Rebalancer {
                 Err(error) => failed = Some(error),
             }
         }
-        status.finish_time = plan::finish_time(&rebalancer.status, &status, now());
+        status.finish_time = plan::finish_time(&rebalancer.status, &status, self.context.now());
         Ok((status, failed))
     }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::context::{Context, decode, now};
+use super::context::{Context, decode};
 use super::events::Severity;
 use super::exclusive::is_declared;
 use super::queue::{Outcome, Queue};
@@ -102,7 +102,8 @@ impl Returning {
             true => PurgeMode::Directly,
             false => PurgeMode::Gracefully,
         };
-        let going = home.on_the_way(&typed.spec, &purge, later_than(typed.status.last_scheduled_time.as_ref()));
+        let going =
+            home.on_the_way(&typed.spec, &purge, later_than(typed.status.last_scheduled_time.as_ref(), context.now()));
         let Some(targets) = self.would_go(&key, &binding, &typed, &going).await?.filter(|to| home.is_where(to)) else {
             return Ok(self.keep_away(&key, Outcome::Again(LOOK_FOR_ROOM)));
         };
@@ -188,9 +189,9 @@ impl Returning {
 }
 
 /// Now, or as soon as it is not the second of the last schedule, after which a wish for a new one has to come.
-fn later_than(scheduled: Option<&Time>) -> Timestamp {
+fn later_than(scheduled: Option<&Time>, now: Timestamp) -> Timestamp {
     let next = scheduled.and_then(|scheduled| scheduled.0.checked_add(SignedDuration::from_secs(1)).ok());
-    next.map_or_else(now, |next| next.max(now()))
+    next.map_or(now, |next| next.max(now))
 }
 
 /// What the scheduler would decide if the binding said this; nothing is promised to it.

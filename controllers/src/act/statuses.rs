@@ -9,10 +9,11 @@ use std::time::Duration;
 use crowsnest_api::constants::{condition, event, label};
 use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::bindings::{binding_of_work, cluster_of};
-use super::context::{Context, decode, now};
+use super::context::{Context, decode};
 use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::scheduling::BindingKey;
@@ -46,7 +47,7 @@ struct Reported {
 
 impl Reported {
     /// `None` while there is nothing to report.
-    fn of(binding: Arc<Value>, typed: &ResourceBinding, works: &[(String, Work)]) -> Option<Self> {
+    fn of(binding: Arc<Value>, typed: &ResourceBinding, works: &[(String, Work)], now: Timestamp) -> Option<Self> {
         let views: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
         let items = status::aggregate(&views, &typed.spec.resource);
         let never = conditions::find(&typed.status.conditions, condition::FULLY_APPLIED).is_none();
@@ -54,7 +55,7 @@ impl Reported {
             return None;
         }
         let mut conditions = typed.status.conditions.clone();
-        let changed = conditions::set(&mut conditions, status::fully_applied(&typed.spec, &items, now()));
+        let changed = conditions::set(&mut conditions, status::fully_applied(&typed.spec, &items, now));
         let said = |(_, work): &&(&str, &Work)| conditions::find(&work.status.conditions, condition::APPLIED).is_some();
         let said: Vec<&str> = views.iter().filter(said).map(|(cluster, _)| *cluster).collect();
         let is_complete = construct::targets(&typed.spec).iter().all(|target| {
@@ -142,7 +143,7 @@ impl Statuses {
                 return Ok(None);
             }
             let works = self.works_of(&binding, key).await?;
-            let Some(reported) = Reported::of(binding, &typed, &works) else { return Ok(None) };
+            let Some(reported) = Reported::of(binding, &typed, &works, self.context.now()) else { return Ok(None) };
             // A busy control plane makes it wait anyway.
             if !reported.is_news || reported.is_complete || self.context.traffic().is_busy() {
                 return Ok(Some(reported));
@@ -173,7 +174,7 @@ impl Statuses {
         if !same || object::is_terminating(&template) {
             return Ok(());
         }
-        let new = match self.context.interpreter.aggregate(&template, items, &now().to_string()).await {
+        let new = match self.context.interpreter.aggregate(&template, items, &self.context.now().to_string()).await {
             Ok(Some(new)) => new,
             Ok(None) => return Ok(()),
             Err(error) => {

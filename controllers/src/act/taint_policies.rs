@@ -9,7 +9,7 @@ use crowsnest_api::policy::ClusterTaintPolicy;
 use crowsnest_api::taints::NO_EXECUTE;
 use serde_json::{Value, json};
 
-use super::context::{Context, decode, now};
+use super::context::{Context, decode};
 use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
@@ -69,8 +69,8 @@ impl TaintPolicies {
             policies.iter().map(|policy| decode(policy.view())).collect::<Result<_, _>>()?;
         let evicts = policies.iter().flat_map(|policy| &policy.spec.taints).any(|taint| taint.effect == NO_EXECUTE);
         let is_doubted = evicts && self.is_doubted().await?;
-        let taints = plan::taints(&typed, &policies, is_doubted, now());
-        let outcome = match is_doubted && plan::taints(&typed, &policies, false, now()) != taints {
+        let taints = plan::taints(&typed, &policies, is_doubted, context.now());
+        let outcome = match is_doubted && plan::taints(&typed, &policies, false, context.now()) != taints {
             true => Outcome::Again(self.context.config.periods.cluster_status),
             false => Outcome::Done,
         };

@@ -14,11 +14,13 @@ use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
 use crowsnest_fleet::Through;
 use crowsnest_index::RecordKey;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::bindings::{cluster_of, member_of};
-use super::context::{Context, decode, now};
+use super::context::{Context, decode};
 use super::events::Severity;
 use super::exclusive;
 use super::left_behind::{Fingerprint, Left, LeftBehind};
@@ -169,7 +171,7 @@ impl Works {
         };
         let mut status = typed.status.clone();
         let suspended = typed.spec.suspend_dispatching.unwrap_or_default();
-        let dispatching = dispatching(suspended);
+        let dispatching = dispatching(suspended, self.context.now());
         let dispatch_changed = conditions::find(&status.conditions, condition::DISPATCHING)
             .is_none_or(|shown| shown.status != dispatching.status);
         if dispatch_changed {
@@ -183,7 +185,7 @@ impl Works {
                 let unknown = outcome.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
                 // Of a kind that the control plane doesn't know either, nothing is said about applying.
                 if !unknown {
-                    conditions::set(&mut status.conditions, applied(&typed, &outcome));
+                    conditions::set(&mut status.conditions, applied(&typed, &outcome, self.context.now()));
                 }
                 let told = outcome.iter().filter(|error| error.is_told()).map(Error::message);
                 failure = outcome.iter().any(Error::is_told).then(|| aggregated(told));
@@ -585,23 +587,23 @@ pub fn is_ready(cluster: &Cluster) -> bool {
     conditions::is_true(&cluster.status.conditions, condition::READY)
 }
 
-fn dispatching(suspended: bool) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition {
+fn dispatching(suspended: bool, now: Timestamp) -> Condition {
     let (reason, message) = match suspended {
         true => (condition::DISPATCHING_SUSPENDED, "Work dispatching is in a suspended state."),
         false => (condition::DISPATCHING_DISPATCHING, "Work is being dispatched to member clusters."),
     };
-    conditions::condition(condition::DISPATCHING, !suspended, reason, message, now())
+    conditions::condition(condition::DISPATCHING, !suspended, reason, message, now)
 }
 
 /// The Applied condition for how applying went.
-fn applied(work: &Work, failed: &[Error]) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition {
+fn applied(work: &Work, failed: &[Error], now: Timestamp) -> Condition {
     let kind = condition::APPLIED;
     if failed.is_empty() {
         let message = "Manifest has been successfully applied";
-        return conditions::condition(kind, true, condition::APPLIED_SUCCESSFUL, message, now());
+        return conditions::condition(kind, true, condition::APPLIED_SUCCESSFUL, message, now);
     }
     let total = work.spec.workload.manifests.len();
     let text = aggregated(failed.iter().map(Error::message));
     let message = format!("Failed to apply all manifests ({}/{total}): {text}", total - failed.len());
-    conditions::condition(kind, false, condition::APPLIED_FAILED, message, now())
+    conditions::condition(kind, false, condition::APPLIED_FAILED, message, now)
 }

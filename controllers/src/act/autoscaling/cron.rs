@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 use crowsnest_api::autoscaling::{CronFederatedHPA, CronFederatedHPARule};
 use crowsnest_api::constants::event;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
-use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Key, not_found, scale, target_of};
 use crate::Error;
-use crate::act::context::{Context, decode, now};
+use crate::act::context::{Context, decode};
 use crate::act::events::Severity;
 use crate::act::objects::Target;
 use crate::act::queue::{Outcome, Queue};
@@ -63,7 +62,7 @@ impl Cron {
         };
         let typed: CronFederatedHPA = decode(&autoscaler)?;
         let (refused, due) = self.with(&key, |timers| {
-            let now = Timestamp::now();
+            let now = context.config.clock.wall();
             let refused = timers.follow(&typed.spec, &typed.status, &TimeZone::system(), now);
             (refused, timers.due(now))
         });
@@ -78,12 +77,15 @@ impl Cron {
             if let Some(why) = &failed {
                 context.events.note(&autoscaler, Severity::Warning, event::SCALE_FAILED, why.clone());
             }
-            self.with(&key, |timers| timers.done(Run { due, done: now(), failed }));
+            self.with(&key, |timers| timers.done(Run { due, done: context.now(), failed }));
         }
         self.tell(&key, &autoscaler, &typed).await?;
         let (next, refused) = self.with(&key, |timers| (timers.next(), timers.has_refused()));
         Ok(match next {
-            Some(next) => Outcome::Again(until(next).min(LONGEST)),
+            Some(next) => {
+                let left = next.duration_since(context.config.clock.wall());
+                Outcome::Again(Duration::try_from(left).unwrap_or_default().min(LONGEST))
+            }
             // What could not begin may yet: zones come and go.
             None if refused => Outcome::Again(LONGEST),
             None => Outcome::Done,
@@ -188,8 +190,4 @@ impl Cron {
         }
         Ok(())
     }
-}
-
-fn until(at: Timestamp) -> Duration {
-    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
 }

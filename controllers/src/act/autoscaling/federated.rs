@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::metrics::Metrics;
 use super::{Key, Scale, scale, target_of};
 use crate::Error;
-use crate::act::context::{Context, decode, now};
+use crate::act::context::{Context, decode};
 use crate::act::events::Severity;
 use crate::act::objects::{Objects, Resource, Target};
 use crate::act::queue::{Outcome, Queue};
@@ -83,6 +83,7 @@ impl Federated {
             autoscalers: Queue::new("federated-hpas").timed(context.figures.federated_hpa.clone()),
             past: Mutex::default(),
             selectors: Mutex::default(),
+            context,
         })
     }
 
@@ -114,7 +115,8 @@ impl Federated {
         let typed: FederatedHPA = decode(&autoscaler)?;
         self.selectors.lock().entry(key.clone()).or_default();
         let status = typed.status.clone();
-        let mut look = Look { all: &self, key: &key, autoscaler: &autoscaler, spec: &typed.spec, status, now: now() };
+        let mut look =
+            Look { all: &self, key: &key, autoscaler: &autoscaler, spec: &typed.spec, status, now: context.now() };
         let ended = look.scale().await;
         let status = look.status;
         if status != typed.status {

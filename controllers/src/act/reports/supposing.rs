@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::{Imagined, Proposal, Reports, Role};
 use crate::Error;
-use crate::act::context::{decode, now};
+use crate::act::context::decode;
 use crate::act::world::Cached;
 use crate::admission::{Refusal, quota};
 use crate::plan::eviction::{self, TaintDecision};
@@ -44,7 +44,7 @@ pub(super) enum Evicted {
 
 impl Reports {
     pub(super) fn suppose(&self, proposal: &Proposal) -> Result<Supposed, Error> {
-        let now = now();
+        let now = self.context.now();
         let mut clusters = BTreeMap::new();
         for one in proposal.of(Role::Cluster) {
             let mut cluster: Cluster = decode(one.seen())?;

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::Scheduling;
 use crate::Error;
-use crate::act::context::now;
 use crate::act::events::Severity;
 use crate::act::objects::Resource;
 use crate::act::queue::Outcome;
@@ -60,7 +59,13 @@ impl Scheduling {
         let mut status = at.typed.status.clone();
         let message = "Binding has been scheduled successfully.";
         let told = conditions::is_true(&status.conditions, condition::SCHEDULED);
-        let new = conditions::condition(condition::SCHEDULED, true, condition::SCHEDULED_SUCCESS, message, now());
+        let new = conditions::condition(
+            condition::SCHEDULED,
+            true,
+            condition::SCHEDULED_SUCCESS,
+            message,
+            self.context.now(),
+        );
         let mut changed = conditions::set(&mut status.conditions, new) || result.changed;
         changed |= at.report.trigger == Some(Trigger::RescheduleRequested);
         if let Some(affinity) = result.affinity.filter(|name| *name != status.scheduler_observed_affinity_name) {
@@ -72,7 +77,7 @@ impl Scheduling {
             return Ok(());
         }
         status.scheduler_observed_generation = object::generation(binding);
-        status.last_scheduled_time = Some(Time(now()));
+        status.last_scheduled_time = Some(Time(self.context.now()));
         let patch = json!({"status": {
             "conditions": status.conditions,
             "schedulerObservedGeneration": status.scheduler_observed_generation,
@@ -101,7 +106,7 @@ impl Scheduling {
     /// Shows that the binding is not scheduled; whether that is news.
     async fn write_condition(&self, at: &At<'_>, reason: &str, message: &str) -> Result<bool, Error> {
         let mut conditions = at.typed.status.conditions.clone();
-        let new = conditions::condition(condition::SCHEDULED, false, reason, message, now());
+        let new = conditions::condition(condition::SCHEDULED, false, reason, message, self.context.now());
         if !conditions::set(&mut conditions, new) {
             return Ok(false);
         }

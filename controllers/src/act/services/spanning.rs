@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::act::bindings::{cluster_of, write_work};
-use crate::act::context::{Context, decode, now};
+use crate::act::context::{Context, decode};
 use crate::act::events::Severity;
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
@@ -295,7 +295,7 @@ impl Spanning {
         (good, reason, message): (bool, &str, String),
         [succeeded, failed]: [&'static str; 2],
     ) -> bool {
-        let new = conditions::condition(kind, good, reason, message.clone(), now());
+        let new = conditions::condition(kind, good, reason, message.clone(), self.context.now());
         let changed = conditions::set(told, new);
         if changed {
             let (severity, reason) = if good { (Severity::Normal, succeeded) } else { (Severity::Warning, failed) };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Templates;
 use crate::Error;
-use crate::act::context::{decode, now};
+use crate::act::context::decode;
 use crate::act::events::Severity;
 use crate::act::objects::Resource;
 use crate::plan::conditions;
@@ -27,7 +27,10 @@ impl Templates {
         let typed: ResourceBinding = decode(binding)?;
         let mut shown = typed.status.conditions.clone();
         let reason = condition::SCHEDULED_QUOTA_EXCEEDED;
-        if !conditions::set(&mut shown, conditions::condition(condition::SCHEDULED, false, reason, message, now())) {
+        if !conditions::set(
+            &mut shown,
+            conditions::condition(condition::SCHEDULED, false, reason, message, self.context.now()),
+        ) {
             return Ok(());
         }
         let patch = json!({"status": {"conditions": shown}});

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::{Context, bail};
 use crowsnest_api::config::{InterpreterOperation as Operation, ResourceInterpreterCustomization};
 use crowsnest_api::work::AggregatedStatusItem;
-use crowsnest_controllers::act::context::now;
+use crowsnest_controllers::act::clock::Clock;
 use crowsnest_controllers::interpreter::{Interpreter, lua};
 use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_controllers::plan::interpreter::dependencies;
@@ -127,7 +127,8 @@ async fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow:
         }
         Operation::InterpretStatus => vec![("status", json!(interpreter.reflect(object).await?))],
         Operation::AggregateStatus => {
-            if let Some(status) = interpreter.aggregate(object, &arguments.statuses, &now().to_string()).await? {
+            let now = Clock::default().now().wall.to_string();
+            if let Some(status) = interpreter.aggregate(object, &arguments.statuses, &now).await? {
                 object::set(&mut copy, &["status"], status);
             }
             vec![("aggregatedStatus", copy)]
