@@ -1,5 +1,6 @@
 //! What whole-system tests share: starting the real binary, real kubectl and real Chromium, and waiting on state.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -79,10 +80,15 @@ fn missing(found: Option<PathBuf>, what: &str, mend: &str) -> Result<Option<Path
 
 /// A `crowsnest up` on free ports that nobody has waited for yet; its banner is on its standard output.
 pub fn launch(data_dir: &Path, args: &[&str]) -> Result<Child> {
+    launch_in(data_dir, args, &[])
+}
+
+fn launch_in(data_dir: &Path, args: &[&str], environment: &[(&str, OsString)]) -> Result<Child> {
     let up = Command::new(binary()?)
         .args(["-v", "up", "--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--data-dir"])
         .arg(data_dir)
         .args(args)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdout(Stdio::piped())
         .stderr(fs::File::create(data_dir.with_extension("log"))?)
         .spawn();
@@ -99,8 +105,13 @@ pub struct Fleet {
 impl Fleet {
     /// Starts it and waits until it says that it is ready.
     pub fn start(data_dir: &Path, args: &[&str]) -> Result<Self> {
+        Self::start_in(data_dir, args, &[])
+    }
+
+    /// The same with something in its environment.
+    pub fn start_in(data_dir: &Path, args: &[&str], environment: &[(&str, OsString)]) -> Result<Self> {
         let log = data_dir.with_extension("log");
-        let mut child = launch(data_dir, args)?;
+        let mut child = launch_in(data_dir, args, environment)?;
         let out = child.stdout.take().context("no standard output")?;
         let mut lines = io::BufRead::lines(io::BufReader::new(out));
         let mut ui_url = None;

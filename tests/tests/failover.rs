@@ -1,13 +1,18 @@
 //! Clusters die, die slowly, are cut off, fall silent, flap and say that they are unwell, most of them at once, and the control
 //! plane is killed amid it. While that goes on the members' own stores are looked at several times a second: a good copy of
 //! each workload is there at any moment, none that may run once only is there twice, and nothing moves that should not. When
-//! all is mended, everything is exactly where it is planned: nothing is left behind, and nothing is under way.
+//! all is mended, everything is exactly where it is planned: nothing is left behind, and nothing is under way. And nothing moves
+//! because the control plane's wall clock jumps.
 //!
 //! Members are simulated in this process, so that they live on when the control plane dies; what they suffer from is what
 //! outsiders see, and their own loops go on.
 
 #![expect(clippy::print_stderr, reason = "how long each part takes is printed")]
 
+#[path = "failover/agent.rs"]
+mod agent;
+#[path = "failover/clock.rs"]
+mod clock;
 #[path = "failover/fault.rs"]
 mod fault;
 #[path = "failover/look.rs"]
@@ -57,10 +62,12 @@ struct Case {
 }
 
 /// Half of the fleet at most, so that the control plane does not doubt itself.
-static CASES: [Case; 6] = [
+static CASES: [Case; 7] = [
     Case { home: "dead", spare: "spare1", fault: Fault::Death, moves: || Some(true) },
     Case { home: "slow", spare: "spare2", fault: Fault::SlowDeath, moves: || Some(true) },
     Case { home: "cut", spare: "spare3", fault: Fault::Partition, moves: || Some(true) },
+    // Nobody dials it: its agent's connection is cut.
+    Case { home: "behind", spare: "spare7", fault: Fault::Partition, moves: || Some(true) },
     Case { home: "silent", spare: "spare4", fault: Fault::Silence, moves: || Some(true) },
     Case { home: "flapping", spare: "spare5", fault: Fault::Flapping, moves: || None },
     // Its watches go on: one signal of several.
@@ -80,7 +87,7 @@ fn a_good_copy_stays_whatever_fails_and_none_is_there_twice() -> Result<()> {
     let members: Vec<&str> = CASES.iter().flat_map(|case| [case.home, case.spare]).collect();
     let mut all: Vec<Workload> = CASES.iter().flat_map(|case| workloads(case.home, case.spare)).collect();
     all.push(Workload::wide(members.clone()));
-    let mut site = Site::start(&members, all)?;
+    let mut site = Site::start(&members, &["behind"], all)?;
     CASES.iter().try_for_each(|case| site.begin(case.fault, case.home))?;
 
     // The control plane dies as soon as it has begun to evict, and finds the members as they are by now.
@@ -116,7 +123,7 @@ fn most_of_the_fleet_goes_at_once() -> Result<()> {
     let members: Vec<&str> = LOST.into_iter().chain(["left"]).collect();
     let mut all: Vec<Workload> = LOST.iter().flat_map(|home| workloads(home, "left")).collect();
     all.push(Workload::wide(members.clone()));
-    let mut site = Site::start(&members, all)?;
+    let mut site = Site::start(&members, &[], all)?;
 
     // Whoever was asleep knows nothing of the time between.
     site.hold_still(true)?;
@@ -147,5 +154,39 @@ fn most_of_the_fleet_goes_at_once() -> Result<()> {
     }
     site.mend()?;
     site.settled().context("after all came back")?;
+    site.stop()
+}
+
+/// How far ahead the control plane's wall clock is, one after the other: it jumps forward, back, and forward again.
+const AHEAD: [i64; 3] = [3600, 0, 600];
+
+#[test]
+fn nothing_moves_because_a_clock_jumps() -> Result<()> {
+    let members = ["home", "spare"];
+    let mut all = workloads("home", "spare");
+    all.push(Workload::wide(members.to_vec()));
+    let mut site = Site::start(&members, &[], all)?;
+    site.hold_still(true)?;
+    for ahead in AHEAD {
+        site.set_clock(ahead)?;
+        site.looks(LONG_ENOUGH).with_context(|| format!("{ahead} s ahead"))?;
+        let plans = site.look()?.0;
+        ensure!(!plans.evict(), "an eviction began because the clock is {ahead} s ahead");
+        let reasons = plans.reasons("Ready");
+        ensure!(members.iter().all(|member| reasons[member] == "ClusterReady"), "{ahead} s ahead: {reasons:?}");
+    }
+
+    // What dies is still left, and what comes back is taken in again, while the clock jumps on.
+    site.hold_still(false)?;
+    site.begin(Fault::Death, "home")?;
+    site.set_clock(AHEAD[0])?;
+    let gentle = Workload::of(Kind::Gentle, "home", "spare");
+    site.until("what was at home to move", |_, copies| match is_well_in(copies, &gentle, "spare") {
+        true => Vec::new(),
+        false => vec![gentle.name.clone()],
+    })?;
+    site.set_clock(AHEAD[2])?;
+    site.mend()?;
+    site.settled()?;
     site.stop()
 }

@@ -17,6 +17,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::agent::Agent;
+use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::look::{self, Copies, Members, Plans};
 use crate::workload::Workload;
@@ -59,16 +61,19 @@ pub struct Site {
     looking: JoinHandle<()>,
     /// What members suffer from step by step.
     worsening: JoinSet<()>,
+    /// Of members that are reached through them alone.
+    agents: BTreeMap<&'static str, Agent>,
+    clock: Clock,
     up: Option<Fleet>,
     data: PathBuf,
     args: Vec<String>,
     // Goes last, with what all of them keep.
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Site {
-    /// Members by name, with everything running where it is wanted.
-    pub fn start(names: &[&'static str], workloads: Vec<Workload>) -> Result<Self> {
+    /// Members by name, some of which nobody dials, with everything running where it is wanted.
+    pub fn start(names: &[&'static str], undialled: &[&'static str], workloads: Vec<Workload>) -> Result<Self> {
         // Several libraries have a say in what encrypts; the first to ask decides.
         drop(rustls::crypto::ring::default_provider().install_default());
         let dir = tempfile::tempdir()?;
@@ -82,25 +87,47 @@ impl Site {
         }
         let file = dir.path().join("members.kubeconfig");
         fs::write(&file, serde_json::to_vec_pretty(&all)?)?;
-        let joined = [format!("--kubeconfig={}", file.display()), format!("--contexts={}", names.join(","))];
+        let dialled: Vec<&str> = names.iter().copied().filter(|name| !undialled.contains(name)).collect();
+        let joined = [format!("--kubeconfig={}", file.display()), format!("--contexts={}", dialled.join(","))];
         let args = STEERING.map(str::to_owned).into_iter().chain(joined).collect();
 
         let rules = Arc::new(watch::Sender::new(Rules::default()));
         let (tell, seen) = watch::channel(Seen::default());
         let looking = runtime.spawn(keep_looking(members.clone(), Arc::clone(&rules), tell));
         let data = dir.path().join("data");
-        let worsening = JoinSet::new();
-        let mut site =
-            Site { members, workloads, runtime, rules, seen, looking, worsening, up: None, data, args, _dir: dir };
+        let mut site = Site {
+            members,
+            workloads,
+            runtime,
+            rules,
+            seen,
+            looking,
+            worsening: JoinSet::new(),
+            agents: BTreeMap::new(),
+            clock: Clock::make(dir.path())?,
+            up: None,
+            data,
+            args,
+            dir,
+        };
         site.start_control_plane()?;
+        undialled.iter().try_for_each(|&name| site.start_agent(name))?;
         site.fill()?;
         Ok(site)
+    }
+
+    fn start_agent(&mut self, name: &'static str) -> Result<()> {
+        let member = self.members.get(name).with_context(|| format!("{name} is no member"))?;
+        let agent = self.runtime.block_on(Agent::start(self.dir.path(), member, self.up()?))?;
+        self.agents.insert(name, agent);
+        Ok(())
     }
 
     pub fn start_control_plane(&mut self) -> Result<()> {
         let began = Instant::now();
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
-        self.up = Some(Fleet::start(&self.data, &args)?);
+        self.up = Some(Fleet::start_in(&self.data, &args, &self.clock.environment())?);
+        self.agents.values().try_for_each(|agent| agent.follow(self.up()?))?;
         eprintln!("{:?}: a start took {:.1?}", self.members.keys().next(), began.elapsed());
         Ok(())
     }
@@ -114,6 +141,11 @@ impl Site {
         self.up()?.signal("STOP")?;
         self.looks(looks)?;
         self.up()?.signal("CONT")
+    }
+
+    /// Lets the control plane's wall clock jump: it is so many seconds ahead from now on.
+    pub fn set_clock(&self, ahead: i64) -> Result<()> {
+        self.clock.set(ahead)
     }
 
     fn up(&self) -> Result<&Fleet> {
@@ -132,6 +164,12 @@ impl Site {
             writes.push(Write { path, body: Some(object) });
         }
         writes.extend(self.workloads.iter().flat_map(Workload::writes));
+        // What comes before its home has to go elsewhere.
+        self.until("all members to be registered", |plans, _| {
+            let reasons = plans.reasons("Ready");
+            let is_away = |name: &&&str| reasons.get(**name) != Some(&"ClusterReady");
+            self.members.keys().filter(is_away).map(|name| (*name).to_owned()).collect()
+        })?;
         let kubeconfig = self.kubeconfig();
         let (done, _) = watch::channel(0);
         self.runtime.block_on(write_all(&kubeconfig, vec![writes], done))?;
@@ -145,7 +183,12 @@ impl Site {
         self.data.join("kubeconfigs/cp.kubeconfig")
     }
 
+    /// Who cuts off a member that nobody dials cuts off its agent.
     pub fn begin(&mut self, fault: Fault, member: &str) -> Result<()> {
+        if let Some(agent) = self.agents.get(member).filter(|_| fault == Fault::Partition) {
+            agent.cut(true);
+            return Ok(());
+        }
         let member = self.members.get(member).with_context(|| format!("{member} is no member"))?;
         self.runtime.block_on(fault.begin(member, &mut self.worsening))
     }
@@ -153,6 +196,7 @@ impl Site {
     /// Ends all faults of all members.
     pub fn mend(&mut self) -> Result<()> {
         let began = Instant::now();
+        self.agents.values().for_each(|agent| agent.cut(false));
         self.runtime.block_on(async {
             self.worsening.shutdown().await;
             try_join_all(self.members.values().map(Fault::mend)).await.map(drop)

@@ -1,0 +1,48 @@
+// The wall's clock of a process, as far ahead of the machine's as a file says: seconds, in eight bytes as the machine writes them.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static const volatile int64_t *ahead;
+
+__attribute__((constructor)) static void begin(void) {
+    const char *path = getenv("CLOCK_AHEAD");
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0)
+        return;
+    void *mapped = mmap(NULL, sizeof *ahead, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (mapped != MAP_FAILED)
+        ahead = mapped;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int failed = (int)syscall(SYS_clock_gettime, clock, now);
+    if (!failed && ahead && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        now->tv_sec += *ahead;
+    return failed;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    (void)zone;
+    struct timespec exact;
+    int failed = clock_gettime(CLOCK_REALTIME, &exact);
+    if (!failed)
+        *now = (struct timeval){.tv_sec = exact.tv_sec, .tv_usec = exact.tv_nsec / 1000};
+    return failed;
+}
+
+time_t time(time_t *told) {
+    struct timespec exact;
+    time_t now = clock_gettime(CLOCK_REALTIME, &exact) ? -1 : exact.tv_sec;
+    if (told)
+        *told = now;
+    return now;
+}
