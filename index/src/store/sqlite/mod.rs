@@ -217,11 +217,10 @@ impl Store for SqliteStore {
     }
 
     async fn advance(&self, positions: &[Position]) -> Result<(), Error> {
-        let known = |at| -> Option<(i64, &str, i64)> {
-            let Position { collection, version, heard_at, .. } = at;
-            Some((self.catalog.id_of(collection)?, version, *heard_at))
-        };
-        let known: Vec<_> = positions.iter().filter_map(known).collect();
+        let mut known = Vec::new();
+        for Position { collection, version, heard_at, .. } in positions {
+            known.extend(self.catalog.id_of(collection).map(|id| (id, version.as_str(), *heard_at)));
+        }
         let mut writer = self.writer.lock().await;
         save_positions(&mut writer.connection, &known).await
     }
