@@ -88,7 +88,7 @@ impl Known {
                 if observed != object::generation(binding) {
                     return Seeks::Any;
                 }
-                let name = object::text(binding, &["status", "schedulerObservedAffinityName"]);
+                let name = object::text(binding, &["status", "schedulerObservingAffinityName"]);
                 terms.iter().find(|term| object::text(term, &["affinityName"]) == name).or(terms.first())
             }
         };
@@ -275,7 +275,7 @@ mod tests {
             {"affinityName": "second", "clusterNames": ["m2"], "overflowAffinities": [{"affinityName": "more", "clusterNames": ["m1"]}]},
         ]});
         let placements = Placements::default();
-        let seen = |observed: i64, name: &str| json!({"schedulerObservedGeneration": observed, "schedulerObservedAffinityName": name});
+        let seen = |observed: i64, name: &str| json!({"schedulerObservedGeneration": observed, "schedulerObservingAffinityName": name});
         let cases = [
             ("of-no-policy", Value::Null, json!({})),
             ("anywhere", json!({}), json!({})),
