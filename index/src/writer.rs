@@ -227,13 +227,17 @@ impl Writer {
                     self.store_last(positions).await;
                     return Ok(());
                 }
-                order = queue.recv() => order,
+                // Before the queue: where there is always an order, those who are quiet must not fall too far behind.
                 _ = tidy.tick() => {
                     self.tidy(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
                     continue;
                 }
+                order = queue.recv() => order,
             };
-            let Some(order) = order else { return Ok(()) };
+            let Some(order) = order else {
+                self.store_last(positions).await;
+                return Ok(());
+            };
             self.obey(order, &mut queue, &mut positions).await.or_else(|error| self.claims.give_up(error))?;
         }
     }
