@@ -184,7 +184,12 @@ impl Quotas {
             done = Outcome::Again(wait.map_or(sync, |wait| wait.min(sync)));
         }
         if status != typed.status {
-            self.write(key, quota, &status).await?;
+            let written = self.write(key, quota, &status).await;
+            if written.as_ref().is_err_and(|error| !error.is_conflict()) {
+                // It may be recorded nevertheless: what is more than that nobody knows.
+                self.lately.lock().remove(key);
+            }
+            written?;
             if let Some(lately) = self.lately.lock().get_mut(key) {
                 lately.wrote(plan::amounts(&status.overall_used));
             }
