@@ -10,12 +10,16 @@ mod members;
 
 use crowsnest_api::names::Gvr;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
-use crowsnest_index::{CollectionKey, CollectionState, Index, IndexOptions, ListQuery, Patience};
+use crowsnest_index::{Change, CollectionKey, CollectionState, Index, IndexOptions, ListQuery, Patience};
 use futures::TryStreamExt;
 use futures::future::join_all;
 use liar::{Ask, Liar, Reply, Script, Then, Truth, bookmark, event, gone, list, object, status};
 use members::{Member, config_map, config_maps, control_plane, name, namespace, register, start, within};
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 const PATIENCE: Patience = Patience {
@@ -196,7 +200,15 @@ struct World {
     fleet: Fleet,
     index: Index,
     _interests: Vec<InterestGuard>,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
+}
+
+fn options(directory: &Path) -> IndexOptions {
+    let mut options = IndexOptions::new(directory);
+    (options.collect_everything, options.collect_control_plane) = (false, false);
+    (options.concurrent_lists, options.concurrent_lists_per_cluster, options.page_size) = (1, 1, 2);
+    (options.max_object_bytes, options.patience) = (MAX_OBJECT, PATIENCE);
+    options
 }
 
 fn collection(cluster: &str) -> CollectionKey {
@@ -211,14 +223,25 @@ impl World {
         register(&control_plane.server.admin(), "honest", &honest).await;
         let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::default()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let mut options = IndexOptions::new(directory.path());
-        (options.collect_everything, options.collect_control_plane) = (false, false);
-        (options.concurrent_lists, options.concurrent_lists_per_cluster, options.page_size) = (1, 1, 2);
-        (options.max_object_bytes, options.patience) = (MAX_OBJECT, PATIENCE);
-        let index = Index::open(fleet.clone(), options).await.unwrap();
-        let mut world = Self { control_plane, honest, fleet, index, _interests: Vec::new(), _directory: directory };
+        let index = Index::open(fleet.clone(), options(directory.path())).await.unwrap();
+        let mut world = Self { control_plane, honest, fleet, index, _interests: Vec::new(), directory };
         world.want(Clusters::All, config_maps());
         world
+    }
+
+    /// The cache dies now, and begins again with what is on its disk.
+    async fn crash(&mut self, meanwhile: impl FnOnce()) {
+        let left = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(self.directory.path()).unwrap().map(Result::unwrap) {
+            // The database alone: everything else is made from it, and may be half written.
+            if entry.file_type().unwrap().is_file() {
+                fs::copy(entry.path(), left.path().join(entry.file_name())).unwrap();
+            }
+        }
+        self.index.stop().await;
+        meanwhile();
+        self.index = Index::open(self.fleet.clone(), options(left.path())).await.unwrap();
+        self.directory = left;
     }
 
     fn want(&mut self, clusters: Clusters, resource: Gvr) {
@@ -398,5 +421,57 @@ async fn a_collection_is_followed_again_once_what_was_missed_is_here() {
         let cached = world.cached(cluster).await;
         assert!(cached.contains(&("a".to_owned(), 20)), "{cluster}: {cached:?}");
     }
+    world.stop().await;
+}
+
+/// Positions that bookmarks tell are stored now and then, and a crash loses the last: then the member is asked for what came since
+/// an older one, and tells it or does not know it any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_goes_on_from_an_older_position() {
+    const CLUSTERS: [&str; 2] = ["remembers", "forgets"];
+    let mut world = World::new().await;
+    let mut liars = Vec::new();
+    for cluster in CLUSTERS {
+        let liar = world.liar(cluster, HONEST).await;
+        world.is_fresh_at(cluster, "10").await;
+        liar.change(None, |ask| {
+            watched(ask, |ask| {
+                let changes = || vec![event("MODIFIED", &object("a", 15)), event("DELETED", &object("b", 16))];
+                match ask.from.as_str() {
+                    "10" => Reply::Lines(changes(), Then::Close),
+                    _ => Reply::Lines(vec![bookmark(20, false)], Then::Hold),
+                }
+            })
+        });
+        world.is_fresh_at(cluster, "20").await;
+        liars.push(liar);
+    }
+    let seq = world.index.seq();
+    let meanwhile = || {
+        // It tells a list of nothing.
+        liars[0].change(Some(Truth { version: 99, objects: Vec::new() }), |ask| {
+            let lines = match ask.from.as_str() {
+                "16" | "20" => vec![event("MODIFIED", &object("c", 25)), bookmark(30, false)],
+                "30" => vec![bookmark(30, false)],
+                _ => return None,
+            };
+            ask.watch.then(|| Reply::Lines(lines, Then::Hold))
+        });
+        let objects = vec![object("a", 15), object("c", 25)];
+        liars[1].change(Some(Truth { version: 30, objects }), HONEST);
+    };
+    world.crash(meanwhile).await;
+    for cluster in CLUSTERS {
+        world.is_fresh_at(cluster, "30").await;
+        world.holds(cluster, &[("a", 15), ("c", 25)]).await;
+    }
+    // Nobody is told again what was told before.
+    let told = world.index.follow(seq).ready_now().unwrap();
+    let named = |change: &Arc<Change>| {
+        let key = &change.object.record.key;
+        format!("{} {}", key.cluster(), key.name)
+    };
+    let told: BTreeSet<String> = told.iter().map(named).filter(|told| !told.starts_with("honest")).collect();
+    assert_eq!(told.iter().collect::<Vec<_>>(), ["forgets c", "remembers c"]);
     world.stop().await;
 }
