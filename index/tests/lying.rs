@@ -455,7 +455,7 @@ async fn a_crash_goes_on_from_an_older_position() {
                 "30" => vec![bookmark(30, false)],
                 _ => return None,
             };
-            ask.watch.then(|| Reply::Lines(lines, Then::Hold))
+            ask.watch.then_some(Reply::Lines(lines, Then::Hold))
         });
         let objects = vec![object("a", 15), object("c", 25)];
         liars[1].change(Some(Truth { version: 30, objects }), HONEST);
