@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,10 @@ use anyhow::{Context, Result, bail, ensure};
 use crowsnest_embedded::member::{Member, MemberConfig};
 use crowsnest_tests::{Fleet, PATIENCE};
 use futures::future::try_join_all;
+use http::Request;
+use jiff::Timestamp;
 use kube::config::Kubeconfig;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -145,7 +147,12 @@ impl Site {
 
     /// Lets the control plane's wall clock jump: it is so many seconds ahead from now on.
     pub fn set_clock(&self, ahead: i64) -> Result<()> {
-        self.clock.set(ahead)
+        self.clock.set(ahead)?;
+        let told = self.runtime.block_on(time_of(&self.kubeconfig()))?;
+        let found = told.as_second() - Timestamp::now().as_second();
+        // A library that nobody loaded would prove nothing.
+        ensure!((found - ahead).abs() < 60, "the control plane is {found} s ahead, not {ahead}");
+        Ok(())
     }
 
     fn up(&self) -> Result<&Fleet> {
@@ -276,6 +283,17 @@ impl Site {
         self.runtime.block_on(try_join_all(self.members.values().map(|member| member.stop())))?;
         Ok(())
     }
+}
+
+/// The time by the control plane's wall clock, as it stamps what is created.
+async fn time_of(kubeconfig: &Path) -> Result<Timestamp> {
+    let created = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "time"}});
+    let request = Request::post("/api/v1/namespaces/default/configmaps?dryRun=All")
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&created)?)?;
+    let created: Value = client(kubeconfig, None).await?.request(request).await?;
+    let stamp = created["metadata"]["creationTimestamp"].as_str().context("no time of creation")?;
+    stamp.parse().with_context(|| format!("{stamp} is no time"))
 }
 
 /// Looks again and again, until something is found that may not be; that is kept.
