@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, condition, event};
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec, Work};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::bindings::{binding_of_work, cluster_of};
@@ -17,6 +18,7 @@ use super::templates::template_of;
 use super::world::Header;
 use crate::Error;
 use crate::plan::eviction::Safety;
+use crate::plan::journal::workloads::{self as journal, Bound};
 use crate::plan::work::construct;
 use crate::plan::work::exclusive::Copy;
 use crate::plan::{conditions, object};
@@ -141,6 +143,7 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
         binding = Arc::new(context.merge(resource, &binding, patch).await?);
     }
     let mut shown = typed.status.conditions.clone();
+    let mut entry = None;
     let changed = if open.is_empty() {
         shown.retain(|one| one.type_ != condition::WAITING_FOR_FENCE);
         shown.len() != typed.status.conditions.len()
@@ -154,12 +157,15 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
         let new = conditions::condition(condition::WAITING_FOR_FENCE, true, "NotConfirmedStopped", &message, now());
         let news = conditions::set(&mut shown, new);
         if news {
-            context.events.note_both(&binding, &typed.spec, Severity::Warning, event::WAITING_FOR_FENCE, &message);
+            let bound = Bound::of(&binding, &typed.spec, Timestamp::now());
+            entry = Some(journal::fence_waits(&bound, &open, &message));
+            context.events.note(&binding, Severity::Warning, event::WAITING_FOR_FENCE, message);
         }
         news
     };
     if changed {
         context.merge_status(resource, &binding, json!({"status": {"conditions": shown}})).await?;
+        context.journal.note_all(entry).await;
     }
     Ok(!open.is_empty())
 }
