@@ -103,10 +103,8 @@ async fn looked_into(sources: &Sources, plan: Plan, gather: &Gather) -> Result<L
     if plan.asked != Asked::Now {
         let found = past::found(sources, plan.asked, &held, &now, gather).await?;
         search.cut(found.cut);
-        if !matches!(plan.asked, Asked::During(..)) {
-            // The text index may not have heard of it yet: nothing is there and deleted.
-            now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
-        }
+        // The text index may not have heard of it yet: nothing is there and deleted.
+        now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
         before = Some(found);
     }
     Ok(Looked { search, matches, now, before })

@@ -53,7 +53,8 @@ pub(super) struct Found {
     pub gathered: Gathered,
     /// Of each term that is wanted, how many have it.
     pub terms: Vec<Before>,
-    /// Of their objects.
+    /// Of their objects; asked of a span, of those that are gone. The text index may not have heard of it yet: what is found
+    /// here is not looked for among what is there.
     pub ids: BTreeSet<u64>,
     /// Not all versions were looked at.
     pub cut: bool,
@@ -68,18 +69,22 @@ pub(super) async fn found(
     gather: &Gather,
 ) -> Result<Found, Error> {
     let matches = Arc::new(matches.clone());
-    let mut seen = BTreeSet::new();
+    let is_span = matches!(asked, Asked::During(..));
+    let (mut seen, mut gone) = (BTreeSet::new(), BTreeSet::new());
     let mut all = Gathered { facets: vec![Vec::new(); gather.facets.len()], ..Gathered::default() };
     let mut terms = vec![Before::new(); gather.terms.len()];
     let mut reading = Reading::of(sources, span(asked), &matches);
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
         let deadline = sources.deadline;
+        // The newest version of what is gone is one that was deleted, and comes first.
+        gone.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
         let mut old =
             sources.text.in_turn(Instant::now(), move || holding(&versions, &rights, &holds, deadline)).await?;
         old.retain(|old| seen.insert(old.id));
-        if matches!(asked, Asked::During(..)) && !old.is_empty() {
-            let (there, cut) = still(sources, now, old.iter().map(|old| old.id).collect()).await?;
+        if is_span {
+            let left = old.iter().map(|old| old.id).filter(|id| !gone.contains(id));
+            let (there, cut) = still(sources, now, left.collect()).await?;
             reading.cut |= cut;
             old.retain(|old| !there.contains(&old.id));
         }
@@ -90,6 +95,9 @@ pub(super) async fn found(
         let part = Gathered { facets: counted(&old, &gather.facets), ..ranked(old, gather) };
         let before = std::mem::take(&mut all);
         all = gather.merged([before, part]);
+    }
+    if is_span {
+        seen.retain(|id| gone.contains(id));
     }
     Ok(Found { gathered: all, terms, ids: seen, cut: reading.cut })
 }
@@ -144,6 +152,9 @@ impl<'s> Reading<'s> {
 
 /// Of these objects, those that match as they are; whether all were looked at.
 async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BTreeSet<u64>, bool), Error> {
+    if ids.is_empty() {
+        return Ok((ids, false));
+    }
     let Sources { text, rights, asked, deadline, .. } = sources.clone();
     let matches = now.clone().and(Match::Ids(Arc::new(ids)));
     let looked_at = Arc::clone(&text);
