@@ -72,6 +72,9 @@ pub mod annotation {
     pub const EXCLUSIVE_VALUE: &str = "true";
     /// Ours, on bindings: clusters that left before anybody saw their copy stop, by comma.
     pub const UNCONFIRMED: &str = "failover.crowsnest.io/unconfirmed";
+    /// Ours, on Events of the journal: because of what it happened, and what changed, as JSON.
+    pub const JOURNAL_CAUSE: &str = "journal.crowsnest.io/cause";
+    pub const JOURNAL_ENTRY: &str = "journal.crowsnest.io/entry";
     /// Ours, on bindings, written by administrators: those of them whose copy has stopped, by comma.
     pub const CONFIRMED_STOPPED: &str = "failover.crowsnest.io/confirmed-stopped";
     /// The policy that took a template.

@@ -13,7 +13,8 @@ use crowsnest_index::{
     Answer, Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary,
 };
 use futures::TryStreamExt;
-use members::{Member, config_map, config_maps, control_plane, name, namespace, register, start, within};
+use kube::api::DeleteParams;
+use members::{Member, api, config_map, config_maps, control_plane, name, namespace, register, start, within};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -184,6 +185,29 @@ async fn i4_reads_never_wait_for_the_text_index() {
     let Summary { total, seq, behind, .. } = found(&index, "fresh").await.summary.unwrap();
     assert_eq!((total, seq.0 + behind), (0, index.seq().0));
     assert!(behind > 0);
+    index.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i4_what_is_gone_is_found_as_it_was_before_the_text_index_has_heard_of_it() {
+    let world = World::new().await;
+    let index = world.opened(world.options()).await;
+    searchable(&index).await;
+    index.stop().await;
+    let never = Duration::from_secs(24 * 3600);
+    let options = IndexOptions { text_commit_interval: never, text_commit_changes: usize::MAX, ..world.options() };
+    let index = world.opened(options).await;
+    let mut follower = index.follow(index.seq());
+    let gone = api(&world.member().server.admin(), &config_map("shop", "app-3", ""));
+    gone.delete("app-3", &DeleteParams::default()).await.unwrap();
+    told(&mut follower, "app-3").await;
+    for when in ["during:now-1h..now", "(is:deleted OR -is:deleted)"] {
+        let answer = found(&index, &format!("kind:configmap hello {when}")).await;
+        let gone: Vec<_> = answer.hits.iter().filter(|hit| hit.was.is_some_and(|was| was.deleted)).collect();
+        let total = answer.summary.map(|summary| summary.total);
+        assert_eq!((total, answer.hits.len()), (Some(OBJECTS as u64), OBJECTS), "{when}");
+        assert_eq!(gone.iter().map(|hit| &*hit.object.record.key.name).collect::<Vec<_>>(), ["app-3"], "{when}");
+    }
     index.stop().await;
 }
 

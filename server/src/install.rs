@@ -147,7 +147,7 @@ pub(crate) fn foundations() -> Vec<Value> {
         "crowsnest:search",
         json!([
             {"apiGroups": ["search.crowsnest.io"], "verbs": ["list", "watch"], "resources":
-                ["count", "diff", "explain", "export", "graph", "history", "logs", "query", "status", "suggest"]},
+                ["count", "diff", "explain", "export", "graph", "history", "journal", "logs", "query", "status", "suggest"]},
             // Of those of others only what they share is seen, and nothing changed.
             {"apiGroups": ["search.crowsnest.io"], "verbs": ["create", "delete", "get", "list", "update"],
                 "resources": ["savedsearches"]},

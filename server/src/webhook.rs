@@ -10,6 +10,7 @@ use axum::response::Response;
 use axum::routing::post;
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
+use crowsnest_controllers::act::journal::Journal;
 use crowsnest_controllers::admission::{self, Gates, Refusal, Review, World};
 use crowsnest_controllers::interpreter::lua;
 use http::StatusCode;
@@ -27,6 +28,8 @@ pub(crate) struct Webhooks {
     pub(crate) control_plane: kube::Client,
     pub(crate) gates: Gates,
     pub(crate) allow_no_execute_taint_policy: bool,
+    /// What is refused is told there.
+    pub(crate) journal: Journal,
 }
 
 /// What requests share.

@@ -81,6 +81,9 @@ pub struct Printed {
     /// What an Event is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<About>,
+    /// What else it has to do with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub related: Option<About>,
     /// Type of an Event, a Service or a Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,

@@ -147,6 +147,7 @@ views! {
         metadata: Metadata<'a>,
         involved_object: Involved<'a>,
         regarding: Involved<'a>,
+        related: Involved<'a>,
         #[serde(rename = "type")] type_: Text<'a>,
         reason: Text<'a>,
         message: Text<'a>,
@@ -499,16 +500,18 @@ impl Event<'_> {
         let object = format!("{}/{}", about.kind.to_lowercase(), about.name);
         let text = |text: &Text<'_>| text.as_deref().unwrap_or_default().to_owned();
         let field = |name: &str, value: String| (name.to_owned(), value);
+        let object_of = |object: &Involved<'_>| About {
+            kind: object.kind.to_string(),
+            namespace: text(&object.namespace),
+            name: object.name.to_string(),
+            uid: text(&object.uid),
+        };
         Printed {
             status: self.type_.as_deref().map(str::to_owned),
             type_: self.type_.as_deref().map(str::to_owned),
             reasons: self.reason.as_deref().map(str::to_owned).into_iter().collect(),
-            about: Some(About {
-                kind: about.kind.to_string(),
-                namespace: text(&about.namespace),
-                name: about.name.to_string(),
-                uid: text(&about.uid),
-            }),
+            about: Some(object_of(about)),
+            related: (!self.related.name.is_empty()).then(|| object_of(&self.related)),
             count: Some(count),
             last_seen: last,
             fields: vec![

@@ -26,6 +26,7 @@ use crate::Error;
 use crate::plan::eviction::application::{self as plan, Switches};
 use crate::plan::eviction::rate::Standing;
 use crate::plan::eviction::{Safety, evict};
+use crate::plan::journal::workloads::{self as journal, Bound};
 use crate::plan::object;
 use crate::plan::scheduling::Plan;
 
@@ -109,7 +110,9 @@ impl Applications {
         if !due.is_empty() {
             if let Some(why) = self.why_kept(&key, &binding, &typed, &due).await? {
                 let text = format!("Evict from cluster {} waits: {why}", due.join(", "));
-                context.events.note_both(&binding, &typed.spec, Severity::Warning, event::EVICTION_WAITS, &text);
+                let bound = Bound::of(&binding, &typed.spec, self.context.config.clock.wall());
+                context.journal.note(journal::kept_unhealthy(&bound, &due, &why, &text)).await;
+                context.events.note(&binding, Severity::Warning, event::EVICTION_WAITS, text);
                 return Ok(Outcome::Again(rest.map_or(LOOK_ELSEWHERE, |rest| rest.min(LOOK_ELSEWHERE))));
             }
             let gates = &context.config.gates;
@@ -123,7 +126,7 @@ impl Applications {
             };
             let evicted = plan::evicted(&typed.spec, &typed.status, behavior, &due, producer, switches, context.now());
             let written = match evicted {
-                Ok(evicted) => self.write(&key, &binding, &evicted).await,
+                Ok(evicted) => self.write(&key, &binding, &typed.spec, &evicted).await,
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = written {
@@ -206,9 +209,19 @@ impl Applications {
         (due, rest)
     }
 
-    async fn write(&self, key: &BindingKey, binding: &Value, spec: &ResourceBindingSpec) -> Result<(), Error> {
+    async fn write(
+        &self,
+        key: &BindingKey,
+        binding: &Value,
+        before: &ResourceBindingSpec,
+        spec: &ResourceBindingSpec,
+    ) -> Result<(), Error> {
         let clusters = (!spec.clusters.is_empty()).then_some(&spec.clusters);
         let patch = json!({"spec": {"clusters": clusters, "gracefulEvictionTasks": spec.graceful_eviction_tasks}});
-        self.context.merge(self.context.kinds.binding(&key.0), binding, patch).await.map(drop)
+        let written = self.context.merge(self.context.kinds.binding(&key.0), binding, patch).await?;
+        let bound = Bound::of(&written, before, self.context.config.clock.wall());
+        let entries = journal::evicted(&bound, (before, spec), &journal::Clusters::new(), &[]);
+        self.context.journal.note_all(entries).await;
+        Ok(())
     }
 }

@@ -16,6 +16,7 @@ use super::config::Config;
 use super::decodings::Decodings;
 use super::events::Events;
 use super::figures::Figures;
+use super::journal::Journal;
 use super::objects::{Objects, Resource, Target};
 use super::placements::Placements;
 use super::traffic::Traffic;
@@ -165,6 +166,7 @@ pub struct Context {
     pub world: World,
     pub catalog: Catalog,
     pub events: Events,
+    pub journal: Journal,
     pub interpreter: Interpreter,
     pub kinds: Kinds,
     pub config: Config,
@@ -207,7 +209,7 @@ pub fn new_id() -> String {
 }
 
 impl Context {
-    pub fn new(fleet: Fleet, world: World, events: Events, config: Config) -> Arc<Self> {
+    pub fn new(fleet: Fleet, world: World, events: Events, journal: Journal, config: Config) -> Arc<Self> {
         let kinds = Kinds::new();
         let services = Services { world: world.clone(), services: kinds.service.clone() };
         Arc::new(Context {
@@ -218,6 +220,7 @@ impl Context {
             fleet,
             world,
             events,
+            journal,
             interpreter: Interpreter::new(config.gates).with_services(Arc::new(services)),
             kinds,
             config,

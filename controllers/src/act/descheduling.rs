@@ -21,6 +21,7 @@ use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::unschedulable::newest_replica_set;
 use crate::Error;
+use crate::plan::journal::workloads::{Bound, descheduled};
 use crate::plan::{descheduling as plan, object};
 
 /// Namespace and name.
@@ -79,13 +80,21 @@ impl Descheduling {
         }
         let unschedulable = self.unschedulable(&typed.spec.resource, &lacking).await;
         let Some(reduced) = plan::reduce(&typed.spec, &typed.status, &unschedulable) else { return Ok(Outcome::Done) };
+        // Told before the scheduler can have looked: the write is the binding's next generation, or fails.
+        let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
+        let bound = Bound { generation: bound.generation + 1, ..bound };
+        let entry = descheduled(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
+        let key = (namespace, name);
+        context.journal.asks(key.clone(), entry.id.clone());
         match context.merge(resource, &binding, json!({"spec": {"clusters": reduced.clusters}})).await {
             Ok(_) => {
                 let reason = event::DESCHEDULE_BINDING_SUCCEED;
                 context.events.note_both(&binding, &typed.spec, Severity::Normal, reason, &reduced.message);
+                context.journal.note(entry).await;
                 Ok(Outcome::Done)
             }
             Err(error) => {
+                context.journal.asked_by(&key);
                 if error.is_told() {
                     let reason = event::DESCHEDULE_BINDING_FAILED;
                     context.events.note_both(&binding, &typed.spec, Severity::Warning, reason, &error.message());

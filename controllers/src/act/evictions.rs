@@ -4,7 +4,7 @@
 
 mod gate;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ use crate::plan::eviction::safety::{self, Cancelled};
 use crate::plan::eviction::state::preserved;
 use crate::plan::eviction::tasks::{self, Evicting};
 use crate::plan::eviction::{self as plan, TaintDecision};
+use crate::plan::journal::clusters::halted as halted_entry;
+use crate::plan::journal::workloads::{self as journal, Bound, Clusters};
 use crate::plan::{conditions, object};
 use gate::{Gate, Verdict};
 
@@ -296,10 +298,10 @@ impl Evictions {
     }
 
     /// The clusters a binding is for or leaves, as far as they are there.
-    async fn clusters_of(&self, spec: &ResourceBindingSpec) -> Result<BTreeMap<String, Arc<Cluster>>, Error> {
+    async fn clusters_of(&self, spec: &ResourceBindingSpec) -> Result<Clusters, Error> {
         let targets = spec.clusters.iter().map(|target| &target.name);
         let names = targets.chain(spec.graceful_eviction_tasks.iter().map(|task| &task.from_cluster));
-        let mut clusters = BTreeMap::new();
+        let mut clusters = Clusters::new();
         for name in names {
             if let Some(cluster) = self.context.cluster(name).await? {
                 clusters.insert(name.clone(), cluster);
@@ -325,9 +327,24 @@ impl Evictions {
         if let Some(home) = self.home(seen, planned).await? {
             object::set(&mut patch, &["metadata", "annotations", annotation::HOME], json!(home));
         }
-        let written = context.merge(resource, &binding, patch).await.map(drop);
-        self.tell(seen, planned, &written);
-        written
+        let mut clusters = self.clusters_of(&seen.typed.spec).await?;
+        clusters.append(&mut self.clusters_of(spec).await?);
+        let written = context.merge(resource, &binding, patch).await;
+        self.tell(seen, planned, written.as_ref());
+        self.note(seen, planned, &written?, &clusters).await;
+        Ok(())
+    }
+
+    /// Tells the journal what has begun, goes on and has ended.
+    async fn note(&self, seen: &Seen<'_>, planned: &Planned, written: &Value, clusters: &Clusters) {
+        let (before, after) = (&seen.typed.spec, &planned.spec);
+        let bound = Bound::of(written, before, self.context.config.clock.wall());
+        let tolerations = tolerations(seen.binding).unwrap_or_default();
+        let called_off = planned.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
+        let journal = &self.context.journal;
+        journal.note_all(journal::evicted(&bound, (before, after), clusters, &tolerations)).await;
+        let status = &seen.typed.status;
+        journal.note_all(journal::went_on(&bound, (before, after), status, called_off, clusters)).await;
     }
 
     /// Where a workload that is evicted for the first time, and wants to come back, is at home.
@@ -344,9 +361,10 @@ impl Evictions {
         home.map(Some).map_err(|source| Error::Decode { what: "home".to_owned(), source })
     }
 
-    /// An eviction is told when it has ended, is called off, or waits beyond its time.
-    fn tell(&self, seen: &Seen<'_>, planned: &Planned, written: &Result<(), Error>) {
-        if written.as_ref().is_err_and(Error::is_conflict) {
+    /// An eviction is told when it has ended, is called off, or waits beyond its time: of the latter two the template is told by the
+    /// journal.
+    fn tell(&self, seen: &Seen<'_>, planned: &Planned, written: Result<&Value, &Error>) {
+        if written.is_err_and(Error::is_conflict) {
             return;
         }
         let note = |severity, reason, text: &str| {
@@ -359,7 +377,7 @@ impl Evictions {
             match (now, written.is_ok()) {
                 (None, true) if called_off.contains(cluster) => {
                     let text = format!("Evict from cluster {cluster} is called off: nothing has replaced the copy.");
-                    note(Severity::Normal, event::EVICTION_CANCELLED, &text);
+                    self.context.events.note(seen.binding, Severity::Normal, event::EVICTION_CANCELLED, text);
                 }
                 (None, true) => {
                     let text = format!("Evict from cluster {cluster} succeed.");
@@ -371,7 +389,7 @@ impl Evictions {
                 }
                 (Some(now), true) if now.message != task.message => {
                     let text = format!("Evict from cluster {cluster} waits: {}.", now.message.trim_end_matches('.'));
-                    note(Severity::Warning, event::EVICTION_WAITS, &text);
+                    self.context.events.note(seen.binding, Severity::Warning, event::EVICTION_WAITS, text);
                 }
                 (Some(_), _) => {}
             }
@@ -390,19 +408,21 @@ impl Evictions {
         if halted == standing.shows_halt {
             return Ok(Outcome::Done);
         }
-        let mut shown = typed.status.conditions;
-        shown.retain(|one| one.type_ != condition::EVICTIONS_HALTED);
-        let (severity, reason, message) = match &pace {
+        let mut shown = typed.status.conditions.clone();
+        let kind = condition::EVICTIONS_HALTED;
+        shown.retain(|one| one.type_ != kind);
+        let now = context.config.clock.wall();
+        let message = match &pace {
             Pace::Halted(halt) if halted => {
                 let message = halt.message();
-                let kind = condition::EVICTIONS_HALTED;
                 shown.push(conditions::condition(kind, true, halt.reason(), message.clone(), context.now()));
-                (Severity::Warning, event::EVICTIONS_HALTED, message)
+                message
             }
-            _ => (Severity::Normal, event::EVICTIONS_RESUMED, "evictions go on where taints ask for them".to_owned()),
+            _ => "evictions go on where taints ask for them".to_owned(),
         };
         context.merge_status(resource, &cluster, json!({"status": {"conditions": shown}})).await?;
-        context.events.note(&cluster, severity, reason, message);
+        let before = conditions::find(&typed.status.conditions, kind);
+        context.journal.note(halted_entry(&typed, halted, &message, before, now)).await;
         Ok(Outcome::Done)
     }
 }

@@ -18,6 +18,7 @@ use super::templates::{id_label, template_of};
 use super::world::Header;
 use crate::Error;
 use crate::plan::eviction::Safety;
+use crate::plan::journal::workloads::{self as journal, Bound};
 use crate::plan::work::construct;
 use crate::plan::work::exclusive::Copy;
 use crate::plan::{conditions, object};
@@ -162,6 +163,7 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
         binding = Arc::new(context.merge(resource, &binding, patch).await?);
     }
     let mut shown = typed.status.conditions.clone();
+    let mut entry = None;
     let changed = if open.is_empty() {
         shown.retain(|one| one.type_ != condition::WAITING_FOR_FENCE);
         shown.len() != typed.status.conditions.len()
@@ -176,12 +178,15 @@ pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &Resource
             conditions::condition(condition::WAITING_FOR_FENCE, true, "NotConfirmedStopped", &message, context.now());
         let news = conditions::set(&mut shown, new);
         if news {
-            context.events.note_both(&binding, &typed.spec, Severity::Warning, event::WAITING_FOR_FENCE, &message);
+            let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
+            entry = Some(journal::fence_waits(&bound, &open, &message));
+            context.events.note(&binding, Severity::Warning, event::WAITING_FOR_FENCE, message);
         }
         news
     };
     if changed {
         context.merge_status(resource, &binding, json!({"status": {"conditions": shown}})).await?;
+        context.journal.note_all(entry).await;
     }
     Ok(!open.is_empty())
 }

@@ -23,6 +23,7 @@ pub mod events;
 pub mod evictions;
 pub mod exclusive;
 pub mod figures;
+pub mod journal;
 pub mod left_behind;
 pub mod namespaces;
 pub mod objects;
@@ -62,6 +63,7 @@ use context::Context;
 use controllers::Controller;
 use discovering::Discovering;
 use events::Events;
+use journal::Journal;
 use objects::{Objects, Resource};
 use queue::Busy;
 use supervise::supervise;
@@ -125,11 +127,15 @@ impl Manager {
         let (world, teller) = World::new(index, config.decoded_bytes);
         let (events, writer) =
             Events::new(Objects::new(fleet.control_plane()), "crowsnest-controllers", stop.child_token());
-        let context = Context::new(fleet, world, events, config);
+        let closing = CancellationToken::new();
+        let (objects, traffic) = (Objects::new(fleet.control_plane()), Arc::clone(events.traffic()));
+        let (journal, entries) = Journal::new(objects, "crowsnest-controllers", traffic, closing.clone());
+        let context = Context::new(fleet, world, events, journal, config);
         let loops = Arc::new(Loops::new(context));
         loops.close_switched_off();
         let (health, reader) = watch::channel(Err("the control plane has not been read yet".to_owned()));
-        let supervisor = tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), (teller, writer)));
+        let supervisor =
+            tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), (teller, writer), (entries, closing)));
         Manager { loops, health: reader, stop, supervisor }
     }
 
@@ -159,7 +165,7 @@ impl Manager {
         let queues = loops.queues();
         let mut finished: Vec<_> = queues.iter().map(|(queue, _)| queue.finished()).collect();
         let mut untold = loops.context.world.untold();
-        let events = &loops.context.events;
+        let (events, journal) = (&loops.context.events, &loops.context.journal);
         // What gives way comes back into its queue.
         let gives_way = || !loops.works.giving_way.is_empty() || !loops.statuses.giving_way.is_empty();
         loop {
@@ -167,10 +173,11 @@ impl Manager {
             let idle = told && !gives_way() && queues.iter().all(|(queue, _)| queue.is_idle());
             // What was written or told meanwhile may be in a queue that was looked at before.
             if idle && !untold.has_changed().unwrap_or_default() {
-                if events.is_told() {
+                if events.is_told() && journal.is_told() {
                     return;
                 }
                 events.told().await;
+                journal.told().await;
                 continue;
             }
             let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));

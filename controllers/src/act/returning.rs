@@ -23,6 +23,7 @@ use super::scheduling::{BindingKey, Scheduling};
 use super::world::Change;
 use crate::Error;
 use crate::plan::eviction::home::{Home, Return, Step};
+use crate::plan::journal::workloads::{self as journal, Bound};
 use crate::plan::scheduling::{self as plan, Plan};
 use crate::plan::{eviction, object};
 
@@ -95,9 +96,9 @@ impl Returning {
             Step::Wait => return Ok(self.keep_away(&key, Outcome::Done)),
             Step::Away => {}
         }
-        if !self.is_open(&home, &binding).await? {
+        let Some(homes) = self.open_homes(&home, &binding).await? else {
             return Ok(self.keep_away(&key, Outcome::Done));
-        }
+        };
         let purge = match is_declared(context, &binding, &typed.spec).await? {
             true => PurgeMode::Directly,
             false => PurgeMode::Gracefully,
@@ -116,14 +117,20 @@ impl Returning {
             "gracefulEvictionTasks": going.graceful_eviction_tasks,
             "rescheduleTriggeredAt": going.reschedule_triggered_at,
         }});
-        if let Err(error) = context.merge(resource, &binding, patch).await {
-            // Nobody went.
-            *self.last.lock() = before;
-            return Err(error);
-        }
+        let written = match context.merge(resource, &binding, patch).await {
+            Ok(written) => written,
+            Err(error) => {
+                // Nobody went.
+                *self.last.lock() = before;
+                return Err(error);
+            }
+        };
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
         let text = format!("Going home to {}: they have been well again for long enough.", names.join(", "));
-        context.events.note_both(&binding, &typed.spec, Severity::Normal, event::RETURN_HOME, &text);
+        let bound = Bound::of(&written, &typed.spec, self.context.config.clock.wall());
+        let entries = journal::returned(&bound, (&typed.spec, &going), &targets, &homes, &text);
+        context.journal.note_all(entries).await;
+        context.events.note(&binding, Severity::Normal, event::RETURN_HOME, text);
         Ok(Outcome::Done)
     }
 
@@ -155,17 +162,19 @@ impl Returning {
         if wait.is_zero() { Ok(last.replace(now)) } else { Err(wait) }
     }
 
-    /// Whether all clusters of home are there, ready, and take the binding.
-    async fn is_open(&self, home: &Home, binding: &Value) -> Result<bool, Error> {
+    /// The clusters of home, where all of them are there, ready, and take the binding.
+    async fn open_homes(&self, home: &Home, binding: &Value) -> Result<Option<journal::Clusters>, Error> {
         let applied = object::annotation(binding, annotation::APPLIED_PLACEMENT);
-        let Ok(tolerations) = eviction::applied_tolerations(applied) else { return Ok(false) };
+        let Ok(tolerations) = eviction::applied_tolerations(applied) else { return Ok(None) };
+        let mut homes = journal::Clusters::new();
         for target in &home.clusters {
             let cluster = self.context.cluster(&target.name).await?;
-            if !cluster.is_some_and(|cluster| Home::is_open(&cluster, &tolerations)) {
-                return Ok(false);
-            }
+            match cluster.filter(|cluster| Home::is_open(cluster, &tolerations)) {
+                Some(cluster) => homes.insert(target.name.clone(), cluster),
+                None => return Ok(None),
+            };
         }
-        Ok(true)
+        Ok(Some(homes))
     }
 
     /// Where the scheduler would bring the binding if it went now.

@@ -272,12 +272,18 @@ impl Scheduling {
                     }
                 };
                 self.ledger.lock().written(&key, object::generation(&binding));
+                if changed {
+                    self.tell_move(&at, &key, &binding, &clusters, None).await;
+                }
                 self.write_success(&at, &binding, Scheduled { clusters: &clusters, affinity, changed }).await?;
                 Ok(Outcome::Done)
             }
             Plan::Clear { error } => {
-                let (binding, _) = self.write_result(&at, &[]).await?;
+                let (binding, changed) = self.write_result(&at, &[]).await?;
                 self.given_back(|ledger| ledger.forget(&key));
+                if changed {
+                    self.tell_move(&at, &key, &binding, &[], Some(&error)).await;
+                }
                 self.write_failure(&At { binding: &binding, ..at }, &error).await?;
                 Ok(Outcome::Done)
             }

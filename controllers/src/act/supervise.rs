@@ -45,6 +45,7 @@ pub(super) async fn supervise(
     health: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
     (teller, writer): (Teller, impl Future<Output = ()> + Send + 'static),
+    (journal, closing): (impl Future<Output = ()> + Send + 'static, CancellationToken),
 ) {
     let mut tasks: Tasks = JoinSet::new();
     let listener: Arc<dyn Listener> = Arc::<Loops>::clone(&loops);
@@ -53,6 +54,11 @@ pub(super) async fn supervise(
     tasks.spawn(async move {
         writer.await;
         if ending.is_cancelled() { Ok(()) } else { Err("the event recorder ended".to_owned()) }
+    });
+    let ending = closing.clone();
+    tasks.spawn(async move {
+        journal.await;
+        if ending.is_cancelled() { Ok(()) } else { Err("the journal ended".to_owned()) }
     });
     loops.first_look(&stop).await;
     loops.works.recall().await;
@@ -137,7 +143,16 @@ pub(super) async fn supervise(
     if !stop.is_cancelled() {
         drop(health.send_replace(Ok(())));
     }
-    while let Some(ended) = tasks.join_next().await {
+    loop {
+        let ended = tokio::select! {
+            ended = tasks.join_next() => ended,
+            // The journal is the last: what the others noted is to be written.
+            () = stop.cancelled(), if tasks.len() == 1 => {
+                closing.cancel();
+                tasks.join_next().await
+            }
+        };
+        let Some(ended) = ended else { return };
         let reason = match ended {
             Ok(Ok(())) if stop.is_cancelled() => continue,
             Ok(Ok(())) => "a loop ended by itself".to_owned(),

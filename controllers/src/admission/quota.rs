@@ -8,7 +8,8 @@ use crowsnest_api::work::ResourceBinding;
 
 use super::decode::decode;
 use super::{Outcome, Refusal, Request};
-use crate::plan::quota::{self as plan, Usage, add, amount, amounts, is_huge_page, to_list, usage};
+use crate::plan::journal::Reference;
+use crate::plan::quota::{self as plan, Exceeded, Usage, add, amount, amounts, is_huge_page, to_list, usage};
 
 /// Resources a quota may name without a domain.
 const STANDARD: [&str; 20] = [
@@ -205,11 +206,13 @@ fn enforce(
         for (name, requested) in &used {
             let Some(limit) = quota.spec.overall.get(name).map(amount) else { continue };
             if *requested > limit {
-                return Err(Refusal::quota_exceeded(format!(
+                let exceeded =
+                    Exceeded { quota: reference(quota), resource: name.clone(), requested: *requested, limit };
+                let message = format!(
                     "FederatedResourceQuota({}/{}) exceeded for resource {name}: requested sum {requested}, limit {limit}.",
-                    quota.metadata.namespace.as_deref().unwrap_or_default(),
-                    quota.metadata.name.as_deref().unwrap_or_default(),
-                )));
+                    exceeded.quota.namespace, exceeded.quota.name,
+                );
+                return Err(Refusal::quota_exceeded(exceeded, message));
             }
         }
         let more: Usage = tracked.into_iter().filter(|(_, quantity)| *quantity > Quantity::ZERO).collect();
@@ -221,6 +224,13 @@ fn enforce(
         changed.push(quota);
     }
     Ok(changed)
+}
+
+fn reference(quota: &FederatedResourceQuota) -> Reference {
+    let text = |field: &Option<String>| field.as_deref().unwrap_or_default().to_owned();
+    let (namespace, name) = (text(&quota.metadata.namespace), text(&quota.metadata.name));
+    let named = Reference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", &namespace, &name);
+    Reference { uid: text(&quota.metadata.uid), ..named }
 }
 
 /// The recorded use with a change, in the formats use is recorded in.

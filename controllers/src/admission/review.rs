@@ -5,6 +5,8 @@ use crowsnest_api::policy::FederatedResourceQuota;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::plan::quota::Exceeded;
+
 /// What is about to happen to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -57,27 +59,30 @@ pub struct Refusal {
     /// The `reason` of the Status, if there is one.
     pub reason: Option<&'static str>,
     pub message: String,
+    /// The limit that stood in its way.
+    pub exceeded: Option<Box<Exceeded>>,
 }
 
 impl Refusal {
     /// The object breaks a rule.
     pub fn denied(message: impl Into<String>) -> Self {
-        Self { code: 403, reason: Some("Forbidden"), message: message.into() }
+        Self { code: 403, reason: Some("Forbidden"), message: message.into(), exceeded: None }
     }
 
     /// The object can not be read.
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Self { code: 400, reason: None, message: message.into() }
+        Self { code: 400, reason: None, message: message.into(), exceeded: None }
     }
 
     /// We can not decide.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self { code: 500, reason: None, message: message.into() }
+        Self { code: 500, reason: None, message: message.into(), exceeded: None }
     }
 
     /// A quota would be exceeded.
-    pub fn quota_exceeded(message: impl Into<String>) -> Self {
-        Self { code: 403, reason: Some("QuotaExceeded"), message: message.into() }
+    pub fn quota_exceeded(exceeded: Exceeded, message: impl Into<String>) -> Self {
+        let exceeded = Some(Box::new(exceeded));
+        Self { code: 403, reason: Some("QuotaExceeded"), message: message.into(), exceeded }
     }
 
     /// Refuses when anything is wrong.

@@ -14,6 +14,7 @@ pub mod eviction;
 pub mod gates;
 pub mod health;
 pub mod interpreter;
+pub mod journal;
 pub mod multicluster_ingresses;
 pub mod multicluster_services;
 pub mod object;

@@ -15,10 +15,21 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::conditions;
+use super::journal::Reference;
 use super::work::construct::{self, DesiredWork, WorkOptions};
 
 /// Amounts by resource name.
 pub type Usage = BTreeMap<String, Quantity>;
+
+/// A limit that a binding would have gone beyond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exceeded {
+    pub quota: Reference,
+    pub resource: String,
+    /// The sum with what was asked for.
+    pub requested: Quantity,
+    pub limit: Quantity,
+}
 
 /// An amount; one that cannot be read is the schema's business and counts as nothing.
 pub fn amount(quantity: &WireQuantity) -> Quantity {

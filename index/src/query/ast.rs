@@ -228,6 +228,8 @@ pub enum Moment {
     Absolute(jiff::Timestamp),
     /// Seconds before now.
     Ago(f64),
+    /// The last time it was so late, in seconds of the day (UTC).
+    Daily(u32),
 }
 
 impl Moment {
@@ -236,6 +238,10 @@ impl Moment {
         match self {
             Moment::Absolute(time) => time.as_second() as f64,
             Moment::Ago(seconds) => now.as_second() as f64 - seconds,
+            Moment::Daily(late) => {
+                let late = i64::from(*late);
+                (now.as_second() - (now.as_second() - late).rem_euclid(24 * 3600)) as f64
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ pub(super) fn literal(text: &str, kind: FieldKind) -> Option<Literal> {
     let value = match kind {
         FieldKind::Number => Scalar::Number(number(text)?),
         FieldKind::Quantity => Scalar::Number(quantity(text)?),
-        FieldKind::Age => duration(text).map(Scalar::Duration).or_else(|| moment(text).map(Scalar::Moment))?,
-        FieldKind::Time => moment(text).or_else(|| duration(text).map(Moment::Ago)).map(Scalar::Moment)?,
+        FieldKind::Age => duration(text).map(Scalar::Duration).or_else(|| instant(text).map(Scalar::Moment))?,
+        FieldKind::Time => instant(text).map(Scalar::Moment)?,
         // At a path `500m` is half a core, not minutes.
         _ => number(text)
             .or_else(|| quantity(text))
@@ -57,6 +57,23 @@ pub(super) fn duration(text: &str) -> Option<f64> {
         rest = &rest[letters..];
     }
     (!text.is_empty() && f64::is_finite(total)).then_some(total)
+}
+
+/// A moment, `10:05` or `10:05:30` (the last time it was so late), or `2h` (that long ago).
+pub fn instant(text: &str) -> Option<Moment> {
+    moment(text).or_else(|| daily(text)).or_else(|| duration(text).map(Moment::Ago))
+}
+
+fn daily(text: &str) -> Option<Moment> {
+    let parts: Vec<&str> = text.trim_end_matches('Z').split(':').collect();
+    let is_number = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit());
+    if !(2..=3).contains(&parts.len()) || !parts.iter().all(is_number) {
+        return None;
+    }
+    let numbers: Vec<u32> = parts.iter().map(|part| part.parse()).collect::<Result<_, _>>().ok()?;
+    let second = numbers.get(2).copied().unwrap_or_default();
+    let is_time = numbers[0] < 24 && numbers[1] < 60 && second < 60;
+    is_time.then(|| Moment::Daily(numbers[0] * 3600 + numbers[1] * 60 + second))
 }
 
 /// RFC 3339, `2026-08-01`, `now`, `now-2h`, or `hour`, `day`, `week`, `month`, `year` (that long ago).

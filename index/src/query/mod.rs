@@ -18,6 +18,7 @@ pub use ast::{
     Scalar, SortKey, Span, Term, TermKind, Value, Values,
 };
 pub use fields::{FACETS, FIELDS, STATES, lookup};
+pub use literal::instant;
 pub use parse::{TooMuch, parse};
 
 /// What one query may cost to read.

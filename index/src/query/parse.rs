@@ -2,12 +2,11 @@
 
 use super::Limits;
 use super::ast::{
-    Compare, Expr, Field, FieldKind, LabelMatch, Moment, Notice, Output, Pattern, Query, SortKey, Term, TermKind,
-    Value, Values,
+    Compare, Expr, Field, FieldKind, LabelMatch, Notice, Output, Pattern, Query, SortKey, Term, TermKind, Value, Values,
 };
 use super::fields::{self, STATES};
 use super::lex::{Cursor, pattern};
-use super::literal::{duration, literal, moment};
+use super::literal::{duration, instant, literal};
 use super::selector::{requirement, set_requirement, split_selector};
 
 /// A query that costs more than it may. The message says which bound and how to get below it.
@@ -460,10 +459,6 @@ fn store<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
         *slot = value;
     }
     some
-}
-
-fn instant(text: &str) -> Option<Moment> {
-    moment(text).or_else(|| duration(text).map(Moment::Ago))
 }
 
 fn expected(kind: FieldKind) -> &'static str {

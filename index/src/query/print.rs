@@ -209,5 +209,6 @@ fn instant(moment: &Moment) -> String {
     match moment {
         Moment::Absolute(time) => time.to_string(),
         Moment::Ago(seconds) => format!("now-{seconds}s"),
+        Moment::Daily(late) => format!("{:02}:{:02}:{:02}", late / 3600, late / 60 % 60, late % 60),
     }
 }

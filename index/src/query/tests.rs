@@ -44,6 +44,7 @@ fn queries_mean() {
         (r#""two words" name:"a \"b\"""#, r#""two words" name:"a \"b\"""#),
         ("has.event(reason:BackOff last:<1h) x", "has.event(reason:BackOff last:<1h) x"),
         ("about:pod/web-0 count:>10", "about:pod/web-0 count:>10"),
+        ("kind:event cause:cluster/m1 during:10:04..10:06", "kind:event cause:cluster/m1 during:10:04:00..10:06:00"),
         (".spec.replicas:>3 .spec.hostNetwork:true", ".spec.replicas:>3 .spec.hostNetwork:true"),
         (".metadata.labels[app.kubernetes.io/name]:web", ".metadata.labels[app.kubernetes.io/name]:web"),
         (".spec.containers[*].image:nginx*", ".spec.containers[*].image:nginx*"),
@@ -101,6 +102,11 @@ fn moments_resolve_against_now() {
     let now = "2026-01-01T01:00:00Z".parse().unwrap();
     let query = read("at:now-1h");
     assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 3600.0);
+    for (late, ago) in [("00:30", 1800.0), ("01:00:00", 0.0), ("01:00:01", 86_399.0), ("23:50", 4200.0)] {
+        let query = read(&format!("at:{late}"));
+        assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - ago, "{late}");
+    }
+    assert_eq!(read("at:24:00").output.at, None);
     let query = read("at:2026-01-01T00:30");
     assert_eq!(query.output.at.unwrap().seconds(now), now.as_second() as f64 - 1800.0);
 }

@@ -6,7 +6,7 @@ use super::evaluate::Evaluated;
 use super::frequent::Before;
 use super::gather::{Gather, Gathered};
 use super::look::Looking;
-use super::matches::{Match, Numbers};
+use super::matches::{Match, Numbers, Test};
 use super::pass::Pass;
 use super::past;
 use super::plan::{Asked, Plan};
@@ -14,7 +14,7 @@ use super::relations::{Reach, resolve};
 use crate::rights::CallerRights;
 use crate::store::{Manifests, Store};
 use crate::text::TextIndex;
-use crate::text::columns::Number;
+use crate::text::columns::{Number, Word};
 use crate::text::document::Document;
 use crate::{Error, Object, Seq};
 use parking_lot::Mutex;
@@ -88,7 +88,11 @@ struct Looked {
 async fn looked_into(sources: &Sources, plan: Plan, gather: &Gather) -> Result<Looked, Error> {
     let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
     let matches = search.settled(plan.matches).await?;
-    let mut now = search.askable(matches.clone()).await?;
+    let held = match plan.asked {
+        Asked::During(from, _) if from > i64::MIN => happened_since(matches.clone(), from),
+        _ => matches.clone(),
+    };
+    let mut now = search.askable(held.clone()).await?;
     if let Asked::At(at) = plan.asked {
         now = now.and(Match::Number(Number::Changed, None, Some(at)));
     }
@@ -97,15 +101,19 @@ async fn looked_into(sources: &Sources, plan: Plan, gather: &Gather) -> Result<L
     }
     let mut before = None;
     if plan.asked != Asked::Now {
-        let found = past::found(sources, plan.asked, &matches, &now, gather).await?;
+        let found = past::found(sources, plan.asked, &held, &now, gather).await?;
         search.cut(found.cut);
-        if !matches!(plan.asked, Asked::During(..)) {
-            // The text index may not have heard of it yet: nothing is there and deleted.
-            now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
-        }
+        // The text index may not have heard of it yet: nothing is there and deleted.
+        now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
         before = Some(found);
     }
     Ok(Looked { search, matches, now, before })
+}
+
+/// What an event tells was so when it happened, not for as long as the event is kept.
+pub(super) fn happened_since(matches: Match, from: i64) -> Match {
+    let event = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
+    matches.and(Match::Or(vec![event.negated(), Match::Number(Number::LastSeen, Some(from), None)]))
 }
 
 /// A plan with relations and changes looked up, as one object can be asked.

@@ -1,7 +1,7 @@
 //! Numbers, quantities, ages and times as ranges of whole numbers.
 
 use super::matches::Match;
-use crate::query::{Compare, FieldKind, KnownField, Literal, Moment, Scalar, Value};
+use crate::query::{Compare, FieldKind, KnownField, Literal, Scalar, Value};
 use crate::text::columns::Number;
 
 /// The column of a field.
@@ -41,15 +41,18 @@ pub fn number(field: &'static KnownField, value: &Value, now: i64) -> Match {
 }
 
 /// A literal in the column's unit; true when more of the literal means less of the column (ages).
-fn scalar(literal: &Literal, scale: f64, since: bool, now: i64) -> (f64, bool) {
-    let now = now as f64;
+fn scalar(literal: &Literal, scale: f64, since: bool, unix: i64) -> (f64, bool) {
+    let now = unix as f64;
     match &literal.value {
         Scalar::Number(number) if since => (now - number, true),
         Scalar::Number(number) => (number * scale, false),
         Scalar::Duration(seconds) => (now - seconds, true),
-        Scalar::Moment(Moment::Ago(seconds)) => (now - seconds, false),
-        Scalar::Moment(Moment::Absolute(time)) => (time.as_second() as f64, false),
+        Scalar::Moment(moment) => (moment.seconds(clock(unix)), false),
     }
+}
+
+fn clock(unix: i64) -> jiff::Timestamp {
+    jiff::Timestamp::from_second(unix).unwrap_or_default()
 }
 
 fn turn(compare: Compare) -> Compare {

@@ -8,13 +8,13 @@ use super::evaluate::Evaluated;
 use super::frequent::Before;
 use super::gather::{Gather, Gathered};
 use super::look::Looking;
-use super::matches::Match;
+use super::matches::{Match, Test};
 use super::order::{Place, Rank, Ranked, Sort, SortBy, compare};
 use super::permitted::permits;
 use super::plan::{Asked, World};
 use crate::rights::CallerRights;
 use crate::store::{Manifests, Narrowing, Span};
-use crate::text::columns::Facet;
+use crate::text::columns::{Facet, Word};
 use crate::text::document::Document;
 use crate::{CollectionKey, Error, Object, Seq, Version};
 use parking_lot::Mutex;
@@ -53,7 +53,8 @@ pub(super) struct Found {
     pub gathered: Gathered,
     /// Of each term that is wanted, how many have it.
     pub terms: Vec<Before>,
-    /// Of their objects.
+    /// Of their objects; asked of a span, of those that are gone. The text index may not have heard of it yet: what is found
+    /// here is not looked for among what is there.
     pub ids: BTreeSet<u64>,
     /// Not all versions were looked at.
     pub cut: bool,
@@ -68,18 +69,22 @@ pub(super) async fn found(
     gather: &Gather,
 ) -> Result<Found, Error> {
     let matches = Arc::new(matches.clone());
-    let mut seen = BTreeSet::new();
+    let is_span = matches!(asked, Asked::During(..));
+    let (mut seen, mut gone) = (BTreeSet::new(), BTreeSet::new());
     let mut all = Gathered { facets: vec![Vec::new(); gather.facets.len()], ..Gathered::default() };
     let mut terms = vec![Before::new(); gather.terms.len()];
-    let mut reading = Reading::of(sources, span(asked));
+    let mut reading = Reading::of(sources, span(asked), &matches);
     while let Some(versions) = reading.next().await? {
         let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
         let deadline = sources.deadline;
+        // The newest version of what is gone is one that was deleted, and comes first.
+        gone.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
         let mut old =
             sources.text.in_turn(Instant::now(), move || holding(&versions, &rights, &holds, deadline)).await?;
         old.retain(|old| seen.insert(old.id));
-        if matches!(asked, Asked::During(..)) && !old.is_empty() {
-            let (there, cut) = still(sources, now, old.iter().map(|old| old.id).collect()).await?;
+        if is_span {
+            let left = old.iter().map(|old| old.id).filter(|id| !gone.contains(id));
+            let (there, cut) = still(sources, now, left.collect()).await?;
             reading.cut |= cut;
             old.retain(|old| !there.contains(&old.id));
         }
@@ -91,7 +96,19 @@ pub(super) async fn found(
         let before = std::mem::take(&mut all);
         all = gather.merged([before, part]);
     }
+    if is_span {
+        seen.retain(|id| gone.contains(id));
+    }
     Ok(Found { gathered: all, terms, ids: seen, cut: reading.cut })
+}
+
+/// The one value of a column without which nothing matches.
+fn only(matches: &Match, column: Word) -> Option<&str> {
+    match matches {
+        Match::Word(word, Test::Equals(value)) if *word == column => Some(value),
+        Match::And(parts) => parts.iter().find_map(|part| only(part, column)),
+        _ => None,
+    }
 }
 
 /// Reads old versions, newest end first: in the namespaces of each cluster in which the caller may read something.
@@ -105,9 +122,17 @@ struct Reading<'s> {
 }
 
 impl<'s> Reading<'s> {
-    fn of(sources: &'s Sources, span: Span) -> Self {
+    /// Of one cluster, and of events alone, where nothing else is asked for: old versions of everything are many.
+    fn of(sources: &'s Sources, span: Span, matches: &Match) -> Self {
         let mut rights = sources.rights.lock();
-        let mut limit = |key: &CollectionKey| rights.limit(&key.cluster, &key.resource.group, &key.resource.resource);
+        let (cluster, events) = (only(matches, Word::Cluster), only(matches, Word::Kind) == Some("event"));
+        let mut limit = |key: &CollectionKey| {
+            let elsewhere = cluster.is_some_and(|cluster| cluster != key.cluster.as_str());
+            match elsewhere || (events && &*key.resource.resource != "events") {
+                true => Some(BTreeSet::new()),
+                false => rights.limit(&key.cluster, &key.resource.group, &key.resource.resource),
+            }
+        };
         let narrowing = sources.store.narrowing(&mut limit);
         Self { sources, span, narrowing, read: 0, cut: false }
     }
@@ -127,6 +152,9 @@ impl<'s> Reading<'s> {
 
 /// Of these objects, those that match as they are; whether all were looked at.
 async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BTreeSet<u64>, bool), Error> {
+    if ids.is_empty() {
+        return Ok((ids, false));
+    }
     let Sources { text, rights, asked, deadline, .. } = sources.clone();
     let matches = now.clone().and(Match::Ids(Arc::new(ids)));
     let looked_at = Arc::clone(&text);
@@ -207,7 +235,7 @@ fn counted(old: &[Old], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
 pub(super) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u64>, bool), Error> {
     let Some(path) = Changing::new(path).map(Arc::new) else { return Ok((BTreeSet::new(), false)) };
     let (mut ids, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    let mut reading = Reading::of(sources, Span { deleted: false, ..Span::DELETED });
+    let mut reading = Reading::of(sources, Span { deleted: false, ..Span::DELETED }, &Match::All);
     while let Some(versions) = reading.next().await? {
         let new = versions.iter().map(|version| version.object.record.id).filter(|id| seen.insert(*id));
         // Those that are not there any more are not asked for.
@@ -333,6 +361,17 @@ mod tests {
     use super::*;
     use rstest::rstest;
     use serde_json::json;
+
+    #[test]
+    fn old_versions_of_something_else_are_not_read() {
+        let kind = Match::Word(Word::Kind, Test::Equals("event".to_owned()));
+        let pod = Match::Word(Word::Kind, Test::Equals("pod".to_owned()));
+        let both = Match::Or(vec![kind.clone(), pod.clone()]);
+        let number = Match::Number(crate::text::columns::Number::Count, Some(1), None);
+        assert_eq!(only(&number.clone().and(kind.clone()).and(number.clone()), Word::Kind), Some("event"));
+        assert_eq!(only(&number.and(both), Word::Kind), None);
+        assert_eq!((only(&kind.clone().negated(), Word::Kind), only(&kind, Word::Cluster)), (None, None));
+    }
 
     #[rstest]
     #[case("spec.replicas", true)]

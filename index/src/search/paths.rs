@@ -4,7 +4,7 @@
 //! holds the path's last field and the wanted word.
 
 use super::patterns::{Test, test};
-use crate::query::{Compare, Literal, Moment, Pattern, Scalar, Value as Wanted};
+use crate::query::{Compare, Literal, Pattern, Scalar, Value as Wanted};
 use crowsnest_api::quantity::Quantity;
 use serde_json::Value;
 
@@ -64,8 +64,7 @@ fn steps(path: &str) -> Option<Vec<Step>> {
 fn number(literal: &Literal, now: i64) -> f64 {
     match &literal.value {
         Scalar::Number(number) | Scalar::Duration(number) => *number,
-        Scalar::Moment(Moment::Ago(seconds)) => now as f64 - seconds,
-        Scalar::Moment(Moment::Absolute(time)) => time.as_second() as f64,
+        Scalar::Moment(moment) => moment.seconds(jiff::Timestamp::from_second(now).unwrap_or_default()),
     }
 }
 

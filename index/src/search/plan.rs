@@ -11,7 +11,7 @@ use super::patterns::{glob_regex, literal_word, test, unanchored};
 use super::propagated::{governed, propagated, with_subjects};
 use super::relations::{MOST_STEPS, Reach};
 use crate::query::{
-    Expr, Field, FieldKind, KnownField, LabelMatch, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
+    Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
 };
 use crate::text::columns::Word;
 use crate::text::document::DELETED;
@@ -74,10 +74,15 @@ const NOT_THEN: &str = "relations are those of now";
 pub fn plan(query: &Query, world: &World) -> Plan {
     let output = &query.output;
     let at = output.at.as_ref().map(|moment| moment.seconds(world.clock()) as i64);
-    let bound = |moment: &Option<crate::query::Moment>, open: i64| {
+    let bound = |moment: &Option<Moment>, open: i64| {
         moment.as_ref().map_or(open, |moment| moment.seconds(world.clock()) as i64)
     };
-    let during = output.during.as_ref().map(|(from, to)| (bound(from, i64::MIN), bound(to, i64::MAX)));
+    let during = output.during.as_ref().map(|(from, to)| {
+        let (from, until) = (bound(from, i64::MIN), bound(to, i64::MAX));
+        // Of two times of day the later one comes after the earlier one, also over midnight.
+        let is_next_day = until < from && matches!(to, Some(Moment::Daily(_)));
+        (from, if is_next_day { until.saturating_add(24 * 3600) } else { until })
+    });
     let then = World { now: at.unwrap_or(world.now), ..world.clone() };
     let depth = output.depth.unwrap_or(1).clamp(1, MOST_STEPS);
     let mut planner = Planner { world: &then, depth, deleted: false, notices: Vec::new() };
@@ -202,6 +207,7 @@ impl Planner<'_> {
             "content" => Some(text_match(pattern, Match::Content)),
             "message" => Some(text_match(pattern, Match::Message)),
             "about" => Some(self.reference(Word::About, pattern)),
+            "cause" => Some(self.reference(Word::Cause, pattern)),
             "owner" | "uses" | "usedby" | "related" => Some(self.relation(field.name, pattern)),
             "changed.field" => self.changed(span, pattern),
             "on" => Some(propagated(Word::On, pattern)),
@@ -308,7 +314,9 @@ impl Planner<'_> {
         };
         let kind = kind.unwrap_or_else(|| "[^/]*".to_owned());
         match (word, namespace) {
-            (Word::About, Some(namespace)) => Match::Word(word, Test::Regex(format!("{kind}/{namespace}/{name}"))),
+            (Word::About | Word::Cause, Some(namespace)) => {
+                Match::Word(word, Test::Regex(format!("{kind}/{namespace}/{name}")))
+            }
             (_, Some(namespace)) => Match::And(vec![
                 Match::Word(Word::Namespace, Test::Regex(namespace)),
                 Match::Word(word, Test::Regex(format!("{kind}/{name}"))),
@@ -420,6 +428,7 @@ pub(super) fn column(field: &str) -> Option<Word> {
         "digest" => Word::Digest,
         "type" => Word::Type,
         "about" => Word::About,
+        "cause" => Word::Cause,
         "uses" => Word::Uses,
         "policy" => Word::Policy,
         "binding" => Word::Binding,

@@ -2,6 +2,7 @@
 
 mod properties;
 
+use super::answer::happened_since;
 use super::evaluate::Evaluated;
 use super::gather::{Gather, Gathered};
 use super::look::Looking;
@@ -228,6 +229,66 @@ fn propagation_is_found(#[case] query: &str, #[case] expected: &str) {
     let found: BTreeSet<String> = corpus.engine(query, SortBy::Relevance, true).into_iter().collect();
     assert_eq!(found, corpus.model(query), "the engine and the model differ");
     assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
+}
+
+/// An entry of the fleet's journal: m1 lost readiness, so web left it at noon.
+fn journal() -> Corpus {
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web", "uid": "t1"});
+    let m1 = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": "m1"});
+    let cause = json!({"ref": m1, "text": "its taint gone:NoExecute is not tolerated", "event": "default/m1.1"});
+    let event = |name: &str, involved: &Value, related: &Value, annotations: Value| {
+        json!({"apiVersion": "v1", "kind": "Event", "involvedObject": involved, "related": related, "reason": "Evicted",
+            "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+            "eventTime": "2026-09-21T12:00:00.000000Z"})
+    };
+    let annotations = json!({"journal.crowsnest.io/cause": cause.to_string()});
+    let garbled = json!({"journal.crowsnest.io/cause": "{"});
+    Corpus::new(&[
+        ("karmada", event("evicted", &web, &m1, annotations)),
+        (
+            "karmada",
+            event(
+                "flipped",
+                &m1,
+                &Value::Null,
+                json!({"journal.crowsnest.io/cause": json!({"text": "t"}).to_string()}),
+            ),
+        ),
+        ("karmada", event("garbled", &web, &Value::Null, garbled)),
+        (
+            "karmada",
+            json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "t1"}}),
+        ),
+    ])
+}
+
+#[rstest]
+#[case::about_what_it_happened_to("about:deploy/shop/web", "Event/evicted Event/garbled")]
+#[case::about_what_it_has_to_do_with("about:cluster/m1", "Event/evicted Event/flipped")]
+#[case::because("cause:cluster/m1", "Event/evicted")]
+#[case::because_by_its_name("cause:m1", "Event/evicted")]
+#[case::because_of_any("cause:*", "Event/evicted")]
+#[case::not_because("kind:event -cause:cluster/m1", "Event/flipped Event/garbled")]
+#[case::because_of_another("cause:cluster/m2", "")]
+#[case::of_such_an_event("kind:deploy has.event(reason:Evicted)", "Deployment/web")]
+fn causes_are_found(#[case] query: &str, #[case] expected: &str) {
+    let corpus = journal();
+    let found: BTreeSet<String> = corpus.engine(query, SortBy::Relevance, true).into_iter().collect();
+    assert_eq!(found, corpus.model(query), "the engine and the model differ");
+    assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected);
+}
+
+/// An event is of the time when it happened, whatever else is of the time when it was so.
+#[test]
+fn events_of_a_span_have_happened_in_it() {
+    let corpus = journal();
+    let noon = "2026-09-21T12:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second();
+    let since = |from: i64| {
+        let matches = happened_since(Match::All, from);
+        corpus.documents.iter().filter(|(_, document)| Evaluated::new(document).holds(&matches)).count()
+    };
+    assert_eq!((since(noon), since(noon + 1)), (4, 1));
 }
 
 #[test]

@@ -45,6 +45,8 @@ word_columns! {
     Type = "type",
     /// `kind/name` and `kind/namespace/name`
     About = "about",
+    /// `kind/name` and `kind/namespace/name`: because of what something happened that an event of the journal tells.
+    Cause = "cause",
     /// `kind/name`, in the object's own namespace
     Uses = "uses",
     /// `name`, and `namespace/name` where it has one; so are the three below it.

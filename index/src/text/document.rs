@@ -5,7 +5,8 @@ use super::columns::{Columns, Facet, Key, Number, Word, scope_of};
 use super::manifest::{Much, Said, read, read_tree};
 use crate::{Error, Object, Record, Version};
 use bytes::Bytes;
-use crowsnest_api::print::{Copied, Place, Printed, Propagation, propagation};
+use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
+use crowsnest_api::print::{About, Copied, Place, Printed, Propagation, propagation};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -32,6 +33,13 @@ const PROPAGATION: [(Word, &str, &str); 5] = [
     (Word::Binding, "", "clusterresourcebinding.karmada.io/name"),
     (Word::Work, "work.karmada.io/namespace", "work.karmada.io/name"),
 ];
+
+/// What an event of the journal says of its cause.
+#[derive(Deserialize)]
+struct Caused {
+    #[serde(rename = "ref")]
+    because: Option<About>,
+}
 
 /// One object as search sees it.
 #[derive(Debug, Clone, Default)]
@@ -93,9 +101,8 @@ impl Document {
         if let (Some(node), "Pod") = (&printed.node, &*record.kind) {
             document.word(Word::Uses, &format!("node/{node}"));
         }
-        if let Some(about) = &printed.about {
-            document.word(Word::About, &format!("{}/{}", about.kind, about.name));
-            document.word(Word::About, &format!("{}/{}/{}", about.kind, about.namespace, about.name));
+        for about in printed.about.iter().chain(&printed.related) {
+            document.reference(Word::About, &about.kind, &about.namespace, &about.name);
         }
         for (key, value) in &record.labels {
             document.word(Word::Label, &format!("{key}={value}"));
@@ -171,7 +178,7 @@ impl Document {
         if let (Some(node), "Pod") = (&printed.node, &*record.kind) {
             uses("node", node);
         }
-        if let Some(about) = &printed.about {
+        for about in printed.about.iter().chain(&printed.related) {
             let key = match about.uid.as_str() {
                 "" => Key::of_name(cluster, &about.kind, &about.namespace, &about.name),
                 uid => Key::of_uid(cluster, uid),
@@ -179,6 +186,11 @@ impl Document {
             self.keys.push((Key::About, key));
         }
         Ok(())
+    }
+
+    fn reference(&mut self, word: Word, kind: &str, namespace: &str, name: &str) {
+        self.word(word, &format!("{kind}/{name}"));
+        self.word(word, &format!("{kind}/{namespace}/{name}"));
     }
 
     fn word(&mut self, word: Word, value: &str) {
@@ -235,6 +247,11 @@ impl Document {
                 self.word(word, &format!("{namespace}/{name}"));
             }
         }
+        if let Some(cause) = annotations.get(JOURNAL_CAUSE).and_then(|value| value.as_deref())
+            && let Ok(Caused { because: Some(because) }) = serde_json::from_str(cause)
+        {
+            self.reference(Word::Cause, &because.kind, &because.namespace, &because.name);
+        }
         for (key, value) in annotations {
             self.word(Word::AnnotationKey, &key);
             let value = value.unwrap_or_default();
@@ -267,7 +284,7 @@ impl Document {
         let in_anything = move |word: Word| match word {
             Word::Group | Word::ApiVersion | Word::Annotation | Word::AnnotationKey | Word::Is => false,
             Word::Policy | Word::Binding | Word::Work | Word::Override => false,
-            Word::On | Word::Evicting | Word::Health => false,
+            Word::On | Word::Evicting | Word::Health | Word::Cause => false,
             Word::Uid | Word::Ip | Word::Digest => false,
             Word::Qualified => with_slash,
             _ => true,

@@ -34,7 +34,7 @@ use terms::Remembered;
 use turns::{Turn, Turns};
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// Makes what will be asked of the next snapshot quick before searches see it, from what was asked of the one before.
 pub type Prepare = dyn Fn(&TextIndex, &Snapshot, &Snapshot) + Send + Sync;

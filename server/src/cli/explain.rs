@@ -77,7 +77,7 @@ fn path(kind: &Kind, namespace: &str, name: &str) -> String {
 }
 
 /// The template of a binding.
-async fn bound(
+pub(super) async fn bound(
     client: &kube::Client,
     served: &ApiResources,
     kind: &Kind,

@@ -23,6 +23,7 @@ pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod interpret;
 pub(crate) mod join;
+pub(crate) mod journal;
 pub(crate) mod keep;
 pub(crate) mod logs;
 pub(crate) mod oidc;
@@ -85,6 +86,8 @@ enum Command {
     Exec(exec::ExecArgs),
     /// Why an object is in its clusters, what each policy and filter said, what it waits for
     Explain(explain::ExplainArgs),
+    /// What moved about an object, and because of what
+    Journal(journal::JournalArgs),
     /// What would become of the fleet if policies, overrides or objects were applied
     Plan(plan::PlanArgs),
     /// Check, try and edit what says how a kind is interpreted
@@ -121,6 +124,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Logs(args) => logs::run(args).await,
         Command::Exec(args) => exec::run(args).await,
         Command::Explain(args) => explain::run(args).await,
+        Command::Journal(args) => journal::run(args).await,
         Command::Plan(args) => plan::run(args).await,
         Command::Interpret(args) => interpret::run(args).await,
         Command::Cache(args) => cache::run(args).await,

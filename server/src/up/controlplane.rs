@@ -11,6 +11,7 @@ use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_controllers::act;
+use crowsnest_controllers::act::journal::Journal;
 use crowsnest_controllers::admission::webhook_configurations;
 use crowsnest_embedded::controlplane::{self, Controllers};
 use crowsnest_embedded::member::admin;
@@ -129,8 +130,12 @@ impl ControlPlane {
             edge,
             metrics_adapter,
         };
+        let objects = act::objects::Objects::new(client.clone());
+        let (journal, entries) = Journal::new(objects, "crowsnest-webhook", Arc::default(), serving.clone());
+        servers.spawn(entries);
         let webhooks = Webhooks {
             control_plane: client.clone(),
+            journal,
             gates: controllers.gates,
             allow_no_execute_taint_policy: controllers.allow_no_execute_taint_policy,
         };

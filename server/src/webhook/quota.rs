@@ -8,10 +8,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crowsnest_api::policy::FederatedResourceQuota;
+use crowsnest_api::work::ResourceBinding;
 use crowsnest_controllers::admission::{self, Refusal, Review};
+use crowsnest_controllers::plan::journal::Entry;
+use crowsnest_controllers::plan::journal::workloads::quota_denied;
+use jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use parking_lot::Mutex;
 use rand::Rng;
+use serde::Deserialize;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
@@ -41,7 +46,8 @@ impl Turns {
     }
 }
 
-/// A review with all quotas of the namespace; when it is allowed, and no dry run, they have it recorded.
+/// A review with all quotas of the namespace; when it is allowed, and no dry run, they have it recorded. What a quota refuses
+/// the journal is told.
 pub(super) async fn decide(
     webhooks: &Webhooks,
     turns: &Turns,
@@ -49,6 +55,36 @@ pub(super) async fn decide(
     request: &admission::Request,
 ) -> Result<Option<Review>, kube::Error> {
     let deadline = Instant::now() + WITHIN;
+    let review = reviewed(webhooks, turns, path, request, deadline).await?;
+    if let Some(entry) = review.as_ref().and_then(|review| denied(request, review, Timestamp::now())) {
+        let id = entry.id.clone();
+        // Whoever asked gets an answer in time, however full the journal is.
+        if tokio::time::timeout_at(deadline, webhooks.journal.note(entry)).await.is_err() {
+            tracing::warn!(entry = id, "the journal is full: what a quota refused is not told");
+        }
+    }
+    Ok(review)
+}
+
+/// What is told of a refusal by a quota.
+fn denied(request: &admission::Request, review: &Review, now: Timestamp) -> Option<Entry> {
+    let refusal = review.outcome.as_ref().err().filter(|_| !request.is_dry_run())?;
+    let exceeded = refusal.exceeded.as_ref()?;
+    let mut binding = ResourceBinding::deserialize(&request.object).ok()?;
+    if request.operation == admission::Operation::Create {
+        // Each try would be another object.
+        binding.metadata.uid = None;
+    }
+    Some(quota_denied(&binding, exceeded, &refusal.message, now))
+}
+
+async fn reviewed(
+    webhooks: &Webhooks,
+    turns: &Turns,
+    path: &str,
+    request: &admission::Request,
+    deadline: Instant,
+) -> Result<Option<Review>, kube::Error> {
     let Ok(_turn) = tokio::time::timeout_at(deadline, turns.take(&request.namespace)).await else {
         return Ok(Some(late(request, "too many changes of bindings of the namespace at once")));
     };

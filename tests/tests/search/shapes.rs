@@ -110,6 +110,15 @@ impl Served {
         ] {
             self.get(&format!("{ROOT}/{resource}?{DEPLOYMENT}{more}"), "", code).await?;
         }
+        for (asked, code) in [
+            // Clusters have become ready.
+            ("about=member1", 200),
+            ("about=deployment/shop/checkout&at=now&within=1h", 200),
+            ("about=deployment/shop/checkout&at=x", 400),
+            ("at=now", 400),
+        ] {
+            self.get(&format!("{ROOT}/journal?{asked}"), "", code).await?;
+        }
         self.get(&format!("{ROOT}/graph?cluster=member1"), "", 400).await.map(drop)
     }
 

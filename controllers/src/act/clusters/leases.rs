@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::{condition, event};
+use crowsnest_api::constants::condition;
 use crowsnest_fleet::Through;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
@@ -12,11 +12,11 @@ use serde_json::json;
 use super::{Clusters, SOON};
 use crate::Error;
 use crate::act::context::decode;
-use crate::act::events::Severity;
 use crate::act::objects::Target;
 use crate::act::queue::Outcome;
 use crate::plan::eviction::Safety;
 use crate::plan::health::lease::{self, Grace};
+use crate::plan::journal::clusters as journal;
 use crate::plan::{conditions, object};
 
 /// Where agents keep their Leases, each under its cluster's name.
@@ -52,12 +52,10 @@ impl Clusters {
                 Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
                 result => result?,
             };
-            if context.config.failover_safety == Safety::Safe
-                && conditions::is_true(&typed.status.conditions, condition::READY)
-            {
-                let message = format!("Ready is Unknown now: {}", ready.message);
-                context.events.note(&cluster, Severity::Warning, event::CLUSTER_FLIPPED, message);
-            }
+            let mut now = Cluster::clone(&typed);
+            now.status.conditions.clone_from(&all);
+            let before = shown.map(|shown| &*shown.status);
+            context.journal.note_all(journal::flipped(&now, before, &ready.message, self.context.config.clock.wall())).await;
             if let Some(written) = conditions::find(&all, condition::READY) {
                 beat.wrote(written.clone());
             }

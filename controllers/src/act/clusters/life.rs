@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
+use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode};
 use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX;
 use crowsnest_fleet::Through;
@@ -68,6 +68,7 @@ impl Clusters {
             }
             written?;
         }
+        self.tell_news(&name, Cluster { spec: ClusterSpec { taints, ..typed.spec }, ..typed }).await?;
         // Only once the finalizer is there does a Cluster take its namespace along, whenever it goes.
         self.make_execution_namespace(&name, &cluster).await?;
         Ok(Outcome::Done)

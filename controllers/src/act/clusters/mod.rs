@@ -1,9 +1,10 @@
-//! A cluster in the control plane. `life` gives it its execution namespace and its taints and lets it leave, `status` looks at members
-//! that we dial or whose agent carries us, `leases` at the agents that report of theirs. What was seen of clusters over time is kept
-//! here, in memory: a new process begins its windows anew.
+//! A cluster in the control plane. `life` gives it its execution namespace and its taints and lets it leave, `news` tells the journal of
+//! taints and of what agents say, `status` looks at members that we dial or whose agent carries us, `leases` at the agents that report
+//! of theirs. What was seen of clusters over time is kept here, in memory: a new process begins its windows anew.
 
 mod leases;
 mod life;
+mod news;
 mod status;
 
 use std::collections::HashMap;
@@ -27,6 +28,7 @@ use crate::plan::health::doubt::{self, Doubt};
 use crate::plan::health::{History, lease};
 use crate::plan::object;
 use life::Departure;
+use news::Told;
 
 pub struct Clusters {
     context: Arc<Context>,
@@ -52,6 +54,7 @@ struct Known {
     reported: Option<Arc<ApiResources>>,
     shown: Option<Shown>,
     departure: Departure,
+    told: Option<Told>,
 }
 
 /// A Cluster that shows what was found in its member, and what that was.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowsnest_api::cluster::{Cluster, ClusterStatus, ResourceModel};
-use crowsnest_api::constants::{condition, event, finalizer};
+use crowsnest_api::constants::{condition, finalizer};
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Member, Through};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -14,12 +14,12 @@ use serde_json::json;
 use super::{Clusters, SOON, Shown};
 use crate::Error;
 use crate::act::capacity::Summary;
-use crate::act::events::Severity;
 use crate::act::queue::Outcome;
 use crate::plan::clusters::{self, Health, Thresholds};
 use crate::plan::eviction::Safety;
 use crate::plan::health::doubt::is_confirmed_down;
 use crate::plan::health::{self, Moment, Rules, Signals};
+use crate::plan::journal::clusters as journal;
 use crate::plan::{conditions, object};
 
 /// A Cluster and its Secret are heard of by two watches: what one lacks may be on its way.
@@ -36,7 +36,7 @@ struct Look {
 struct Settled {
     ready: Condition,
     signals: Option<Condition>,
-    /// What to tell of it.
+    /// By what, where Ready changes.
     flipped: Option<String>,
     /// Ready is about to follow what is seen.
     is_pending: bool,
@@ -70,10 +70,11 @@ impl Clusters {
                 Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
                 result => result?,
             };
-            if let Some(message) = settled.flipped {
-                let is_ready = settled.ready.status == "True";
-                let severity = if is_ready { Severity::Normal } else { Severity::Warning };
-                context.events.note(&cluster, severity, event::CLUSTER_FLIPPED, message);
+            if let Some(told) = settled.flipped {
+                let before = conditions::find(&typed.status.conditions, condition::READY).map(|ready| &*ready.status);
+                let now = Cluster { status, ..Cluster::clone(&typed) };
+                let entry = journal::flipped(&now, before, &told, context.config.clock.wall());
+                context.journal.note_all(entry).await;
             }
         }
         context.figures.looked_at(&name, began.elapsed());
@@ -149,8 +150,7 @@ impl Clusters {
             tracing::warn!(cluster = name, %doubt, "a cluster's readiness is doubted");
         }
         let flips = shown.is_some_and(|shown| shown.status != ready.status);
-        let flipped =
-            flips.then(|| format!("Ready is {} now: {}", ready.status, health::tell(signals, &judged.history)));
+        let flipped = flips.then(|| health::tell(signals, &judged.history));
         self.note(name, |known| known.history = Some(judged.history));
         Settled { ready, signals: Some(seen), flipped, is_pending }
     }
@@ -158,16 +158,18 @@ impl Clusters {
     fn settle_as_karmada(&self, name: &str, cluster: &Cluster, health: &Health, now: Moment) -> Settled {
         let periods = &self.context.config.periods;
         let mut ready = clusters::ready_condition(health, now.wall);
+        let shown = conditions::find(&cluster.status.conditions, condition::READY);
         if !matches!(health, Health::NoClient(_)) {
             let thresholds =
                 Thresholds { success: periods.cluster_success_threshold, failure: periods.cluster_failure_threshold };
-            let shown = conditions::find(&cluster.status.conditions, condition::READY);
             let last = self.note(name, |known| known.observed).flatten();
             let (adjusted, observed) = clusters::with_thresholds(ready, shown, last, thresholds, now.mono);
             self.note(name, |known| known.observed = Some(observed));
             ready = adjusted;
         }
-        Settled { ready, signals: None, flipped: None, is_pending: false }
+        let flips = shown.is_some_and(|shown| shown.status != ready.status);
+        let flipped = flips.then(|| ready.message.clone());
+        Settled { ready, signals: None, flipped, is_pending: false }
     }
 
     /// The status as it should be after one look at the member; `None` where it is.

@@ -13,6 +13,8 @@ use crate::act::events::Severity;
 use crate::act::objects::Resource;
 use crate::act::queue::Outcome;
 use crate::plan::conditions;
+use crate::plan::estimation::ledger::BindingKey;
+use crate::plan::journal::workloads::{Bound, Move, rescheduled};
 use crate::plan::object;
 use crate::plan::scheduling::{Report, ScheduleError, Trigger};
 
@@ -52,6 +54,29 @@ impl Scheduling {
             "spec": {"clusters": clusters},
         });
         self.context.merge(at.resource, at.binding, patch).await.map(|written| (Arc::new(written), true))
+    }
+
+    /// Tells the journal where the binding went, if it moved; `written` is what it is now, `nothing` why it is nowhere.
+    pub(super) async fn tell_move(
+        &self,
+        at: &At<'_>,
+        key: &BindingKey,
+        written: &Value,
+        to: &[TargetCluster],
+        nothing: Option<&ScheduleError>,
+    ) {
+        let journal = &self.context.journal;
+        let (asked_by, nothing) = (journal.asked_by(key), nothing.map(ToString::to_string));
+        let (before, status) = (&at.typed.spec, &at.typed.status);
+        let moved = Move {
+            before,
+            status,
+            to,
+            trigger: at.report.trigger,
+            nothing: nothing.as_deref(),
+            asked_by: asked_by.as_deref(),
+        };
+        journal.note_all(rescheduled(&Bound::of(written, before, self.context.config.clock.wall()), &moved)).await;
     }
 
     /// `binding` is what was written.

@@ -1,10 +1,11 @@
 //! `search.crowsnest.io/v1alpha1`: `query` (JSON, or server-sent events that may go on), `count`, `explain`, `suggest`,
-//! `export`; `logs` of pods; `history`, `diff` and `graph` of an object; `savedsearches`; `status` (the fleet at a glance, followed with `watch=true`),
+//! `export`; `logs` of pods; `history`, `diff`, `graph` and `journal` of an object; `savedsearches`; `status` (the fleet at a glance, followed with `watch=true`),
 //! `cache`, `metrics`. Handlers read parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md says
 //! what goes in and out.
 
 mod export;
 mod hits;
+mod journal;
 mod logs;
 mod objects;
 pub(super) mod openapi;
@@ -61,6 +62,7 @@ pub(super) async fn serve(
         "history" => objects::history(&running.index, caller, &parameters).await,
         "diff" => objects::diff(&running.index, caller, &parameters).await,
         "graph" => objects::graph(&running.index, caller, &parameters).await,
+        "journal" => journal::journal(&running.index, caller, &parameters).await,
         "status" if streamed || parameters.flag("watch") => Ok(followed(running, caller).into_response()),
         "status" => Ok(reply(StatusCode::OK, &fleet_status::now(running, caller).await?)),
         "cache" => cache::status(running).await,

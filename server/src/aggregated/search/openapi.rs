@@ -137,6 +137,28 @@ const PATHS: &[Path] = &[
         answers: &[(JSON, &["ObjectGraph"])],
     },
     Path {
+        name: "journal",
+        summary: "What moved about an object, and because of what: entries of the fleet's journal with their causes to the root, oldest first.",
+        parameters: &[
+            (
+                "about",
+                "string",
+                "KIND/NAMESPACE/NAME, KIND/NAME or NAME, as about: of the query language takes it.",
+                true,
+            ),
+            (
+                "at",
+                "string",
+                "Around which time, as at: takes it: 10:05, now-2h, 2026-08-01T10:05; all that is kept when absent.",
+                false,
+            ),
+            ("within", "string", "How far around it, as 90s or 15m; 5m when absent.", false),
+            ("limit", "integer", "The newest entries about the object, 100 when absent, 1000 at most.", false),
+        ],
+        object: false,
+        answers: &[(JSON, &["Journal"])],
+    },
+    Path {
         name: "status",
         summary: "The fleet at a glance; followed with watch=true.",
         parameters: &[("watch", "boolean", "Go on with what changes, as server-sent events.", false)],
@@ -395,6 +417,17 @@ fn objects() -> Schemas {
     side["resourceVersion"] = text();
     let difference = object(json!({"path": text(), "before": {}, "after": {}}), &["before", "after"]);
     let edge = object(json!({"from": number(), "to": number(), "relation": text()}), &[]);
+    let reference = object(
+        json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "uid": text()}),
+        &["namespace", "uid"],
+    );
+    let cause = object(json!({"ref": of("JournalReference"), "text": text(), "event": text()}), &["ref", "event"]);
+    let entry = object(
+        json!({"id": text(), "at": time(), "action": text(), "reason": text(), "type": text(), "cluster": text(),
+            "subject": of("JournalReference"), "message": text(), "cause": cause, "effect": of("Object"),
+            "generation": number(), "causes": list(text()), "isCause": flag()}),
+        &["cluster", "effect", "generation", "isCause"],
+    );
     vec![
         (
             "Object",
@@ -413,6 +446,17 @@ fn objects() -> Schemas {
         (
             "ObjectGraph",
             body("ObjectGraph", json!({"nodes": list(of("Hit")), "more": flag(), "edges": list(edge)}), &[]),
+        ),
+        ("JournalReference", reference),
+        ("JournalEntry", entry),
+        (
+            "Journal",
+            body(
+                "Journal",
+                json!({"about": text(), "entries": list(of("JournalEntry")), "total": number(),
+                    "keptForSeconds": number(), "skipped": list(of("Skipped")), "notices": list(of("Notice"))}),
+                &[],
+            ),
         ),
         ("FleetStatus", of("Object")),
         ("FleetStatusEvents", json!({"type": "string", "description": "Server-sent events with a FleetStatus each."})),

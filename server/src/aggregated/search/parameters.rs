@@ -51,7 +51,7 @@ impl Parameters {
         Ok(Some(number))
     }
 
-    fn wanted(&self, name: &str) -> Result<&str, Failure> {
+    pub(super) fn wanted(&self, name: &str) -> Result<&str, Failure> {
         let value = self.get(name).filter(|value| !value.is_empty());
         value.ok_or_else(|| Failure::bad_request(format!("the parameter {name} is missing")))
     }

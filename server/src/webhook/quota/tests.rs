@@ -8,13 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crowsnest_api::policy::FederatedResourceQuotaSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
+use crowsnest_controllers::act::journal::Journal;
+use crowsnest_controllers::act::objects::Objects;
 use crowsnest_controllers::admission::{Gates, Operation};
+use crowsnest_controllers::plan::journal::Reference;
 use crowsnest_controllers::plan::quota as plan;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use parking_lot::Mutex as Lock;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -240,6 +244,8 @@ async fn run(rounds: &[Vec<Vec<Deed>>], replicas: usize, pauses: Vec<usize>) {
         control_plane: control_plane.clone(),
         gates: Gates { federated_quota_enforcement: true, ..Gates::default() },
         allow_no_execute_taint_policy: false,
+        // Nobody writes it here.
+        journal: Journal::new(Objects::new(control_plane.clone()), "test", Arc::default(), CancellationToken::new()).0,
     };
     let replicas: Vec<_> = (0..replicas).map(|_| (webhooks(), Arc::<Turns>::default())).collect();
     for writers in rounds {
@@ -274,4 +280,37 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         runtime.block_on(run(&rounds, replicas, pauses));
     }
+}
+
+#[test]
+fn what_a_quota_refuses_is_told_once() {
+    let quota = Reference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus");
+    let quantity = |text: &str| text.parse().unwrap();
+    let exceeded = plan::Exceeded {
+        quota: quota.clone(),
+        resource: "cpu".to_owned(),
+        requested: quantity("260m"),
+        limit: quantity("200m"),
+    };
+    let refused = Review::from(Err(Refusal::quota_exceeded(exceeded, "too much")));
+    let asked = |operation: Operation, uid: &str, dry_run: bool| {
+        let mut object = body(0, 8);
+        object["metadata"]["uid"] = uid.into();
+        let request = admission::Request {
+            uid: "u".to_owned(),
+            operation,
+            name: "web-0-deployment".to_owned(),
+            namespace: "shop".to_owned(),
+            object,
+            old_object: Value::Null,
+            dry_run: Some(dry_run),
+        };
+        denied(&request, &refused, Timestamp::UNIX_EPOCH)
+    };
+    assert_eq!(asked(Operation::Update, "1", true), None);
+    let [first, again, other] = [(Operation::Create, "1"), (Operation::Create, "2"), (Operation::Update, "1")]
+        .map(|(operation, uid)| asked(operation, uid, false).expect("it is told"));
+    assert_eq!((first.id == again.id, first.id == other.id), (true, false));
+    assert_eq!((first.subject.name.as_str(), first.cause.reference), ("web-0", Some(quota)));
+    assert_eq!((&first.effect["requested"], &first.effect["limit"]), (&json!(0.26), &json!(0.2)));
 }

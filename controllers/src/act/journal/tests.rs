@@ -1,0 +1,145 @@
+use super::*;
+use crate::plan::journal::{Action, Cause, Reference, id};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use rstest::rstest;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+fn entry(nth: usize) -> Entry {
+    let subject = Reference::named("apps/v1", "Deployment", "shop", "web");
+    Entry {
+        at: k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
+        id: id(&subject, "u", Action::Evicted, &[&nth.to_string()]),
+        subject,
+        action: Action::Evicted,
+        cluster: "m1".to_owned(),
+        cause: Cause::default(),
+        effect: json!({"nth": nth}),
+        generation: None,
+        is_warning: false,
+        message: format!("entry {nth}"),
+    }
+}
+
+/// By message, how often the API server was asked for each and how often it took it.
+type Seen = Arc<Mutex<BTreeMap<String, (usize, usize)>>>;
+
+/// An API server that refuses each Event at first as `refuses` says.
+fn server(refuses: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static) -> (Objects, Seen) {
+    let seen = Seen::default();
+    let told = Arc::clone(&seen);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (told, refuses) = (Arc::clone(&told), refuses.clone());
+        async move {
+            let body = request.into_body().collect().await.expect("a body").to_bytes();
+            let event: Value = serde_json::from_slice(&body).expect("JSON");
+            let (asked, nth) = {
+                let mut told = told.lock();
+                let nth = told.len();
+                let (asked, _) = told.entry(event["message"].as_str().expect("a message").to_owned()).or_default();
+                *asked += 1;
+                (*asked, nth)
+            };
+            let answer = match refuses(nth).filter(|_| asked == 1) {
+                Some(code) => {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                        "message": "no", "reason": "No"});
+                    let code = StatusCode::from_u16(code).expect("a code");
+                    Response::builder().status(code).body(status.to_string().into_bytes().into())
+                }
+                None => {
+                    told.lock().entry(event["message"].as_str().expect("a message").to_owned()).or_default().1 += 1;
+                    Response::builder().status(201).body(body.to_vec().into())
+                }
+            };
+            let answer: Response<Body> = answer.expect("an answer");
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    (Objects::new(kube::Client::new(service, "default")), seen)
+}
+
+/// A journal whose queue is short, and what writes for it.
+fn short(objects: Objects, length: usize, closing: CancellationToken) -> (Journal, impl Future<Output = ()>) {
+    let (journal, entries) = Journal::queue(length);
+    let writer = Writer { objects, component: "test", traffic: Arc::default(), breath: Duration::from_millis(1) };
+    let waiting = Arc::clone(&journal.waiting);
+    (journal, write_all(entries, waiting, writer, closing))
+}
+
+#[tokio::test]
+async fn a_flood_is_written_to_the_last_entry_and_each_once() {
+    const FLOOD: usize = 5000;
+    // Every third fails at first: the API server is restarted, or has too much to do.
+    let (objects, seen) = server(|nth| [None, Some(500), Some(429)][nth % 3]);
+    let (journal, writing) = short(objects, 16, CancellationToken::new());
+    let noting = async {
+        let all = (0..4).map(|part| journal.note_all((0..FLOOD).filter(move |nth| nth % 4 == part).map(entry)));
+        futures::future::join_all(all).await;
+        assert!(*journal.waiting.borrow() <= 16 + WRITERS, "the queue has a bound");
+        journal.told().await;
+    };
+    tokio::select! {
+        () = noting => {}
+        () = writing => panic!("the journal ended"),
+    }
+    let seen = seen.lock();
+    assert_eq!((seen.len(), seen.values().all(|(_, taken)| *taken == 1)), (FLOOD, true));
+}
+
+#[tokio::test]
+async fn what_was_noted_is_not_noted_again() {
+    let (objects, seen) = server(|_| None);
+    let (journal, writing) = short(objects, 16, CancellationToken::new());
+    let noting = async {
+        journal.note_all([entry(1), entry(2), entry(1)]).await;
+        journal.told().await;
+        journal.note(entry(2)).await;
+        assert!(journal.is_told());
+    };
+    tokio::select! {
+        () = noting => {}
+        () = writing => panic!("the journal ended"),
+    }
+    assert_eq!(seen.lock().values().copied().collect::<Vec<_>>(), [(1, 1), (1, 1)]);
+}
+
+#[tokio::test]
+async fn the_end_waits_for_what_is_not_written() {
+    let closing = CancellationToken::new();
+    let (objects, seen) = server(|_| Some(503));
+    let (journal, writing) = short(objects, 64, closing.clone());
+    journal.note_all((0..50).map(entry)).await;
+    closing.cancel();
+    writing.await;
+    assert_eq!(seen.lock().values().filter(|(_, taken)| *taken == 1).count(), 50);
+    // Whoever comes later is told in the log, and does not wait.
+    journal.note(entry(99)).await;
+    assert!(journal.is_told());
+}
+
+#[rstest]
+#[case::written_before(409, Fate::There)]
+#[case::its_namespace_is_gone(404, Fate::Refused)]
+#[case::its_namespace_goes(403, Fate::Refused)]
+#[case::too_much(429, Fate::Later)]
+#[case::unwell(503, Fate::Later)]
+#[tokio::test]
+async fn refusals(#[case] code: u16, #[case] expected: Fate) {
+    let (objects, _) = server(move |_| Some(code));
+    let resource = Resource::builtin("", "v1", "events", "Event", true);
+    let error = objects.create(&resource, "shop", &entry(1).event("test")).await.expect_err("refused");
+    assert_eq!(fate(&error), expected);
+}
+
+#[test]
+fn who_asked_is_told_once() {
+    let (journal, _entries) = Journal::queue(1);
+    let key = ("shop".to_owned(), "web-deployment".to_owned());
+    journal.asks(key.clone(), "shop/web.1".to_owned());
+    assert_eq!(journal.asked_by(&key).as_deref(), Some("shop/web.1"));
+    assert_eq!(journal.asked_by(&key), None);
+}

@@ -1,0 +1,292 @@
+//! The fleet's journal: what moved, and because of what. An entry is written as one Event of the control plane
+//! (`act::journal`, and the webhook that holds bindings to quotas); which entries a change makes, and what caused them, is
+//! [`clusters`]' and [`workloads`]'. Read by search (`cause:`) and by `search.crowsnest.io` `journal`.
+//!
+//! What an entry is known by follows from what happened to what, and when, as the objects themselves keep it: a taint its
+//! time, a condition its transition, an eviction the creation of its task. So whoever sees an effect knows its cause without
+//! having seen it happen, also after a restart, and an entry that is made again is the one that is there.
+
+pub mod clusters;
+pub mod workloads;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{annotation, event};
+use crowsnest_api::work::ObjectReference;
+use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::object;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    ClusterFlipped,
+    ClusterTainted,
+    EvictionsHalted,
+    EvictionsResumed,
+    Evicted,
+    EvictionKept,
+    EvictionEnded,
+    EvictionCancelled,
+    Rescheduled,
+    Descheduled,
+    ReturnedHome,
+    QuotaDenied,
+    FenceWaits,
+}
+
+impl Action {
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::ClusterFlipped => "ClusterFlipped",
+            Action::ClusterTainted => "ClusterTainted",
+            Action::EvictionsHalted => "EvictionsHalted",
+            Action::EvictionsResumed => "EvictionsResumed",
+            Action::Evicted => "Evicted",
+            Action::EvictionKept => "EvictionKept",
+            Action::EvictionEnded => "EvictionEnded",
+            Action::EvictionCancelled => "EvictionCancelled",
+            Action::Rescheduled => "Rescheduled",
+            Action::Descheduled => "Descheduled",
+            Action::ReturnedHome => "ReturnedHome",
+            Action::QuotaDenied => "QuotaDenied",
+            Action::FenceWaits => "FenceWaits",
+        }
+    }
+
+    /// The reason of its Event: what had one before the journal keeps it.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Action::ClusterFlipped => event::CLUSTER_FLIPPED,
+            Action::EvictionsHalted => event::EVICTIONS_HALTED,
+            Action::EvictionsResumed => event::EVICTIONS_RESUMED,
+            Action::EvictionKept => event::EVICTION_WAITS,
+            Action::EvictionCancelled => event::EVICTION_CANCELLED,
+            Action::ReturnedHome => event::RETURN_HOME,
+            Action::FenceWaits => event::WAITING_FOR_FENCE,
+            other => other.name(),
+        }
+    }
+}
+
+/// An object of the control plane, as an Event names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Reference {
+    pub api_version: String,
+    pub kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+impl Reference {
+    pub fn named(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        let [api_version, kind, namespace, name] = [api_version, kind, namespace, name].map(str::to_owned);
+        Reference { api_version, kind, namespace, name, uid: String::new() }
+    }
+
+    /// A cluster of which nothing but the name is at hand.
+    pub fn cluster(name: &str) -> Self {
+        Self::named("cluster.karmada.io/v1alpha1", "Cluster", "", name)
+    }
+
+    pub fn of_cluster(cluster: &Cluster) -> Self {
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        Reference { uid: cluster.metadata.uid.clone().unwrap_or_default(), ..Self::cluster(name) }
+    }
+
+    pub fn of_template(template: &ObjectReference) -> Self {
+        let named = Self::named(&template.api_version, &template.kind, &template.namespace, &template.name);
+        Reference { uid: template.uid.clone(), ..named }
+    }
+
+    /// Where its Events are.
+    fn events_in(&self) -> &str {
+        if self.namespace.is_empty() { "default" } else { &self.namespace }
+    }
+}
+
+/// Because of what something happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Cause {
+    #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Reference>,
+    pub text: String,
+    /// The entry before it: namespace and name of its Event.
+    #[serde(rename = "event", skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+}
+
+impl Cause {
+    pub fn new(text: impl Into<String>) -> Self {
+        Cause { text: text.into(), ..Cause::default() }
+    }
+
+    pub fn by(self, reference: Reference) -> Self {
+        Cause { reference: Some(reference), ..self }
+    }
+
+    pub fn after(self, previous: Option<String>) -> Self {
+        Cause { previous, ..self }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    pub at: Timestamp,
+    /// What it happened to.
+    pub subject: Reference,
+    pub action: Action,
+    /// In which cluster, where it is one.
+    pub cluster: String,
+    pub cause: Cause,
+    /// What has changed, in fields.
+    pub effect: Value,
+    /// Of the object that was decided about: after it, where that was written.
+    pub generation: Option<i64>,
+    /// Whether somebody may have to do something about it.
+    pub is_warning: bool,
+    /// All of it as a sentence.
+    pub message: String,
+    /// Namespace and name of its Event.
+    pub id: String,
+}
+
+/// The longest message an Event may have, and the longest of its text that a name takes over.
+const LONGEST_MESSAGE: usize = 1024;
+const LONGEST_NAME: usize = 200;
+
+/// Namespace and name of an entry's Event. `whose` is the UID of the object that was decided about, `what` tells this from
+/// whatever else happened to it in the same way.
+pub fn id(subject: &Reference, whose: &str, action: Action, what: &[&str]) -> String {
+    let parts: Vec<&str> = [whose, action.name()].into_iter().chain(what.iter().copied()).collect();
+    let digest = Sha256::digest(parts.join("\u{1f}"));
+    let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}/{}.{short}", subject.events_in(), cleaned(&subject.name))
+}
+
+/// A name as Events may have it; those of roles may hold more.
+fn cleaned(name: &str) -> String {
+    let is_fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let clean = |c: char| match c.to_ascii_lowercase() {
+        c if is_fine(c) => c,
+        '.' => '.',
+        _ => '-',
+    };
+    let cleaned: String = name.chars().map(clean).take(LONGEST_NAME).collect();
+    // Each part between dots begins and ends with a letter or a digit.
+    let parts = cleaned.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
+    let parts: Vec<&str> = parts.collect();
+    if parts.is_empty() { "entry".to_owned() } else { parts.join(".") }
+}
+
+/// At most so many bytes of a text.
+fn cut(text: &str, longest: usize) -> &str {
+    let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
+}
+
+/// Times as conditions, taints and tasks keep them.
+fn second(time: Timestamp) -> String {
+    time.as_second().to_string()
+}
+
+impl Entry {
+    /// The Event that carries it.
+    pub fn event(&self, component: &str) -> Value {
+        let (namespace, name) = self.id.split_once('/').unwrap_or(("default", &self.id));
+        let seconds = self.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut entry = Map::from_iter([("action".to_owned(), json!(self.action.name()))]);
+        let fields = [
+            ("cluster", (!self.cluster.is_empty()).then(|| json!(self.cluster))),
+            ("effect", (!self.effect.is_null()).then(|| self.effect.clone())),
+            ("generation", self.generation.map(|generation| json!(generation))),
+        ];
+        entry.extend(fields.into_iter().filter_map(|(name, field)| Some((name.to_owned(), field?))));
+        let mut event = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"namespace": namespace, "name": name, "annotations": {
+                annotation::JOURNAL_CAUSE: json!(self.cause).to_string(),
+                annotation::JOURNAL_ENTRY: Value::Object(entry).to_string(),
+            }},
+            "involvedObject": self.subject,
+            "action": self.action.name(), "reason": self.action.reason(),
+            "message": cut(&self.message, LONGEST_MESSAGE),
+            "type": if self.is_warning { "Warning" } else { "Normal" },
+            "eventTime": self.at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+            "firstTimestamp": seconds, "lastTimestamp": seconds, "count": 1,
+            "source": {"component": component}, "reportingComponent": component, "reportingInstance": component,
+        });
+        if let Some(related) = &self.cause.reference {
+            object::set(&mut event, &["related"], json!(related));
+        }
+        event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::usual("web", "web")]
+    #[case::of_a_role("system:node-Proxier", "system-node-proxier")]
+    #[case::with_dots("a.-b-.c", "a.b.c")]
+    #[case::nothing_is_left(":::", "entry")]
+    fn names_of_events_are_names(#[case] name: &str, #[case] expected: &str) {
+        assert_eq!(cleaned(name), expected);
+    }
+
+    #[test]
+    fn what_happened_once_is_one_entry() {
+        let web = Reference::named("apps/v1", "Deployment", "shop", "web");
+        let ids = [
+            id(&web, "u", Action::Evicted, &["m1", "5"]),
+            id(&web, "u", Action::Evicted, &["m1", "5"]),
+            id(&web, "u", Action::Evicted, &["m1", "6"]),
+            id(&web, "v", Action::Evicted, &["m1", "5"]),
+            id(&web, "u", Action::EvictionKept, &["m1", "5"]),
+        ];
+        assert_eq!(ids[0], ids[1]);
+        let different: std::collections::BTreeSet<_> = ids.iter().collect();
+        assert_eq!(different.len(), 4);
+        assert!(ids[0].starts_with("shop/web."), "{}", ids[0]);
+    }
+
+    #[test]
+    fn an_event_carries_all_of_an_entry() {
+        let subject = Reference::named("apps/v1", "Deployment", "shop", "web");
+        let entry = Entry {
+            at: "2026-01-01T10:05:00.5Z".parse().expect("a time"),
+            id: id(&subject, "u", Action::Evicted, &["m1"]),
+            subject,
+            action: Action::Evicted,
+            cluster: "m1".to_owned(),
+            cause: Cause::new("why").by(Reference::cluster("m1")).after(Some("default/m1.1".to_owned())),
+            effect: json!({"replicas": 2}),
+            generation: Some(7),
+            is_warning: false,
+            message: "ü".repeat(LONGEST_MESSAGE),
+        };
+        let event = entry.event("crowsnest-controllers");
+        let said = |key: &str| -> Value {
+            let text = object::annotation(&event, key).expect("an annotation");
+            serde_json::from_str(text).expect("JSON")
+        };
+        let cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": "m1"});
+        assert_eq!(said(annotation::JOURNAL_CAUSE), json!({"ref": cluster, "text": "why", "event": "default/m1.1"}));
+        let expected = json!({"action": "Evicted", "cluster": "m1", "effect": {"replicas": 2}, "generation": 7});
+        assert_eq!(said(annotation::JOURNAL_ENTRY), expected);
+        assert_eq!(
+            (&event["related"], &event["involvedObject"]["namespace"], &event["eventTime"]),
+            (&cluster, &json!("shop"), &json!("2026-01-01T10:05:00.500000Z"))
+        );
+        assert_eq!(event["message"].as_str().map(str::len), Some(LONGEST_MESSAGE));
+    }
+}

@@ -1,0 +1,277 @@
+use super::*;
+use rstest::rstest;
+use serde::de::DeserializeOwned;
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("readable")
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
+const NOW: &str = "2026-01-01T10:05:10Z";
+const EVICTED: &str = "2026-01-01T10:05:05Z";
+
+fn binding() -> Value {
+    json!({"metadata": {"name": "web-deployment", "namespace": "shop", "uid": "b1", "generation": 4, "annotations": {
+        "propagationpolicy.karmada.io/namespace": "shop", "propagationpolicy.karmada.io/name": "spread",
+    }}})
+}
+
+/// A spec in clusters, `m1:2` each, with tasks.
+fn spec(clusters: &[&str], tasks: Value) -> ResourceBindingSpec {
+    let target = |text: &&str| {
+        let (name, replicas) = text.split_once(':').unwrap_or((text, "0"));
+        json!({"name": name, "replicas": replicas.parse::<i32>().expect("a number")})
+    };
+    read(json!({
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web", "uid": "t1"},
+        "replicas": 2, "gracefulEvictionTasks": tasks,
+        "clusters": clusters.iter().map(target).collect::<Vec<_>>(),
+    }))
+}
+
+fn task(cluster: &str, message: &str) -> Value {
+    json!({"fromCluster": cluster, "reason": "TaintUntolerated", "producer": "TaintManager", "replicas": 2,
+        "purgeMode": "Gracefully", "creationTimestamp": EVICTED, "message": message})
+}
+
+/// `m1`, lost and tainted for it.
+fn clusters() -> Clusters {
+    let m1 = json!({
+        "metadata": {"name": "m1", "uid": "u1"},
+        "spec": {"syncMode": "Push", "taints": [
+            {"key": "gone", "effect": "NoExecute", "timeAdded": "2026-01-01T10:05:01Z"},
+        ]},
+        "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "R", "message": "not reachable",
+            "lastTransitionTime": "2026-01-01T10:05:00Z"}]},
+    });
+    Clusters::from([("m1".to_owned(), Arc::new(read(m1)))])
+}
+
+fn status(value: Value) -> ResourceBindingStatus {
+    read(value)
+}
+
+/// What is read of an entry: action, message, because of what, whether there is one before it.
+fn told(entries: &[Entry]) -> Vec<(&'static str, &str, String, bool)> {
+    let by = |entry: &Entry| {
+        entry.cause.reference.as_ref().map_or_else(String::new, |by| format!("{}/{}", by.kind, by.name))
+    };
+    let all = entries.iter();
+    all.map(|entry| (entry.action.name(), entry.message.as_str(), by(entry), entry.cause.previous.is_some())).collect()
+}
+
+#[test]
+fn the_chain_of_an_eviction_holds_together() {
+    let (binding, clusters) = (binding(), clusters());
+    let before = spec(&["m1:2"], json!([]));
+    let after = spec(&[], json!([task("m1", "")]));
+    let bound = Bound::of(&binding, &before, at(NOW));
+    let evicted = evicted(&bound, (&before, &after), &clusters, &[]);
+    let why = "its taint gone:NoExecute is not tolerated; Ready is False since 2026-01-01T10:05:00Z: not reachable";
+    let message = format!("Evicted from m1: {why}");
+    assert_eq!(told(&evicted), [("Evicted", message.as_str(), "Cluster/m1".to_owned(), true)]);
+    let m1 = &clusters["m1"];
+    assert_eq!(evicted[0].cause.previous, taint_id(m1, &m1.spec.taints[0]));
+    let put = super::super::clusters::tainted(m1, &[], &[], at(NOW));
+    assert_eq!(evicted[0].cause.previous.as_ref(), Some(&put[0].id));
+
+    let to = spec(&["m2:2"], json!([])).clusters;
+    let status = status(json!({"lastScheduledTime": "2026-01-01T09:00:00Z"}));
+    let moved = Move {
+        before: &after,
+        status: &status,
+        to: &to,
+        trigger: Some(Trigger::ReplicasChanged),
+        nothing: None,
+        asked_by: None,
+    };
+    let rescheduled = rescheduled(&bound, &moved).expect("it moved");
+    assert_eq!(rescheduled.cause.previous.as_ref(), Some(&evicted[0].id));
+    let message = "Rescheduled from m1:2 to m2:2: it was evicted from m1 (TaintUntolerated)";
+    assert_eq!(rescheduled.message, message);
+    let effect = json!({"from": [{"cluster": "m1", "replicas": 2}], "to": [{"cluster": "m2", "replicas": 2}],
+        "trigger": "ReplicasChanged"});
+    assert_eq!(rescheduled.effect, effect);
+
+    let healthy = json!({"aggregatedStatus": [{"clusterName": "m2", "health": "Healthy"}]});
+    let (leaving, gone) = (spec(&["m2:2"], json!([task("m1", "")])), spec(&["m2:2"], json!([])));
+    let ended = went_on(&bound, (&leaving, &gone), &read(healthy), &[], &clusters);
+    let message = "Evict from cluster m1 has ended: it is healthy in m2:2";
+    assert_eq!(told(&ended), [("EvictionEnded", message, "Cluster/m1".to_owned(), true)]);
+    assert_eq!(ended[0].cause.previous.as_ref(), Some(&evicted[0].id));
+}
+
+#[rstest]
+#[case::nothing_changed(task("m1", "w"), json!([task("m1", "w")]), &[], json!({}), None)]
+#[case::kept(
+    task("m1", ""), json!([task("m1", "no healthy replacement: it is not healthy in m2")]), &[], json!({}),
+    Some(("EvictionKept", "Evict from cluster m1 waits: no healthy replacement: it is not healthy in m2."))
+)]
+#[case::called_off(
+    task("m1", ""), json!([]), &["m1"], json!({}),
+    Some(("EvictionCancelled", "Evict from cluster m1 is called off: nothing has replaced the copy."))
+)]
+#[case::ended_by_its_time(
+    task("m1", ""), json!([]), &[], json!({}),
+    Some(("EvictionEnded", "Evict from cluster m1 has ended: its time was over"))
+)]
+#[case::ended_with_its_cluster(
+    task("m9", ""), json!([]), &[], json!({}),
+    Some(("EvictionEnded", "Evict from cluster m9 has ended: the cluster is gone"))
+)]
+fn what_becomes_of_evictions(
+    #[case] before: Value,
+    #[case] after: Value,
+    #[case] called_off: &[&str],
+    #[case] health: Value,
+    #[case] expected: Option<(&str, &str)>,
+) {
+    let binding = binding();
+    let (before, after) = (spec(&["m2:2"], json!([before])), spec(&["m2:2"], after));
+    let bound = Bound::of(&binding, &before, at(NOW));
+    let called_off: Vec<String> = called_off.iter().map(|name| (*name).to_owned()).collect();
+    let entries = went_on(&bound, (&before, &after), &read(health), &called_off, &clusters());
+    let told: Vec<_> = told(&entries).into_iter().map(|(action, message, ..)| (action, message)).collect();
+    assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
+}
+
+#[rstest]
+#[case::the_first_place(&[], json!([]), &["m1:2"], Trigger::ReplicasChanged, None)]
+#[case::more_of_it(&["m1:1"], json!([]), &["m1:2"], Trigger::ReplicasChanged, None)]
+#[case::less_of_it(&["m1:3", "m2:1"], json!([]), &["m1:1", "m2:1"], Trigger::ReplicasChanged, None)]
+#[case::the_same(&["m1:2"], json!([]), &["m1:2"], Trigger::Reconcile, None)]
+#[case::divided_otherwise(
+    &["m1:3", "m2:1"], json!([]), &["m1:1", "m2:3"], Trigger::RescheduleRequested,
+    Some(("Rescheduled from m1:3, m2:1 to m1:1, m2:3: a new schedule was asked for", "", false))
+)]
+#[case::another_placement(
+    &["m1:2"], json!([]), &["m2:2"], Trigger::PlacementChanged,
+    Some(("Rescheduled from m1:2 to m2:2: its placement changed", "PropagationPolicy/spread", false))
+)]
+#[case::another_cluster_fits(
+    &["m1"], json!([]), &["m1", "m2"], Trigger::Reconcile,
+    Some(("Rescheduled from m1 to m1, m2: other clusters fit it now", "", false))
+)]
+#[case::a_cluster_leaves(
+    &["m1:2"], json!([]), &["m2:2"], Trigger::TargetTerminating,
+    Some(("Rescheduled from m1:2 to m2:2: m1 leaves the fleet", "Cluster/m1", false))
+)]
+#[case::scaled_into_another(
+    &["m1:1"], json!([]), &["m1:1", "m2:1"], Trigger::ReplicasChanged,
+    Some(("Rescheduled from m1:1 to m1:1, m2:1: 2 replicas are wanted, 1 were assigned", "", false))
+)]
+#[case::evicted(
+    &[], json!([task("m1", "")]), &["m2:2"], Trigger::ReplicasChanged,
+    Some(("Rescheduled from m1:2 to m2:2: it was evicted from m1 (TaintUntolerated)", "Cluster/m1", true))
+)]
+#[case::evicted_and_placed_anew(
+    &[], json!([task("m1", "")]), &["m2:2"], Trigger::PlacementChanged,
+    Some(("Rescheduled from m1:2 to m2:2: its placement changed", "PropagationPolicy/spread", false))
+)]
+fn moves_and_their_triggers(
+    #[case] from: &[&str],
+    #[case] tasks: Value,
+    #[case] to: &[&str],
+    #[case] trigger: Trigger,
+    #[case] expected: Option<(&str, &str, bool)>,
+) {
+    let (binding, before, to) = (binding(), spec(from, tasks), spec(to, json!([])).clusters);
+    let status = status(json!({"lastScheduledTime": "2026-01-01T09:00:00Z"}));
+    let trigger = Some(trigger);
+    let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, asked_by: None };
+    let entry = rescheduled(&Bound::of(&binding, &before, at(NOW)), &moved);
+    let entries: Vec<Entry> = entry.into_iter().collect();
+    let told: Vec<_> = told(&entries).into_iter().map(|(_, message, by, after)| (message, by, after)).collect();
+    let expected = expected.map(|(message, by, after)| (message, by.to_owned(), after));
+    assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
+}
+
+/// Evictions that the schedule before has answered are not answered again.
+#[test]
+fn an_old_eviction_moves_nothing_twice() {
+    let (binding, before) = (binding(), spec(&["m2"], json!([task("m1", "")])));
+    let to = spec(&["m2", "m3"], json!([])).clusters;
+    let status = status(json!({"lastScheduledTime": "2026-01-01T10:05:06Z"}));
+    let trigger = Some(Trigger::Reconcile);
+    let moved = Move { before: &before, status: &status, to: &to, trigger, nothing: None, asked_by: None };
+    let entry = rescheduled(&Bound::of(&binding, &before, at(NOW)), &moved).expect("it moved");
+    assert_eq!(entry.message, "Rescheduled from m2 to m2, m3: other clusters fit it now");
+}
+
+#[test]
+fn what_fits_nowhere_is_a_warning() {
+    let (binding, before) = (binding(), spec(&["m1:2"], json!([])));
+    let status = status(json!({}));
+    let (trigger, nothing) = (Some(Trigger::PlacementChanged), Some("0/3 clusters are available"));
+    let moved = Move { before: &before, status: &status, to: &[], trigger, nothing, asked_by: None };
+    let entry = rescheduled(&Bound::of(&binding, &before, at(NOW)), &moved).expect("it moved");
+    let message = "Rescheduled from m1:2 to nowhere: 0/3 clusters are available (its placement changed)";
+    assert_eq!((entry.message.as_str(), entry.is_warning), (message, true));
+}
+
+#[test]
+fn what_was_descheduled_is_why_it_moves() {
+    let (binding, before) = (binding(), spec(&["m1:3", "m2:1"], json!([])));
+    let bound = Bound::of(&binding, &before, at(NOW));
+    let reduced = spec(&["m1:1", "m2:1"], json!([]));
+    let taken = descheduled(&bound, &before.clusters, &reduced.clusters, "Binding has been descheduled");
+    assert_eq!((taken.cluster.as_str(), &taken.effect), ("m1", &json!({"taken": [{"cluster": "m1", "replicas": 2}]})));
+    let to = spec(&["m1:1", "m2:3"], json!([])).clusters;
+    let (status, trigger) = (status(json!({})), Some(Trigger::ReplicasChanged));
+    let asked_by = Some(taken.id.as_str());
+    let from = spec(&["m1:2", "m2:2"], json!([]));
+    let moved = Move { before: &from, status: &status, to: &to, trigger, nothing: None, asked_by };
+    let entry = rescheduled(&bound, &moved).expect("it moved");
+    assert_eq!((entry.cause.text.as_str(), entry.cause.previous), ("it was descheduled", Some(taken.id)));
+}
+
+#[test]
+fn the_way_home_has_its_flip_and_what_leaves_for_it() {
+    let binding = binding();
+    let home = json!({"fromCluster": "m2", "reason": "ReturnHome", "producer": "GoingHome",
+        "creationTimestamp": EVICTED});
+    let (before, going) = (spec(&["m2:2"], json!([])), spec(&[], json!([home])));
+    let bound = Bound::of(&binding, &before, at(NOW));
+    let clusters = clusters();
+    let to = spec(&["m1:2"], json!([])).clusters;
+    let entries = returned(&bound, (&before, &going), &to, &clusters, "Going home to m1.");
+    let expected = [
+        ("ReturnedHome", "Going home to m1.", "Cluster/m1".to_owned(), true),
+        ("Evicted", "Evicted from m2: it is on its way home", "Deployment/web".to_owned(), true),
+    ];
+    assert_eq!(told(&entries), expected);
+    assert_eq!(entries[0].cause.previous, flip_id(&clusters["m1"]));
+    assert_eq!(entries[1].cause.previous.as_ref(), Some(&entries[0].id));
+}
+
+#[test]
+fn a_second_look_makes_the_same_entry() {
+    let binding: ResourceBinding = read(json!({
+        "metadata": {"name": "web-deployment", "namespace": "shop", "uid": "b1", "generation": 4},
+        "spec": spec(&["m1:3"], json!([])),
+    }));
+    let quota = Reference::named("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "shop", "cpus");
+    let exceeded = |requested: &str| Exceeded {
+        quota: quota.clone(),
+        resource: "cpu".to_owned(),
+        requested: requested.parse().expect("a quantity"),
+        limit: "2".parse().expect("a quantity"),
+    };
+    let [first, second, other] = [("2630m", NOW), ("2630m", "2026-01-01T11:00:00Z"), ("3", NOW)]
+        .map(|(requested, now)| quota_denied(&binding, &exceeded(requested), "exceeded", at(now)));
+    assert_eq!((first.id == second.id, first.id == other.id), (true, false));
+    let effect =
+        json!({"resource": "cpu", "requested": 2.63, "limit": 2, "wanted": [{"cluster": "m1", "replicas": 3}]});
+    assert_eq!(first.effect, effect);
+    assert_eq!(first.cause.reference, Some(quota));
+
+    let spec = spec(&["m1:2"], json!([]));
+    let value = serde_json::to_value(&binding).expect("JSON");
+    let unwell =
+        |now: &str, why: &str| kept_unhealthy(&Bound::of(&value, &spec, at(now)), &["m1".to_owned()], why, "waits");
+    assert_eq!(unwell(NOW, "why").id, unwell("2026-01-01T11:00:00Z", "why").id);
+    assert_ne!(unwell(NOW, "why").id, unwell(NOW, "another").id);
+}

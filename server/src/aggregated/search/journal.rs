@@ -1,0 +1,261 @@
+//! `journal`: what moved about an object, and because of what. Entries are Events of the control plane, found by search and, once
+//! the API server has let them go, in the cache's history; each is followed from cause to cause to its root. All of it as far as the
+//! caller may read those Events: where a cause may not be read, or is no longer kept, an entry's own text says what it was.
+
+use std::collections::{BTreeMap, HashMap};
+
+use axum::response::Response;
+use crowsnest_api::constants::annotation;
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::user::UserInfo;
+use crowsnest_index::query::instant;
+use crowsnest_index::search::SearchRequest;
+use crowsnest_index::{CollectionKey, Index, Object, RecordKey};
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::API_VERSION;
+use super::hits::skipped;
+use super::parameters::Parameters;
+use crate::aggregated::reply::{Failure, json as reply};
+
+/// Entries about the object when nothing is said, and at most.
+const ENTRIES: usize = 100;
+const MOST_ENTRIES: usize = 1000;
+/// Seconds around a time when nothing is said.
+const WITHIN: f64 = 300.0;
+/// Causes of one entry that are followed.
+const MOST_STEPS: usize = 16;
+
+/// An entry as it is told.
+struct Entry {
+    at: String,
+    /// The entry before it.
+    because: Option<String>,
+    told: Value,
+}
+
+impl Entry {
+    /// None: it is an Event of somebody else.
+    fn of(object: &Object) -> Result<Option<(String, Self)>, Failure> {
+        let event: Value = object.parse().map_err(Failure::internal)?;
+        let said = |key: &str| {
+            let text = event["metadata"]["annotations"][key].as_str()?;
+            serde_json::from_str::<Value>(text).ok()
+        };
+        let (Some(cause), Some(entry)) = (said(annotation::JOURNAL_CAUSE), said(annotation::JOURNAL_ENTRY)) else {
+            return Ok(None);
+        };
+        let key = &object.record.key;
+        let id = format!("{}/{}", key.namespace, key.name);
+        let at = event["eventTime"].as_str().unwrap_or_default().to_owned();
+        let because = cause["event"].as_str().map(str::to_owned);
+        let mut told = json!({
+            "id": id, "at": at, "action": event["action"], "reason": event["reason"], "type": event["type"],
+            "subject": event["involvedObject"], "message": event["message"], "cause": cause,
+        });
+        for field in ["cluster", "effect", "generation"] {
+            if let Some(value) = entry.get(field) {
+                told[field] = value.clone();
+            }
+        }
+        Ok(Some((id, Self { at, because, told })))
+    }
+}
+
+/// Entries by their ids.
+type Entries = HashMap<String, Entry>;
+
+pub(super) async fn journal(index: &Index, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
+    let about = parameters.wanted("about")?;
+    let limit = parameters.number("limit")?.unwrap_or(ENTRIES).clamp(1, MOST_ENTRIES);
+    let mut request = SearchRequest::new(question(about, parameters, Timestamp::now())?, caller.clone());
+    (request.limit, request.bodies) = (Some(limit), true);
+    request.facets.clear();
+    let mut answer = index.search_all(request).await.map_err(Failure::internal)?;
+    // Whatever happened in a member, it is the control plane that tells of it.
+    answer.skipped.retain(|skipped| skipped.cluster.is_control_plane());
+    let mut entries = Entries::new();
+    for hit in &answer.hits {
+        entries.extend(Entry::of(&hit.object)?);
+    }
+    let collection = answer.hits.first().map(|hit| hit.object.record.key.collection.clone());
+    let causes = match collection {
+        Some(collection) => causes(index, caller, &collection, &entries).await?,
+        None => Entries::new(),
+    };
+    let total = answer.summary.as_ref().map_or(0, |summary| summary.total);
+    Ok(reply(
+        StatusCode::OK,
+        &json!({"kind": "Journal", "apiVersion": API_VERSION, "about": about, "entries": told(entries, causes),
+            "total": total, "keptForSeconds": index.options().history.kept_for.as_secs(),
+            "skipped": skipped(&answer.skipped), "notices": answer.remarks}),
+    ))
+}
+
+/// The query that finds entries about an object.
+fn question(about: &str, parameters: &Parameters, now: Timestamp) -> Result<String, Failure> {
+    if about.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) || about.split('/').count() > 3 {
+        let wanted = "KIND/NAMESPACE/NAME, KIND/NAME or NAME";
+        return Err(Failure::bad_request(format!("about={about:?} names no object: {wanted} does")));
+    }
+    let time = |name: &str| -> Result<Option<f64>, Failure> {
+        let Some(text) = parameters.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+        let moment = instant(text);
+        let moment = moment.ok_or_else(|| Failure::bad_request(format!("{name}={text:?} is no time such as 10:05")))?;
+        Ok(Some(moment.seconds(now)))
+    };
+    // How long ago is how long.
+    let within = time("within")?.map_or(WITHIN, |ago| (now.as_second() as f64 - ago).max(1.0));
+    let when = match time("at")? {
+        Some(at) => {
+            let bound = |seconds: f64| Timestamp::from_second(seconds as i64).unwrap_or(now);
+            format!("during:{}..{}", bound(at - within), bound(at + within))
+        }
+        // Those that are there, and those that are no longer there.
+        None => "(is:deleted OR -is:deleted)".to_owned(),
+    };
+    let (cluster, entry) = (ClusterName::control_plane(), annotation::JOURNAL_ENTRY);
+    let cluster = cluster.as_str();
+    Ok(format!("kind:event cluster:\"{cluster}\" ann:{entry} about:\"{about}\" {when} sort:-last"))
+}
+
+/// What is read of causes, step by step, each once.
+async fn causes(
+    index: &Index,
+    caller: &UserInfo,
+    collection: &CollectionKey,
+    entries: &Entries,
+) -> Result<Entries, Failure> {
+    let mut causes = Entries::new();
+    let mut next: Vec<String> = entries.values().filter_map(|entry| entry.because.clone()).collect();
+    for _ in 0..MOST_STEPS {
+        next.sort();
+        next.dedup();
+        next.retain(|id| !entries.contains_key(id) && !causes.contains_key(id));
+        let mut before = Vec::new();
+        for id in next {
+            let Some((namespace, name)) = id.split_once('/') else { continue };
+            let key = RecordKey { collection: collection.clone(), namespace: namespace.into(), name: name.into() };
+            let Some(past) = index.past(caller, &key).await.map_err(Failure::internal)? else { continue };
+            let last = past.now.as_ref().or_else(|| past.versions.first().map(|version| &version.object));
+            if let Some((id, entry)) = last.map(Entry::of).transpose()?.flatten() {
+                before.extend(entry.because.clone());
+                causes.insert(id, entry);
+            }
+        }
+        next = before;
+    }
+    Ok(causes)
+}
+
+/// Oldest first, a cause before its effect; each with the way to its root, as far as that is known.
+fn told(entries: Entries, causes: Entries) -> Vec<Value> {
+    let because: HashMap<String, String> =
+        entries.iter().chain(&causes).filter_map(|(id, entry)| Some((id.clone(), entry.because.clone()?))).collect();
+    let known = |id: &String| entries.contains_key(id) || causes.contains_key(id);
+    let way = |id: &str| -> Vec<String> {
+        let steps = std::iter::successors(because.get(id), |id| because.get(*id));
+        steps.take_while(|id| known(id)).take(MOST_STEPS).cloned().collect()
+    };
+    let ways: HashMap<String, Vec<String>> =
+        entries.keys().chain(causes.keys()).map(|id| (id.clone(), way(id))).collect();
+    let all = entries.into_iter().map(|one| (one, false)).chain(causes.into_iter().map(|one| (one, true)));
+    let mut sorted = BTreeMap::new();
+    for ((id, mut entry), is_cause) in all {
+        let way = ways.get(&id).cloned().unwrap_or_default();
+        // Times of conditions and taints are whole seconds: within one a cause comes first.
+        let second = entry.at.get(..19).unwrap_or_default().to_owned();
+        let place = (second, way.len(), entry.at, id);
+        entry.told["causes"] = json!(way);
+        if is_cause {
+            entry.told["isCause"] = json!(true);
+        }
+        sorted.insert(place, entry.told);
+    }
+    sorted.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn entry(at: &str, because: Option<&str>) -> Entry {
+        Entry { at: at.to_owned(), because: because.map(str::to_owned), told: json!({"at": at}) }
+    }
+
+    #[test]
+    fn causes_come_first_and_lead_to_the_root() {
+        let second = "2026-01-01T10:05:01";
+        let entries = Entries::from([
+            ("shop/evicted".to_owned(), entry(&format!("{second}.1Z"), Some("default/taint"))),
+            ("shop/moved".to_owned(), entry("2026-01-01T10:05:02.0Z", Some("shop/evicted"))),
+            ("shop/other".to_owned(), entry("2026-01-01T10:05:00.0Z", Some("default/gone"))),
+        ]);
+        let causes = Entries::from([
+            ("default/taint".to_owned(), entry(&format!("{second}.3Z"), Some("default/flip"))),
+            ("default/flip".to_owned(), entry(&format!("{second}.2Z"), None)),
+        ]);
+        let told = told(entries, causes);
+        let read: Vec<(&str, usize, bool)> = told
+            .iter()
+            .map(|entry| {
+                let causes = entry["causes"].as_array().expect("a list").len();
+                (entry["at"].as_str().expect("a time"), causes, entry["isCause"] == true)
+            })
+            .collect();
+        let expected = [
+            ("2026-01-01T10:05:00.0Z", 0, false),
+            ("2026-01-01T10:05:01.2Z", 0, true),
+            ("2026-01-01T10:05:01.3Z", 1, true),
+            ("2026-01-01T10:05:01.1Z", 2, false),
+            ("2026-01-01T10:05:02.0Z", 3, false),
+        ];
+        assert_eq!(read, expected);
+        assert_eq!(told[4]["causes"], json!(["shop/evicted", "default/taint", "default/flip"]));
+    }
+
+    /// Whoever writes what nobody could does not have us walk for ever.
+    #[test]
+    fn a_circle_ends() {
+        let entries = Entries::from([
+            ("a/a".to_owned(), entry("2026-01-01T10:05:00Z", Some("a/b"))),
+            ("a/b".to_owned(), entry("2026-01-01T10:05:00Z", Some("a/a"))),
+        ]);
+        assert_eq!(told(entries, Entries::new()).len(), 2);
+    }
+
+    #[rstest]
+    #[case::all("about=deploy/shop/web", Ok("about:\"deploy/shop/web\" (is:deleted OR -is:deleted) sort:-last"))]
+    #[case::around(
+        "about=web&at=10:05",
+        Ok("about:\"web\" during:2026-01-01T10:00:00Z..2026-01-01T10:10:00Z sort:-last")
+    )]
+    #[case::closer(
+        "about=web&at=now-2h&within=1m",
+        Ok("about:\"web\" during:2026-01-01T09:59:00Z..2026-01-01T10:01:00Z sort:-last")
+    )]
+    #[case::no_time("about=web&at=tea", Err("at=\"tea\" is no time such as 10:05"))]
+    #[case::no_object(
+        "about=a/b/c/d",
+        Err("about=\"a/b/c/d\" names no object: KIND/NAMESPACE/NAME, KIND/NAME or NAME does")
+    )]
+    #[case::a_query(
+        "about=a\" OR \"",
+        Err("about=\"a\\\" OR \\\"\" names no object: KIND/NAMESPACE/NAME, KIND/NAME or NAME does")
+    )]
+    fn questions(#[case] query: &str, #[case] expected: Result<&str, &str>) {
+        let parameters = Parameters::read(query);
+        let now = "2026-01-01T12:00:00Z".parse().expect("a time");
+        let asked = question(parameters.get("about").expect("it is there"), &parameters, now);
+        match (asked, expected) {
+            (Ok(asked), Ok(end)) => {
+                assert!(asked.starts_with("kind:event cluster:") && asked.ends_with(end), "{asked}")
+            }
+            (Err(failure), Err(message)) => assert_eq!(failure.status()["message"], message),
+            (asked, expected) => panic!("{} instead of {expected:?}", asked.is_ok()),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Why did it move? A member dies, what ran there goes elsewhere, and the journal tells the chain from the last to the first cause:
+//! by `crowsnest journal`, by the query language, to whoever may read it, and after the API server has forgotten its Events.
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, until};
+use serde_json::Value;
+
+const FLEET: &str = include_str!("journal/fleet.yaml");
+const BIG: &str = include_str!("journal/big.yaml");
+/// From the root on.
+const CHAIN: [&str; 4] = ["ClusterFlipped", "ClusterTainted", "Evicted", "Rescheduled"];
+const WEB: [&str; 4] = ["journal", "deploy/web", "-n", "shop"];
+
+#[test]
+fn the_journal_tells_why_it_moved() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["wait", "--for=condition=Ready", "cluster", "--all", "--timeout=60s"], "")?;
+    kubectl.ok(&["apply", "-f", "-"], FLEET)?;
+    is_healthy_in(&kubectl, "m1")?;
+    ensure!(read(&fleet, &WEB)?["entries"] == serde_json::json!([]), "a first place is no move");
+
+    let said = fleet.crowsnest(&["sim", "m1", "stop"])?;
+    ensure!(said.code == Some(0), "{said:?}");
+    is_healthy_in(&kubectl, "m2").with_context(|| fleet.log())?;
+    the_chain(&fleet).with_context(|| fleet.log())?;
+    queries_find_it(&fleet).with_context(|| fleet.log())?;
+    a_refusal_has_its_numbers(&fleet, &kubectl).with_context(|| fleet.log())?;
+    rights_hold(&kubectl)?;
+    it_outlives_its_events(&fleet, &kubectl).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn is_healthy_in(kubectl: &Kubectl, cluster: &str) -> Result<()> {
+    let health = format!("{{.status.aggregatedStatus[?(@.clusterName==\"{cluster}\")].health}}");
+    let path = format!("jsonpath={{.spec.clusters[*].name}} [{{.spec.gracefulEvictionTasks}}] {health}");
+    let binding = ["get", "rb", "web-deployment", "-n", "shop", "-o", &path];
+    kubectl.until(&binding, |out| out.trim() == format!("{cluster} [] Healthy")).map(drop)
+}
+
+fn read(fleet: &Fleet, args: &[&str]) -> Result<Value> {
+    let said = fleet.crowsnest(&[args, &["-o", "json"]].concat())?;
+    ensure!(said.code == Some(0), "{args:?}: {said:?}");
+    Ok(serde_json::from_str(&said.out)?)
+}
+
+fn entries(journal: &Value) -> &[Value] {
+    journal["entries"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn find<'j>(journal: &'j Value, action: &str) -> Option<&'j Value> {
+    entries(journal).iter().find(|entry| entry["action"] == action)
+}
+
+/// Actions from the root to the entry that moved it.
+fn chain(journal: &Value) -> Vec<&str> {
+    let Some(moved) = find(journal, "Rescheduled") else { return Vec::new() };
+    let causes = moved["causes"].as_array().into_iter().flatten();
+    let action = |id: &Value| entries(journal).iter().find(|entry| entry["id"] == *id)?["action"].as_str();
+    let mut chain: Vec<&str> = causes.filter_map(action).collect();
+    chain.reverse();
+    chain.extend(moved["action"].as_str());
+    chain
+}
+
+fn the_chain(fleet: &Fleet) -> Result<()> {
+    let mut journal = Value::Null;
+    let told = until("the whole chain to be told", || {
+        journal = read(fleet, &[&WEB[..], &["--at", "now", "--within", "10m"]].concat())?;
+        Ok(chain(&journal) == CHAIN && find(&journal, "EvictionEnded").is_some())
+    });
+    told.with_context(|| format!("{journal:#}"))?;
+    let messages: Vec<&str> = CHAIN.iter().filter_map(|action| find(&journal, action)?["message"].as_str()).collect();
+    let expected = [
+        "Ready is False now: ",
+        "Tainted with gone:NoExecute: ClusterTaintPolicy gone, since Ready is False since ",
+        "Evicted from m1: its taint gone:NoExecute is not tolerated; Ready is False since ",
+        "Rescheduled from m1:2 to m2:2: it was evicted from m1 (TaintUntolerated)",
+    ];
+    for (message, expected) in messages.iter().zip(expected) {
+        ensure!(message.starts_with(expected), "{message:?} is not {expected:?}");
+    }
+    let moved = &find(&journal, "Rescheduled").context("it moved")?["effect"];
+    ensure!(moved["from"][0]["cluster"] == "m1" && moved["to"][0]["cluster"] == "m2", "{moved}");
+
+    // As a table: in the order in which it came about.
+    let said = fleet.crowsnest(&WEB)?;
+    let places: Vec<Option<usize>> = CHAIN.iter().map(|action| said.out.find(action)).collect();
+    ensure!(said.code == Some(0) && places.iter().all(Option::is_some) && places.is_sorted(), "{said:?}");
+    let said = fleet.crowsnest(&[&WEB[..], &["--at", "now-2h"]].concat())?;
+    ensure!(
+        said.code == Some(0) && said.out.is_empty() && said.err.contains("nothing is told of deploy/web"),
+        "{said:?}"
+    );
+    let said = fleet.crowsnest(&["journal", "rb/web-deployment", "-n", "shop"])?;
+    ensure!(said.out.contains("Rescheduled"), "a binding is its template: {said:?}");
+    let said = fleet.crowsnest(&["journal", "deploy/web", "-n", "shop", "--at", "tea"])?;
+    ensure!(said.code == Some(1) && said.err.contains("at=\"tea\" is no time such as 10:05"), "{said:?}");
+    Ok(())
+}
+
+fn queries_find_it(fleet: &Fleet) -> Result<()> {
+    let cases = [
+        ("kind:event about:deploy/shop/web reason:Evicted message:\"Ready is False since\" during:now-10m..now", true),
+        ("kind:event about:deploy/shop/web reason:Rescheduled during:now-10m..now", true),
+        ("kind:event about:deploy/shop/web reason:Rescheduled during:now-2h..now-1h", false),
+        ("kind:event about:cluster/m1 reason:Evicted", true),
+        ("kind:event cause:cluster/m1 reason:Rescheduled", true),
+        ("kind:event cause:clustertaintpolicy/gone reason:ClusterTainted", true),
+        ("kind:event cause:cluster/m3", false),
+    ];
+    for (query, found) in cases {
+        let query = ["search", query, "-o", "name", "--allow-partial"];
+        let mut said = String::new();
+        until(&format!("{query:?} to find {found}"), || {
+            said = fleet.crowsnest(&query)?.out;
+            Ok(said.is_empty() != found)
+        })
+        .with_context(|| said.clone())?;
+    }
+    Ok(())
+}
+
+/// What a quota refuses is told of the template and of the quota, once however often it is asked for.
+fn a_refusal_has_its_numbers(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok(&["apply", "-f", "-"], BIG)?;
+    let mut journal = Value::Null;
+    let told = until("the refusal to be told", || {
+        journal = read(fleet, &["journal", "deploy/big", "-n", "shop"])?;
+        Ok(find(&journal, "QuotaDenied").is_some())
+    });
+    told.with_context(|| format!("{journal:#}"))?;
+    let denied = find(&journal, "QuotaDenied").context("it is there")?;
+    let effect = &denied["effect"];
+    // 2 x 100m are used, 5 x 500m asked for.
+    ensure!(effect["resource"] == "cpu" && effect["requested"] == 2.7 && effect["limit"] == 2, "{denied:#}");
+    ensure!(denied["cause"]["ref"]["kind"] == "FederatedResourceQuota", "{denied:#}");
+    let quota = read(fleet, &["journal", "federatedresourcequota/cpus", "-n", "shop"])?;
+    ensure!(entries(&quota).len() == 1 && entries(&quota)[0]["id"] == denied["id"], "{quota:#}");
+    Ok(())
+}
+
+fn rights_hold(kubectl: &Kubectl) -> Result<()> {
+    let path = "/apis/search.crowsnest.io/v1alpha1/journal?about=deploy/shop/web";
+    let told = |user: &str| -> Result<Value> {
+        let said =
+            kubectl.with(&["--as", user, "--as-group", "system:authenticated"]).ok(&["get", "--raw", path], "")?;
+        Ok(serde_json::from_str(&said)?)
+    };
+    let ann = told("ann")?;
+    let seen: Vec<bool> = CHAIN.iter().map(|action| find(&ann, action).is_some()).collect();
+    ensure!(seen == [false, false, true, true], "{ann:#}");
+    // What she may not read is still named by what she may.
+    let evicted = find(&ann, "Evicted").context("it is there")?;
+    ensure!(evicted["cause"]["text"].as_str().is_some_and(|text| text.contains("Ready is False")), "{evicted:#}");
+    ensure!(entries(&told("bob")?).is_empty(), "who may read no event is told nothing");
+    Ok(())
+}
+
+fn it_outlives_its_events(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    for namespace in ["shop", "default"] {
+        kubectl.ok(&["delete", "events", "-n", namespace, "--all", "--wait=false"], "")?;
+    }
+    until("the cache to have seen the events go", || {
+        let said = fleet.crowsnest(&["search", "kind:event about:deploy/shop/web reason:Rescheduled", "-o", "name"])?;
+        Ok(said.out.is_empty())
+    })?;
+    let times: [&[&str]; 2] = [&[], &["--at", "now", "--within", "15m"]];
+    for when in times {
+        let journal = read(fleet, &[&WEB[..], when].concat())?;
+        ensure!(chain(&journal) == CHAIN, "{when:?}: {journal:#}");
+    }
+    Ok(())
+}
