@@ -1,12 +1,17 @@
-//! `crowsnest register`: with a token and the hash of its authority a control plane is found, gives an agent its certificate and rights for
-//! its own cluster alone, and reaches the cluster through it; whoever takes the name of a cluster that is there gets nothing by itself.
+//! `crowsnest register`: with a token and the hash of its authority a control plane is found, gives an agent its certificate, the next one
+//! too, and rights for its own cluster alone, and reaches the cluster through it; whoever takes the name of a cluster that is there gets
+//! nothing by itself.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use crowsnest_tests::{Fleet, Kubectl, Said, binary, until};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::json;
 
 /// The agent that runs in the foreground; killed when dropped.
 struct Agent(Child);
@@ -46,6 +51,7 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
             .with(&["--server", &place])
             .until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
         has_little(&kubectl, dir.path())?;
+        gets_its_next_certificate(&kubectl, dir.path())?;
         is_not_taken_over(&words, &east, &kubectl)
     };
     walk().with_context(|| ours.log())?;
@@ -89,6 +95,29 @@ fn has_little(kubectl: &Kubectl, folder: &Path) -> Result<()> {
     agent.says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
     agent.says(&["auth", "can-i", "patch", "clusters/other"], "", 1, "no")?;
     Ok(())
+}
+
+/// As itself and for its own name, though its cluster is there; not for another's.
+fn gets_its_next_certificate(kubectl: &Kubectl, folder: &Path) -> Result<()> {
+    let agent = kubectl.on(&folder.join("agent.kubeconfig"));
+    for (name, cluster) in [("stolen", "other"), ("next", "oslo")] {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:karmada:agents");
+        params.distinguished_name.push(DnType::CommonName, format!("system:karmada:agent:{cluster}"));
+        let pem = params.serialize_request(&KeyPair::generate()?)?.pem()?;
+        let request = json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+            "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(pem),
+                "usages": ["digital signature", "client auth"]},
+        });
+        agent.ok(&["create", "-f", "-"], &request.to_string())?;
+    }
+    let told = agent.until(&["get", "csr", "next", "-o", "json"], |out| out.contains("\"certificate\""))?;
+    ensure!(told.contains("Auto approving self karmada agent certificate"), "{told}");
+    let stolen = agent.ok(&["get", "csr", "stolen", "-o", "jsonpath={.status}"], "")?;
+    ensure!(stolen == "{}" || stolen.is_empty(), "an agent has got another's certificate: {stolen}");
+    kubectl.ok(&["delete", "csr", "stolen"], "").map(drop)
 }
 
 /// Somebody with a token asks for the name of a cluster that is there.

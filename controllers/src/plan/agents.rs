@@ -1,5 +1,5 @@
-//! What an agent may do in the control plane, and no more (docs/TUNNEL.md): to register its own cluster, to report its own tokens and to
-//! open its tunnel. Given to whoever has the certificate of `system:karmada:agent:<cluster>`, by `act::certificates`.
+//! What an agent may do in the control plane, and no more (docs/TUNNEL.md): to register its own cluster, to report its own tokens, to
+//! open its tunnel and to ask for its next certificate. Given to whoever has the certificate of `system:karmada:agent:<cluster>`, by `act::certificates`.
 
 use crowsnest_api::names::{ClusterName, NAMESPACE_KARMADA_CLUSTER as KARMADA_CLUSTER};
 use serde_json::{Value, json};
@@ -29,6 +29,7 @@ pub fn rights(cluster: &ClusterName) -> [Value; 4] {
         rule("cluster.karmada.io", "clusters", &[own], &["patch"]),
         rule("cluster.karmada.io", "clusters/attach", &[own], &["create"]),
         rule("", "namespaces", &[KARMADA_CLUSTER], &["get"]),
+        rule("certificates.k8s.io", "certificatesigningrequests", &[], &["create", "get"]),
     ];
     let secrets = [rule("", "secrets", &[], &["create"]), rule("", "secrets", &[own, &impersonator], &["patch"])];
     let subject = json!({"apiGroup": RBAC, "kind": "User", "name": agent_name(cluster)});
