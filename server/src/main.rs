@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 mod agent;
 mod aggregated;
 mod cli;
@@ -22,11 +20,15 @@ mod webhook;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let command = cli::Cli::parse();
-    init_logging(command.verbosity());
-    if rustls::crypto::ring::default_provider().install_default().is_err() {
-        tracing::debug!("a TLS provider was installed already");
+    // Nobody else has installed one yet; a second one would be of no matter.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match cli::complete::answered() {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::SUCCESS,
+        Err(error) => return cli::fail(&error),
     }
+    let command = cli::Cli::read();
+    init_logging(command.verbosity());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return cli::fail(&anyhow::Error::new(error).context("starting the async runtime")),

@@ -155,6 +155,8 @@ impl Fleet {
     pub fn crowsnest_terminal(&self, args: &[&str]) -> Result<Stream> {
         let mut command = self.surround(Command::new("script"));
         command.args(["-qec", &format!("{} {}", binary()?.display(), args.join(" ")), "/dev/null"]);
+        // One that has colours, whatever the tests themselves run in.
+        command.env("TERM", "xterm").env_remove("NO_COLOR");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Stream::of(command, format!("crowsnest {args:?} in a terminal"))
     }

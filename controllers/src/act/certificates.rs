@@ -1,8 +1,10 @@
 //! Certificates of agents (Karmada's `agentcsrapproving`): approves what agents ask for, when whoever asks may have it. Writes
-//! the approval of CertificateSigningRequests and nothing else of them; the control plane's signer does the rest.
+//! the approval of CertificateSigningRequests and nothing else of them; the control plane's signer does the rest. The agent of a
+//! cluster that is new is given its rights before (`plan::agents`); one that has its cluster already asks as itself, or people decide.
 
 use std::sync::Arc;
 
+use crowsnest_api::names::ClusterName;
 use serde_json::Value;
 
 use super::context::Context;
@@ -10,6 +12,7 @@ use super::objects::{Resource, Target};
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
+use crate::plan::agents;
 use crate::plan::certificates::{self as plan, Permission};
 use crate::plan::object;
 
@@ -17,13 +20,24 @@ pub struct Certificates {
     context: Arc<Context>,
     pub requests: Queue<String>,
     reviews: Resource,
+    /// Kinds of the objects that rights are made of, by their order.
+    rights: [Resource; 4],
 }
 
 impl Certificates {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
         let reviews =
             Resource::builtin("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false);
-        Arc::new(Certificates { context, requests: Queue::new("certificates"), reviews })
+        let rbac = |plural: &str, kind: &str, namespaced| {
+            Resource::builtin("rbac.authorization.k8s.io", "v1", plural, kind, namespaced)
+        };
+        let rights = [
+            rbac("clusterroles", "ClusterRole", false),
+            rbac("clusterrolebindings", "ClusterRoleBinding", false),
+            rbac("roles", "Role", true),
+            rbac("rolebindings", "RoleBinding", true),
+        ];
+        Arc::new(Certificates { context, requests: Queue::new("certificates"), reviews, rights })
     }
 
     pub fn on_change(&self, change: &Change) {
@@ -55,14 +69,34 @@ impl Certificates {
             }
         };
         for permission in &permissions {
-            if self.is_allowed(&request, *permission).await? {
-                return self.approve(&request, *permission).await;
+            if !self.is_allowed(&request, *permission).await? {
+                continue;
             }
+            match plan::newcomer(&request) {
+                Ok(Some(cluster)) if self.context.cluster(cluster.as_str()).await?.is_some() => {
+                    tracing::warn!(name, %cluster, "a certificate of an agent whose cluster is there already is left to people");
+                    return Ok(Outcome::Done);
+                }
+                Ok(Some(cluster)) => self.admit(&cluster).await?,
+                Ok(None) | Err(_) => {}
+            }
+            return self.approve(&request, *permission).await;
         }
         if !permissions.is_empty() {
             tracing::warn!(name, "an agent's certificate is asked for by somebody who may not have it");
         }
         Ok(Outcome::Done)
+    }
+
+    /// Gives an agent its rights; what is there stays as it is.
+    async fn admit(&self, cluster: &ClusterName) -> Result<(), Error> {
+        for (resource, wanted) in self.rights.iter().zip(&agents::rights(cluster)) {
+            let (namespace, name) = (object::namespace(wanted), object::name(wanted));
+            if self.context.objects.get(Target::new(resource, namespace, name)).await?.is_none() {
+                self.context.objects.create(resource, namespace, wanted).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn is_allowed(&self, request: &Value, permission: Permission) -> Result<bool, Error> {

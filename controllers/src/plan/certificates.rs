@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::names::ClusterName;
 use serde_json::{Value, json};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
@@ -17,6 +18,8 @@ const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const ORGANIZATION: &str = "system:karmada:agents";
 const NAME_PREFIX: &str = "system:karmada:agent:";
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
+/// Not a cluster: as whom `karmadactl register` makes the rights of its agent, where an administrator lets it.
+const RBAC_GENERATOR: &str = "rbac-generator";
 /// May be asked for as well.
 const ENCIPHERMENT: &str = "key encipherment";
 
@@ -63,6 +66,20 @@ pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError>
     }
     let is_own = object::text(request, &["spec", "username"]) == asked.common_name;
     Ok(is_own.then_some(OWN).into_iter().chain([ANY]).collect())
+}
+
+/// What the agent of a cluster is called.
+pub fn agent_name(cluster: &ClusterName) -> String {
+    format!("{NAME_PREFIX}{cluster}")
+}
+
+/// Whose agent a certificate is asked for by somebody else; none where an agent asks for its own, or for one of no cluster.
+pub fn newcomer(request: &Value) -> Result<Option<ClusterName>, CertificateError> {
+    let asked = Asked::read(request)?;
+    let name = asked.common_name.strip_prefix(NAME_PREFIX).filter(|_| asked.is_of_agent());
+    let is_own = object::text(request, &["spec", "username"]) == asked.common_name;
+    let cluster = name.filter(|name| !is_own && *name != RBAC_GENERATOR).and_then(|name| ClusterName::parse(name).ok());
+    Ok(cluster.filter(|cluster| !cluster.is_control_plane()))
 }
 
 /// Asks whether who made a request may do what is needed: the body of a SubjectAccessReview.
@@ -205,6 +222,18 @@ mod tests {
     ) {
         let request = request(&pem(organizations, common_name, Vec::new()), username, usages);
         assert_eq!(permissions(&request).as_deref(), Ok(expected));
+    }
+
+    #[rstest]
+    #[case::new(AGENT, "system:bootstrap:abcdef", Some("member1"))]
+    #[case::own(AGENT, AGENT, None)]
+    #[case::of_no_cluster("system:karmada:agent:No Cluster", "x", None)]
+    #[case::of_the_control_plane("system:karmada:agent:@control-plane", "x", None)]
+    #[case::no_agent("system:admin", "x", None)]
+    #[case::karmadactl("system:karmada:agent:rbac-generator", "system:bootstrap:abcdef", None)]
+    fn newcomers_have_names(#[case] common_name: &str, #[case] username: &str, #[case] expected: Option<&str>) {
+        let request = request(&pem(&[ORGANIZATION], common_name, Vec::new()), username, PLAIN);
+        assert_eq!(newcomer(&request).expect("a request").as_ref().map(ClusterName::as_str), expected);
     }
 
     #[rstest]

@@ -3,6 +3,7 @@
 //! write what they are told.
 
 pub mod access;
+pub mod agents;
 pub mod autoscaling;
 pub mod certificates;
 pub mod clusters;

@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod clusterinfo;
 pub mod garbage;
 pub mod namespaces;
+pub mod tokencleaner;
 pub mod tokens;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
     server.spawn(tokens::run(server.clone()));
     server.spawn(certificates::run(server.clone()));
     server.spawn(clusterinfo::run(server.clone()));
+    server.spawn(tokencleaner::run(server.clone()));
     if controllers.service_accounts {
         let mut published = vec![accounts::ROOT];
         published.extend(controllers.service_certificates.then_some(accounts::SERVICE));

@@ -25,6 +25,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  crowsnest bench up\n  crowsnest bench cache\n  crowsnest bench propagate")]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     what: Bench,

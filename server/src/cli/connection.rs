@@ -17,6 +17,11 @@ pub(crate) struct ConnectionArgs {
 }
 
 impl ConnectionArgs {
+    /// What flags say that were read otherwise.
+    pub(super) fn of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        Self { kubeconfig, context }
+    }
+
     /// A client for the control plane.
     pub(crate) async fn client(&self) -> anyhow::Result<kube::Client> {
         Ok(kube::Client::try_from(self.config().await?)?)

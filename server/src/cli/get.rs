@@ -10,31 +10,39 @@ use serde_json::{Value, json};
 
 use super::columns::Widths;
 use super::connection::ConnectionArgs;
+use super::object::is_of_a_cluster;
+use super::output::color::ColorArgs;
+use super::output::{Format, items};
 use super::reach;
 use super::search::PARTIAL;
 use ask::{Answer, Question, Source};
 use kind::Kind;
 use table::{Layout, Table};
 
-mod ask;
+pub(super) mod ask;
 mod follow;
 pub(super) mod kind;
 mod table;
 
+/// What the control plane is called beside the members.
+const CONTROL_PLANE: &str = "Karmada";
 /// What to do about a name that several clusters have.
 const CHOOSE: &str = "say which one with --cluster, or take all of them with --clusters all";
 
+/// Whose objects are meant, in karmadactl's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Wide,
-    Yaml,
-    Json,
-    Name,
+pub(super) enum OperationScope {
+    /// The control plane's own
+    Karmada,
+    /// The members'
+    Members,
+    /// Both
+    All,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest get pods -n shop\n  crowsnest get deploy -A --clusters all\n  crowsnest get node n1 --cluster member1 -o yaml\n  crowsnest get pods -A -l app=web -w"
+    after_help = "Examples:\n  crowsnest get pods -n shop\n  crowsnest get deploy -A --clusters all\n  crowsnest get node n1 --cluster member1 -o yaml\n  crowsnest get pods -A -l app=web -w\n  crowsnest get pods -A -o custom-columns=POD:.metadata.name,NODE:.spec.nodeName\n  crowsnest get deploy -s karmada"
 )]
 pub(crate) struct GetArgs {
     /// What is to be shown: pods, deploy, deployments.apps; or KIND/NAME
@@ -60,13 +68,19 @@ pub(crate) struct GetArgs {
     /// With these fields
     #[arg(long, conflicts_with = "name")]
     field_selector: Option<String>,
-    #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    /// Whose objects: the control plane's, the members' or both [default: members]
+    #[arg(short = 's', long, value_enum, value_name = "SCOPE", conflicts_with = "cluster")]
+    operation_scope: Option<OperationScope>,
+    /// wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_objects)]
+    output: Option<Format>,
     /// Go on with what changes
     #[arg(short, long)]
     watch: bool,
     #[arg(long)]
     no_headers: bool,
+    #[command(flatten)]
+    color: ColorArgs,
     /// Exit with 0 when there is no such object
     #[arg(long)]
     ignore_not_found: bool,
@@ -79,15 +93,23 @@ pub(crate) struct GetArgs {
 
 /// Which clusters are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Scope {
+pub(super) enum Scope {
     /// As if they were one.
     Fleet,
     All,
     Named(Vec<String>),
+    /// The control plane, and these members; without a list all of them.
+    ControlPlane(Option<Vec<String>>),
 }
 
 impl GetArgs {
     fn scope(&self) -> Scope {
+        let named = Some(self.clusters.clone()).filter(|named| !named.is_empty() && named[0] != "all");
+        match self.operation_scope {
+            Some(OperationScope::Karmada) => return Scope::ControlPlane(Some(Vec::new())),
+            Some(OperationScope::All) => return Scope::ControlPlane(named),
+            Some(OperationScope::Members) | None => {}
+        }
         match (&self.cluster, self.clusters.as_slice()) {
             (Some(cluster), _) => Scope::Named(vec![cluster.clone()]),
             (None, []) => Scope::Fleet,
@@ -98,6 +120,9 @@ impl GetArgs {
 
     /// The kind's word, and the name.
     fn asked(&self) -> anyhow::Result<(String, Option<String>)> {
+        if self.operation_scope == Some(OperationScope::Karmada) && !self.clusters.is_empty() {
+            bail!("-s karmada asks the control plane alone, not clusters: -s all asks both");
+        }
         let asked = match (self.kind.split_once('/'), &self.name) {
             (None, name) => (self.kind.clone(), name.clone()),
             (Some((kind, name)), None) => (kind.to_owned(), Some(name.to_owned())),
@@ -114,7 +139,7 @@ impl GetArgs {
     }
 
     fn as_table(&self) -> bool {
-        matches!(self.output, None | Some(Output::Wide))
+        self.output.as_ref().is_none_or(Format::is_table)
     }
 }
 
@@ -162,7 +187,7 @@ pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// The control plane knows most kinds; members may have others.
-async fn find_kind(
+pub(super) async fn find_kind(
     word: &str,
     scope: &Scope,
     config: &kube::Config,
@@ -174,7 +199,8 @@ async fn find_kind(
     }
     let members = match scope {
         Scope::Named(named) => named.clone(),
-        Scope::Fleet | Scope::All => ask::clusters(control_plane).await?,
+        Scope::ControlPlane(Some(named)) => named.clone(),
+        _ => ask::clusters(control_plane).await?,
     };
     let mut unknown = String::new();
     for cluster in &members {
@@ -219,26 +245,34 @@ impl Getting {
     async fn ask_members(&self) -> anyhow::Result<Told> {
         let clusters = match &self.scope {
             Scope::Named(named) => named.clone(),
-            Scope::Fleet | Scope::All => ask::clusters(&self.control_plane).await?,
+            Scope::ControlPlane(Some(named)) => named.clone(),
+            _ => ask::clusters(&self.control_plane).await?,
         };
         let source = |cluster: &String| {
             Ok(Source { cluster: Some(cluster.clone()), client: reach::member(&self.config, cluster)? })
         };
-        let sources: Vec<Source> = clusters.iter().map(source).collect::<anyhow::Result<_>>()?;
+        let mut sources: Vec<Source> = clusters.iter().map(source).collect::<anyhow::Result<_>>()?;
+        if matches!(self.scope, Scope::ControlPlane(_)) {
+            sources.insert(0, Source { cluster: Some(CONTROL_PLANE.to_owned()), client: self.control_plane.clone() });
+        }
         let said = self.question.ask_all(&sources).await;
         let (mut answers, mut refused, mut missing) = (Vec::new(), Vec::new(), None);
         for (source, said) in sources.iter().zip(said) {
             match said {
                 Ok(answer) => answers.push((source.clone(), answer)),
                 // A cluster without the object, or without its kind, misses nothing.
-                Err(kube::Error::Api(status)) if status.code == 404 && !is_unknown_cluster(&status) => {
+                Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => {
                     missing = Some(status.message.clone());
                 }
                 Err(error) => refused.push((source.cluster.clone().unwrap_or_default(), reach::said(&error))),
             }
         }
-        if let ([(_, why)], Scope::Named(named)) = (refused.as_slice(), &self.scope)
-            && named.len() == 1
+        let alone = match &self.scope {
+            Scope::Named(named) => named.len() == 1,
+            scope => *scope == Scope::ControlPlane(Some(Vec::new())),
+        };
+        if let [(_, why)] = refused.as_slice()
+            && alone
         {
             bail!("{why}");
         }
@@ -294,13 +328,9 @@ impl Getting {
     }
 }
 
-fn is_unknown_cluster(status: &kube::core::Status) -> bool {
-    status.details.as_ref().is_some_and(|details| details.group == "cluster.karmada.io" && details.kind == "clusters")
-}
-
 /// What is printed, in one form from the first line to the last.
 struct Shown {
-    output: Option<Output>,
+    output: Option<Format>,
     resource: String,
     headers: bool,
     namespaces: bool,
@@ -311,12 +341,15 @@ struct Shown {
     waiting: Vec<Vec<String>>,
     documents: Vec<Value>,
     rows: usize,
+    /// No document was printed yet.
+    first: bool,
+    painted: bool,
 }
 
 impl Shown {
     fn new(args: &GetArgs, question: &Question, now: jiff::Timestamp) -> Self {
         Self {
-            output: args.output,
+            output: args.output.clone(),
             resource: question.kind.gvr.resource.to_string(),
             headers: !args.no_headers,
             namespaces: question.kind.namespaced && args.all_namespaces,
@@ -326,12 +359,14 @@ impl Shown {
             waiting: Vec::new(),
             documents: Vec::new(),
             rows: 0,
+            first: true,
+            painted: args.color.painted(),
         }
     }
 
     fn add(&mut self, cluster: Option<&str>, answer: &Answer) {
         match self.output {
-            None | Some(Output::Wide) => {
+            None | Some(Format::Wide) => {
                 let mut columns = Vec::new();
                 for page in &answer.pages {
                     let table = Table::read(page, cluster, &columns, self.now);
@@ -349,9 +384,12 @@ impl Shown {
             return;
         }
         self.rows += table.rows.len();
-        let (namespaces, wide) = (self.namespaces, self.output == Some(Output::Wide));
+        let (namespaces, wide) = (self.namespaces, matches!(self.output, Some(Format::Wide)));
         let first = self.layout.is_none();
         let layout = self.layout.get_or_insert_with(|| Layout::new(&table.columns, namespaces, wide));
+        if first && self.painted {
+            self.widths.paint(&layout.head());
+        }
         if first && self.headers {
             self.waiting.push(layout.head());
         }
@@ -362,30 +400,27 @@ impl Shown {
     fn flush(&mut self, out: &mut impl Write) -> anyhow::Result<()> {
         self.widths.write(out, &std::mem::take(&mut self.waiting))?;
         for document in std::mem::take(&mut self.documents) {
-            match self.output {
-                Some(Output::Yaml) => write!(out, "---\n{}", yaml(&document)?)?,
-                Some(Output::Name) => writeln!(out, "{}", self.named(&document))?,
-                _ => writeln!(out, "{document:#}")?,
-            }
+            let first = std::mem::take(&mut self.first);
+            self.format().next(out, &document, first && self.headers, |object| self.named(object))?;
         }
         Ok(())
     }
 
     /// Prints objects as one document: the object that was named, or a list.
     fn whole(&self, out: &mut impl Write, mut objects: Vec<Value>, named: bool) -> anyhow::Result<()> {
-        if self.output == Some(Output::Name) {
-            return Ok(objects.iter().try_for_each(|object| writeln!(out, "{}", self.named(object)))?);
-        }
         let document = match (named, objects.len()) {
             (true, 0) => return Ok(()),
             (true, 1) => objects.remove(0),
             _ => json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": objects}),
         };
-        match self.output {
-            Some(Output::Yaml) => write!(out, "{}", yaml(&document)?)?,
-            _ => writeln!(out, "{document:#}")?,
+        match &self.output {
+            Some(Format::CustomColumns(columns)) => Ok(columns.write(out, items(&document), self.headers)?),
+            _ => self.format().print(out, &document, |object| self.named(object)),
         }
-        Ok(())
+    }
+
+    fn format(&self) -> &Format {
+        self.output.as_ref().unwrap_or(&Format::Json)
     }
 
     /// `cluster/namespace/resource/name`, as searches name objects.

@@ -4,8 +4,7 @@
 mod check;
 mod edit;
 mod execute;
-mod files;
-mod output;
+pub(super) mod files;
 mod rules;
 mod script;
 
@@ -20,8 +19,9 @@ use serde_json::Value;
 
 use execute::{Arguments, Tried};
 use files::Document;
-use output::Output;
 use rules::{RULES, Rule};
+
+use super::output::Format;
 
 #[derive(Debug, Args)]
 #[command(
@@ -60,10 +60,10 @@ pub(crate) struct InterpretArgs {
     /// The replicas to write into the object
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     desired_replica: i32,
-    /// How an edited customization is printed: json, yaml, name, jsonpath=TEMPLATE, jsonpath-as-json=TEMPLATE or jsonpath-file=FILE
+    /// How an edited customization is printed: json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE and what else kubectl knows
     /// [default: its name]
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Output>,
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
+    output: Option<Format>,
 }
 
 pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {

@@ -2,7 +2,7 @@
 //! standard error.
 
 use std::hash::Hasher;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::connection::ConnectionArgs;
 use super::events::Events;
+use super::output::color::ColorArgs;
 use super::search::PARTIAL;
 use super::workload::Workload;
 
@@ -24,13 +25,6 @@ const COLOURS: [u8; 12] = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
 enum Output {
     Text,
     Json,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Color {
-    Auto,
-    Always,
-    Never,
 }
 
 #[derive(Debug, Args)]
@@ -89,8 +83,8 @@ pub(crate) struct LogsArgs {
     /// Print the lines alone, not where they come from
     #[arg(long)]
     no_prefix: bool,
-    #[arg(long, value_enum, default_value = "auto")]
-    color: Color,
+    #[command(flatten)]
+    color: ColorArgs,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
     /// Logs that are read at once, 500 at most
@@ -154,12 +148,7 @@ impl LogsArgs {
     }
 
     fn printer(&self) -> Printer {
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let colored = match self.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => !no_color && io::stdout().is_terminal(),
-        };
+        let colored = self.color.painted();
         let prefix = !self.no_prefix;
         Printer {
             output: self.output,

@@ -1,38 +1,55 @@
 //! The command line: what can be asked, and where each command lives. Data goes to standard output, everything else to standard
-//! error; exit codes are kubectl's (0 ok, 1 error, of `exec` the command's own) plus 3 for `--fail-on-empty`, 4 for
-//! `--fail-on-change` and 5 for a partial answer.
+//! error; exit codes are kubectl's (0 ok, 1 error, of `exec` the command's own, of `diff` 1 where something differs) plus 3 for
+//! `--fail-on-empty`, 4 for `--fail-on-change` and 5 for a partial answer.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 
 pub(crate) mod agent;
 pub(crate) mod apiserver;
+mod apply;
+mod attach;
 pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod columns;
+pub(crate) mod complete;
 pub(crate) mod connection;
 pub(crate) mod controllers;
 pub(crate) mod cordon;
+mod cp;
+mod describe;
+mod diff;
 pub(crate) mod edge;
 pub(crate) mod estimator;
+mod eventlog;
 mod events;
 pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod get;
+mod history;
 pub(crate) mod interpret;
 pub(crate) mod join;
 pub(crate) mod journal;
 pub(crate) mod keep;
 pub(crate) mod logs;
+mod man;
+mod object;
 pub(crate) mod oidc;
+mod output;
 pub(crate) mod plan;
+mod portforward;
+mod process;
+mod promote;
 mod reach;
+mod register;
 pub(crate) mod rights;
 pub(crate) mod search;
 pub(crate) mod sim;
 pub(crate) mod taint;
+mod token;
+mod top;
 pub(crate) mod unjoin;
 pub(crate) mod up;
 mod workload;
@@ -64,9 +81,15 @@ enum Command {
     Unjoin(unjoin::UnjoinArgs),
     /// Take a cluster out that its agent registered
     Unregister(unjoin::UnregisterArgs),
+    /// At a cluster that nobody can dial: register it with a token, and have its agent run
+    Register(Box<register::RegisterArgs>),
+    /// Tokens with which clusters register themselves
+    Token(token::TokenArgs),
     /// Let a cluster take nothing new
+    #[command(after_help = "Examples:\n  crowsnest cordon member1")]
     Cordon(cordon::CordonArgs),
     /// Let a cordoned cluster take new workloads again
+    #[command(after_help = "Examples:\n  crowsnest uncordon member1")]
     Uncordon(cordon::CordonArgs),
     /// Put taints on clusters, or take them off
     Taint(taint::TaintArgs),
@@ -80,10 +103,30 @@ enum Command {
     Search(search::SearchArgs),
     /// Show objects of all clusters, as kubectl shows those of one
     Get(get::GetArgs),
+    /// Show an object of one or several clusters with all its fields and its events
+    Describe(describe::DescribeArgs),
+    /// How an object differs from what it should be, from another cluster's or from what it was
+    Diff(diff::DiffArgs),
+    /// The versions of an object that are kept, and what changed with each
+    History(history::HistoryArgs),
+    /// What happened in all clusters, the latest last
+    Events(eventlog::EventsArgs),
+    /// What pods or nodes of all clusters use
+    Top(top::TopArgs),
     /// Print the logs of pods in all clusters
     Logs(logs::LogsArgs),
     /// Run a command in a container of any cluster
     Exec(exec::ExecArgs),
+    /// Take over input and output of a container of any cluster
+    Attach(attach::AttachArgs),
+    /// Copy files to and from a container of any cluster
+    Cp(cp::CpArgs),
+    /// Let ports of this machine lead to a pod of any cluster
+    PortForward(portforward::PortForwardArgs),
+    /// Write objects into the control plane, and with clusters their policies
+    Apply(Box<apply::ApplyArgs>),
+    /// Take an object of a member up into the control plane
+    Promote(Box<promote::PromoteArgs>),
     /// Why an object is in its clusters, what each policy and filter said, what it waits for
     Explain(explain::ExplainArgs),
     /// What moved about an object, and because of what
@@ -98,9 +141,18 @@ enum Command {
     Sim(sim::SimArgs),
     /// Measure: each benchmark prints one line per figure
     Bench(bench::BenchArgs),
+    /// Print what completes commands and names in a shell
+    Completion(complete::CompletionArgs),
+    /// Print manual pages
+    Man(man::ManArgs),
 }
 
 impl Cli {
+    /// What the line says, by the name we are called by. Ends the process where it makes no sense or asks for help.
+    pub(crate) fn read() -> Self {
+        Self::from_arg_matches(&complete::command().get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
     pub(crate) fn verbosity(&self) -> u8 {
         self.verbose
     }
@@ -113,6 +165,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Join(args) => join::run(args).await,
         Command::Unjoin(args) => unjoin::run_unjoin(args).await,
         Command::Unregister(args) => unjoin::run_unregister(args).await,
+        Command::Register(args) => register::run(*args).await,
+        Command::Token(args) => token::run(args).await,
         Command::Cordon(args) => cordon::run(args, cordon::Wanted::Cordoned).await,
         Command::Uncordon(args) => cordon::run(args, cordon::Wanted::Uncordoned).await,
         Command::Taint(args) => taint::run(args).await,
@@ -121,8 +175,18 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Estimator(args) => estimator::run(args).await,
         Command::Search(args) => search::run(args).await,
         Command::Get(args) => get::run(args).await,
+        Command::Describe(args) => describe::run(args).await,
+        Command::Diff(args) => diff::run(args).await,
+        Command::History(args) => history::run(args).await,
+        Command::Events(args) => eventlog::run(args).await,
+        Command::Top(args) => top::run(args).await,
         Command::Logs(args) => logs::run(args).await,
         Command::Exec(args) => exec::run(args).await,
+        Command::Attach(args) => attach::run(args).await,
+        Command::Cp(args) => cp::run(args).await,
+        Command::PortForward(args) => portforward::run(args).await,
+        Command::Apply(args) => apply::run(*args).await,
+        Command::Promote(args) => promote::run(*args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Journal(args) => journal::run(args).await,
         Command::Plan(args) => plan::run(args).await,
@@ -130,6 +194,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Cache(args) => cache::run(args).await,
         Command::Sim(args) => sim::run(args).await,
         Command::Bench(args) => bench::run(args).await,
+        Command::Completion(args) => complete::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 

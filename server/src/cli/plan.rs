@@ -130,7 +130,12 @@ fn contents(file: &Path) -> anyhow::Result<Vec<(String, String)>> {
 }
 
 /// Gives an object the namespace it is applied to, as kubectl does.
-fn place(object: &mut Value, served: &ApiResources, wanted: Option<&str>, default: &str) -> anyhow::Result<()> {
+pub(super) fn place(
+    object: &mut Value,
+    served: &ApiResources,
+    wanted: Option<&str>,
+    default: &str,
+) -> anyhow::Result<()> {
     let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
     let known = served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version);
     let Some(known) = known else { bail!("no matches for kind {kind:?} in version {api_version:?}") };

@@ -1,44 +1,61 @@
 //! `crowsnest search`: a query over all clusters, the same text as in the UI.
 
+mod watch;
+mod web;
+
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
-use serde_json::Value;
+use futures::{AsyncBufReadExt, TryStreamExt};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
 
-use super::columns;
+use super::columns::{self, Widths};
 use super::connection::ConnectionArgs;
+use super::get::is_broken_pipe;
+use super::output::color::ColorArgs;
+use super::output::{Format, csv};
+use super::reach::said;
 
 /// Exit code of `--fail-on-empty` with no hit.
 const EMPTY: u8 = 3;
 /// Exit code when clusters were left out.
 pub(super) const PARTIAL: u8 = 5;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Table,
-    Wide,
-    Json,
-    Jsonl,
-    Name,
-}
+const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest search 'kind:pod status:CrashLoopBackOff'\n  crowsnest search image:nginx -o name\n  crowsnest search --limit 0 'is:unhealthy group:region'\n  crowsnest search -- -ns:kube-system kind:deploy"
+    after_help = "Examples:\n  crowsnest search 'kind:pod status:CrashLoopBackOff'\n  crowsnest search image:nginx -o name\n  crowsnest search --limit 0 'is:unhealthy group:region'\n  crowsnest search kind:pod -o 'custom-columns=POD:.name,NODE:.node'\n  crowsnest search kind:deploy --objects -o 'jsonpath={.items[*].spec.replicas}'\n  crowsnest search -w 'kind:pod -status:Running'\n  crowsnest search -- -ns:kube-system kind:deploy"
 )]
 pub(crate) struct SearchArgs {
     /// The query; several words are joined by blanks
     #[arg(value_name = "QUERY")]
     query: Vec<String>,
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Output,
+    /// table, wide, json, jsonl, yaml, csv, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::of_hits)]
+    output: Format,
+    /// Whole objects instead of what the table shows, for the formats that are no table
+    #[arg(long, conflicts_with_all = ["watch", "explain"])]
+    objects: bool,
     /// The most hits to print
     #[arg(long, default_value_t = 100)]
     limit: usize,
     #[arg(long)]
     no_headers: bool,
+    #[command(flatten)]
+    color: ColorArgs,
+    /// Go on with what changes
+    #[arg(short, long, conflicts_with = "explain")]
+    watch: bool,
+    /// Open the query in the UI
+    #[arg(long, conflicts_with_all = ["watch", "explain", "objects"])]
+    web: bool,
+    /// Where the UI is
+    #[arg(long, env = "CROWSNEST_UI_URL", default_value = "http://127.0.0.1:7080", value_name = "URL")]
+    ui_url: String,
     /// Print what the query was taken for, and what each part of it finds and costs
     #[arg(long)]
     explain: bool,
@@ -53,50 +70,147 @@ pub(crate) struct SearchArgs {
 }
 
 pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
-    let client = args.connection.client().await?;
     let query = args.query.join(" ");
-    let encoded = percent_encoding::utf8_percent_encode(&query, percent_encoding::NON_ALPHANUMERIC);
+    let told = if args.web {
+        web::open(&args.ui_url, &query)
+    } else if args.watch {
+        watch::follow(&args, &query).await
+    } else if args.objects {
+        objects(&args, &query).await
+    } else {
+        once(&args, &query).await
+    };
+    match told {
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        told => told,
+    }
+}
+
+/// A path of the search API.
+fn path(resource: &str, query: &str, more: &str) -> String {
+    format!("{ROOT}/{resource}?q={}{more}", utf8_percent_encode(query, NON_ALPHANUMERIC))
+}
+
+async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
+    let client = args.connection.client().await?;
     let resource = if args.explain { "explain" } else { "query" };
-    let path = format!("/apis/search.crowsnest.io/v1alpha1/{resource}?limit={}&q={encoded}", args.limit);
+    let path = path(resource, query, &format!("&limit={}", args.limit));
     let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    let answer: Value = client.request(request).await.context("searching")?;
+    let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
     let mut out = io::stdout().lock();
     if args.explain {
-        match args.output {
-            Output::Json | Output::Jsonl => writeln!(out, "{answer:#}")?,
-            Output::Table | Output::Wide | Output::Name => explain(&mut out, &answer)?,
+        match &args.output {
+            Format::Table | Format::Wide => explain(&mut out, &answer)?,
+            format => format.print(&mut out, &answer, called)?,
         }
-        complain(&mut io::stderr().lock(), &answer, &query)?;
+        complain(&mut io::stderr().lock(), &answer, query)?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&mut out, &answer, args.output, !args.no_headers, jiff::Timestamp::now())?;
-    let partial = complain(&mut io::stderr().lock(), &answer, &query)?;
-    let empty = hits(&answer).is_empty();
-    Ok(match (partial && !args.allow_partial, empty && args.fail_on_empty) {
-        (_, true) => ExitCode::from(EMPTY),
-        (true, false) => ExitCode::from(PARTIAL),
-        (false, false) => ExitCode::SUCCESS,
-    })
+    let shown = Shown { output: &args.output, headers: !args.no_headers, painted: args.color.painted() };
+    print(&mut out, &answer, &shown, jiff::Timestamp::now())?;
+    out.flush()?;
+    let partial = complain(&mut io::stderr().lock(), &answer, query)?;
+    Ok(args.code(hits(&answer).is_empty(), partial))
+}
+
+/// Whole objects, of one moment.
+async fn objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
+    if args.output.is_table() {
+        anyhow::bail!(
+            "--objects is for formats that are no table: -o json, jsonl, yaml, jsonpath=… or custom-columns=…"
+        );
+    }
+    let client = args.connection.client().await?;
+    let path = path("export", query, &format!("&format=jsonl&limit={}", args.limit));
+    let request = http::Request::get(path).body(Vec::new())?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let mut lines = std::pin::pin!(stream.lines());
+    let (mut items, mut empty) = (Vec::new(), true);
+    let mut out = io::stdout();
+    while let Some(line) = lines.try_next().await.context("reading the objects")? {
+        empty = false;
+        match args.output {
+            // Nothing is held that need not be.
+            Format::Jsonl => writeln!(out, "{line}")?,
+            _ => items.push(serde_json::from_str::<Value>(&line).context("reading an object")?),
+        }
+    }
+    if !matches!(args.output, Format::Jsonl) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items});
+        args.output.print(&mut out, &list, whole_name)?;
+    }
+    out.flush()?;
+    Ok(args.code(empty, false))
+}
+
+impl SearchArgs {
+    fn code(&self, empty: bool, partial: bool) -> ExitCode {
+        match (partial && !self.allow_partial, empty && self.fail_on_empty) {
+            (_, true) => ExitCode::from(EMPTY),
+            (true, false) => ExitCode::from(PARTIAL),
+            (false, false) => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// How hits are shown.
+struct Shown<'f> {
+    output: &'f Format,
+    headers: bool,
+    painted: bool,
+}
+
+/// `cluster/namespace/resource/name` of a hit.
+fn called(hit: &Value) -> String {
+    let of = |field: &str| hit.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+    [of("cluster"), of("namespace"), of("resource"), of("name")].into_iter().flatten().collect::<Vec<_>>().join("/")
+}
+
+/// `cluster/namespace/Kind/name` of an object.
+fn whole_name(object: &Value) -> String {
+    let of = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let cluster = of("/metadata/annotations/resource.karmada.io~1cached-from-cluster");
+    let parts = [cluster, of("/metadata/namespace"), of("/kind"), of("/metadata/name")];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
 fn hits(answer: &Value) -> &[Value] {
     answer.get("hits").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn print(out: &mut impl Write, answer: &Value, output: Output, headers: bool, now: jiff::Timestamp) -> io::Result<()> {
-    match output {
-        Output::Json => writeln!(out, "{answer:#}"),
-        Output::Jsonl => hits(answer).iter().try_for_each(|hit| writeln!(out, "{hit}")),
-        Output::Name => hits(answer).iter().try_for_each(|hit| {
-            let of = |field: &str| hit.get(field).and_then(Value::as_str).unwrap_or_default();
-            let namespace =
-                Some(of("namespace")).filter(|n| !n.is_empty()).map(|n| format!("{n}/")).unwrap_or_default();
-            writeln!(out, "{}/{namespace}{}/{}", of("cluster"), of("resource"), of("name"))
-        }),
-        Output::Table | Output::Wide => {
-            groups(out, answer, headers)?;
-            table(out, hits(answer), output == Output::Wide, headers, now)
+fn print(out: &mut impl Write, answer: &Value, shown: &Shown<'_>, now: jiff::Timestamp) -> anyhow::Result<()> {
+    match shown.output {
+        Format::Table | Format::Wide => {
+            groups(out, answer, shown.headers)?;
+            table(out, hits(answer), shown, now)?;
         }
+        Format::Csv => {
+            if shown.headers {
+                csv(out, &CSV.map(str::to_owned))?;
+            }
+            hits(answer).iter().try_for_each(|hit| csv(out, &CSV.map(|field| flat(hit, field))))?;
+        }
+        Format::Jsonl | Format::Name => {
+            let list = json!({"items": hits(answer)});
+            shown.output.print(out, &list, called)?;
+        }
+        Format::CustomColumns(columns) => columns.write(out, hits(answer), shown.headers)?,
+        format => format.print(out, answer, called)?,
+    }
+    Ok(())
+}
+
+/// Fields of a hit that are columns of CSV.
+const CSV: [&str; 11] =
+    ["cluster", "apiVersion", "kind", "namespace", "name", "status", "ready", "restarts", "node", "images", "created"];
+
+fn flat(hit: &Value, field: &str) -> String {
+    match hit.get(field) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        Some(other) => other.to_string(),
     }
 }
 
@@ -135,17 +249,24 @@ fn steps(step: &Value, depth: usize, rows: &mut Vec<Vec<String>>) {
     }
 }
 
-fn table(out: &mut impl Write, hits: &[Value], wide: bool, headers: bool, now: jiff::Timestamp) -> io::Result<()> {
+fn table(out: &mut impl Write, hits: &[Value], shown: &Shown<'_>, now: jiff::Timestamp) -> io::Result<()> {
     if hits.is_empty() {
         return Ok(());
     }
+    let wide = matches!(shown.output, Format::Wide);
+    let heads = heads(wide);
+    let mut widths = if shown.painted { Widths::painted(&heads) } else { Widths::default() };
+    let head = shown.headers.then_some(heads);
+    let rows: Vec<Vec<String>> = head.into_iter().chain(hits.iter().map(|hit| row(hit, wide, now))).collect();
+    widths.write(out, &rows)
+}
+
+fn heads(wide: bool) -> Vec<String> {
     let mut names = vec!["CLUSTER", "KIND", "NAMESPACE", "NAME", "STATUS", "AGE"];
     if wide {
         names.extend(["READY", "RESTARTS", "NODE", "MATCHED"]);
     }
-    let head = headers.then(|| names.iter().map(|name| (*name).to_owned()).collect());
-    let rows: Vec<Vec<String>> = head.into_iter().chain(hits.iter().map(|hit| row(hit, wide, now))).collect();
-    columns::write(out, &rows)
+    names.into_iter().map(str::to_owned).collect()
 }
 
 fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
@@ -216,20 +337,38 @@ mod tests {
             {"cluster": "m1", "kind": "Node", "resource": "nodes", "name": "n1", "created": "2026-01-01T00:00:00Z", "matched": []}]})
     }
 
+    fn printed(answer: &Value, output: &str, painted: bool) -> String {
+        let output = Format::of_hits(output).unwrap();
+        let mut out = Vec::new();
+        let shown = Shown { output: &output, headers: true, painted };
+        print(&mut out, answer, &shown, "2026-01-01T01:00:00Z".parse().unwrap()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[rstest::rstest]
+    #[case(
+        "table",
+        "CLUSTER   KIND   NAMESPACE   NAME    STATUS    AGE\nm1        Pod    default     web-0   Running   60m\nm1        Node   <none>      n1      <none>    60m\n"
+    )]
+    #[case("name", "m1/default/pods/web-0\nm1/nodes/n1\n")]
+    #[case(
+        "csv",
+        "cluster,apiVersion,kind,namespace,name,status,ready,restarts,node,images,created\nm1,,Pod,default,web-0,Running,1/1,0,,,2026-01-01T00:00:00Z\nm1,,Node,,n1,,,,,,2026-01-01T00:00:00Z\n"
+    )]
+    #[case("custom-columns=WHO:.name,HOW:.status", "WHO     HOW\nweb-0   Running\nn1      <none>\n")]
+    #[case("jsonpath={.hits[*].name}", "web-0 n1")]
+    #[case("go-template={{range .hits}}{{.name}} {{end}}{{.total}}", "web-0 n1 2")]
+    fn outputs(#[case] output: &str, #[case] expected: &str) {
+        assert_eq!(printed(&answer(), output, false), expected);
+    }
+
     #[test]
-    fn outputs() {
-        let now = "2026-01-01T01:00:00Z".parse().unwrap();
-        for (output, expected) in [
-            (
-                Output::Table,
-                "CLUSTER   KIND   NAMESPACE   NAME    STATUS    AGE\nm1        Pod    default     web-0   Running   60m\nm1        Node   <none>      n1      <none>    60m\n",
-            ),
-            (Output::Name, "m1/default/pods/web-0\nm1/nodes/n1\n"),
-        ] {
-            let mut out = Vec::new();
-            print(&mut out, &answer(), output, true, now).unwrap();
-            assert_eq!(String::from_utf8(out).unwrap(), expected);
-        }
+    fn documents() {
+        let lines = printed(&answer(), "jsonl", false);
+        assert_eq!(lines.lines().count(), 2);
+        assert_eq!(serde_json::from_str::<Value>(&printed(&answer(), "json", false)).unwrap(), answer());
+        assert!(printed(&answer(), "yaml", false).contains("- cluster: m1\n"));
+        assert!(printed(&answer(), "table", true).contains("\u{1b}[32mRunning\u{1b}[0m   60m\n"));
     }
 
     #[test]
@@ -237,9 +376,7 @@ mod tests {
         let mut answer = answer();
         answer["groups"] = json!({"field": "kind", "values": [{"value": "Pod", "count": 2}, {"value": "Node", "count": 1}], "more": 1});
         answer["hits"] = json!([]);
-        let mut out = Vec::new();
-        print(&mut out, &answer, Output::Table, true, jiff::Timestamp::UNIX_EPOCH).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "KIND   COUNT\nPod    2\nNode   1\nand 1 more\n");
+        assert_eq!(printed(&answer, "table", false), "KIND   COUNT\nPod    2\nNode   1\nand 1 more\n");
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub(crate) struct UnregisterArgs {
     agent_name: String,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration = text.parse().map_err(|_| format!("{text:?} is no duration such as 90s or 15m"))?;
     Duration::try_from(span)
         .ok()

@@ -1,6 +1,9 @@
 //! `TYPE/NAME` for what has pods, as kubectl takes it: which cluster has it, and which of its pods runs.
 
+mod ports;
+
 use anyhow::{Context, anyhow, bail};
+use crowsnest_api::names::CONTROL_PLANE;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ListParams;
@@ -8,6 +11,8 @@ use kube::core::Selector;
 use kube::{Api, ResourceExt};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+
+pub(super) use ports::Ports;
 
 /// That many clusters are looked at for one that has an object of a name.
 const MOST_CLUSTERS: usize = 100;
@@ -119,7 +124,9 @@ impl Workload {
         let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let of = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let is_it = |hit: &&Value| {
-            of(hit, "resource") == self.kind.plural
+            // A template of the control plane is in no member.
+            of(hit, "cluster") != CONTROL_PLANE
+                && of(hit, "resource") == self.kind.plural
                 && of(hit, "apiVersion") == self.kind.api_version()
                 && of(hit, "name") == self.name
                 && of(hit, "namespace") == namespace
@@ -144,6 +151,17 @@ impl Workload {
                 several.join(", ")
             )),
         }
+    }
+
+    /// What its ports are in its pods.
+    pub(super) async fn ports(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Ports> {
+        if self.kind.name != "service" {
+            return Ok(Ports::OfPods);
+        }
+        let named = self.named(namespace);
+        let request = http::Request::get(self.kind.path(namespace, &self.name)).body(Vec::new())?;
+        let service: Value = member.request(request).await.with_context(|| format!("reading {named}"))?;
+        Ports::of_service(&service)
     }
 
     /// The pod itself, or one of its pods that runs.
@@ -217,6 +235,7 @@ mod tests {
 
     #[rstest::rstest]
     #[case::found(json!({"hits": [hit("m1", "web-0"), hit("m2", "web-01")]}), "m1")]
+    #[case::template(json!({"hits": [hit("@control-plane", "web-0"), hit("m1", "web-0")]}), "m1")]
     #[case::nowhere(json!({"hits": [], "skipped": [{"cluster": "m3"}]}), "no cluster has a pod shop/web-0 you may see; not all is known of m3:")]
     #[case::several(
         json!({"hits": [hit("m2", "web-0"), hit("m1", "web-0")]}),

@@ -169,14 +169,14 @@ async fn get(client: &kube::Client, path: &str, accept: &str) -> Result<(Value, 
 }
 
 /// The texts of `Warning` headers: `299 - "text"`.
-fn warnings(headers: &HeaderMap) -> Vec<String> {
+pub(in crate::cli) fn warnings(headers: &HeaderMap) -> Vec<String> {
     let texts = headers.get_all(header::WARNING).iter().filter_map(|value| value.to_str().ok());
     let quoted = texts.filter_map(|text| text.split_once('"').map(|(_, text)| text.strip_suffix('"').unwrap_or(text)));
     quoted.map(|text| text.replace("\\\"", "\"").replace("\\\\", "\\")).collect()
 }
 
 /// All members' names.
-pub(super) async fn clusters(control_plane: &kube::Client) -> anyhow::Result<Vec<String>> {
+pub(in crate::cli) async fn clusters(control_plane: &kube::Client) -> anyhow::Result<Vec<String>> {
     let (list, _) = get(control_plane, "/apis/cluster.karmada.io/v1alpha1/clusters", OBJECTS)
         .await
         .map_err(|error| anyhow::anyhow!("{}", reach::said(&error)))

@@ -21,6 +21,10 @@ fn parse(line: &str) -> Result<GetArgs, String> {
 #[case("pod/web --cluster m1", Scope::Named(vec!["m1".to_owned()]), ("pod", Some("web")))]
 #[case("pods -C m1,m2", Scope::Named(vec!["m1".to_owned(), "m2".to_owned()]), ("pods", None))]
 #[case("pods --clusters all -A", Scope::All, ("pods", None))]
+#[case("pods -s members -C m1", Scope::Named(vec!["m1".to_owned()]), ("pods", None))]
+#[case("pods -s karmada", Scope::ControlPlane(Some(Vec::new())), ("pods", None))]
+#[case("pods -s all", Scope::ControlPlane(None), ("pods", None))]
+#[case("pods -s all -C m1", Scope::ControlPlane(Some(vec!["m1".to_owned()])), ("pods", None))]
 fn flags_say_what_and_where(#[case] line: &str, #[case] scope: Scope, #[case] asked: (&str, Option<&str>)) {
     let args = parse(line).unwrap();
     assert_eq!(args.scope(), scope);
@@ -31,7 +35,8 @@ fn flags_say_what_and_where(#[case] line: &str, #[case] scope: Scope, #[case] as
 #[rstest::rstest]
 #[case("pods --cluster m1 --clusters m2", "cannot be used with")]
 #[case("pods web -l app=web", "cannot be used with")]
-#[case("pods -o xml", "invalid value 'xml'")]
+#[case("pods -s karmada -C m1", "-s karmada asks the control plane alone, not clusters")]
+#[case("pods -o xml", "invalid value 'xml' for '--output <FORMAT>': unable to match a printer")]
 #[case("pod/web db", "there is no need to name an object besides KIND/NAME")]
 #[case("pod/web -l app=web", "selectors may not be given when an object is named")]
 #[case("pod/a/b", "\"a/b\" is no name of an object")]
@@ -79,6 +84,18 @@ fn tables_have_one_head() {
 }
 
 #[test]
+fn colours_are_for_terminals() {
+    let parts = [("m1", table(&["web"]))];
+    assert_eq!(printed("pods --color always --no-headers", &parts, false), "web   m1   1/1\n");
+    let mut unready = table(&["web"]);
+    unready["rows"][0]["cells"][1] = json!("0/1");
+    assert_eq!(
+        printed("pods --color always --no-headers", &[("m1", unready)], false),
+        "web   m1   \u{1b}[33m0/1\u{1b}[0m\n"
+    );
+}
+
+#[test]
 fn objects_are_one_document() {
     let list =
         json!({"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "web", "namespace": "shop"}}]});
@@ -92,6 +109,12 @@ fn objects_are_one_document() {
         .map(|item| &item["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"])
         .collect();
     assert_eq!((whole["kind"].as_str(), clusters), (Some("List"), vec![&json!("m1"), &json!("m2")]));
+    assert_eq!(printed("pods -o jsonpath={.items[*].metadata.name}", &[("m1", pod("web"))], false), "web");
+    assert_eq!(printed("pod/web -o go-template={{.metadata.name}}", &[("m1", pod("web"))], true), "web");
+    let columns =
+        "pods -o custom-columns=A:.metadata.name,B:.metadata.annotations.resource\\.karmada\\.io/cached-from-cluster";
+    assert_eq!(printed(columns, &[("m1", pod("web")), ("m2", pod("db"))], false), "A     B\nweb   m1\ndb    m2\n");
+    assert_eq!(printed(&format!("{columns} --no-headers"), &[("m1", pod("web"))], false), "web   m1\n");
     let one = printed("pod/web -o yaml", &[("m1", pod("web"))], true);
     assert!(one.contains("kind: Pod\n") && one.contains("cached-from-cluster: m1\n"), "{one}");
 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::customization;
 use super::files::Document;
-use super::output::Output;
 use super::script::{Editable, commented, without_comments};
+use crate::cli::output::Format;
 
 const RESOURCE: &str = "resourceinterpretercustomizations";
 const HEAD: &str =
@@ -78,7 +78,7 @@ pub(super) fn edit(
     names: &[String],
     mut documents: Vec<Document>,
     docs: bool,
-    output: Option<Output>,
+    output: Option<Format>,
 ) -> anyhow::Result<ExitCode> {
     let document = match documents.len() {
         0 => created(names)?,
@@ -100,7 +100,7 @@ pub(super) fn edit(
     let name = format!("resourceinterpretercustomization.config.karmada.io/{}", new.name);
     match output {
         None => writeln!(out, "{name} edited")?,
-        Some(output) => output.print(&name, &body, &mut out)?,
+        Some(format) => format.print(&mut out, &body, |_| name.clone())?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 
-pub(super) const STANDARD_INPUT: &str = "-";
+pub(in crate::cli) const STANDARD_INPUT: &str = "-";
 /// The files of a folder that are read; a file named itself may be called anything.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 const TRIES: usize = 3;
@@ -17,16 +17,16 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 /// A document and where it is from.
 #[derive(Debug)]
-pub(super) struct Document {
-    pub(super) source: String,
+pub(in crate::cli) struct Document {
+    pub(in crate::cli) source: String,
     /// Where it can be written back.
-    pub(super) path: Option<PathBuf>,
-    pub(super) is_json: bool,
-    pub(super) body: Value,
+    pub(in crate::cli) path: Option<PathBuf>,
+    pub(in crate::cli) is_json: bool,
+    pub(in crate::cli) body: Value,
 }
 
 /// Everything in what is named, in order.
-pub(super) async fn read(names: &[String], recursive: bool) -> anyhow::Result<Vec<Document>> {
+pub(in crate::cli) async fn read(names: &[String], recursive: bool) -> anyhow::Result<Vec<Document>> {
     let mut documents = Vec::new();
     for name in names {
         if name == STANDARD_INPUT {

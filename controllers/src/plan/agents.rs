@@ -1,0 +1,74 @@
+//! What an agent may do in the control plane, and no more (docs/TUNNEL.md): to register its own cluster, to report its own tokens, to
+//! open its tunnel and to ask for its next certificate. Given to whoever has the certificate of `system:karmada:agent:<cluster>`, by `act::certificates`.
+
+use crowsnest_api::names::{ClusterName, NAMESPACE_KARMADA_CLUSTER as KARMADA_CLUSTER};
+use serde_json::{Value, json};
+
+use super::certificates::agent_name;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The name of its roles and of their bindings, which go when it is unregistered.
+pub fn role_name(cluster: &ClusterName) -> String {
+    format!("crowsnest:agent:{cluster}")
+}
+
+/// ClusterRole and ClusterRoleBinding, then Role and RoleBinding in the namespace of clusters' tokens.
+pub fn rights(cluster: &ClusterName) -> [Value; 4] {
+    let (name, own) = (role_name(cluster), cluster.as_str());
+    let rule = |group: &str, resource: &str, names: &[&str], verbs: &[&str]| {
+        let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+        if !names.is_empty() {
+            rule["resourceNames"] = json!(names);
+        }
+        rule
+    };
+    let impersonator = format!("{own}-impersonator");
+    let clusters = [
+        rule("cluster.karmada.io", "clusters", &[], &["create", "list"]),
+        rule("cluster.karmada.io", "clusters", &[own], &["patch"]),
+        rule("cluster.karmada.io", "clusters/attach", &[own], &["create"]),
+        rule("", "namespaces", &[KARMADA_CLUSTER], &["get"]),
+        rule("certificates.k8s.io", "certificatesigningrequests", &[], &["create", "get"]),
+    ];
+    let secrets = [rule("", "secrets", &[], &["create"]), rule("", "secrets", &[own, &impersonator], &["patch"])];
+    let subject = json!({"apiGroup": RBAC, "kind": "User", "name": agent_name(cluster)});
+    let object = |kind: &str, fields: Value| {
+        let mut object = json!({"apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": {"name": name}});
+        if !kind.starts_with("Cluster") {
+            object["metadata"]["namespace"] = KARMADA_CLUSTER.into();
+        }
+        if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
+            object.extend(fields);
+        }
+        object
+    };
+    let bound = |role: &str| json!({"roleRef": {"apiGroup": RBAC, "kind": role, "name": name}, "subjects": [subject]});
+    [
+        object("ClusterRole", json!({"rules": clusters})),
+        object("ClusterRoleBinding", bound("ClusterRole")),
+        object("Role", json!({"rules": secrets})),
+        object("RoleBinding", bound("Role")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_may_do_what_the_document_says() {
+        let document = include_str!("../../../docs/TUNNEL.md");
+        let shown = document.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("rights");
+        let shown: Vec<Value> = serde_saphyr::from_multiple(shown).expect("YAML");
+        let rules = |objects: &[Value], kind: &str| {
+            objects.iter().find(|object| object["kind"] == kind).map(|object| object["rules"].clone())
+        };
+        let given = rights(&ClusterName::parse("m1").expect("a name"));
+        for kind in ["ClusterRole", "Role"] {
+            assert_eq!(rules(&given, kind), rules(&shown, kind), "{kind}");
+        }
+        assert_eq!(given[3]["subjects"][0]["name"], "system:karmada:agent:m1");
+        assert_eq!(given[3]["metadata"], json!({"name": "crowsnest:agent:m1", "namespace": "karmada-cluster"}));
+    }
+}

@@ -1,0 +1,238 @@
+//! Shell completion, of names that are there now as well: asked by the scripts that `crowsnest completion` prints, and by kubectl of
+//! whatever is called `kubectl_complete-crowsnest`. What can't be asked within a moment is completed to nothing.
+
+mod live;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use clap::{Arg, Args, Command, CommandFactory, ValueEnum};
+use clap_complete::CompleteEnv;
+use clap_complete::engine::{ArgValueCompleter, complete};
+use clap_complete::env::Shells;
+
+use super::Cli;
+
+/// The variable by which a script asks.
+const ASKS: &str = "COMPLETE";
+/// How kubectl calls who completes for a plugin, up to the plugin's name.
+const OF_KUBECTL: &str = "kubectl_complete-";
+/// kubectl is not to add names of files.
+const NO_FILES: &str = ":4";
+
+/// Under which names we are called, and what that is to a user.
+const CALLED: [(&str, &str); 3] =
+    [("kubectl-crowsnest", "kubectl crowsnest"), ("kubectl-karmada", "kubectl karmada"), ("karmadactl", "karmadactl")];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Powershell,
+    Elvish,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  source <(crowsnest completion bash)                      in ~/.bashrc\n  source <(crowsnest completion zsh)                       in ~/.zshrc\n  crowsnest completion fish | source                       in ~/.config/fish/config.fish\n  crowsnest completion powershell | Out-String | Invoke-Expression\n\nAs a plugin of kubectl: links kubectl-crowsnest and kubectl_complete-crowsnest to crowsnest, in a folder of $PATH."
+)]
+pub(crate) struct CompletionArgs {
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<ExitCode> {
+    let called = std::env::args_os().next().unwrap_or_default();
+    // A program that was named by its path is asked by it.
+    let by_path = Path::new(&called).components().count() > 1;
+    let completer = if by_path { std::env::current_exe().context("finding this program")? } else { called.into() };
+    let name = args.shell.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let shells = Shells::builtins();
+    let shell = shells.completer(&name).ok_or_else(|| anyhow!("{name} is no shell that is known"))?;
+    let mut script = Vec::new();
+    shell.write_registration(ASKS, "crowsnest", "crowsnest", &completer.to_string_lossy(), &mut script)?;
+    std::io::stdout().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All commands, by the name we are called by.
+pub(crate) fn command() -> Command {
+    match called(&std::env::args_os().next().unwrap_or_default()) {
+        Some(name) => renamed(Cli::command().bin_name(name), name),
+        None => Cli::command(),
+    }
+}
+
+/// The name a user knows us by, where it is another.
+fn called(program: &OsStr) -> Option<&'static str> {
+    let name = Path::new(program).file_stem()?.to_string_lossy();
+    CALLED.iter().find(|(file, _)| *file == name).map(|(_, called)| *called)
+}
+
+/// Examples are those of the name.
+fn renamed(command: Command, name: &str) -> Command {
+    let told = command.get_after_help().map(|text| text.to_string().replace("  crowsnest ", &format!("  {name} ")));
+    let command = match told {
+        Some(told) => command.after_help(told),
+        None => command,
+    };
+    command.mut_subcommands(|command| renamed(command, name))
+}
+
+/// Answers a shell or kubectl that asks what may come next; false when nobody does.
+pub(crate) fn answered() -> anyhow::Result<bool> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let program = words.first().and_then(|program| Path::new(program).file_stem()).unwrap_or_default();
+    let for_kubectl = program.to_string_lossy().starts_with(OF_KUBECTL);
+    if for_kubectl {
+        words[0] = "crowsnest".into();
+        let last = words.len() - 1;
+        let found = complete(&mut live_command(), words, last, None).context("completing")?;
+        let mut out = std::io::stdout().lock();
+        for candidate in found.iter().filter(|candidate| !candidate.is_hide_set()) {
+            let help = candidate.get_help().map(|help| help.to_string().lines().next().unwrap_or_default().to_owned());
+            match help.filter(|help| !help.is_empty()) {
+                Some(help) => writeln!(out, "{}\t{help}", candidate.get_value().to_string_lossy())?,
+                None => writeln!(out, "{}", candidate.get_value().to_string_lossy())?,
+            }
+        }
+        writeln!(out, "{NO_FILES}")?;
+        return Ok(true);
+    }
+    let folder = std::env::current_dir().ok();
+    let answered = CompleteEnv::with_factory(live_command).var(ASKS).try_complete(words, folder.as_deref());
+    answered.map_err(|error| anyhow!("{error}"))
+}
+
+fn live_command() -> Command {
+    with_names(Cli::command())
+}
+
+/// Arguments that are names of what is there now.
+fn with_names(command: Command) -> Command {
+    let of = command.get_name().to_owned();
+    let command = command.mut_args(|arg| named(arg, &of));
+    command.mut_subcommands(with_names)
+}
+
+fn named(arg: Arg, command: &str) -> Arg {
+    let completer = match (arg.get_id().as_str(), command) {
+        ("cluster" | "clusters" | "with", _) | ("name", "cordon" | "uncordon" | "unjoin" | "unregister") => {
+            ArgValueCompleter::new(live::clusters)
+        }
+        ("namespace", "register" | "unregister" | "agent") => return arg,
+        ("namespace", _) => ArgValueCompleter::new(live::namespaces),
+        ("query", "search") => ArgValueCompleter::new(live::query),
+        ("query", "logs" | "events") => ArgValueCompleter::new(live::query_or_object),
+        ("object" | "kind", _) => ArgValueCompleter::new(live::objects),
+        ("name", "get") => ArgValueCompleter::new(live::names),
+        ("pod", "exec" | "attach" | "port-forward") => ArgValueCompleter::new(live::pods),
+        ("context", _) => ArgValueCompleter::new(live::contexts),
+        _ => return arg,
+    };
+    arg.add(completer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("kubectl-crowsnest", Some("kubectl crowsnest"))]
+    #[case("/usr/local/bin/kubectl-karmada", Some("kubectl karmada"))]
+    #[case("/opt/crowsnest", None)]
+    fn names_we_are_called_by(#[case] program: &str, #[case] expected: Option<&str>) {
+        assert_eq!(called(OsStr::new(program)), expected);
+    }
+
+    #[test]
+    fn usage_and_examples_have_the_name() {
+        let mut command = renamed(Cli::command().bin_name("kubectl crowsnest"), "kubectl crowsnest");
+        command.build();
+        let search = command.find_subcommand_mut("search").unwrap().render_help().to_string();
+        assert!(search.contains("Usage: kubectl crowsnest search"), "{search}");
+        assert!(search.contains("\n  kubectl crowsnest search image:nginx"), "{search}");
+    }
+
+    #[test]
+    fn what_is_not_asked_for_anybody_is_completed_without_a_server() {
+        let told = |words: &[&str]| -> Vec<String> {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let last = words.len() - 1;
+            let found = complete(&mut live_command(), words, last, None).unwrap();
+            found.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
+        };
+        assert_eq!(told(&["crowsnest", "port"]), ["port-forward"]);
+        assert_eq!(told(&["crowsnest", "completion", "z"]), ["zsh"]);
+        assert!(told(&["crowsnest", "search", "--fail"]).contains(&"--fail-on-empty".to_owned()));
+    }
+
+    /// Words as a shell takes them apart; what stands behind three blanks, or a pipe, or in the next command, is for the reader.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote, mut blanks) = (Vec::new(), None::<String>, None, 0);
+        for letter in line.chars() {
+            match (quote, letter) {
+                (None, '\'' | '"') => {
+                    quote = Some(letter);
+                    word.get_or_insert_default();
+                }
+                (Some(own), letter) if own == letter => quote = None,
+                (None, '|' | ';') => break,
+                (None, ' ') => {
+                    words.extend(word.take());
+                    blanks += 1;
+                    if blanks == 3 {
+                        break;
+                    }
+                    continue;
+                }
+                (_, letter) => word.get_or_insert_default().push(letter),
+            }
+            blanks = 0;
+        }
+        words.into_iter().chain(word).collect()
+    }
+
+    fn understands(line: &str) {
+        let read = Cli::command().try_get_matches_from(words(line));
+        assert!(read.is_ok(), "{line}: {:?} {}", words(line), read.map(drop).unwrap_err());
+    }
+
+    #[test]
+    fn examples_are_understood() {
+        let mut command = Cli::command();
+        command.build();
+        let mut all = vec![command];
+        while let Some(command) = all.pop() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = help.lines().map(str::trim_start).filter(|line| line.starts_with("crowsnest "));
+            examples.filter(|line| !line.contains('…')).for_each(understands);
+            all.extend(command.get_subcommands().filter(|sub| sub.get_name() != "help").cloned());
+        }
+    }
+
+    #[test]
+    fn examples_of_the_document_are_understood() {
+        let document = include_str!("../../../docs/CLI.md");
+        let examples: Vec<&str> =
+            document.lines().map(str::trim_start).filter(|line| line.starts_with("crowsnest ")).collect();
+        assert!(examples.len() > 30, "{examples:?}");
+        examples.into_iter().filter(|line| !line.contains('…')).for_each(understands);
+    }
+
+    #[test]
+    fn commands_of_users_have_examples() {
+        let mut command = Cli::command();
+        command.build();
+        let own = ["help", "sim", "apiserver"];
+        for sub in command.get_subcommands_mut().filter(|sub| !own.contains(&sub.get_name())) {
+            let name = sub.get_name().to_owned();
+            let help = sub.render_help().to_string();
+            assert!(help.contains(&format!("  crowsnest {name}")), "{name} has no example of itself:\n{help}");
+        }
+    }
+}

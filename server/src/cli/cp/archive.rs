@@ -1,0 +1,134 @@
+//! What goes over the wire: a tar stream. What comes from a container is not trusted to stay where it is put.
+
+use std::io::{self, Read, Write};
+use std::path::{Component, Path, PathBuf};
+
+use tar::{Archive, Builder, EntryType};
+
+/// A file, or a folder with all that is in it, under a name.
+pub(super) fn write(out: &mut impl Write, from: &Path, name: &Path) -> io::Result<()> {
+    let mut archive = Builder::new(out);
+    archive.follow_symlinks(false);
+    // A link that is named itself means what it leads to.
+    let from = if from.is_symlink() { from.canonicalize()? } else { from.to_owned() };
+    match from.is_dir() {
+        true => archive.append_dir_all(name, &from)?,
+        false => archive.append_path_with_name(&from, name)?,
+    }
+    archive.finish()
+}
+
+/// Puts what is below `base` in an archive to a path here; tells what was left out.
+pub(super) fn read(from: impl Read, base: &Path, to: &Path, modes: bool) -> io::Result<Vec<String>> {
+    let mut left_out = Vec::new();
+    let mut archive = Archive::new(from);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        let kind = entry.header().entry_type();
+        let Some(target) = target(&path, base, to) else {
+            left_out.push(format!("{}: leads out of what was asked for, and is left out", path.display()));
+            continue;
+        };
+        match kind {
+            EntryType::Directory => std::fs::create_dir_all(&target)?,
+            EntryType::Regular | EntryType::Continuous => {
+                if let Some(folder) = target.parent() {
+                    std::fs::create_dir_all(folder)?;
+                }
+                let mut file = std::fs::File::create(&target)?;
+                io::copy(&mut entry, &mut file)?;
+                if modes {
+                    set_mode(&file, entry.header().mode()?)?;
+                }
+            }
+            EntryType::Symlink | EntryType::Link => {
+                left_out.push(format!("{}: is a link, and is left out", path.display()));
+            }
+            _ => left_out.push(format!("{}: is neither file nor folder, and is left out", path.display())),
+        }
+    }
+    // A stream that is not read to its end holds its writer up.
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    Ok(left_out)
+}
+
+/// Where an entry goes; none where that is not below the path that was asked for, whatever links are there.
+fn target(path: &Path, base: &Path, to: &Path) -> Option<PathBuf> {
+    let plain: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
+    let base: PathBuf = base.components().filter(|part| *part != Component::CurDir).collect();
+    let below = plain.strip_prefix(base).ok()?;
+    let mut target = to.to_owned();
+    for part in below.components() {
+        let Component::Normal(name) = part else { return None };
+        target.push(name);
+        if target.is_symlink() {
+            return None;
+        }
+    }
+    Some(target)
+}
+
+#[cfg(unix)]
+fn set_mode(file: &std::fs::File, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(std::fs::Permissions::from_mode(mode & 0o777))
+}
+
+#[cfg(not(unix))]
+fn set_mode(_: &std::fs::File, _: u32) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_go_there_and_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let from = dir.path().join("conf");
+        std::fs::create_dir_all(from.join("deep/er")).unwrap();
+        std::fs::write(from.join("deep/er/a.txt"), "hello").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", from.join("link")).unwrap();
+        let mut bytes = Vec::new();
+        write(&mut bytes, &from, Path::new("app")).unwrap();
+        let to = dir.path().join("back");
+        let left_out = read(bytes.as_slice(), Path::new("app"), &to, true).unwrap();
+        assert_eq!(left_out, ["app/link: is a link, and is left out"]);
+        assert_eq!(std::fs::read_to_string(to.join("deep/er/a.txt")).unwrap(), "hello");
+        assert!(!to.join("link").exists());
+    }
+
+    #[test]
+    fn a_file_goes_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let from = dir.path().join("a.txt");
+        std::fs::write(&from, "hello").unwrap();
+        let mut bytes = Vec::new();
+        write(&mut bytes, &from, Path::new("b.txt")).unwrap();
+        let to = dir.path().join("c.txt");
+        assert_eq!(read(bytes.as_slice(), Path::new("b.txt"), &to, false).unwrap(), Vec::<String>::new());
+        assert_eq!(std::fs::read_to_string(to).unwrap(), "hello");
+    }
+
+    #[rstest::rstest]
+    #[case("app/x", Some("to/x"))]
+    #[case("./app/x", Some("to/x"))]
+    #[case("app", Some("to"))]
+    #[case("app/../../x", None)]
+    #[case("/etc/passwd", None)]
+    #[case("other/x", None)]
+    fn nothing_gets_out(#[case] path: &str, #[case] expected: Option<&str>) {
+        assert_eq!(target(Path::new(path), Path::new("app"), Path::new("to")), expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn nothing_is_written_through_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("to");
+        std::fs::create_dir(&to).unwrap();
+        std::os::unix::fs::symlink("/etc", to.join("out")).unwrap();
+        assert_eq!(target(Path::new("app/out/x"), Path::new("app"), &to), None);
+    }
+}

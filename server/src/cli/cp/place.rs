@@ -1,0 +1,123 @@
+//! Where something is copied from or to: here, or `[[CLUSTER/]NAMESPACE/]POD:PATH`. Pure.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::bail;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Here(PathBuf),
+    There(Remote),
+}
+
+/// A path in a pod's container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Remote {
+    pub(super) cluster: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) pod: String,
+    pub(super) path: String,
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // A path here that has a colon is written with a folder before it.
+        let here = text.starts_with(['/', '.']) || !text.contains(':');
+        if here {
+            return if text.is_empty() { Err("a path is missing".to_owned()) } else { Ok(Self::Here(text.into())) };
+        }
+        let (pod, path) = text.split_once(':').unwrap_or((text, ""));
+        if path.is_empty() {
+            return Err(format!("{text:?} names no path in the container: POD:PATH does"));
+        }
+        let parts: Vec<&str> = pod.split('/').collect();
+        if parts.iter().any(|part| part.is_empty()) {
+            return Err(format!("{pod:?} is no pod: [[CLUSTER/]NAMESPACE/]POD is"));
+        }
+        let (cluster, namespace, pod) = match parts.as_slice() {
+            [pod] => (None, None, pod),
+            [namespace, pod] => (None, Some(namespace), pod),
+            [cluster, namespace, pod] => (Some(cluster), Some(namespace), pod),
+            _ => return Err(format!("{pod:?} is no pod: [[CLUSTER/]NAMESPACE/]POD is")),
+        };
+        let own = |part: Option<&&str>| part.map(|part| (*part).to_owned());
+        let (cluster, namespace) = (own(cluster), own(namespace));
+        Ok(Self::There(Remote { cluster, namespace, pod: (*pod).to_owned(), path: path.to_owned() }))
+    }
+}
+
+impl Remote {
+    /// Where something of a name goes: into a folder that is there, or to the path itself.
+    pub(super) fn destination(&self, name: &str, into: bool) -> anyhow::Result<String> {
+        let path = self.path.trim_end_matches('/');
+        let destination = match (into || self.path.ends_with('/'), path) {
+            (true, path) => format!("{path}/{name}"),
+            (false, path) => path.to_owned(),
+        };
+        if split(&destination).1 == "." || destination.ends_with("..") {
+            bail!("{:?} names no file: say what it is to be called there", self.path);
+        }
+        Ok(destination)
+    }
+}
+
+/// A folder, and what is in it.
+pub(super) fn split(path: &str) -> (&str, &str) {
+    match path.rsplit_once('/') {
+        None => (".", path),
+        Some(("", "")) => ("/", "."),
+        Some(("", base)) => ("/", base),
+        Some((folder, base)) => (folder, base),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("./a:b", "here ./a:b")]
+    #[case("a", "here a")]
+    #[case("/tmp/a", "here /tmp/a")]
+    #[case("web-0:/etc", "- - web-0 /etc")]
+    #[case("shop/web-0:app.log", "- shop web-0 app.log")]
+    #[case("m1/shop/web-0:/a:b", "m1 shop web-0 /a:b")]
+    #[case("web-0:", "names no path in the container")]
+    #[case("a/b/c/d:/x", "is no pod")]
+    #[case("shop/:/x", "is no pod")]
+    #[case("", "a path is missing")]
+    fn places_are_read(#[case] text: &str, #[case] expected: &str) {
+        let or = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
+        let told = match text.parse::<Place>() {
+            Ok(Place::Here(path)) => format!("here {}", path.display()),
+            Ok(Place::There(Remote { cluster, namespace, pod, path })) => {
+                format!("{} {} {pod} {path}", or(cluster), or(namespace))
+            }
+            Err(error) => error,
+        };
+        assert!(told.contains(expected), "{told}");
+    }
+
+    #[rstest::rstest]
+    #[case("/etc/app", false, "/etc/app")]
+    #[case("/etc/app", true, "/etc/app/conf")]
+    #[case("/etc/", false, "/etc/conf")]
+    #[case("/", false, "/conf")]
+    #[case("app", false, "app")]
+    fn destinations(#[case] path: &str, #[case] into: bool, #[case] expected: &str) {
+        let remote = Remote { cluster: None, namespace: None, pod: "web".to_owned(), path: path.to_owned() };
+        assert_eq!(remote.destination("conf", into).unwrap(), expected);
+    }
+
+    #[rstest::rstest]
+    #[case("/etc/app", ("/etc", "app"))]
+    #[case("/etc", ("/", "etc"))]
+    #[case("/", ("/", "."))]
+    #[case("app", (".", "app"))]
+    fn paths_have_folders(#[case] path: &str, #[case] expected: (&str, &str)) {
+        assert_eq!(split(path), expected);
+    }
+}

@@ -1,0 +1,155 @@
+//! What of two objects is compared. Pure.
+
+use crowsnest_controllers::plan::overriding::yaml;
+use serde_json::{Map, Value};
+
+/// What an API server says of an object, and nobody of how it should be.
+const OF_SERVERS: [&str; 6] =
+    ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
+const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
+/// By which items of lists are known, the more particular first.
+const KEYS: [&str; 8] = ["name", "mountPath", "containerPort", "port", "key", "type", "ip", "topologyKey"];
+
+/// An object without what its API server says of it.
+pub(super) fn neutral(object: &Value, status: bool) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        if !status {
+            fields.remove("status");
+        }
+        if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|name, _| !OF_SERVERS.contains(&name.as_str()));
+            if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+                annotations.remove(CACHED_FROM);
+            }
+        }
+    }
+    pruned(&object)
+}
+
+/// A manifest without what says nothing.
+pub(super) fn wanted(manifest: &Value) -> Value {
+    neutral(manifest, false)
+}
+
+/// What an object says where a manifest says something: API servers and controllers add the rest.
+pub(super) fn within(live: &Value, desired: &Value) -> Value {
+    match (live, desired) {
+        (Value::Object(live), Value::Object(desired)) => {
+            let shared =
+                desired.iter().filter_map(|(name, wanted)| Some((name.clone(), within(live.get(name)?, wanted))));
+            Value::Object(shared.collect())
+        }
+        (Value::Array(live), Value::Array(desired)) => Value::Array(items(live, desired)),
+        (live, _) => live.clone(),
+    }
+}
+
+/// Items by what they are known by, else by their places; those nobody wants come last.
+fn items(live: &[Value], desired: &[Value]) -> Vec<Value> {
+    let has = |items: &[Value], key: &str| items.iter().all(|item| item.get(key).is_some());
+    let distinct = |items: &[Value], key: &str| {
+        items.iter().enumerate().all(|(at, item)| items[..at].iter().all(|before| before.get(key) != item.get(key)))
+    };
+    let fits = |key: &&&str| has(desired, key) && has(live, key) && distinct(desired, key) && distinct(live, key);
+    let Some(key) = KEYS.iter().find(fits).filter(|_| !desired.is_empty()) else {
+        let wanted =
+            |at: usize, item: &Value| desired.get(at).map_or_else(|| item.clone(), |wanted| within(item, wanted));
+        return live.iter().enumerate().map(|(at, item)| wanted(at, item)).collect();
+    };
+    let same = |one: &Value, other: &Value| one.get(key) == other.get(key);
+    let known = desired.iter().filter_map(|wanted| Some(within(live.iter().find(|item| same(item, wanted))?, wanted)));
+    let others = live.iter().filter(|item| !desired.iter().any(|wanted| same(item, wanted))).cloned();
+    known.chain(others).collect()
+}
+
+/// Without nulls and what is empty.
+fn pruned(value: &Value) -> Value {
+    let says = |value: &Value| match value {
+        Value::Null => false,
+        Value::Object(fields) => !fields.is_empty(),
+        _ => true,
+    };
+    match value {
+        Value::Object(fields) => {
+            let kept =
+                fields.iter().map(|(name, value)| (name.clone(), pruned(value))).filter(|(_, value)| says(value));
+            Value::Object(kept.collect::<Map<_, _>>())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(pruned).collect()),
+        other => other.clone(),
+    }
+}
+
+/// Two objects as texts, the first one empty where there is none. Values of Secrets are told by whether they differ, as `kubectl diff`
+/// tells them.
+pub(super) fn texts(before: Option<&Value>, after: &Value) -> [String; 2] {
+    let (mut before, mut after) = (before.cloned(), after.clone());
+    if after.get("kind").and_then(Value::as_str) == Some("Secret") {
+        for field in ["data", "stringData"] {
+            let values =
+                |object: Option<&Value>| object.and_then(|object| object.get(field)).cloned().unwrap_or_default();
+            let (old, new) = (values(before.as_ref()), values(Some(&after)));
+            if let Some(before) = &mut before {
+                mask(before, field, &new, "*** (before)");
+            }
+            mask(&mut after, field, &old, "*** (after)");
+        }
+    }
+    [before.as_ref().map(yaml::written).unwrap_or_default(), yaml::written(&after)]
+}
+
+fn mask(object: &mut Value, field: &str, other: &Value, changed: &str) {
+    for (name, value) in object.get_mut(field).and_then(Value::as_object_mut).into_iter().flatten() {
+        let differs = other.get(name).is_some_and(|other| other != value);
+        *value = if differs { changed } else { "***" }.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[rstest::rstest]
+    #[case::defaults_are_no_difference(
+        json!({"spec": {"replicas": 2, "strategy": {"type": "RollingUpdate"}}, "status": {"replicas": 2}}),
+        json!({"spec": {"replicas": 2}}), true)]
+    #[case::a_value(json!({"spec": {"replicas": 3}}), json!({"spec": {"replicas": 2}}), false)]
+    #[case::what_is_missing(json!({"spec": {}}), json!({"spec": {"paused": true}}), false)]
+    #[case::items_have_names(
+        json!({"c": [{"name": "side", "image": "b", "x": 1}, {"name": "web", "image": "a"}]}),
+        json!({"c": [{"name": "web", "image": "a"}, {"name": "side", "image": "b"}]}), true)]
+    #[case::an_item_nobody_wants(
+        json!({"c": [{"name": "web"}, {"name": "side"}]}), json!({"c": [{"name": "web"}]}), false)]
+    #[case::an_item_that_is_missing(json!({"c": [{"name": "a"}]}), json!({"c": [{"name": "a"}, {"name": "b"}]}), false)]
+    #[case::places(json!({"args": ["-v", "-x"]}), json!({"args": ["-v"]}), false)]
+    #[case::nothing_is_said(json!({"a": 1}), json!({"a": 1, "resources": {}, "b": null}), true)]
+    fn differences(#[case] live: Value, #[case] desired: Value, #[case] same: bool) {
+        let desired = wanted(&desired);
+        assert_eq!(within(&live, &desired) == desired, same, "{}", within(&live, &desired));
+    }
+
+    #[test]
+    fn secrets_stay_secret() {
+        let secret = |data: Value| json!({"kind": "Secret", "data": data});
+        let before = secret(json!({"a": "b25l", "b": "b25l", "gone": "b25l"}));
+        let after = secret(json!({"a": "b25l", "b": "dHdv"}));
+        let expected = [
+            "data:\n  a: '***'\n  b: '*** (before)'\n  gone: '***'\nkind: Secret\n",
+            "data:\n  a: '***'\n  b: '*** (after)'\nkind: Secret\n",
+        ];
+        assert_eq!(texts(Some(&before), &after), expected);
+        assert_eq!(texts(None, &after), ["", "data:\n  a: '***'\n  b: '***'\nkind: Secret\n"]);
+    }
+
+    #[test]
+    fn objects_of_two_servers_can_be_compared() {
+        let object = |uid: &str, cluster: &str| {
+            json!({"metadata": {"name": "web", "uid": uid, "resourceVersion": uid, "annotations": {CACHED_FROM: cluster}},
+                "status": {"phase": uid}})
+        };
+        assert_eq!(neutral(&object("1", "m1"), false), neutral(&object("2", "m2"), false));
+        assert_ne!(neutral(&object("1", "m1"), true), neutral(&object("2", "m2"), true));
+    }
+}

@@ -1,0 +1,268 @@
+//! One object by `KIND/NAME`: what the words mean, which clusters have it, and what it is there.
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use crowsnest_api::names::CONTROL_PLANE;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::connection::ConnectionArgs;
+use super::get::kind::Kind;
+use super::get::{Scope, find_kind};
+use super::reach::{self, said};
+
+pub(super) const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1";
+/// That many clusters are looked at for those that have an object.
+const MOST_CLUSTERS: usize = 5000;
+
+#[derive(Debug, Args)]
+pub(super) struct ObjectArgs {
+    /// The object: KIND/NAME, or KIND NAME
+    #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
+    object: Vec<String>,
+    /// Its namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+}
+
+/// An object that is asked for, and who is asked.
+pub(super) struct Asked {
+    pub(super) config: kube::Config,
+    pub(super) control_plane: kube::Client,
+    pub(super) kind: Kind,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+}
+
+/// Which clusters have it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Whereabouts {
+    pub(super) clusters: Vec<String>,
+    /// Of whom not all is known, and why.
+    pub(super) skipped: Vec<(String, String)>,
+}
+
+impl ObjectArgs {
+    /// The kind's word, and the name.
+    fn words(&self) -> anyhow::Result<(&str, &str)> {
+        let words = match self.object.as_slice() {
+            [one] => one.split_once('/'),
+            [kind, name] if !kind.contains('/') => Some((kind.as_str(), name.as_str())),
+            _ => None,
+        };
+        let words = words.filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
+        words
+            .ok_or_else(|| anyhow!("{:?} names no object: KIND/NAME does, as in deployment/web", self.object.join(" ")))
+    }
+
+    /// Asks the control plane what the kind's word means, and these clusters (all of them if there are none) where it knows none.
+    pub(super) async fn resolve(&self, connection: &ConnectionArgs, clusters: &[String]) -> anyhow::Result<Asked> {
+        let (word, name) = self.words()?;
+        let config = connection.config().await?;
+        let control_plane = kube::Client::try_from(config.clone())?;
+        let scope = if clusters.is_empty() { Scope::All } else { Scope::Named(clusters.to_vec()) };
+        let kind = find_kind(word, &scope, &config, &control_plane).await?;
+        let namespace =
+            kind.namespaced.then(|| self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone()));
+        Ok(Asked { config, control_plane, kind, namespace, name: name.to_owned() })
+    }
+}
+
+impl Asked {
+    /// `deployments.apps shop/web`
+    pub(super) fn called(&self) -> String {
+        let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        format!("{} {namespace}{}", self.kind.name(), self.name)
+    }
+
+    /// Where its API server serves it.
+    pub(super) fn path(&self) -> String {
+        format!("{}/{}", self.kind.gvr.path(self.namespace.as_deref()), escaped(&self.name))
+    }
+
+    /// The parameters by which the search API knows it.
+    pub(super) fn parameters(&self, cluster: &str) -> String {
+        let of = [
+            ("cluster", cluster),
+            ("apiVersion", &self.kind.gvr.api_version()),
+            ("resource", &self.kind.gvr.resource),
+            ("namespace", self.namespace.as_deref().unwrap_or_default()),
+            ("name", &self.name),
+        ];
+        of.map(|(name, value)| format!("{name}={}", escaped(value))).join("&")
+    }
+
+    /// It, as an API server has it; none where it has none, or does not know its kind.
+    pub(super) async fn read(&self, client: &kube::Client) -> anyhow::Result<Option<Value>> {
+        let request =
+            http::Request::get(self.path()).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
+        match client.request(request).await {
+            Ok(object) => Ok(Some(object)),
+            Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => Ok(None),
+            Err(error) => Err(anyhow!("{}", said(&error))),
+        }
+    }
+
+    /// It, as a member has it.
+    pub(super) async fn read_in(&self, cluster: &str) -> anyhow::Result<Value> {
+        let read =
+            self.read(&reach::member(&self.config, cluster)?).await.map_err(|why| anyhow!("{cluster}: {why:#}"))?;
+        read.ok_or_else(|| {
+            anyhow!("{cluster} has no {}: `crowsnest search 'name:={}'` tells who has", self.called(), self.name)
+        })
+    }
+
+    /// An answer of the search API about it.
+    pub(super) async fn ask(&self, resource: &str, cluster: &str, more: &str) -> anyhow::Result<Value> {
+        let path = format!("{SEARCH}/{resource}?{}{more}", self.parameters(cluster));
+        let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
+        self.control_plane.request(request).await.map_err(|error| anyhow!("{}", said(&error)))
+    }
+
+    /// Members that have it, as the caller may know.
+    async fn whereabouts(&self, deleted: bool) -> anyhow::Result<Whereabouts> {
+        let deleted = if deleted { " is:deleted" } else { "" };
+        let namespace = self.namespace.as_ref().map(|namespace| format!(" namespace:={namespace}")).unwrap_or_default();
+        let query = format!("kind:{} name:={}{namespace}{deleted}", self.kind.gvr.resource, self.name);
+        let path = format!("{SEARCH}/query?limit={MOST_CLUSTERS}&facets=cluster&q={}", escaped(&query));
+        let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
+        let answer: Value = self.control_plane.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+        Ok(self.of(&answer))
+    }
+
+    fn of(&self, answer: &Value) -> Whereabouts {
+        let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let group = |hit: &Value| {
+            text(hit, "apiVersion").split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default()
+        };
+        let is_it = |hit: &&Value| {
+            text(hit, "resource") == *self.kind.gvr.resource
+                && group(hit) == *self.kind.gvr.group
+                && text(hit, "name") == self.name
+                && text(hit, "namespace") == self.namespace.as_deref().unwrap_or_default()
+        };
+        let mut clusters: Vec<String> = list("hits").iter().filter(is_it).map(|hit| text(hit, "cluster")).collect();
+        // A template of the control plane is in no member.
+        clusters.retain(|cluster| cluster != CONTROL_PLANE);
+        clusters.sort();
+        let skipped = list("skipped").iter().map(|one| (text(one, "cluster"), text(one, "reason"))).collect();
+        Whereabouts { clusters, skipped }
+    }
+
+    /// The clusters that are meant: those that were named, or those that have it. Never none.
+    pub(super) async fn clusters(&self, named: &[String]) -> anyhow::Result<Whereabouts> {
+        if !named.is_empty() && named != ["all"] {
+            return Ok(Whereabouts { clusters: named.to_vec(), skipped: Vec::new() });
+        }
+        self.there(self.whereabouts(false).await?)
+    }
+
+    fn there(&self, found: Whereabouts) -> anyhow::Result<Whereabouts> {
+        if found.clusters.is_empty() {
+            let called = self.called();
+            bail!(
+                "no cluster has {called} that you may see{}: look with `crowsnest search 'name:={}'`, or say --cluster",
+                found.missing(),
+                self.name
+            );
+        }
+        Ok(found)
+    }
+
+    /// The one cluster that is meant, of those that have it or had it.
+    pub(super) async fn cluster(&self, named: Option<&str>) -> anyhow::Result<String> {
+        if let Some(named) = named {
+            return Ok(named.to_owned());
+        }
+        let found = match self.whereabouts(false).await? {
+            found if found.clusters.is_empty() => self.there(self.whereabouts(true).await?)?,
+            found => found,
+        };
+        match found.clusters.as_slice() {
+            [one] => Ok(one.clone()),
+            several => bail!(
+                "{} is in several clusters: say which one with --cluster ({}){}",
+                self.called(),
+                several.join(", "),
+                found.missing()
+            ),
+        }
+    }
+}
+
+impl Whereabouts {
+    fn missing(&self) -> String {
+        match self.skipped.as_slice() {
+            [] => String::new(),
+            some => {
+                let names: Vec<&str> = some.iter().map(|(cluster, _)| cluster.as_str()).collect();
+                format!("; not all is known of {}", names.join(", "))
+            }
+        }
+    }
+}
+
+/// A 404 that is about the member and not about what is in it.
+pub(super) fn is_of_a_cluster(status: &kube::core::Status) -> bool {
+    status.details.as_ref().is_some_and(|details| details.group == "cluster.karmada.io" && details.kind == "clusters")
+}
+
+pub(super) fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string().replace("%2D", "-")
+}
+
+pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_api::names::Gvr;
+    use serde_json::json;
+
+    fn words(line: &str) -> Result<(String, String), String> {
+        let object = line.split_whitespace().map(str::to_owned).collect();
+        let args = ObjectArgs { object, namespace: None };
+        args.words().map(|(kind, name)| (kind.to_owned(), name.to_owned())).map_err(|error| error.to_string())
+    }
+
+    #[rstest::rstest]
+    #[case("deploy/web", Some(("deploy", "web")))]
+    #[case("deploy web", Some(("deploy", "web")))]
+    #[case("web", None)]
+    #[case("deploy/", None)]
+    #[case("deploy/a/b", None)]
+    #[case("deploy/web db", None)]
+    fn objects_are_named(#[case] line: &str, #[case] expected: Option<(&str, &str)>) {
+        match (words(line), expected) {
+            (Ok((kind, name)), Some(expected)) => assert_eq!((kind.as_str(), name.as_str()), expected),
+            (Err(error), None) => assert!(error.contains("KIND/NAME does"), "{error}"),
+            (read, _) => panic!("{line}: {read:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn hits_tell_where_it_is() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let control_plane = kube::Client::try_from(config.clone()).unwrap();
+        let kind = Kind { gvr: Gvr::new("apps", "v1", "deployments"), namespaced: true };
+        let asked = Asked { config, control_plane, kind, namespace: Some("shop".into()), name: "web".into() };
+        let hit = |cluster: &str, version: &str, name: &str| {
+            json!({"cluster": cluster, "apiVersion": version,
+            "resource": "deployments", "namespace": "shop", "name": name})
+        };
+        let answer = json!({"skipped": [{"cluster": "m3", "reason": "gone"}], "hits": [
+            hit("m2", "apps/v1beta1", "web"), hit("m1", "apps/v1", "web"), hit("m1", "apps/v1", "web-2"),
+            hit("m4", "example.io/v1", "web"), hit("@control-plane", "apps/v1", "web")]});
+        let found = asked.of(&answer);
+        assert_eq!(found.clusters, ["m1", "m2"]);
+        assert_eq!(found.missing(), "; not all is known of m3");
+        assert_eq!(asked.called(), "deployments.apps shop/web");
+        assert_eq!(
+            asked.parameters("m-1"),
+            "cluster=m-1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web"
+        );
+    }
+}

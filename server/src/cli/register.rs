@@ -1,0 +1,274 @@
+//! `crowsnest register`: a cluster that nobody can dial registers itself with a bootstrap token. The control plane is known by what it signs
+//! with the token and by its authority's hash; it gives the agent a certificate, and rights for this cluster alone. Then the agent runs, in
+//! the cluster or here.
+
+mod discovery;
+mod manifests;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use crowsnest_api::names::ClusterName;
+use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+use rand::Rng;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::json;
+
+use super::agent::{AgentArgs, Secret};
+use super::reach::said;
+use super::unjoin::duration;
+use discovery::{ControlPlane, Pins, Token};
+
+const ORGANIZATION: &str = "system:karmada:agents";
+/// How long the agent's Deployment may take to be available.
+const ROLLOUT: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest token create --print-register-command          at the control plane: the command to run at the cluster\n  crowsnest register cp.example:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:… --cluster-name oslo --agent-image crowsnest:latest\n  crowsnest register cp.example:6443 --token … --discovery-token-ca-cert-hash … --cluster-name oslo --run    the agent runs here\n  crowsnest unregister oslo                                at the control plane: takes it out again"
+)]
+pub(crate) struct RegisterArgs {
+    /// The control plane, HOST:PORT
+    #[arg(value_name = "HOST:PORT")]
+    control_plane: String,
+    /// The bootstrap token
+    #[arg(long, env = "CROWSNEST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: Token,
+    /// The control plane's authority, as sha256:HASH; may be repeated: one of them
+    #[arg(long, value_name = "HASH", required_unless_present = "discovery_token_unsafe_skip_ca_verification")]
+    discovery_token_ca_cert_hash: Vec<discovery::Pin>,
+    /// Believe whoever signs with the token: anybody who knows it can
+    #[arg(long, conflicts_with = "discovery_token_ca_cert_hash")]
+    discovery_token_unsafe_skip_ca_verification: bool,
+    /// How long finding the control plane, and having the certificate signed, may each take
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    discovery_timeout: Duration,
+    /// This cluster's name in the fleet
+    #[arg(long, value_name = "NAME")]
+    cluster_name: ClusterName,
+    /// Kubeconfig of this cluster, of an administrator [default: $KUBECONFIG, then ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of that kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Namespace of the tokens, here and in the control plane
+    #[arg(long, default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
+    cluster_namespace: String,
+    /// Who runs this cluster
+    #[arg(long, value_name = "PROVIDER")]
+    cluster_provider: Option<String>,
+    /// Where this cluster is
+    #[arg(long, value_name = "REGION")]
+    cluster_region: Option<String>,
+    /// Its failure zones, by comma
+    #[arg(long, value_delimiter = ',', value_name = "ZONES")]
+    cluster_zones: Vec<String>,
+    /// How long the agent's certificate holds
+    #[arg(long, default_value_t = 31_536_000, value_name = "SECONDS")]
+    cert_expiration_seconds: i32,
+    /// A proxy on the way to the control plane
+    #[arg(long, value_name = "URL")]
+    proxy_server_address: Option<http::Uri>,
+    /// Namespace of the agent
+    #[arg(short, long, default_value = AGENT_NAMESPACE)]
+    namespace: String,
+    /// The agent's image, with crowsnest as its entry point
+    #[arg(long, visible_alias = "karmada-agent-image", value_name = "IMAGE", required_unless_present = "run")]
+    agent_image: Option<String>,
+    /// How many agents run
+    #[arg(long, visible_alias = "karmada-agent-replicas", default_value_t = 1, value_name = "N")]
+    agent_replicas: i32,
+    /// Run the agent here, in this process, and put none into the cluster
+    #[arg(long, conflicts_with = "agent_image")]
+    run: bool,
+    /// With --run: where the agent's kubeconfig of the control plane is written
+    #[arg(long, value_name = "FILE", default_value = "crowsnest-agent.kubeconfig")]
+    agent_kubeconfig: PathBuf,
+}
+
+pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
+    let member = member(&args).await?;
+    if !args.run {
+        nothing_there(&member, &args).await?;
+    }
+    let pins = args.pins();
+    let found = tokio::time::timeout(
+        args.discovery_timeout,
+        discovery::discover(&args.control_plane, args.proxy_server_address.clone(), &args.token, &pins),
+    );
+    let control_plane = found.await.with_context(|| {
+        format!("{} did not answer within {} s", args.control_plane, args.discovery_timeout.as_secs())
+    })??;
+    writeln!(std::io::stderr(), "the control plane at {} is the one the token is of", control_plane.server)?;
+    let key = KeyPair::generate().context("making the agent's key")?;
+    let certificate = certificate(&args, &control_plane, &key).await?;
+    let kubeconfig =
+        manifests::kubeconfig(&control_plane, args.proxy_server_address.as_ref(), &certificate, &key.serialize_pem());
+    writeln!(std::io::stderr(), "the agent of cluster {} has its certificate", args.cluster_name)?;
+    if args.run {
+        return run_here(args, &kubeconfig).await;
+    }
+    deploy(&args, &member, &kubeconfig).await
+}
+
+impl RegisterArgs {
+    fn pins(&self) -> Pins {
+        match self.discovery_token_unsafe_skip_ca_verification {
+            true => Pins::Anybody,
+            false => Pins::Of(self.discovery_token_ca_cert_hash.clone()),
+        }
+    }
+}
+
+async fn member(args: &RegisterArgs) -> anyhow::Result<Client> {
+    let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
+    let config = match &args.kubeconfig {
+        Some(file) => {
+            let file = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &options).await
+        }
+        None => kube::Config::from_kubeconfig(&options).await,
+    };
+    Ok(Client::try_from(config.context("this cluster is not known: name its kubeconfig with --kubeconfig")?)?)
+}
+
+/// An agent that is there belongs to somebody.
+async fn nothing_there(member: &Client, args: &RegisterArgs) -> anyhow::Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(member.clone(), &args.namespace);
+    let there = deployments.get_opt(AGENT).await.map_err(|error| anyhow!("asking this cluster: {}", said(&error)))?;
+    match there {
+        None => Ok(()),
+        Some(_) => bail!(
+            "this cluster has an agent, deployment {}/{AGENT}: `crowsnest unregister NAME --cluster-kubeconfig …` takes it out of its fleet",
+            args.namespace
+        ),
+    }
+}
+
+/// The agent's certificate, which the control plane signs when it approves of who asks.
+async fn certificate(args: &RegisterArgs, control_plane: &ControlPlane, key: &KeyPair) -> anyhow::Result<String> {
+    let cluster = &args.cluster_name;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, ORGANIZATION);
+    params.distinguished_name.push(DnType::CommonName, format!("system:karmada:agent:{cluster}"));
+    let request =
+        params.serialize_request(key).and_then(|request| request.pem()).context("asking for a certificate")?;
+    let name = format!("{cluster}-{:05x}", rand::rng().random_range(0..0x10_0000));
+    let object: CertificateSigningRequest = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(request),
+            "expirationSeconds": args.cert_expiration_seconds,
+            "usages": ["digital signature", "key encipherment", "client auth"]},
+    }))?;
+    let requests: Api<CertificateSigningRequest> = Api::all(control_plane.client(&args.token)?);
+    let made = requests.create(&PostParams::default(), &object).await;
+    made.map_err(|error| anyhow!("asking for a certificate: {}", said(&error)))?;
+    let decided = |request: Option<&CertificateSigningRequest>| {
+        let status = request.and_then(|request| request.status.as_ref());
+        status.is_some_and(|status| status.certificate.is_some() || refused(status).is_some())
+    };
+    let waited = tokio::time::timeout(args.discovery_timeout, await_condition(requests, &name, decided)).await;
+    let request = waited.map_err(|_| {
+        anyhow!(
+            "nobody approved of the certificate {name} within {} s: has the fleet a cluster {cluster} already, or the token other groups? `kubectl certificate approve {name}` approves",
+            args.discovery_timeout.as_secs()
+        )
+    })??;
+    let status = request.and_then(|request| request.status).context("the request for a certificate is gone")?;
+    match (refused(&status), status.certificate) {
+        (Some(why), _) => bail!("the certificate {name} was refused: {why}"),
+        (None, Some(pem)) => String::from_utf8(pem.0).context("reading the certificate"),
+        (None, None) => bail!("the control plane signed no certificate"),
+    }
+}
+
+fn refused(status: &k8s_openapi::api::certificates::v1::CertificateSigningRequestStatus) -> Option<String> {
+    let mut conditions = status.conditions.iter().flatten();
+    let refused = conditions.find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed"))?;
+    Some(refused.message.clone().unwrap_or_else(|| refused.type_.clone()))
+}
+
+async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCode> {
+    manifests::keep(&args.agent_kubeconfig, kubeconfig)?;
+    let kept = args.agent_kubeconfig.display();
+    writeln!(
+        std::io::stderr(),
+        "the agent runs here; `crowsnest agent --control-plane-kubeconfig {kept}` starts it again"
+    )?;
+    // The agent is to know this cluster by a file of its own, as its flags name one.
+    let member = match args.kubeconfig {
+        Some(file) => file,
+        None => default_kubeconfig()?,
+    };
+    crate::agent::run(AgentArgs {
+        cluster_name: args.cluster_name,
+        control_plane_kubeconfig: args.agent_kubeconfig,
+        control_plane_context: None,
+        kubeconfig: Some(member),
+        context: args.context,
+        cluster_api_endpoint: None,
+        cluster_namespace: args.cluster_namespace,
+        cluster_provider: args.cluster_provider,
+        cluster_region: args.cluster_region,
+        cluster_zones: args.cluster_zones,
+        report_secrets: vec![Secret::KubeCredentials, Secret::KubeImpersonator],
+    })
+    .await
+}
+
+fn default_kubeconfig() -> anyhow::Result<PathBuf> {
+    match std::env::var_os("KUBECONFIG") {
+        Some(file) => Ok(file.into()),
+        None => Ok(std::env::home_dir().context("there is no home folder")?.join(".kube/config")),
+    }
+}
+
+async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyhow::Result<ExitCode> {
+    let image = args.agent_image.as_deref().unwrap_or_default();
+    let command = manifests::Agent {
+        name: &args.cluster_name,
+        image,
+        replicas: args.agent_replicas,
+        namespace: &args.namespace,
+        cluster_namespace: &args.cluster_namespace,
+        provider: args.cluster_provider.as_deref(),
+        region: args.cluster_region.as_deref(),
+        zones: &args.cluster_zones,
+    };
+    let applied = crate::install::apply_all(member, &command.manifests(kubeconfig)).await;
+    applied.context("putting the agent into this cluster")?;
+    let deployments: Api<Deployment> = Api::namespaced(member.clone(), &args.namespace);
+    let runs = |deployment: Option<&Deployment>| {
+        let ready = deployment.and_then(|deployment| deployment.status.as_ref()?.available_replicas);
+        ready.is_some_and(|ready| ready > 0)
+    };
+    let waited = tokio::time::timeout(ROLLOUT, await_condition(deployments, AGENT, runs)).await;
+    let place = format!("{}/{AGENT}", args.namespace);
+    waited.map_err(|_| {
+        anyhow!(
+            "no agent runs after {} s: `kubectl describe deployment -n {} {AGENT}` tells why",
+            ROLLOUT.as_secs(),
+            args.namespace
+        )
+    })??;
+    writeln!(
+        std::io::stdout(),
+        "cluster({}) is registered successfully; its agent is deployment {place}",
+        args.cluster_name
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,149 @@
+//! What an agent needs: a kubeconfig of the control plane and, in its cluster, an account, rights and a Deployment, by the names that
+//! `karmadactl register` gives them. Pure, but for the file.
+
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::names::ClusterName;
+use crowsnest_controllers::plan::overriding::yaml;
+use crowsnest_fleet::unregister::AGENT;
+use serde_json::{Value, json};
+
+use super::discovery::ControlPlane;
+
+const ACCOUNT: &str = "karmada-agent-sa";
+const SECRET: &str = "karmada-kubeconfig";
+const FOLDER: &str = "/etc/karmada/kubeconfig";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// By which the agent is known in the control plane, as YAML.
+pub(super) fn kubeconfig(
+    control_plane: &ControlPlane,
+    proxy: Option<&http::Uri>,
+    certificate: &str,
+    key: &str,
+) -> String {
+    let authority: String = control_plane.authority.iter().map(|der| pem(der)).collect();
+    let server = control_plane.server.to_string();
+    let mut cluster =
+        json!({"server": server.trim_end_matches('/'), "certificate-authority-data": STANDARD.encode(authority)});
+    if let Some(proxy) = proxy {
+        cluster["proxy-url"] = proxy.to_string().into();
+    }
+    let user =
+        json!({"client-certificate-data": STANDARD.encode(certificate), "client-key-data": STANDARD.encode(key)});
+    yaml::written(&json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "agent", "preferences": {},
+        "clusters": [{"name": "control-plane", "cluster": cluster}],
+        "users": [{"name": "agent", "user": user}],
+        "contexts": [{"name": "agent", "context": {"cluster": "control-plane", "user": "agent"}}],
+    }))
+}
+
+fn pem(der: &[u8]) -> String {
+    let encoded = STANDARD.encode(der);
+    let lines = encoded.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned() + "\n");
+    format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
+}
+
+/// Writes it where nobody else reads it.
+pub(super) fn keep(file: &Path, kubeconfig: &str) -> anyhow::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options.open(file).and_then(|mut file| {
+        // One that was there may have been everybody's.
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        file.write_all(kubeconfig.as_bytes())
+    });
+    written.with_context(|| format!("writing {}", file.display()))
+}
+
+/// The agent of a cluster, as it is to run there.
+pub(super) struct Agent<'a> {
+    pub(super) name: &'a ClusterName,
+    pub(super) image: &'a str,
+    pub(super) replicas: i32,
+    pub(super) namespace: &'a str,
+    pub(super) cluster_namespace: &'a str,
+    pub(super) provider: Option<&'a str>,
+    pub(super) region: Option<&'a str>,
+    pub(super) zones: &'a [String],
+}
+
+impl Agent<'_> {
+    pub(super) fn manifests(&self, kubeconfig: &str) -> Vec<Value> {
+        let namespace = self.namespace;
+        let everything = json!([
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["get"]}]);
+        vec![
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": namespace}}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": namespace},
+                "data": {SECRET: STANDARD.encode(kubeconfig)}}),
+            // It makes accounts and gives them rights, which nobody else may.
+            json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": AGENT}, "rules": everything}),
+            json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": AGENT},
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": AGENT},
+                "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}]}),
+            self.deployment(),
+        ]
+    }
+
+    fn deployment(&self) -> Value {
+        let mut command = vec![
+            "agent".to_owned(),
+            format!("--cluster-name={}", self.name),
+            format!("--control-plane-kubeconfig={FOLDER}/{SECRET}"),
+            format!("--cluster-namespace={}", self.cluster_namespace),
+        ];
+        command.extend(self.provider.map(|provider| format!("--cluster-provider={provider}")));
+        command.extend(self.region.map(|region| format!("--cluster-region={region}")));
+        if !self.zones.is_empty() {
+            command.push(format!("--cluster-zones={}", self.zones.join(",")));
+        }
+        let labels = json!({"app": AGENT});
+        let container = json!({"name": AGENT, "image": self.image, "args": command,
+            "volumeMounts": [{"name": "kubeconfig", "mountPath": FOLDER, "readOnly": true}]});
+        let pod = json!({"serviceAccountName": ACCOUNT, "containers": [container],
+            "volumes": [{"name": "kubeconfig", "secret": {"secretName": SECRET}}]});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": AGENT, "namespace": self.namespace, "labels": labels},
+            "spec": {"replicas": self.replicas, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod}}})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::apps::v1::Deployment;
+
+    #[test]
+    fn the_agent_is_told_who_it_is() {
+        let name = ClusterName::parse("oslo").unwrap();
+        let zones = ["a".to_owned(), "b".to_owned()];
+        let agent = Agent {
+            name: &name,
+            image: "crowsnest:1",
+            replicas: 2,
+            namespace: "karmada-system",
+            cluster_namespace: "karmada-cluster",
+            provider: None,
+            region: Some("north"),
+            zones: &zones,
+        };
+        let manifests = agent.manifests("x");
+        let deployment: Deployment = serde_json::from_value(manifests[5].clone()).unwrap();
+        let pod = deployment.spec.template.spec.unwrap();
+        assert_eq!(
+            pod.containers[0].args.as_ref().unwrap().join(" "),
+            "agent --cluster-name=oslo --control-plane-kubeconfig=/etc/karmada/kubeconfig/karmada-kubeconfig \
+             --cluster-namespace=karmada-cluster --cluster-region=north --cluster-zones=a,b"
+        );
+        assert_eq!(pod.service_account_name.as_deref(), Some("karmada-agent-sa"));
+    }
+}

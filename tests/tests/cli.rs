@@ -1,0 +1,339 @@
+//! The CLI over a fleet of two, in a pipe and in a terminal: formats, what is told of objects, files and ports of pods, writing, tokens,
+//! completion and the plugin of kubectl.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, Said, binary, kubectl, until};
+use serde_json::Value;
+
+const POD: &str = include_str!("proxies/web.yaml");
+const WEB: &str = include_str!("cli/web.yaml");
+const SETTINGS: &str = include_str!("cli/settings.yaml");
+
+#[test]
+fn the_cli_shows_and_steers_the_fleet() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let members = ["member1", "member2"].map(|member| kubectl.on(&fleet.kubeconfig(member)));
+    for member in &members {
+        member.ok(&["apply", "-f", "-"], &POD.replace("NAME", "both"))?;
+    }
+    kubectl.ok(&["apply", "-f", "-"], WEB)?;
+    let walk = || -> Result<()> {
+        formats(&fleet)?;
+        terminals(&fleet)?;
+        described(&fleet)?;
+        histories(&fleet, &members[0])?;
+        differences(&fleet)?;
+        events(&fleet)?;
+        usage(&fleet)?;
+        files(&fleet, dir.path())?;
+        streams(&fleet)?;
+        written(&fleet, &kubectl, &members, dir.path())?;
+        tokens(&fleet)?;
+        completions(&fleet, dir.path())
+    };
+    walk().with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Repeats a call until its answer is as it should be.
+fn shows(fleet: &Fleet, args: &[&str], accept: impl Fn(&Said) -> bool) -> Result<Said> {
+    let mut last = None;
+    let shown = until(&format!("crowsnest {args:?}"), || {
+        let said = fleet.crowsnest(args)?;
+        let done = accept(&said);
+        last = Some(said);
+        Ok(done)
+    });
+    shown.with_context(|| format!("last: {last:?}"))?;
+    last.context("an answer")
+}
+
+fn says(fleet: &Fleet, args: &[&str], code: i32, text: &str) -> Result<Said> {
+    let said = fleet.crowsnest(args)?;
+    ensure!(
+        said.code == Some(code) && (said.out.contains(text) || said.err.contains(text)),
+        "crowsnest {args:?} should end with {code} and say {text:?}: {said:?}"
+    );
+    Ok(said)
+}
+
+fn formats(fleet: &Fleet) -> Result<()> {
+    let query = "kind:pod label:app=both status:Running sort:cluster";
+    let named = "member1/default/pods/both\nmember2/default/pods/both\n";
+    shows(fleet, &["search", query, "-o", "name"], |said| said.out == named)?;
+    for (format, expected) in [
+        ("custom-columns=POD:.name,WHERE:.cluster", "POD    WHERE\nboth   member1\nboth   member2\n"),
+        ("jsonpath={.hits[*].cluster}", "member1 member2"),
+        ("go-template={{range .hits}}{{.cluster}}/{{.name}}{{\"\\n\"}}{{end}}", "member1/both\nmember2/both\n"),
+    ] {
+        let said = says(fleet, &["search", query, "-o", format], 0, "")?;
+        ensure!(said.out == expected && said.err.is_empty(), "{format}: {said:?}");
+    }
+    let said = says(fleet, &["search", query, "-o", "csv"], 0, "")?;
+    ensure!(said.out.starts_with("cluster,apiVersion,kind,") && said.out.lines().count() == 3, "{said:?}");
+    let said = says(fleet, &["search", query, "--objects", "-o", "jsonpath={.items[*].spec.nodeName}"], 0, "")?;
+    ensure!(said.out == "member1-node-1 member2-node-1" || said.out.starts_with("member1-node-"), "{said:?}");
+    says(fleet, &["search", query, "-o", "xml"], 2, "allowed formats are: csv, custom-columns, ")?;
+    says(fleet, &["search", "--fail-on-empty", "name:nosuch"], 3, "nothing found for")?;
+    let said = says(fleet, &["search", "--web", "kind:pod x"], 0, "")?;
+    ensure!(said.out == "http://127.0.0.1:7080/?q=kind%3Apod%20x\n", "{said:?}");
+
+    let columns = "custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image";
+    let args = ["get", "pods", "-l", "app=both", "-C", "member1", "-o", columns];
+    let said = shows(fleet, &args, |said| said.code == Some(0))?;
+    ensure!(said.out == "NAME   IMAGE\nboth   nginx:1.25\n", "{said:?}");
+    let said = says(fleet, &["get", "deploy", "-s", "karmada"], 0, "")?;
+    ensure!(said.out.lines().nth(1).is_some_and(|row| row.starts_with("web    Karmada")), "{said:?}");
+
+    let mut watch = fleet.crowsnest_stream(&["search", "-w", "kind:pod label:app=both"])?;
+    watch.expect("CLUSTER ")?;
+    watch.expect("member2")?;
+    Ok(())
+}
+
+/// Colours are for people.
+fn terminals(fleet: &Fleet) -> Result<()> {
+    let args = ["search", "kind:pod", "label:app=both", "status:Running"];
+    let said = says(fleet, &args, 0, "Running")?;
+    ensure!(!said.out.contains('\x1b'), "{said:?}");
+    let (code, shown) = fleet.crowsnest_terminal(&args)?.end()?;
+    ensure!(code == Some(0) && shown.contains("\x1b[32mRunning\x1b[0m"), "{shown:?}");
+    let (_, shown) = fleet.crowsnest_terminal(&[&args[..], &["--color", "never"]].concat())?.end()?;
+    ensure!(shown.contains("Running") && !shown.contains('\x1b'), "{shown:?}");
+    Ok(())
+}
+
+fn described(fleet: &Fleet) -> Result<()> {
+    let said = says(fleet, &["describe", "pod", "both"], 0, "")?;
+    for expected in
+        ["Name:         both\n", "Cluster:      member1\n", "Cluster:      member2\n", "\nSpec:\n", "Events:"]
+    {
+        ensure!(said.out.contains(expected), "{expected:?} is missing: {said:?}");
+    }
+    let said = says(fleet, &["describe", "deploy/web", "-s", "karmada", "--show-events=false"], 0, "")?;
+    ensure!(said.out.contains("Cluster:      <control plane>\n") && !said.out.contains("Events:"), "{said:?}");
+    says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you may see")?;
+    says(fleet, &["describe", "pod/nosuch", "-C", "member1"], 1, "member1 has no pods default/nosuch")?;
+    says(fleet, &["describe", "pod"], 1, "\"pod\" names no object: KIND/NAME does")?;
+    Ok(())
+}
+
+fn histories(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
+    member1.ok(&["label", "pod", "both", "step=two"], "")?;
+    let args = ["history", "pod/both", "--cluster", "member1"];
+    let said = shows(fleet, &args, |said| said.out.contains("metadata.labels.step"))?;
+    ensure!(said.out.starts_with("SEQ "), "{said:?}");
+    let row = said.out.lines().find(|row| row.contains("metadata.labels.step")).context("the change")?;
+    let rows: Vec<&str> = said.out.lines().collect();
+    let at = rows.iter().position(|one| *one == row).context("the change")?;
+    let older = rows.get(at + 1).and_then(|row| row.split_whitespace().next()).context("a version before")?;
+    let newer = row.split_whitespace().next().context("a version")?;
+    let said = says(fleet, &[&args[..], &["--seq", older, "-o", "jsonpath={.metadata.labels}"]].concat(), 0, "")?;
+    ensure!(said.out == "{\"app\":\"both\"}", "{said:?}");
+    let diff = ["diff", "pod/both", "--cluster", "member1", "--from", older, "--to", newer];
+    let said = says(fleet, &diff, 1, "")?;
+    ensure!(said.out.contains("\n+    step: two\n") && !said.out.contains("\n-"), "{said:?}");
+    Ok(())
+}
+
+fn differences(fleet: &Fleet) -> Result<()> {
+    let between = ["diff", "pod/both", "--cluster", "member1", "--with", "member2"];
+    let said = says(fleet, &between, 1, "")?;
+    ensure!(said.out.contains("--- member1/pods default/both\n+++ member2/pods default/both\n"), "{said:?}");
+    says(fleet, &["diff", "pod/both", "--cluster", "member1", "--with", "member1"], 0, "")?;
+    says(fleet, &["diff", "pod/both"], 2, "the control plane has no pods default/both")?;
+    // What is propagated is as it should be.
+    let said = shows(fleet, &["diff", "deploy/web"], |said| said.code == Some(0))?;
+    ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
+    says(fleet, &["diff", "deploy/web", "-C", "nosuch"], 2, "is not propagated to nosuch")?;
+    Ok(())
+}
+
+fn events(fleet: &Fleet) -> Result<()> {
+    let of_pod = |said: &Said| ["member1", "member2"].iter().all(|member| said.out.contains(member));
+    let said = shows(fleet, &["events", "pod/both"], of_pod)?;
+    let head: Vec<&str> = said.out.lines().next().unwrap_or_default().split_whitespace().collect();
+    ensure!(head == ["LAST-SEEN", "TYPE", "REASON", "CLUSTER", "OBJECT", "MESSAGE"], "{said:?}");
+    ensure!(said.out.contains("pod/both"), "{said:?}");
+    let said = says(fleet, &["events", "-C", "member1", "pod/both", "-o", "jsonl"], 0, "")?;
+    let first: Value = serde_json::from_str(said.out.lines().next().context("an event")?)?;
+    ensure!(first["kind"] == "Event" && first["involvedObject"]["name"] == "both", "{first}");
+    says(fleet, &["events", "pod/nosuch"], 0, "No events found")?;
+    Ok(())
+}
+
+fn usage(fleet: &Fleet) -> Result<()> {
+    let measured = |said: &Said| said.code == Some(0) && said.out.matches("both").count() == 2;
+    let said = shows(fleet, &["top", "pods", "-l", "app=both"], measured)?;
+    ensure!(said.out.starts_with("NAME   CLUSTER   CPU(cores)   MEMORY(bytes)\n"), "{said:?}");
+    let said = says(fleet, &["top", "pod", "both", "-C", "member2", "--containers", "--no-headers"], 0, "")?;
+    let words: Vec<&str> = said.out.split_whitespace().collect();
+    ensure!(words.starts_with(&["both", "member2", "nginx"]) && words.len() == 5, "{said:?}");
+    let said = shows(fleet, &["top", "nodes", "--sort-by", "cpu"], |said| said.out.contains("member2-node-"))?;
+    ensure!(said.out.contains('%') && !said.out.contains("<unknown>"), "{said:?}");
+    says(fleet, &["top", "pods", "nosuch"], 1, "nosuch is measured in no cluster")?;
+    Ok(())
+}
+
+fn files(fleet: &Fleet, folder: &Path) -> Result<()> {
+    let conf = folder.join("conf");
+    fs::create_dir_all(conf.join("deep"))?;
+    fs::write(conf.join("deep/a.txt"), "there and back\n")?;
+    let (from, back) = (conf.display().to_string(), folder.join("back").display().to_string());
+    let said = says(fleet, &["cp", &from, "both:/tmp/conf", "--cluster", "member1"], 0, "")?;
+    ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
+    says(fleet, &["exec", "--cluster", "member1", "both", "--", "cat", "/tmp/conf/deep/a.txt"], 0, "there and back")?;
+    says(fleet, &["cp", "member1/default/both:/tmp/conf", &back], 0, "")?;
+    ensure!(fs::read_to_string(Path::new(&back).join("deep/a.txt"))? == "there and back\n");
+    // Into a folder that is there.
+    let file = conf.join("deep/a.txt").display().to_string();
+    says(fleet, &["cp", &file, "both:/tmp", "-C", "member1"], 0, "")?;
+    says(fleet, &["exec", "-C", "member1", "both", "--", "cat", "/tmp/a.txt"], 0, "there and back")?;
+    says(fleet, &["cp", "both:/nosuch", &back, "-C", "member1"], 1, "tar in pod default/both of cluster member1: ")?;
+    says(fleet, &["cp", &file, "both:/tmp"], 1, "pod default/both is in several clusters")?;
+    says(fleet, &["cp", &file, &back], 1, "one of the two has to be in a container")?;
+    Ok(())
+}
+
+fn streams(fleet: &Fleet) -> Result<()> {
+    let mut attached = fleet.crowsnest_stream(&["attach", "--cluster", "member1", "both"])?;
+    let say = "while true; do echo attached > /proc/1/fd/1; sleep 1; done";
+    let saying = fleet.crowsnest_stream(&["exec", "--cluster", "member1", "both", "--", "sh", "-c", say])?;
+    attached.expect("attached\n")?;
+    drop((attached, saying));
+
+    let mut forward = fleet.crowsnest_stream(&["port-forward", "--cluster", "member2", "both", ":80"])?;
+    forward.expect("Forwarding from 127.0.0.1:")?;
+    let port = forward.expect(" -> 80\n")?;
+    for _ in 0..2 {
+        let mut web = TcpStream::connect(("127.0.0.1", port.parse()?))?;
+        web.write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        web.read_to_string(&mut answer)?;
+        ensure!(answer.contains("Hello from pod default/both"), "{answer}");
+    }
+    says(
+        fleet,
+        &["port-forward", "--cluster", "member2", "both", "8080:nosuch"],
+        1,
+        "pod both has no port \"nosuch\"",
+    )?;
+    Ok(())
+}
+
+fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Path) -> Result<()> {
+    let file = folder.join("settings.yaml");
+    fs::write(&file, SETTINGS)?;
+    let file = file.display().to_string();
+    let apply = |more: &[&str]| fleet.crowsnest(&[&["apply", "-f", file.as_str()], more].concat());
+    let said = apply(&["--dry-run=server"])?;
+    ensure!(said.out == "configmap/settings created (server dry run)\n", "{said:?}");
+    kubectl.says(&["get", "configmap", "settings"], "", 1, "not found")?;
+    let said = apply(&["-C", "member1,nosuch"])?;
+    ensure!(
+        said.code == Some(1) && said.err.contains("cluster nosuch does not exist; there are: member1, member2"),
+        "{said:?}"
+    );
+    let said = apply(&["-C", "member1"])?;
+    let policy = said.out.lines().nth(1).and_then(|line| line.strip_suffix(" created")).context("a policy")?.to_owned();
+    ensure!(said.out.starts_with("configmap/settings created\n"), "{said:?}");
+    ensure!(policy.starts_with("propagationpolicy.policy.karmada.io/settings-"), "{policy}");
+    members[0].until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
+    members[1].says(&["get", "configmap", "settings"], "", 1, "not found")?;
+    let said = shows(fleet, &["apply", "-f", &file, "--all-clusters"], |said| said.code == Some(0))?;
+    ensure!(said.out == format!("configmap/settings unchanged\n{policy} configured\n"), "{said:?}");
+    members[1].until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
+
+    members[1].ok(&["create", "configmap", "own", "--from-literal", "a=b"], "")?;
+    let said = says(fleet, &["promote", "configmap", "own", "-C", "member2", "-o", "yaml"], 0, "")?;
+    for expected in ["work.karmada.io/conflict-resolution: overwrite\n", "kind: PropagationPolicy\n", "- member2\n"] {
+        ensure!(said.out.contains(expected), "{expected:?} is missing: {said:?}");
+    }
+    kubectl.says(&["get", "configmap", "own"], "", 1, "not found")?;
+    let said = says(fleet, &["promote", "configmap/own", "-C", "member2"], 0, "configmap/own promoted\n")?;
+    ensure!(said.out.contains("propagationpolicy.policy.karmada.io/own-"), "{said:?}");
+    let managed = ["get", "configmap", "own", "-o", "jsonpath={.metadata.labels.karmada\\.io/managed}"];
+    members[1].until(&managed, |out| out == "true")?;
+    says(fleet, &["promote", "configmap/own", "-C", "member2"], 0, "already exists in the control plane")?;
+    says(
+        fleet,
+        &["promote", "configmap/nosuch", "-C", "member2"],
+        1,
+        "cluster member2 has no configmaps default/nosuch",
+    )?;
+    Ok(())
+}
+
+fn tokens(fleet: &Fleet) -> Result<()> {
+    let said = says(fleet, &["token", "create", "--description", "a test"], 0, "")?;
+    let (id, secret) = said.out.trim().split_once('.').context("a token")?;
+    ensure!(id.len() == 6 && secret.len() == 16, "{said:?}");
+    let said = says(fleet, &["token", "list"], 0, id)?;
+    ensure!(said.out.starts_with("TOKEN ") && said.out.contains("a test") && !said.out.contains(secret), "{said:?}");
+    says(fleet, &["token", "list", "--show-secrets"], 0, secret)?;
+    says(fleet, &["token", "delete", id], 0, &format!("bootstrap token {id:?} deleted"))?;
+    says(fleet, &["token", "delete", id], 1, "there is no bootstrap token")?;
+    // One that has expired is gone by itself.
+    says(fleet, &["token", "create", "--ttl", "1s"], 0, "")?;
+    shows(fleet, &["token", "list"], |said| said.out.is_empty() && said.err.starts_with("No tokens found"))?;
+    let said = says(fleet, &["token", "create", "--print-register-command"], 0, "")?;
+    ensure!(
+        said.out.starts_with("crowsnest register 127.0.0.1:")
+            && said.out.contains(" --discovery-token-ca-cert-hash sha256:"),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
+    says(fleet, &["completion", "bash"], 0, "complete -o nospace")?;
+    says(fleet, &["completion", "zsh"], 0, "#compdef crowsnest")?;
+    let said = says(fleet, &["man", "search"], 0, "")?;
+    ensure!(
+        said.out.contains(".TH crowsnest-search 1") && said.out.contains("crowsnest search image:nginx"),
+        "{said:?}"
+    );
+    let bin = folder.join("bin");
+    fs::create_dir(&bin)?;
+    for name in ["kubectl-crowsnest", "kubectl_complete-crowsnest"] {
+        std::os::unix::fs::symlink(binary()?, bin.join(name))?;
+    }
+    let asked = |words: &[&str]| -> Result<Vec<String>> {
+        let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
+        let said = Said::of(&command.args(words).env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
+        ensure!(said.code == Some(0), "{said:?}");
+        Ok(said.out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect())
+    };
+    ensure!(asked(&["get", "pods", "--cluster", "mem"])? == ["member1", "member2", ":4"]);
+    ensure!(asked(&["get", "pods", "-C", "member1,"])? == ["member1,member2", ":4"]);
+    ensure!(asked(&["describe", "deploy/w"])? == ["deploy/web", ":4"]);
+    ensure!(asked(&["get", "configmapset"])? == [":4"]);
+    ensure!(asked(&["get", "deploym"])?.contains(&"deployments.apps".to_owned()));
+    ensure!(asked(&["search", "kind:dep"])?.contains(&"kind:Deployment".to_owned()));
+    ensure!(asked(&["history", "deploy/web", "--out"])? == ["--output", ":4"]);
+    let Some(program) = kubectl("")? else { return Ok(()) };
+    let path = std::env::var("PATH").unwrap_or_default();
+    let plugin = |args: &[&str]| -> Result<Said> {
+        let mut command = Command::new(&program);
+        command.arg("crowsnest").args(args).env("PATH", format!("{}:{path}", bin.display()));
+        Said::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
+    };
+    let said = plugin(&["get", "pod", "both", "-C", "member1", "-o", "name"])?;
+    ensure!(said.code == Some(0) && said.out == "member1/default/pods/both\n", "{said:?}");
+    let said = plugin(&["search", "--help"])?;
+    ensure!(
+        said.out.contains("Usage: kubectl crowsnest search")
+            && said.out.contains("  kubectl crowsnest search image:nginx"),
+        "{said:?}"
+    );
+    Ok(())
+}

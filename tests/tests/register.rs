@@ -1,0 +1,130 @@
+//! `crowsnest register`: with a token and the hash of its authority a control plane is found, gives an agent its certificate, the next one
+//! too, and rights for its own cluster alone, and reaches the cluster through it; whoever takes the name of a cluster that is there gets
+//! nothing by itself.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_tests::{Fleet, Kubectl, Said, binary, until};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::json;
+
+/// The agent that runs in the foreground; killed when dropped.
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Nothing can be done about a child that is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_cluster_registers_itself_with_a_token() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    // Somebody else's cluster.
+    let theirs = Fleet::start(&dir.path().join("theirs"), &["--members", "east"])?;
+    let ours = Fleet::start(&dir.path().join("ours"), &["--no-members"])?;
+    let Some(kubectl) = ours.any_kubectl()? else { return Ok(()) };
+    let east = theirs.kubeconfig("east");
+    let walk = || -> Result<()> {
+        let said = ours.crowsnest(&["token", "create", "--print-register-command"])?;
+        let words: Vec<&str> = said.out.split_whitespace().skip(1).collect();
+        ensure!(words.first() == Some(&"register"), "{said:?}");
+        refuses_strangers(&words, &east)?;
+
+        let _agent = Agent(start(&words, &east, dir.path())?);
+        let told = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
+        until("cluster oslo to be ready", || {
+            let shown = ["get", "cluster", "oslo", "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}"];
+            Ok(kubectl.run(&shown, "")?.out == "True")
+        })
+        .with_context(told)?;
+        let server = ours.server()?;
+        let place = format!("{server}/apis/cluster.karmada.io/v1alpha1/clusters/oslo/proxy");
+        kubectl
+            .with(&["--server", &place])
+            .until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
+        has_little(&kubectl, dir.path())?;
+        gets_its_next_certificate(&kubectl, dir.path())?;
+        is_not_taken_over(&words, &east, &kubectl)
+    };
+    walk().with_context(|| ours.log())?;
+    ensure!(ours.stop()?.success() && theirs.stop()?.success());
+    Ok(())
+}
+
+fn register(words: &[&str], member: &Path, more: &[&str]) -> Result<Command> {
+    let mut command = Command::new(binary()?);
+    command.args(words).args(["--cluster-name", "oslo", "--kubeconfig"]).arg(member).args(more);
+    Ok(command)
+}
+
+/// Another token, and another authority.
+fn refuses_strangers(words: &[&str], member: &Path) -> Result<()> {
+    let changed = |from: &str, to: &str| -> Result<Said> {
+        let at = words.iter().position(|word| *word == from).context("the flag")? + 1;
+        let mut words = words.to_vec();
+        words[at] = to;
+        Said::of(&register(&words, member, &["--run"])?.output()?)
+    };
+    let said = changed("--token", "abcdef.0123456789abcdef")?;
+    ensure!(said.code == Some(1) && said.err.contains("signs nothing with token abcdef"), "{said:?}");
+    let said = changed("--discovery-token-ca-cert-hash", &format!("sha256:{}", "0".repeat(64)))?;
+    ensure!(said.code == Some(1) && said.err.contains("it is another control plane"), "{said:?}");
+    Ok(())
+}
+
+fn start(words: &[&str], member: &Path, folder: &Path) -> Result<Child> {
+    let kept = folder.join("agent.kubeconfig").display().to_string();
+    let mut command = register(words, member, &["--run", "--agent-kubeconfig", &kept])?;
+    let log = File::create(folder.join("agent.log"))?;
+    Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?)
+}
+
+/// The agent's own kubeconfig is for its own cluster.
+fn has_little(kubectl: &Kubectl, folder: &Path) -> Result<()> {
+    let agent = kubectl.on(&folder.join("agent.kubeconfig"));
+    agent.says(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
+    agent.says(&["get", "secret", "oslo", "-n", "karmada-cluster"], "", 1, "cannot get")?;
+    agent.says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
+    agent.says(&["auth", "can-i", "patch", "clusters/other"], "", 1, "no")?;
+    Ok(())
+}
+
+/// As itself and for its own name, though its cluster is there; not for another's.
+fn gets_its_next_certificate(kubectl: &Kubectl, folder: &Path) -> Result<()> {
+    let agent = kubectl.on(&folder.join("agent.kubeconfig"));
+    for (name, cluster) in [("stolen", "other"), ("next", "oslo")] {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:karmada:agents");
+        params.distinguished_name.push(DnType::CommonName, format!("system:karmada:agent:{cluster}"));
+        let pem = params.serialize_request(&KeyPair::generate()?)?.pem()?;
+        let request = json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+            "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(pem),
+                "usages": ["digital signature", "client auth"]},
+        });
+        agent.ok(&["create", "-f", "-"], &request.to_string())?;
+    }
+    let told = agent.until(&["get", "csr", "next", "-o", "json"], |out| out.contains("\"certificate\""))?;
+    ensure!(told.contains("Auto approving self karmada agent certificate"), "{told}");
+    let stolen = agent.ok(&["get", "csr", "stolen", "-o", "jsonpath={.status}"], "")?;
+    ensure!(stolen == "{}" || stolen.is_empty(), "an agent has got another's certificate: {stolen}");
+    kubectl.ok(&["delete", "csr", "stolen"], "").map(drop)
+}
+
+/// Somebody with a token asks for the name of a cluster that is there.
+fn is_not_taken_over(words: &[&str], member: &Path, kubectl: &Kubectl) -> Result<()> {
+    let said = Said::of(&register(words, member, &["--run", "--discovery-timeout", "3s"])?.output()?)?;
+    ensure!(said.code == Some(1) && said.err.contains("nobody approved of the certificate oslo-"), "{said:?}");
+    let open = kubectl.ok(&["get", "csr"], "")?;
+    ensure!(open.matches("Pending").count() == 1, "{open}");
+    Ok(())
+}
