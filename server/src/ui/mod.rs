@@ -45,7 +45,7 @@ pub(crate) fn router(ui: Ui) -> Router {
         .route("/apis", any(forward))
         .route("/apis/{*path}", any(forward))
         .route("/healthz", get(|| async { "ok" }))
-        .fallback(get(pages::page))
+        .fallback(pages::service())
         .layer(middleware::from_fn(guard))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(ui)
