@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
-import { open } from './browser.mjs'
+import { accessible, open } from './browser.mjs'
 
 /** Bytes that the first paint may take, compressed. */
 const FIRST_PAINT = 100_000
@@ -53,6 +53,8 @@ async function firstPaint(page, origin) {
 
 async function typing(page, origin) {
   await page.goto(origin)
+  await page.locator('tr[data-cluster] td').first().waitFor()
+  await accessible(page)
   await box(page).pressSequentially('kin')
   const options = page.getByRole('listbox', { name: 'Suggestions' }).getByRole('option')
   await options.filter({ hasText: 'kind:' }).first().waitFor()
@@ -84,6 +86,7 @@ async function typing(page, origin) {
 
 async function facets(page, origin) {
   await search(page, origin, 'kind:pod OR kind:node')
+  await accessible(page)
   const rail = page.getByRole('complementary', { name: 'Facets' })
   const node = rail.getByRole('button', { name: /^Node \d/ })
   await node.click()
