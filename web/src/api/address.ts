@@ -42,3 +42,7 @@ export function readObject(search: string): ObjectView {
 export function objectAddress({ cluster, apiVersion, resource, namespace, name }: ObjectRef, tab?: Tab): string {
   return `/object${writeAddress({ cluster, apiVersion, resource, namespace, name, tab })}`
 }
+
+export function clusterAddress(name: string): string {
+  return `/cluster/${encodeURIComponent(name)}`
+}

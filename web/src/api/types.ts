@@ -117,6 +117,10 @@ export interface KubeObject {
     creationTimestamp?: string
     managedFields?: unknown
     labels?: Record<string, string>
+    annotations?: Record<string, string>
+    deletionTimestamp?: string
+    resourceVersion?: string
+    generation?: number
   }
   [field: string]: unknown
 }

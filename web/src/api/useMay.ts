@@ -4,9 +4,11 @@ import { clusterRoot, request } from './client'
 export interface Wish {
   cluster: string
   verb: string
+  group?: string
   resource: string
   subresource?: string
   namespace?: string | undefined
+  name?: string | undefined
 }
 
 /** Whether the reader may do something in a cluster, as the cluster itself says. Until it has said so, and when it can't, one may try. */
