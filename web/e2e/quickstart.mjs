@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { open } from './browser.mjs'
 import { home } from './home.mjs'
+import { steer } from './steer.mjs'
 
 const [address, pictures] = process.argv.slice(2)
 const { browser, page, problems, origin } = await open(address)
@@ -34,6 +35,9 @@ try {
   await page.getByRole('link', { name: 'Logs' }).click()
   await page.waitForFunction(() => (document.querySelector('pre.log')?.textContent ?? '').length > 20)
   await page.screenshot({ path: join(pictures, 'logs.png') })
+
+  // Fleet and steering, whole.
+  await steer(page, origin, pictures, problems)
 
   // The home of the UI, whole.
   await home(page, origin, pictures)
