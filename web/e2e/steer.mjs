@@ -104,7 +104,7 @@ async function overview(page, origin) {
   assert.match(await row.getByRole('meter').first().getAttribute('aria-valuetext'), /of .*%/)
   await row.getByText(/\d+s ago/).waitFor()
   await page.getByText('3 of 3 ready').waitFor()
-  // Problems are queries; the control plane's own events always have some.
+  // Problems are queries.
   await page.getByRole('heading', { name: 'What is wrong' }).waitFor()
   await row.getByRole('link', { name: 'member1' }).click()
   await page.waitForURL(`${origin}/cluster/member1`)
@@ -409,7 +409,6 @@ async function changing(page, origin, problems) {
   const planned = page.locator('article[data-template=drafted]')
   await planned.locator('tr[data-cluster=member1][data-change=Added]').waitFor()
   await planned.locator('tr[data-cluster=member3][data-change=Removed]').waitFor()
-  // The draft is an address of its own.
   await page.getByRole('button', { name: 'Apply', exact: true }).click()
   await page.getByRole('status').getByRole('link', { name: /drafted/ }).waitFor()
   // Another version than the one that was read is not overwritten.
