@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { open } from './browser.mjs'
 import { home } from './home.mjs'
+import { steer } from './steer.mjs'
 import { object } from './object.mjs'
 
 const [address, pictures] = process.argv.slice(2)
@@ -38,6 +39,8 @@ try {
   await page.locator('.log .line').first().waitFor()
   await page.screenshot({ path: join(pictures, 'logs.png') })
 
+  // Fleet and steering, whole.
+  await steer(page, origin, pictures, problems)
   // The view of an object, whole.
   await object(page, origin, pictures)
 

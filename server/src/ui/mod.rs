@@ -1,8 +1,8 @@
 //! The web UI's server: the embedded pages, the session, and the way from the browser to the control plane.
 //!
 //! The browser talks to nothing else, but for an issuer's pages to sign in there. A session is the user's own bearer token, in an
-//! HttpOnly cookie or behind one; requests under `/api` and `/apis` are handed to the control plane with that token, so each is
-//! made with the user's own rights. So are WebSockets.
+//! HttpOnly cookie or behind one; requests under `/api`, `/apis` and `/openapi/v3` are handed to the control plane with that token,
+//! so each is made with the user's own rights. So are WebSockets.
 
 mod cookies;
 pub(crate) mod oidc;
@@ -47,6 +47,7 @@ pub(crate) fn router(ui: Ui) -> Router {
         .route("/api/{*path}", any(forward))
         .route("/apis", any(forward))
         .route("/apis/{*path}", any(forward))
+        .route("/openapi/v3/{*path}", get(forward))
         .route("/healthz", get(|| async { "ok" }))
         .fallback(pages::service())
         .layer(middleware::from_fn(guard))
@@ -59,7 +60,7 @@ async fn guard(request: Request, next: Next) -> Response {
     let path = request.uri().path();
     // Pages that the issuer's site leads to; they trust nothing but what they find in their own cookie.
     let page = path == oidc::LOGIN || path == oidc::CALLBACK;
-    let data = !page && (path.starts_with("/api") || path.starts_with("/ui/"));
+    let data = !page && ["/api", "/openapi/", "/ui/"].iter().any(|data| path.starts_with(data));
     let cross_site = request.headers().get("sec-fetch-site").is_some_and(|v| v != "same-origin" && v != "none");
     let headers = request.headers();
     let ours = headers.contains_key(CLIENT_HEADER) || (tunnel::wanted(headers) && tunnel::same_origin(headers));

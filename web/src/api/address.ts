@@ -45,3 +45,7 @@ export function readObject(search: string): ObjectView {
 export function objectAddress({ cluster, apiVersion, resource, namespace, name }: ObjectRef, tab?: Tab, view?: Record<string, unknown>): string {
   return `/object${writeAddress({ cluster, apiVersion, resource, namespace, name, tab, ...view })}`
 }
+
+export function clusterAddress(name: string): string {
+  return `/cluster/${encodeURIComponent(name)}`
+}
