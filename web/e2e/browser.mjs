@@ -46,6 +46,15 @@ export async function open(address, elsewhere = []) {
   return { browser, page, problems, origin }
 }
 
+/** Puts text where the cursor of an editor is, as the clipboard does. */
+export async function paste(content, text) {
+  await content.evaluate((element, text) => {
+    const clipboardData = new DataTransfer()
+    clipboardData.setData('text/plain', text)
+    element.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true, composed: true }))
+  }, text)
+}
+
 /** Fails when what is shown breaks a rule of WCAG 2.2 AA that a program can see. */
 export async function accessible(page) {
   // Evaluated by the browser itself: the page's policy allows no such script.

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { accessible, open, refused } from './browser.mjs'
+import { accessible, open, paste, refused } from './browser.mjs'
 
 const MEMBER = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy'
 const CONTROL_PLANE = '@control-plane'
@@ -121,7 +121,7 @@ async function write(page, change) {
   const text = (await content.locator('.cm-line').allTextContents()).join('\n')
   await content.click()
   await page.keyboard.press('Control+a')
-  await page.keyboard.insertText(change(text))
+  await paste(content, change(text))
 }
 
 async function edit(page, origin, pictures) {
@@ -233,9 +233,9 @@ async function events(page, origin, pod) {
 async function related(page, origin, pictures) {
   await show(page, origin, { ...WEB, tab: 'related' })
   const graph = page.getByRole('group', { name: 'Related objects' })
-  const set = graph.getByRole('link', { name: /^ReplicaSet web-.*member1.*is owned by Deployment web/ })
+  const set = graph.getByRole('link', { name: /^ReplicaSet · member1 web-.*is owned by Deployment web/ })
   await set.waitFor()
-  await graph.getByRole('link', { name: /^Pod web-/ }).first().waitFor()
+  await graph.getByRole('link', { name: /^Pod · member1 web-/ }).first().waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'related.png') })
   await set.focus()
@@ -429,7 +429,7 @@ async function actions(page, origin, pictures) {
   const scale = page.getByRole('dialog', { name: 'Scale Deployment own' })
   await scale.getByText('The cluster would do that (dry run).').waitFor()
   await scale.getByRole('spinbutton', { name: 'Replicas' }).fill('3')
-  await scale.getByText('Asking the cluster').waitFor()
+  await scale.getByRole('status').getByText('Asking the cluster').waitFor()
   await scale.getByText('The cluster would do that (dry run).').waitFor()
   assert.equal((await read()).spec.replicas, 1)
   await accessible(page)

@@ -56,12 +56,23 @@ export function account(cluster: string): Made[] {
 
 /** Makes what of it is not there yet, and a token; the answer is the token. */
 export async function makeAccount(cluster: string): Promise<string> {
-  await made('v1', 'namespaces', undefined, { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } })
+  if (!(await hasNamespace())) await made('v1', 'namespaces', undefined, { apiVersion: 'v1', kind: 'Namespace', metadata: { name: NAMESPACE } })
   for (const { apiVersion, resource, namespace, body } of account(cluster)) await made(apiVersion, resource, namespace, body)
   const name = `agent-${cluster}`
   const path = `${objectPath({ cluster: CONTROL_PLANE, apiVersion: 'v1', resource: 'serviceaccounts', namespace: NAMESPACE, name })}/token`
   const response = await send('POST', path, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: { expirationSeconds: YEAR } })
   return ((await response.json()) as { status: { token: string } }).status.token
+}
+
+/** It is there as a rule; whoever may not see it tries to make it. */
+async function hasNamespace(): Promise<boolean> {
+  try {
+    await getJson(`/api/v1/namespaces/${NAMESPACE}`)
+    return true
+  } catch (error) {
+    if (error instanceof ApiError && (error.code === 404 || error.code === 403)) return false
+    throw error
+  }
 }
 
 async function made(apiVersion: string, resource: string, namespace: string | undefined, body: unknown): Promise<void> {

@@ -137,7 +137,8 @@ export type Kind = (typeof KINDS)[number]
 export const kindNamed = (kind: string): Kind | undefined => KINDS.find((one) => one.kind === kind)
 
 export const UNSCHEDULABLE: Taint = { key: 'cluster.karmada.io/unschedulable', effect: 'NoSchedule' }
-export const EFFECTS = ['NoSchedule', 'PreferNoSchedule', 'NoExecute']
+/** Those that a Cluster may have; PreferNoSchedule is refused. */
+export const EFFECTS = ['NoSchedule', 'NoExecute']
 
 export const isCordoned = (taints: Taint[] = []) => taints.some(({ key, effect }) => key === UNSCHEDULABLE.key && effect === UNSCHEDULABLE.effect)
 

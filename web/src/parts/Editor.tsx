@@ -11,6 +11,7 @@ import { Annotation, Compartment, EditorState, type Extension } from '@codemirro
 import { drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, keymap, lineNumbers } from '@codemirror/view'
 import { tags } from '@lezer/highlight'
 import { useEffect, useRef } from 'react'
+import { remarks } from './lint'
 import type { Mark } from './manifest'
 import { openApiOf, placeAt, resolve, schemaAt, schemaOf, type Schema } from './schema'
 
@@ -131,6 +132,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
           yaml(),
           syntaxHighlighting(colours),
           theme,
+          remarks,
           EditorView.theme({ '.cm-scroller': { maxHeight: height, overflow: 'auto' } }),
           EditorView.lineWrapping,
           EditorView.contentAttributes.of({ 'aria-label': label }),

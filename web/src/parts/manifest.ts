@@ -68,10 +68,21 @@ export function locate({ document, from, to }: Manifest, path: string): { from: 
     } else if (isSeq(node) && typeof step === 'number' && node.items[step] !== undefined) {
       node = node.items[step]
       place = rangeOf(node) ?? place
+    } else if (isSeq(node) && typeof step === 'string' && step.includes('=')) {
+      const item = itemOf(node.items, step)
+      if (!item) break
+      node = item
+      place = rangeOf(item) ?? place
     } else break
   }
   // The value itself, where it is on one line.
   return isScalar(node) ? (rangeOf(node) ?? place) : place
+}
+
+/** The item of a list that is known by its keys: containerPort=80,protocol="TCP" */
+function itemOf(items: unknown[], keys: string): unknown {
+  const wanted = keys.split(',').map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1).replace(/^"(.*)"$/, '$1')] as const)
+  return items.find((item) => isMap(item) && wanted.every(([key, value]) => String(item.get(key)) === value))
 }
 
 function rangeOf(node: unknown): { from: number; to: number } | undefined {

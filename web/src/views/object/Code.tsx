@@ -10,6 +10,7 @@ import { EditorState, type Extension } from '@codemirror/state'
 import { drawSelection, EditorView, highlightActiveLine, highlightSpecialChars, keymap, lineNumbers } from '@codemirror/view'
 import { tags } from '@lezer/highlight'
 import { useEffect, useRef } from 'react'
+import { remarks } from '../../parts/lint'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { help } from './help'
@@ -99,6 +100,7 @@ export function Code(props: CodeProps) {
         EditorState.phrases.of(t.editorPhrases),
         EditorView.contentAttributes.of({ 'aria-label': label, ...(!editable && { tabindex: '0' }) }),
         look,
+        remarks,
         heard,
         // Tab leads on, to what comes after the text; it indents nothing.
         editable ? editing(() => latest.current.kind) : [EditorState.readOnly.of(true), EditorView.editable.of(false), keymap.of(defaultKeymap)],

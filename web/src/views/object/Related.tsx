@@ -95,6 +95,15 @@ function Arrow({ from, to, relation }: Line) {
 
 const cut = (text: string, most: number) => (text.length > most ? `${text.slice(0, most - 1)}…` : text)
 
+/** What is cut is said whole by its box' own name. */
+function Words({ text, most, ...place }: { text: string; most: number; x: number; y: number; className?: string; textAnchor?: 'end' }) {
+  return (
+    <text {...place} aria-hidden={text.length > most || undefined}>
+      {cut(text, most)}
+    </text>
+  )
+}
+
 function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Graph; onOpen: (key: string) => void }) {
   const t = useTextOf(texts)
   const [, navigate] = useLocation()
@@ -105,22 +114,18 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
   const state = [node.status, node.ready].filter(Boolean).join(' ')
   const name = many ? t.folded(box.members.length) : node.name
   const how = many || nth === 0 ? [] : related(nth, edges).map(({ word, other }) => `${t.relations[word.relation][word.end]} ${nodes[other]?.kind} ${nodes[other]?.name}`)
-  const label = `${node.kind} ${name}, ${node.cluster}${!many && state ? `, ${state}` : ''}${how.length > 0 ? `; ${how.slice(0, 3).join('; ')}` : ''}`
+  const kind = `${node.kind} · ${node.cluster}`
+  // Begins as it is read on it.
+  const label = `${kind} ${name}${!many && state ? ` ${state}` : ''}${how.length > 0 ? `; ${how.slice(0, 3).join('; ')}` : ''}`
   const inside = (
     <>
       <title>{label}</title>
       <rect width={BOX.width} height={BOX.height} rx="6" />
       <rect className="of-cluster" width="5" height={BOX.height} rx="2" fill={colour(node.cluster)} />
-      <text x="14" y="18" className="kind">
-        {cut(`${node.kind} · ${node.cluster}`, 34)}
-      </text>
-      <text x="14" y="36">
-        {cut(name, 28)}
-      </text>
+      <Words x={14} y={18} className="kind" text={kind} most={state && !many ? 24 : 34} />
+      <Words x={14} y={36} text={name} most={28} />
       {!many && state && (
-        <text x={BOX.width - 8} y="18" textAnchor="end" className="state">
-          {cut(state, 14)}
-        </text>
+        <Words x={BOX.width - 8} y={18} textAnchor="end" className="state" text={state} most={14} />
       )}
     </>
   )

@@ -6,7 +6,7 @@ import { CONTROL_PLANE } from '../../api/client'
 import { driftOf, type Differing } from '../../api/drift'
 import type { Named } from '../../api/karmada'
 import { getObject, patiently } from '../../api/kube'
-import { plan, type ClusterPlan, type Template } from '../../api/propagation'
+import { plan, type Template } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import { Answer, Problem, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
@@ -19,11 +19,21 @@ import { steerText } from '../../text/steer'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 
+interface Wanted {
+  name: string
+  carried: KubeObject
+}
+
 /** What Works carry, told by a plan in which nothing changes: the right to get the template is enough for it. */
-async function wantedOf(template: Template, signal: AbortSignal): Promise<ClusterPlan[]> {
+async function wantedOf(template: Template, signal: AbortSignal): Promise<Wanted[]> {
   const stored = await getObject<KubeObject>({ cluster: CONTROL_PLANE, ...template }, signal)
   const { templates } = await plan({ objects: [withoutServers(stored, { version: false })], limit: 1 })
-  return (templates[0]?.clusters ?? []).filter(({ manifestBefore }) => manifestBefore !== undefined)
+  const wanted = (templates[0]?.clusters ?? []).flatMap(({ name, change, manifest, manifestBefore }) => {
+    // Of what stays as it is, the plan says once what it is.
+    const carried = manifestBefore ?? (change === 'Unchanged' ? manifest : undefined)
+    return carried === undefined ? [] : [{ name, carried }]
+  })
+  return wanted.sort((a, b) => a.name.localeCompare(b.name))
 }
 
 export function Drift({ template, named, cluster }: { template: Template; named: Named; cluster: string | undefined }) {
@@ -33,7 +43,7 @@ export function Drift({ template, named, cluster }: { template: Template; named:
     <Answer of={wanted}>
       {(clusters) => {
         const shown = clusters.find(({ name }) => name === cluster) ?? clusters[0]
-        if (!shown?.manifestBefore) return <p className="empty">{t.noWanted}</p>
+        if (!shown) return <p className="empty">{t.noWanted}</p>
         return (
           <>
             <nav className="acts" aria-label={t.chooseCluster}>
@@ -49,7 +59,7 @@ export function Drift({ template, named, cluster }: { template: Template; named:
                 </Link>
               ))}
             </nav>
-            <InCluster key={shown.name} cluster={shown.name} wanted={shown.manifestBefore} template={template} />
+            <InCluster key={shown.name} cluster={shown.name} wanted={shown.carried} template={template} />
           </>
         )
       }}

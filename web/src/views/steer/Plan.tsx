@@ -238,6 +238,9 @@ export function marksOf(error: ApiError, manifest: Manifest): Mark[] {
   if (named.length > 0) return named.map(({ field = '', message = '' }) => ({ ...locate(manifest, field), message: `${field}: ${message || error.message}` }))
   const fields = [...error.message.matchAll(/(?:unknown|duplicate) field "([^"]+)"/g)]
   if (fields.length > 0) return fields.map(([said, field = '']) => ({ ...locate(manifest, field), message: said }))
+  // So a server-side apply calls them.
+  const undeclared = [...error.message.matchAll(/\.(\S+): field not declared in schema/g)]
+  if (undeclared.length > 0) return undeclared.map(([said, field = '']) => ({ ...locate(manifest, field), message: said.slice(1) }))
   return [{ ...locate(manifest, 'kind'), message: `${error.message} (${error.code})` }]
 }
 

@@ -128,7 +128,9 @@ function Tree({ root, label, template }: { root: TreeNode; label: string; templa
           </g>
           {placed.map((one, nth) => {
             const { node } = one
-            const told = [node.kind, node.name, node.note].filter(Boolean).join(' ')
+            // As it is read on it.
+            const told = [SIGNS[node.health], node.kind, node.note, node.name].filter(Boolean).join(' ')
+            const cut = node.name.length > LETTERS
             return (
               <g
                 key={node.id}
@@ -136,7 +138,7 @@ function Tree({ root, label, template }: { root: TreeNode; label: string; templa
                 aria-level={one.level + 1}
                 aria-setsize={one.set}
                 aria-posinset={one.nth}
-                aria-label={`${told} ${SIGNS[node.health]}`}
+                aria-label={told}
                 aria-selected={nth === at}
                 tabIndex={nth === at ? 0 : -1}
                 data-nth={nth}
@@ -151,8 +153,8 @@ function Tree({ root, label, template }: { root: TreeNode; label: string; templa
                 <text x={10} y={14} className="kind">
                   {SIGNS[node.health]} {node.kind} {node.note}
                 </text>
-                <text x={10} y={28}>
-                  {node.name.length > LETTERS ? `…${node.name.slice(1 - LETTERS)}` : node.name}
+                <text x={10} y={28} aria-hidden={cut || undefined}>
+                  {cut ? `…${node.name.slice(1 - LETTERS)}` : node.name}
                 </text>
               </g>
             )
