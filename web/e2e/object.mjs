@@ -99,12 +99,12 @@ async function manifest(page, origin, pod, pictures) {
   await code.locator('.cm-foldPlaceholder').waitFor({ state: 'detached' })
   // What is searched for inside is in the address.
   await page.getByRole('button', { name: 'Find' }).click()
-  await code.locator('input[name=search]').fill('containers')
+  await code.locator('input[name=search]').pressSequentially('containers')
   await isParameter(page, 'find', 'containers')
   await page.keyboard.press('Enter')
   await code.locator('.cm-searchMatch').first().waitFor()
   // Keys of the page are text here.
-  await code.locator('input[name=search]').fill('?/:')
+  await code.locator('input[name=search]').pressSequentially('?/:')
   assert.equal(await page.getByRole('dialog').count(), 0)
   await page.goto(page.url().replace(/find=[^&]*/, 'find=containers'))
   await code.locator('.cm-searchMatch').first().waitFor()
@@ -151,8 +151,9 @@ async function edit(page, origin, pictures) {
   await write(page, (text) => text.replace('immnosuch: x\n', '').replace('colour: red', 'colour: blue'))
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('heading', { name: /This would change in/ }).waitFor()
-  await page.locator('.code .cm-deletedChunk', { hasText: 'colour: red' }).waitFor()
-  await page.locator('.code .cm-changedLine', { hasText: 'colour: blue' }).waitFor()
+  const change = page.locator('.code .cm-inlineChangedLine', { hasText: 'colour:' })
+  await change.locator('del', { hasText: 'red' }).waitFor()
+  await change.locator('.cm-changedText', { hasText: 'blue' }).waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'preview.png') })
   const path = `${MEMBER}/api/v1/namespaces/default/configmaps/edited`
@@ -308,7 +309,7 @@ async function logs(page, origin, pod, pictures) {
   await lines.first().waitFor()
   await page.getByRole('combobox', { name: 'Since' }).selectOption('1h')
   await isParameter(page, 'since', '1h')
-  await page.getByRole('button', { name: 'Follow' }).click()
+  await page.getByRole('button', { name: 'Follow', exact: true }).click()
   await isParameter(page, 'follow', 'false')
   await page.getByText('ended', { exact: true }).waitFor()
   const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download' }).click()])
@@ -316,7 +317,7 @@ async function logs(page, origin, pod, pictures) {
   assert.match(await readFile(await file.path(), 'utf8'), new RegExp(`^member1 default/${pod} \\S+ \\| 20\\d\\d-`))
   await page.getByRole('checkbox', { name: 'Previous run' }).check()
   await isParameter(page, 'previous', 'true')
-  assert.equal(await page.getByRole('button', { name: 'Follow' }).getAttribute('aria-disabled'), 'true')
+  assert.equal(await page.getByRole('button', { name: 'Follow', exact: true }).getAttribute('aria-disabled'), 'true')
 }
 
 /** More than a page can keep: the oldest leave, the page stays as it is. */

@@ -53,7 +53,7 @@ export async function steer(page, origin, pictures, problems) {
   await accessible(page)
   await shot('rebalance')
   await palette(page, origin)
-  await languages(page, origin, shot)
+  await languages(page, origin, problems, shot)
   await oneNamespace(page, origin, pictures, problems)
   if (process.env.CROWSNEST_BINARY) await hanging(page, origin, problems, shot)
 }
@@ -226,7 +226,7 @@ async function policies(page, origin) {
   await page.locator('tr[data-policy="default/web"]', { hasText: 'PropagationPolicy' }).getByRole('link', { name: 'web', exact: true }).click()
   await page.waitForURL(/\/policy\?/)
   await page.locator('tr[data-binding=web-deployment]').getByRole('link', { name: /Deployment default\/web/ }).waitFor()
-  await page.locator('.editor .cm-content').getByText('resourceSelectors').waitFor()
+  await page.locator('.editor .cm-content').getByText('resourceSelectors', { exact: true }).waitFor()
   await page.locator('tr[data-binding=web-deployment]').getByRole('link', { name: /Deployment default\/web/ }).click()
   await page.waitForURL(/\/why\?/)
 }
@@ -362,8 +362,7 @@ async function draft(page, origin, problems, shot) {
   // Completion as the control plane's OpenAPI has it.
   await write(page, 'apiVersion: policy.karmada.io/v1alpha1\nkind: PropagationPolicy\nspec:\n  resourceS')
   await page.keyboard.press('Control+Space')
-  await page.locator('.cm-tooltip-autocomplete').getByText('resourceSelectors').waitFor()
-  await page.keyboard.press('Enter')
+  await page.locator('.cm-tooltip-autocomplete').getByText('resourceSelectors').click()
   await editor(page).getByText('resourceSelectors').waitFor()
   await page.keyboard.press('Escape')
   expected(problems, /40[0-9]|422|500/)
@@ -400,8 +399,8 @@ async function changing(page, origin, problems) {
   const text = await editor(page).evaluate((content) => content.innerText)
   assert.match(text, /member3/)
   // What it would move, before → after.
-  const shown = (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`)).metadata.resourceVersion
-  const edited = DRAFT.split('---')[0].replace('[member2, member3]', '[member1, member2]').replace('  namespace: default', `  namespace: default\n  resourceVersion: "${shown}"`)
+  const { resourceVersion, labels } = (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`)).metadata
+  const edited = DRAFT.split('---')[0].replace('[member2, member3]', '[member1, member2]').replace('  namespace: default', `  namespace: default\n  labels: ${JSON.stringify(labels)}\n  resourceVersion: "${resourceVersion}"`)
   await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: null } })
   await write(page, edited)
   await page.getByText('The control plane would take it (dry run).').waitFor()
@@ -427,7 +426,7 @@ async function deletion(page, origin, problems) {
   await page.getByRole('textbox', { name: 'Type drafted to delete it' }).fill('drafted')
   await button.click()
   await page.getByText('PropagationPolicy drafted is deleted').waitFor()
-  await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [404])
+  await until('the policy to go', async () => (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [200, 404])).code === 404)
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/drafted')
   await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/settings')
   await api(page, 'DELETE', `${POLICIES}/propagationpolicies/settings`)
@@ -506,7 +505,7 @@ async function palette(page, origin) {
   assert.equal(await page.getByRole('link', { name: 'Fleet', exact: true }).getAttribute('aria-current'), 'page')
 }
 
-async function languages(page, origin, shot) {
+async function languages(page, origin, problems, shot) {
   await page.goto(`${origin}/why?${WEB}`)
   await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
   await page.getByRole('heading', { name: '选择它的策略' }).waitFor()
@@ -519,6 +518,8 @@ async function languages(page, origin, shot) {
     await page.locator('main h1').waitFor()
     await accessible(page)
   }
+  // A skeleton's NAME is no name.
+  expected(problems, /422/)
   await page.getByRole('combobox', { name: '语言' }).selectOption('en')
   await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')
 }

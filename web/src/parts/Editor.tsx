@@ -135,7 +135,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
           remarks,
           EditorView.theme({ '.cm-scroller': { maxHeight: height, overflow: 'auto' } }),
           EditorView.lineWrapping,
-          EditorView.contentAttributes.of({ 'aria-label': label }),
+          EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
           // Tab leads on through the page, as everywhere.
           keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap]),
           editing,

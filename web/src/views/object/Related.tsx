@@ -95,15 +95,6 @@ function Arrow({ from, to, relation }: Line) {
 
 const cut = (text: string, most: number) => (text.length > most ? `${text.slice(0, most - 1)}…` : text)
 
-/** What is cut is said whole by its box' own name. */
-function Words({ text, most, ...place }: { text: string; most: number; x: number; y: number; className?: string; textAnchor?: 'end' }) {
-  return (
-    <text {...place} aria-hidden={text.length > most || undefined}>
-      {cut(text, most)}
-    </text>
-  )
-}
-
 function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Graph; onOpen: (key: string) => void }) {
   const t = useTextOf(texts)
   const [, navigate] = useLocation()
@@ -115,17 +106,28 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
   const name = many ? t.folded(box.members.length) : node.name
   const how = many || nth === 0 ? [] : related(nth, edges).map(({ word, other }) => `${t.relations[word.relation][word.end]} ${nodes[other]?.kind} ${nodes[other]?.name}`)
   const kind = `${node.kind} · ${node.cluster}`
-  // Begins as it is read on it.
-  const label = `${kind} ${name}${!many && state ? ` ${state}` : ''}${how.length > 0 ? `; ${how.slice(0, 3).join('; ')}` : ''}`
+  const shown = [cut(kind, state && !many ? 26 : 34), cut(name, 26), ...(many || !state ? [] : [cut(state, 14)])]
+  const isCut = shown[0] !== kind || shown[1] !== name
+  // Begins as it is read on it; what is cut there follows whole.
+  const label = `${shown.join(' ')}${isCut ? `; ${kind} ${name}` : ''}${how.length > 0 ? `; ${how.slice(0, 3).join('; ')}` : ''}`
   const inside = (
     <>
       <title>{label}</title>
       <rect width={BOX.width} height={BOX.height} rx="6" />
       <rect className="of-cluster" width="5" height={BOX.height} rx="2" fill={colour(node.cluster)} />
-      <Words x={14} y={18} className="kind" text={kind} most={state && !many ? 24 : 34} />
-      <Words x={14} y={36} text={name} most={28} />
-      {!many && state && (
-        <Words x={BOX.width - 8} y={18} textAnchor="end" className="state" text={state} most={14} />
+      <text x="14" y="18" className="kind">
+        {shown[0]}
+      </text>{' '}
+      <text x="14" y="36">
+        {shown[1]}
+      </text>
+      {shown[2] && (
+        <>
+          {' '}
+          <text x={BOX.width - 8} y="18" textAnchor="end" className="state">
+            {shown[2]}
+          </text>
+        </>
       )}
     </>
   )

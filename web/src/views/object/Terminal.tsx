@@ -51,7 +51,7 @@ export function Terminal({ refTo, object }: { refTo: ObjectRef; object: KubeObje
     })
     const fit = new FitAddon()
     shown.loadAddon(fit)
-    strict.during(() => shown.open(host))
+    shown.open(host)
     shown.textarea?.setAttribute('aria-label', t.terminal)
     fit.fit()
     screen.current = shown

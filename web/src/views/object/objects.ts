@@ -80,7 +80,9 @@ export const replaceObject = (ref: ObjectRef, yaml: string, earnest: Earnest) =>
 
 /** Only the very object that was looked at, not one that came after it under its name. */
 export const removeObject = (ref: ObjectRef, uid: string | undefined, earnest: Earnest) => {
-  const options = { apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Background', ...(uid && { preconditions: { uid } }) }
+  // Where a deletion has a body, an API server takes no notice of the address' parameters: without this a dry run would delete.
+  const dry = earnest === 'dry-run' && { dryRun: ['All'] }
+  const options = { apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Background', ...(uid && { preconditions: { uid } }), ...dry }
   return send('DELETE', objectPath(ref), earnest, JSON.stringify(options), 'application/json')
 }
 

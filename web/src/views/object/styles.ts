@@ -1,11 +1,10 @@
 // xterm.js writes <style> elements and style attributes, which our content security policy forbids. It takes the document it works on
 // as an option: this one is the page's own, but what is written so becomes style sheets and properties made by script, which are allowed.
+// What draws its rows takes no notice of the option: while a terminal is there, the page itself makes elements so.
 
 export interface StrictDocument {
   document: Document
-  /** Does something with which the page itself makes elements so: opening a terminal takes no notice of the option in one place. */
-  during: (something: () => void) => void
-  /** Takes its style sheets away again. */
+  /** Takes its style sheets away again, and gives the page its own way back. */
   close: () => void
 }
 
@@ -49,14 +48,12 @@ export function strictDocument(page: Document): StrictDocument {
       return typeof value === 'function' ? (value as (...given: unknown[]) => unknown).bind(target) : value
     },
   })
-  const during = (something: () => void) => {
-    page.createElement = element as Document['createElement']
-    try {
-      something()
-    } finally {
-      // What is beneath is the browser's.
-      delete (page as Partial<Document>).createElement
-    }
+  const ours = element as Document['createElement']
+  page.createElement = ours
+  const close = () => {
+    sheets.forEach(drop)
+    // What is beneath is the browser's.
+    if (page.createElement === ours) delete (page as Partial<Document>).createElement
   }
-  return { document, during, close: () => sheets.forEach(drop) }
+  return { document, close }
 }

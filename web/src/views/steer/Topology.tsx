@@ -128,9 +128,10 @@ function Tree({ root, label, template }: { root: TreeNode; label: string; templa
           </g>
           {placed.map((one, nth) => {
             const { node } = one
-            // As it is read on it.
-            const told = [SIGNS[node.health], node.kind, node.note, node.name].filter(Boolean).join(' ')
-            const cut = node.name.length > LETTERS
+            const isCut = node.name.length > LETTERS
+            const name = isCut ? `…${node.name.slice(1 - LETTERS)}` : node.name
+            // Begins as it is read on it; what is cut there follows whole.
+            const told = [SIGNS[node.health], node.kind, node.note, name].filter(Boolean).join(' ') + (isCut ? `; ${node.name}` : '')
             return (
               <g
                 key={node.id}
@@ -152,9 +153,9 @@ function Tree({ root, label, template }: { root: TreeNode; label: string; templa
                 <rect width={WIDTH} height={HEIGHT} rx={6} />
                 <text x={10} y={14} className="kind">
                   {SIGNS[node.health]} {node.kind} {node.note}
-                </text>
-                <text x={10} y={28} aria-hidden={cut || undefined}>
-                  {cut ? `…${node.name.slice(1 - LETTERS)}` : node.name}
+                </text>{' '}
+                <text x={10} y={28}>
+                  {name}
                 </text>
               </g>
             )
