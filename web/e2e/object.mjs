@@ -116,7 +116,7 @@ const CONFIG = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'edited'
 
 /** Replaces the whole text in the editor. */
 async function write(page, change) {
-  const content = page.locator('.code .cm-content')
+  const content = page.locator('.edit .code .cm-content')
   await content.waitFor()
   const text = (await content.locator('.cm-line').allTextContents()).join('\n')
   await content.click()

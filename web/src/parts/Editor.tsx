@@ -52,6 +52,7 @@ const theme = EditorView.theme({
   '.cm-deletedChunk': { backgroundColor: 'light-dark(#fdeae8, #3a1715) !important' },
   '.cm-deletedChunk .cm-deletedText': { background: 'light-dark(#f6c7c3, #6b2520) !important' },
   '.cm-collapsedLines': { color: 'var(--muted)', background: 'var(--bg)' },
+  '.cm-collapsedLines:before, .cm-collapsedLines:after': { content: '"⋯"' },
 })
 
 const colours = HighlightStyle.define([

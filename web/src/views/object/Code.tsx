@@ -38,6 +38,7 @@ const look = EditorView.theme({
   '.cm-deletedChunk .cm-deletedText': { background: 'none', fontWeight: '700' },
   'del.cm-deletedText': { background: 'color-mix(in srgb, var(--bad) 18%, transparent)', padding: '0 2px' },
   '.cm-collapsedLines': { background: 'var(--bg)', color: 'var(--muted)' },
+  '.cm-collapsedLines:before, .cm-collapsedLines:after': { content: '"⋯"' },
   '.cm-meaning, .cm-completionInfo': { maxWidth: '460px', padding: '4px 8px', font: '13px/1.4 system-ui, sans-serif' },
   '.cm-tooltip.cm-tooltip-autocomplete > ul > li[aria-selected]': { backgroundColor: 'var(--chosen)', color: 'var(--text)' },
   '.cm-tooltip': { backgroundColor: 'var(--raised)', border: '1px solid var(--line)', color: 'var(--text)' },

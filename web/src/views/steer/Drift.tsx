@@ -15,6 +15,7 @@ import { since } from '../../parts/format'
 import { withoutServers, write } from '../../parts/manifest'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
+import { asking } from '../../text/asking'
 import { steerText } from '../../text/steer'
 
 const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
@@ -69,6 +70,7 @@ export function Drift({ template, named, cluster }: { template: Template; named:
 
 function InCluster({ cluster, wanted, template }: { cluster: string; wanted: KubeObject; template: Template }) {
   const t = useTextOf(steerText)
+  const ask = useTextOf(asking)
   const ref = { cluster, ...template }
   const live = useAsk(['live', ref], (signal) => patiently((within) => getObject<KubeObject>(ref, within), signal))
   return (
@@ -77,6 +79,7 @@ function InCluster({ cluster, wanted, template }: { cluster: string; wanted: Kub
         {t.driftOf(cluster)} · <Link href={objectAddress(ref)}>{t.object}</Link>
       </h2>
       <p className="notice">{t.fromPlan}</p>
+      {!live.data && !live.error && <p className="empty">{ask.loading}</p>}
       {/* Another cluster that hangs is no matter here; this one says so. */}
       <Problem error={live.error} from={cluster} />
       {live.data && <Compared cluster={cluster} wanted={wanted} live={live.data} />}
