@@ -278,14 +278,14 @@ async function topology(page, origin) {
   await page.goBack()
   await tree.locator('[data-kind=Pod]').first().waitFor()
   await page.getByRole('button', { name: /member3/ }).click()
-  await page.getByText('1 more clusters are not opened').waitFor()
+  await page.getByText('1 more cluster is not opened').waitFor()
 }
 
 async function drift(page, origin) {
   await page.goto(`${origin}/drift?${WEB}&cluster=member2`)
   await page.getByRole('heading', { name: /Wanted and live in member2/ }).waitFor()
   await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
-  await page.getByText(/fields that only the member has/).click()
+  await page.getByText(/fields? that only the member has/).click()
   await page.locator('tr[data-path]').first().waitFor()
   // What somebody changes in a member is put back at once; so it is told by hand here, and who did it.
   const live = /clusters\/member1\/proxy\/apis\/apps\/v1\/namespaces\/default\/deployments\/web$/

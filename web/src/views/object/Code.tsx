@@ -28,6 +28,8 @@ const look = EditorView.theme({
   '.cm-selectionBackground, &.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground': { backgroundColor: 'var(--chosen)' },
   '.cm-foldPlaceholder': { backgroundColor: 'var(--chosen)', border: 'none', color: 'var(--text)', padding: '0 6px' },
   '.cm-panels': { backgroundColor: 'var(--bg)', color: 'var(--text)' },
+  '.cm-panel.cm-search :is(input, button, label)': { fontSize: '12.5px' },
+  '.cm-textfield:focus-visible, .cm-button:focus-visible, .cm-search :focus-visible': { outline: '2px solid var(--accent)' },
   '.cm-panels-top': { borderBottom: '1px solid var(--line)' },
   '.cm-textfield, .cm-button': { backgroundColor: 'var(--raised)', backgroundImage: 'none', border: '1px solid var(--line)', color: 'var(--text)', borderRadius: '4px' },
   '.cm-searchMatch': { backgroundColor: 'color-mix(in srgb, var(--pattern) 25%, transparent)' },

@@ -2,11 +2,11 @@ import { useQuery } from '@tanstack/react-query'
 import { useMemo } from 'react'
 import { Link, useLocation } from 'wouter'
 import { objectAddress } from '../../api/address'
-import { getJson, type ObjectRef } from '../../api/client'
+import { CONTROL_PLANE, getJson, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { ClusterName } from '../../parts/ClusterName'
 import { colour } from '../../parts/format'
-import { useTextOf } from '../../text'
+import { useText, useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
 import { arrange, BOX, type Box, type Edge, type Graph, type Line, type Node } from './layout'
@@ -98,6 +98,7 @@ const cut = (text: string, most: number) => (text.length > most ? `${text.slice(
 function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Graph; onOpen: (key: string) => void }) {
   const t = useTextOf(texts)
   const [, navigate] = useLocation()
+  const { controlPlane } = useText()
   const nth = box.members[0] ?? 0
   const node = nodes[nth]
   if (!node) return null
@@ -105,8 +106,8 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
   const state = [node.status, node.ready].filter(Boolean).join(' ')
   const name = many ? t.folded(box.members.length) : node.name
   const how = many || nth === 0 ? [] : related(nth, edges).map(({ word, other }) => `${t.relations[word.relation][word.end]} ${nodes[other]?.kind} ${nodes[other]?.name}`)
-  const kind = `${node.kind} · ${node.cluster}`
-  const shown = [cut(kind, state && !many ? 26 : 34), cut(name, 26), ...(many || !state ? [] : [cut(state, 14)])]
+  const kind = `${node.kind} · ${node.cluster === CONTROL_PLANE ? controlPlane : node.cluster}`
+  const shown = [cut(kind, state && !many ? 25 : 34), cut(name, 26), ...(many || !state ? [] : [cut(state, 14)])]
   const isCut = shown[0] !== kind || shown[1] !== name
   // Begins as it is read on it; what is cut there follows whole.
   const label = `${shown.join(' ')}${isCut ? `; ${kind} ${name}` : ''}${how.length > 0 ? `; ${how.slice(0, 3).join('; ')}` : ''}`

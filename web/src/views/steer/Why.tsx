@@ -79,7 +79,7 @@ function Summary({ told: { policy, binding } }: { told: Explanation }) {
             >
               {binding.kind} {binding.name}
             </Link>
-            , {t.replicas(binding.replicas)}
+            {binding.replicas > 0 && `, ${t.replicas(binding.replicas)}`}
             {binding.scheduledAt && `, ${t.scheduledAt(since(binding.scheduledAt))}`}
             {binding.message && `: ${binding.message}`}
           </dd>
