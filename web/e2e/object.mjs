@@ -85,7 +85,7 @@ async function overview(page, origin, pod, pictures) {
 
 async function manifest(page, origin, pod, pictures) {
   await show(page, origin, { resource: 'pods', name: pod, tab: 'yaml' })
-  const code = page.locator('.code')
+  const code = page.locator('.editor')
   await code.getByText('metadata', { exact: true }).waitFor()
   assert.ok(!(await code.locator('.cm-content').textContent()).includes('managedFields'))
   await page.getByRole('checkbox', { name: 'Show managedFields' }).check()
@@ -116,7 +116,7 @@ const CONFIG = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'edited'
 
 /** Replaces the whole text in the editor. */
 async function write(page, change) {
-  const content = page.locator('.edit .code .cm-content')
+  const content = page.locator('.edit .editor .cm-content')
   await content.waitFor()
   const text = (await content.locator('.cm-line').allTextContents()).join('\n')
   await content.click()
@@ -143,15 +143,15 @@ async function edit(page, origin, pictures) {
   })
   // The cluster's own description helps: fields of the place, by a word's beginning.
   await page.getByText('Ctrl-Space names the fields').waitFor()
-  await page.locator('.code .cm-line', { hasText: 'nosuch: x' }).click()
+  await page.locator('.editor .cm-line', { hasText: 'nosuch: x' }).click()
   await page.keyboard.press('Home')
   await page.keyboard.type('imm')
-  await page.locator('.code .cm-tooltip-autocomplete li', { hasText: /^immutable/ }).waitFor()
+  await page.locator('.editor .cm-tooltip-autocomplete li', { hasText: /^immutable/ }).waitFor()
   await page.keyboard.press('Escape')
   await write(page, (text) => text.replace('immnosuch: x\n', '').replace('colour: red', 'colour: blue'))
   await page.getByRole('button', { name: 'Preview' }).click()
   await page.getByRole('heading', { name: /This would change in/ }).waitFor()
-  const change = page.locator('.code .cm-inlineChangedLine', { hasText: 'colour:' })
+  const change = page.locator('.editor .cm-inlineChangedLine', { hasText: 'colour:' })
   await change.locator('del', { hasText: 'red' }).waitFor()
   await change.locator('.cm-changedText', { hasText: 'blue' }).waitFor()
   await accessible(page)
@@ -207,7 +207,7 @@ async function secret(page, origin, pictures) {
   await page.getByText('password', { exact: true }).waitFor()
   await page.getByRole('link', { name: 'YAML' }).click()
   await page.getByText('values are not asked for').waitFor()
-  await page.locator('.code').getByText('password', { exact: true }).waitFor()
+  await page.locator('.editor').getByText('password', { exact: true }).waitFor()
   const value = Buffer.from('correct-horse').toString('base64')
   assert.deepEqual(asked.filter((url) => url.includes('/secrets/hidden')), [])
   assert.ok(!answers.some((text) => text.includes(value) || text.includes('correct-horse')))
@@ -217,11 +217,11 @@ async function secret(page, origin, pictures) {
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'secret.png') })
   await page.getByRole('button', { name: 'Show values' }).click()
-  await page.locator('.code').getByText(value).waitFor()
+  await page.locator('.editor').getByText(value).waitFor()
   // A link shows nothing that its reader has not asked for.
   await page.reload()
   await page.getByRole('button', { name: 'Show values' }).waitFor()
-  assert.equal(await page.locator('.code').getByText(value).count(), 0)
+  assert.equal(await page.locator('.editor').getByText(value).count(), 0)
   page.off('response', note)
 }
 
@@ -262,7 +262,7 @@ async function history(page, origin, pictures) {
   await differences.getByRole('row', { name: /data\.colour red green/ }).waitFor()
   assert.match(parameter(page, 'from'), /^\d+$/)
   await versions.getByRole('row').last().getByRole('button', { name: 'Manifest' }).click()
-  await page.locator('.code .cm-line', { hasText: 'colour: red' }).waitFor()
+  await page.locator('.editor .cm-line', { hasText: 'colour: red' }).waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'history.png') })
   // Against another cluster, whose override has another image.

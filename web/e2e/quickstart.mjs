@@ -32,7 +32,7 @@ try {
   await page.locator('.row:not(.head) a').first().click()
   await page.getByRole('heading', { name: /^Pod web-/ }).waitFor()
   await page.getByRole('link', { name: 'YAML' }).click()
-  await page.locator('.code').getByText('apiVersion', { exact: true }).first().waitFor()
+  await page.locator('.editor').getByText('apiVersion', { exact: true }).first().waitFor()
   await page.getByRole('link', { name: 'Events' }).click()
   await page.getByRole('cell', { name: 'Scheduled', exact: true }).first().waitFor()
   await page.getByRole('link', { name: 'Logs' }).click()

@@ -1,19 +1,24 @@
 // YAML in CodeMirror. It lives in a shadow root: there its styles are constructed sheets, which the content security policy allows; in
 // the page itself they would be style elements, which it does not.
-import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, type CompletionContext, type CompletionResult } from '@codemirror/autocomplete'
+import { closeBrackets, closeBracketsKeymap } from '@codemirror/autocomplete'
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands'
 import { yaml } from '@codemirror/lang-yaml'
-import { bracketMatching, foldGutter, foldKeymap, HighlightStyle, indentOnInput, syntaxHighlighting } from '@codemirror/language'
-import { lintGutter, lintKeymap, setDiagnostics } from '@codemirror/lint'
+import { bracketMatching, codeFolding, foldGutter, foldKeymap, HighlightStyle, indentOnInput, syntaxHighlighting } from '@codemirror/language'
+import { linter, lintGutter, lintKeymap, setDiagnostics } from '@codemirror/lint'
 import { unifiedMergeView } from '@codemirror/merge'
-import { highlightSelectionMatches, searchKeymap } from '@codemirror/search'
+import { findNext, getSearchQuery, highlightSelectionMatches, openSearchPanel, search, searchKeymap, SearchQuery, searchPanelOpen, setSearchQuery } from '@codemirror/search'
 import { Annotation, Compartment, EditorState, type Extension } from '@codemirror/state'
-import { drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, keymap, lineNumbers } from '@codemirror/view'
+import { drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, highlightSpecialChars, keymap, lineNumbers } from '@codemirror/view'
 import { tags } from '@lezer/highlight'
 import { useEffect, useRef } from 'react'
+import { CONTROL_PLANE } from '../api/client'
+import { useTextOf } from '../text'
+import { asking } from '../text/asking'
+import { help } from './help'
 import { remarks } from './lint'
 import type { Mark } from './manifest'
-import { openApiOf, placeAt, resolve, schemaAt, schemaOf, type Schema } from './schema'
+import { parse } from './yaml'
+import './editor.css'
 
 interface EditorProps {
   label: string
@@ -22,11 +27,17 @@ interface EditorProps {
   onChange?: (value: string) => void
   /** Shows what differs from this. */
   original?: string | undefined
+  /** What others say is wrong; absent, the editor itself says what is no YAML. */
   problems?: Mark[]
   /** Puts the cursor there; another object of the same place does it again. */
   goTo?: { at: number } | undefined
   /** Its height at most, in lines of the screen. */
   height?: string
+  /** Whose kinds help while it is written. */
+  cluster?: string
+  /** What is searched for inside. */
+  find?: string | undefined
+  onFind?: (text: string) => void
 }
 
 const theme = EditorView.theme({
@@ -41,6 +52,12 @@ const theme = EditorView.theme({
   '&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground': { background: 'var(--chosen) !important' },
   '.cm-selectionMatch': { backgroundColor: 'var(--chosen)' },
   '.cm-searchMatch': { backgroundColor: 'light-dark(#fff1b8, #4d3d00)' },
+  '.cm-panel.cm-search :is(input, button, label)': { fontSize: '12.5px' },
+  '.cm-panel.cm-search :focus-visible': { outline: '2px solid var(--accent)' },
+  '.cm-textfield, .cm-button': { backgroundImage: 'none' },
+  '.cm-searchMatch-selected': { outline: '2px solid var(--pattern)' },
+  '.cm-meaning': { maxWidth: '460px', padding: '4px 8px', font: '13px/1.4 system-ui, sans-serif' },
+  'del.cm-deletedText': { background: 'color-mix(in srgb, var(--bad) 18%, transparent)', padding: '0 2px' },
   '.cm-panels, .cm-tooltip': { backgroundColor: 'var(--raised)', color: 'var(--text)', border: '1px solid var(--line)' },
   '.cm-panels input, .cm-panels button': { color: 'var(--text)', background: 'var(--bg)', border: '1px solid var(--line)', borderRadius: '4px' },
   '.cm-tooltip-autocomplete > ul > li[aria-selected]': { backgroundColor: 'var(--chosen)', color: 'var(--text)' },
@@ -63,71 +80,44 @@ const colours = HighlightStyle.define([
   { tag: [tags.keyword, tags.labelName, tags.typeName], color: 'var(--pattern)' },
 ])
 
-/** Words of a schema at the cursor; the server that has it is asked once for each group. */
-async function complete(context: CompletionContext): Promise<CompletionResult | null> {
-  const { path, taken, value, word, apiVersion, kind } = placeAt(context.state.doc.toString(), context.pos)
-  if (!apiVersion || !kind || (word === '' && !context.explicit)) return null
-  const api = await openApiOf(apiVersion)
-  const at = api && schemaAt(api, schemaOf(api, apiVersion, kind), value === undefined ? path : [...path, value])
-  if (!api || !at || context.aborted) return null
-  const from = context.pos - word.length
-  if (value !== undefined) {
-    const values = at.enum ?? (at.type === 'boolean' ? [true, false] : [])
-    return values.length === 0 ? null : { from, options: values.map((one) => ({ label: String(one), type: 'enum' })), validFor: /^[\w.-]*$/ }
-  }
-  const required = new Set(at.required)
-  const options = Object.entries(at.properties ?? {})
-    .filter(([name]) => !taken.includes(name))
-    .map(([name, schema]) => {
-      const whole = resolve(api, schema)
-      const info = schema.description ?? whole?.description
-      const nested = whole?.type === 'object' || whole?.properties !== undefined || whole?.type === 'array'
-      return {
-        label: name,
-        type: 'property',
-        detail: `${typeOf(whole)}${required.has(name) ? ' *' : ''}`,
-        ...(info && { info }),
-        apply: nested ? `${name}:` : `${name}: `,
-        boost: required.has(name) ? 10 : 0,
-      }
-    })
-  return options.length === 0 ? null : { from, options, validFor: /^[\w-]*$/ }
-}
-
-function typeOf(schema: Schema | undefined): string {
-  if (schema?.enum) return schema.enum.map(String).join(' | ')
-  return schema?.type ?? (schema?.properties ? 'object' : '')
-}
+/** What is no YAML. */
+const unreadable = linter((view) => parse(view.state.doc.toString()).problems.map((problem) => ({ ...problem, severity: 'error' as const })), { delay: 300 })
 
 /** Changes that the page made itself. */
 const ours = Annotation.define<boolean>()
 
-export function Editor({ label, value, onChange, original, problems, goTo, height = '60vh' }: EditorProps) {
+export function Editor({ label, value, onChange, original, problems, goTo, height = '60vh', cluster = CONTROL_PLANE, find, onFind }: EditorProps) {
+  const t = useTextOf(asking)
   const host = useRef<HTMLDivElement>(null)
   const view = useRef<EditorView>(undefined)
-  const changed = useRef(onChange)
+  const latest = useRef({ value, find, onChange, onFind })
   const merging = useRef(new Compartment())
   useEffect(() => {
-    changed.current = onChange
+    latest.current = { value, find, onChange, onFind }
   })
 
   const writes = onChange !== undefined
+  const checks = writes && problems === undefined
   useEffect(() => {
     const place = host.current
     if (!place) return
     const root = place.shadowRoot ?? place.attachShadow({ mode: 'open' })
     const editing: Extension = writes
-      ? [history(), indentOnInput(), closeBrackets(), autocompletion({ override: [complete] }), lintGutter(), highlightActiveLine(), highlightActiveLineGutter()]
-      : EditorState.readOnly.of(true)
+      ? [history(), indentOnInput(), closeBrackets(), help(cluster), lintGutter(), highlightActiveLine(), highlightActiveLineGutter(), checks ? unreadable : []]
+      : [EditorState.readOnly.of(true), EditorView.editable.of(false)]
     const made = new EditorView({
       root,
       parent: root,
       state: EditorState.create({
-        doc: value,
+        doc: latest.current.value,
         extensions: [
           lineNumbers(),
+          codeFolding(),
           foldGutter(),
+          highlightSpecialChars(),
           drawSelection(),
+          search({ top: true }),
+          EditorState.phrases.of(t.editorPhrases),
           bracketMatching(),
           highlightSelectionMatches(),
           yaml(),
@@ -138,34 +128,48 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
           EditorView.lineWrapping,
           EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
           // Tab leads on through the page, as everywhere.
-          keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap]),
+          keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...lintKeymap]),
           editing,
           merging.current.of([]),
           EditorView.updateListener.of((update) => {
-            if (update.docChanged && !update.transactions.some((one) => one.annotation(ours))) changed.current?.(update.state.doc.toString())
+            if (update.docChanged && !update.transactions.some((one) => one.annotation(ours))) latest.current.onChange?.(update.state.doc.toString())
+            const found = getSearchQuery(update.state)
+            const open = searchPanelOpen(update.state)
+            if (open !== searchPanelOpen(update.startState) || (open && !found.eq(getSearchQuery(update.startState)))) latest.current.onFind?.(open ? found.search : '')
           }),
         ],
       }),
     })
     view.current = made
+    const { find } = latest.current
+    if (find) {
+      made.dispatch({ effects: setSearchQuery.of(new SearchQuery({ search: find })) })
+      openSearchPanel(made)
+      findNext(made)
+    }
+    // The page's keys are not for what is written here; the palette's are.
+    const keep = (event: KeyboardEvent) => {
+      if (!(event.key === 'k' && (event.metaKey || event.ctrlKey))) event.stopPropagation()
+    }
+    place.addEventListener('keydown', keep)
     return () => {
+      place.removeEventListener('keydown', keep)
       made.destroy()
       view.current = undefined
     }
     // Its text is kept up below.
-  }, [label, writes, height])
+  }, [label, writes, checks, height, cluster, t])
 
   useEffect(() => {
     const { current } = view
-    if (current && current.state.doc.toString() !== value) {
-      current.dispatch({ changes: { from: 0, to: current.state.doc.length, insert: value }, annotations: ours.of(true) })
-    }
-  }, [value, label, writes, height])
+    const now = current?.state.doc.toString()
+    if (current && now !== undefined && now !== value) current.dispatch({ changes: difference(now, value), annotations: ours.of(true) })
+  }, [value, label, writes, checks, height, cluster, t])
 
   useEffect(() => {
-    const shown = original === undefined ? [] : unifiedMergeView({ original, mergeControls: false, collapseUnchanged: { margin: 3, minSize: 6 } })
+    const shown = original === undefined ? [] : unifiedMergeView({ original, mergeControls: false, allowInlineDiffs: true, collapseUnchanged: { margin: 3, minSize: 8 } })
     view.current?.dispatch({ effects: merging.current.reconfigure(shown) })
-  }, [original, label, writes, height])
+  }, [original, label, writes, checks, height, cluster, t])
 
   useEffect(() => {
     const { current } = view
@@ -173,7 +177,7 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
     const end = current.state.doc.length
     const shown = problems.map(({ from, to, message }) => ({ from: Math.min(from, end), to: Math.min(Math.max(to, from), end), severity: 'error' as const, message }))
     current.dispatch(setDiagnostics(current.state, shown))
-  }, [problems, label, writes, height])
+  }, [problems, label, writes, checks, height, cluster, t])
 
   useEffect(() => {
     const { current } = view
@@ -182,5 +186,24 @@ export function Editor({ label, value, onChange, original, problems, goTo, heigh
     current.focus()
   }, [goTo])
 
-  return <div className="editor" ref={host} />
+  return (
+    <>
+      <p className="tools">
+        <button type="button" onClick={() => void (view.current && openSearchPanel(view.current))}>
+          {t.findInside} <kbd aria-hidden="true">{/Mac/.test(navigator.userAgent) ? '⌘F' : 'Ctrl-F'}</kbd>
+        </button>
+      </p>
+      <div className="editor" ref={host} />
+    </>
+  )
+}
+
+/** What leads from the one text to the other, so that what is the same keeps its folds and its place. */
+function difference(now: string, wanted: string): { from: number; to: number; insert: string } {
+  const most = Math.min(now.length, wanted.length)
+  let from = 0
+  while (from < most && now[from] === wanted[from]) from++
+  let end = 0
+  while (end < most - from && now[now.length - 1 - end] === wanted[wanted.length - 1 - end]) end++
+  return { from, to: now.length - end, insert: wanted.slice(from, wanted.length - end) }
 }

@@ -43,3 +43,33 @@ test('schemas are found by kind and followed along a path', () => {
   expect(schemaAt(api, root, ['spec', 'labels', 'app'])?.type).toBe('string')
   expect(schemaAt(api, root, ['spec', 'nothing'])).toBeUndefined()
 })
+
+const TEXT = `kind: Deployment
+spec:
+  replicas: 2
+  containers:
+  - image: nginx
+    ports:
+      - containerPort: 80
+        name: x
+    env:
+    - name: A
+
+    na
+  - na
+  pa
+me`.split('\n')
+
+test.each([
+  [14, 0, []],
+  [13, 2, ['spec']],
+  [2, 2, ['spec']],
+  [12, 4, ['spec', 'containers', '[]']],
+  [11, 4, ['spec', 'containers', '[]']],
+  [7, 8, ['spec', 'containers', '[]', 'ports', '[]']],
+  [6, 8, ['spec', 'containers', '[]', 'ports', '[]']],
+  [9, 6, ['spec', 'containers', '[]', 'env', '[]']],
+])('line %i, column %i is in %j', (line, column, expected) => {
+  const at = TEXT.slice(0, line).join('\n').length + 1 + column
+  expect(placeAt(TEXT.join('\n'), at).path).toEqual(expected)
+})

@@ -1,5 +1,5 @@
-// What may be written at a place of a manifest, as the control plane's OpenAPI v3 has it.
-import { getJson } from '../api/client'
+// What may be written at a place of a manifest, as a cluster's OpenAPI v3 has it.
+import { clusterRoot, getJson } from '../api/client'
 
 export interface Schema {
   $ref?: string
@@ -21,13 +21,13 @@ export interface OpenApi {
 
 const known = new Map<string, Promise<OpenApi | undefined>>()
 
-/** The document of a group's version; undefined when there is none. */
-export function openApiOf(apiVersion: string): Promise<OpenApi | undefined> {
-  const path = apiVersion.includes('/') ? `apis/${apiVersion}` : `api/${apiVersion}`
+/** A cluster's document of a group's version; undefined when there is none. */
+export function openApiOf(cluster: string, apiVersion: string): Promise<OpenApi | undefined> {
+  const path = `${clusterRoot(cluster)}/openapi/v3/${apiVersion.includes('/') ? 'apis' : 'api'}/${apiVersion}`
   const asked = known.get(path)
   if (asked) return asked
   // Who is not answered writes without it, and is answered the next time.
-  const asking = getJson<OpenApi>(`/openapi/v3/${path}`).catch(() => {
+  const asking = getJson<OpenApi>(path).catch(() => {
     known.delete(path)
     return undefined
   })
@@ -88,42 +88,48 @@ export function placeAt(text: string, at: number): Place {
   const [, spaces = '', dashes = '', key] = ENTRY.exec(line) ?? []
   const after = line.slice(spaces.length + dashes.length)
   const value = key !== undefined ? /:\s+(\S*)$/.exec(after) : null
-  let indent = spaces.length + dashes.length
-  const path: string[] = []
+  const column = spaces.length + dashes.length
+  const path = pathAt([...lines, line], lines.length, column)
   const taken: string[] = []
-  let siblings = true
-  for (let left = dashes; left !== ''; left = left.replace(/^- +/, '')) path.unshift('[]')
-  // A dash on this line begins an item: what is above it is the list's key, at the dash or left of it.
-  if (dashes !== '') {
-    indent = spaces.length
-    siblings = false
-  }
-  for (let nth = lines.length - 1; nth >= 0; nth--) {
+  // Keys beside it: those above that begin where it does, up to what it is in. A dash on its own line begins a new item.
+  for (let nth = lines.length - 1; nth >= 0 && dashes === ''; nth--) {
     const above = lines[nth]!
     if (/^\s*(#|$)/.test(above)) continue
     const [, own = '', items = '', name] = ENTRY.exec(above) ?? []
     const start = own.length + items.length
-    if (siblings && start === indent && name !== undefined) taken.push(unquoted(name))
-    if (siblings && items !== '' && start === indent) {
-      // The item that this mapping is began here.
-      path.unshift(...items.trim().split(/ +/).map(() => '[]'))
-      indent = own.length
-      siblings = false
-      continue
-    }
-    const parent = name !== undefined && (start < indent || (!siblings && path[0] === '[]' && start === indent && items === ''))
-    if (!parent) continue
-    path.unshift(unquoted(name))
-    indent = start
-    siblings = false
-    if (items !== '') {
-      path.unshift(...items.trim().split(/ +/).map(() => '[]'))
-      indent = own.length
-    }
-    if (indent === 0 && path[0] !== '[]') break
+    if (start === column && name !== undefined) taken.push(unquoted(name))
+    if (start < column || (start === column && items !== '')) break
   }
   const word = value ? (value[1] ?? '') : (/[\w./-]*$/.exec(after)?.[0] ?? '')
   return { apiVersion: top('apiVersion'), kind: top('kind'), path, taken, value: value ? unquoted(key!) : undefined, word }
+}
+
+const LINE = /^(\s*)((?:-\s+)*)(?:("[^"]*"|'[^']*'|[^\s#'"-][^:#]*?):(?:\s+(.*))?$)?/
+
+/** Where in an object something is that begins at a column of a line: fields, and `[]` for an element of a list. */
+function pathAt(lines: readonly string[], nth: number, column: number): string[] {
+  const path: string[] = []
+  // Keys that lead here begin left of this; a list may begin right below its key.
+  let below = column
+  let list = false
+  for (let at = nth; at >= 0 && (below > 0 || list); at--) {
+    const found = LINE.exec(lines[at] ?? '')
+    if (!found || /^\s*(#|$)/.test(lines[at] ?? '')) continue
+    const [, spaces = '', dashes = '', key, value] = found
+    const start = spaces.length + dashes.length
+    const leads = at < nth && key !== undefined && !value && (start < below || (list && start === below))
+    if (leads) {
+      path.unshift(key.replace(/^(['"])(.*)\1$/, '$2'))
+      below = start
+      list = false
+    }
+    if (dashes !== '' && start === below) {
+      path.unshift('[]')
+      below = spaces.length
+      list = true
+    }
+  }
+  return path
 }
 
 const unquoted = (name: string) => name.replace(/^"(.*)"$/, '$1')

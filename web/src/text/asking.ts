@@ -1,4 +1,4 @@
-// What the fleet and steering views say when they ask, and when they are not answered.
+// What views say when they ask, and when they are not answered.
 import type { Locale } from '../prefs'
 
 const en = {
@@ -17,6 +17,9 @@ const en = {
   after: 'After',
   whole: 'Show it in full',
   openTable: 'As a table',
+  findInside: 'Find',
+  /** What the editor calls things, where that is not English. */
+  editorPhrases: {} as Record<string, string>,
 }
 
 const zh: typeof en = {
@@ -35,6 +38,25 @@ const zh: typeof en = {
   after: '之后',
   whole: '显示全部',
   openTable: '以表格显示',
+  findInside: '查找',
+  editorPhrases: {
+    Find: '查找',
+    Replace: '替换',
+    next: '下一个',
+    previous: '上一个',
+    all: '全部',
+    'match case': '区分大小写',
+    regexp: '正则表达式',
+    'by word': '全字匹配',
+    replace: '替换',
+    'replace all': '全部替换',
+    close: '关闭',
+    'Fold line': '折叠',
+    'Unfold line': '展开',
+    'folded code': '已折叠',
+    unfold: '展开',
+    '$ unchanged lines': '$ 行未更改',
+  },
 }
 
 export const asking: Record<Locale, typeof en> = { en, 'zh-CN': zh }

@@ -42,7 +42,6 @@ const en = {
 
   manifest: 'Manifest',
   showManaged: 'Show managedFields',
-  findInside: 'Find',
   edit: 'Edit',
   saved: 'Saved.',
   showValues: 'Show values',
@@ -73,7 +72,6 @@ const en = {
   absent: 'absent',
   helpIsThere: 'Ctrl-Space names the fields of this place; what each means is shown where the pointer rests on it.',
   noHelp: 'The cluster does not describe this kind; the preview says what it does not take.',
-  editorPhrases: {} as Record<string, string>,
 
   noEvents: 'No events. Clusters keep them for an hour by default.',
   eventColumns: ['Last seen', 'Type', 'Reason', 'Count', 'From', 'Message'],
@@ -225,7 +223,6 @@ const zh: ObjectText = {
 
   manifest: '清单',
   showManaged: '显示 managedFields',
-  findInside: '查找',
   edit: '编辑',
   saved: '已保存。',
   showValues: '显示值',
@@ -256,24 +253,6 @@ const zh: ObjectText = {
   absent: '不存在',
   helpIsThere: 'Ctrl-Space 列出此处的字段；指针停留处显示其含义。',
   noHelp: '集群没有描述此类型；预览会说明它不接受什么。',
-  editorPhrases: {
-    Find: '查找',
-    Replace: '替换',
-    next: '下一个',
-    previous: '上一个',
-    all: '全部',
-    'match case': '区分大小写',
-    regexp: '正则表达式',
-    'by word': '全字匹配',
-    replace: '替换',
-    'replace all': '全部替换',
-    close: '关闭',
-    'Fold line': '折叠',
-    'Unfold line': '展开',
-    'folded code': '已折叠',
-    unfold: '展开',
-    '$ unchanged lines': '$ 行未更改',
-  },
 
   noEvents: '没有事件。集群默认保留一小时。',
   eventColumns: ['最近出现', '类型', '原因', '次数', '来源', '消息'],

@@ -2,16 +2,17 @@ import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
 import { ApiError, getText, objectPath, type ObjectRef } from '../../api/client'
 import { ClusterName } from '../../parts/ClusterName'
+import { Editor } from '../../parts/Editor'
+import { openApiOf, schemaOf } from '../../parts/schema'
+import { parse, print } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
-import { Code } from './Code'
 import { explain } from './explain'
 import { withoutManagedFields } from './manifest'
 import { apply, compare, written, type Change, type Merged } from './merge'
 import { replaceObject, type Earnest, type Written } from './objects'
-import { readKind } from './schema'
+import { TALL } from './Printed'
 import { Table } from './Table'
-import { parse, print } from './yaml'
 
 /** The object has changed there since the edit began. */
 interface Met extends Merged {
@@ -30,6 +31,12 @@ interface EditProps {
   onDone: (saved: boolean) => void
 }
 
+/** Whether the cluster says what the kind has. */
+async function isDescribed({ cluster, apiVersion }: ObjectRef, kind: string): Promise<boolean> {
+  const api = await openApiOf(cluster, apiVersion)
+  return api !== undefined && schemaOf(api, apiVersion, kind) !== undefined
+}
+
 /** An edit is previewed before it is saved: the cluster is asked what would become of it. */
 export function Edit({ refTo, kind, from, onDone }: EditProps) {
   const t = useTextOf(texts)
@@ -41,7 +48,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
   const [told, setTold] = useState<string>()
   const changed = draft !== base
   // Help that does not come is no reason not to write.
-  const described = useQuery({ queryKey: ['kind', refTo.cluster, refTo.apiVersion, kind], queryFn: async ({ signal }) => (await readKind(refTo, kind, signal)) ?? null, staleTime: Infinity })
+  const described = useQuery({ queryKey: ['kind', refTo.cluster, refTo.apiVersion, kind], queryFn: () => isDescribed(refTo, kind), staleTime: Infinity })
 
   useEffect(() => {
     if (!changed) return
@@ -109,7 +116,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
             </button>
             <span className="notice">{t.previewFirst}</span>
           </p>
-          <Code text={draft} label={t.editManifest} kind={described.data ?? undefined} onChange={setDraft} />
+          <Editor value={draft} label={t.editManifest} cluster={refTo.cluster} height={TALL} onChange={setDraft} />
           <p className="notice">{described.data ? t.helpIsThere : described.isPending ? '' : t.noHelp}</p>
         </>
       )}
@@ -132,7 +139,7 @@ export function Edit({ refTo, kind, from, onDone }: EditProps) {
               {t.backToEdit}
             </button>
           </p>
-          <Code text={step.answer.text} before={base} label={t.previewed} />
+          <Editor value={step.answer.text} original={base} label={t.previewed} height={TALL} />
         </>
       )}
       {step.at === 'conflict' && (

@@ -12,7 +12,7 @@ import { groupOf, isSecret } from './objects'
 import { Managed } from './Overview'
 import { useView } from './state'
 
-const Code = lazy(() => import('./Code').then((part) => ({ default: part.Code })))
+const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
 const Edit = lazy(() => import('./Edit').then((part) => ({ default: part.Edit })))
 const Printed = lazy(() => import('./Printed').then((part) => ({ default: part.Printed })))
 
@@ -105,7 +105,7 @@ export function YamlTab({ refTo, object, revealed, onReveal }: YamlTabProps) {
             }}
           />
         ) : (
-          shown !== undefined && <Code text={shown} label={t.manifest} find={view.find} onFind={(find) => change({ find: find || undefined })} />
+          shown !== undefined && <Editor value={shown} label={t.manifest} height="calc(100vh - 300px)" find={view.find} onFind={(find) => change({ find: find || undefined })} />
         )}
       </Suspense>
     </>
