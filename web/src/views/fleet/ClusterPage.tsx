@@ -102,10 +102,21 @@ function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | u
   )
 }
 
-/** Nobody else's change of the taints is undone: what was read is what is changed. */
-function putTaints(cluster: Cluster, taints: Taint[]): Promise<void> {
-  const { name, resourceVersion } = cluster.metadata
-  return patch(refOf(name), { metadata: { resourceVersion }, spec: { taints: taints.length > 0 ? taints : null } })
+/**
+ * Nobody else's change of the taints is undone: what was read is what is changed. All else of a Cluster, its status above all, changes
+ * all the time, and is nothing to refuse for.
+ */
+async function putTaints(cluster: Cluster, taints: Taint[], tries = 3): Promise<void> {
+  const { name } = cluster.metadata
+  const now = await getObject<Cluster>(refOf(name))
+  const { resourceVersion } = JSON.stringify(now.spec.taints ?? []) === JSON.stringify(cluster.spec.taints ?? []) ? now.metadata : cluster.metadata
+  try {
+    await patch(refOf(name), { metadata: { resourceVersion }, spec: { taints: taints.length > 0 ? taints : null } })
+  } catch (error) {
+    const again = error instanceof ApiError && error.code === 409 && resourceVersion === now.metadata.resourceVersion && tries > 1
+    if (!again) throw error
+    await putTaints(cluster, taints, tries - 1)
+  }
 }
 
 interface DialogProps {
