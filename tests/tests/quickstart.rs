@@ -18,7 +18,7 @@ fn a_newcomer_finds_reads_and_steers_a_fleet() -> Result<()> {
     steer(&fleet, &kubectl)?;
     search(&fleet, &kubectl)?;
     through_the_proxy(&fleet, &kubectl)?;
-    browse(&fleet)?;
+    browse(&fleet, &data)?;
     restart(fleet, &kubectl, &data)
 }
 
@@ -115,8 +115,8 @@ fn through_the_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The UI in a real browser: overview, search, the object with its tabs. Leaves pictures behind.
-fn browse(fleet: &Fleet) -> Result<()> {
+/// The UI in a real browser: overview, search, the object with its tabs, fleet and steering. Leaves pictures behind.
+fn browse(fleet: &Fleet, data: &Path) -> Result<()> {
     let Some(chromium) = chromium()? else { return Ok(()) };
     let web = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../web");
     let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pictures");
@@ -126,6 +126,9 @@ fn browse(fleet: &Fleet) -> Result<()> {
         .arg(&fleet.ui_url)
         .arg(&pictures)
         .env("CROWSNEST_CHROMIUM", chromium)
+        // A member hangs meanwhile: `crowsnest sim`.
+        .env("CROWSNEST_BINARY", binary()?)
+        .env("CROWSNEST_DATA_DIR", data)
         .current_dir(web)
         .output()
         .context("running node")?;

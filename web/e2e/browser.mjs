@@ -1,5 +1,22 @@
 // The browser of the whole-system tests, and what must not happen in it.
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
 import { chromium } from 'playwright-core'
+
+const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
+/** The success criteria that a page has to meet. */
+const WCAG_AA = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
+
+/** What a page may log as errors for now: answers that a test asks for. */
+const expected = new WeakMap()
+
+/** Does something that the server refuses, which the browser logs as an error. */
+export async function refused(page, statuses, something) {
+  expected.set(page, statuses)
+  await something()
+  expected.delete(page)
+}
 
 /** Opens a page at an address; `problems` fills with errors and with requests to anywhere but there and `elsewhere`. */
 export async function open(address, elsewhere = []) {
@@ -18,7 +35,8 @@ export async function open(address, elsewhere = []) {
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`))
   page.on('console', (message) => {
     // The browser logs the 401 that asks for a sign-in; everything else is ours to answer for.
-    if (message.type() === 'error' && !message.text().includes('401')) {
+    const known = [401, ...(expected.get(page) ?? [])].some((status) => message.text().includes(`status of ${status}`))
+    if (message.type() === 'error' && !known) {
       problems.push(`console: ${message.text()} ${message.location().url}`)
     }
   })
@@ -26,4 +44,24 @@ export async function open(address, elsewhere = []) {
     if (![origin, ...elsewhere].includes(new URL(request.url()).origin)) problems.push(`outside request: ${request.url()}`)
   })
   return { browser, page, problems, origin }
+}
+
+/** Puts text where the cursor of an editor is, as the clipboard does. */
+export async function paste(content, text) {
+  await content.evaluate((element, text) => {
+    const clipboardData = new DataTransfer()
+    clipboardData.setData('text/plain', text)
+    element.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true, composed: true }))
+  }, text)
+}
+
+/** Fails when what is shown breaks a rule of WCAG 2.2 AA that a program can see. */
+export async function accessible(page) {
+  // Evaluated by the browser itself: the page's policy allows no such script.
+  await page.evaluate(`${await readFile(AXE, 'utf8')};undefined`)
+  const broken = await page.evaluate(async (tags) => {
+    const { violations } = await window.axe.run(document, { runOnly: { type: 'tag', values: tags }, resultTypes: ['violations'] })
+    return violations.map(({ id, help, nodes }) => `${id} (${help}): ${nodes.slice(0, 5).map(({ html }) => html.slice(0, 160)).join('; ')}`)
+  }, WCAG_AA)
+  assert.deepEqual(broken, [], `${page.url()} is not accessible`)
 }

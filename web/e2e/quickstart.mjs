@@ -3,6 +3,8 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { open } from './browser.mjs'
 import { home } from './home.mjs'
+import { steer } from './steer.mjs'
+import { object } from './object.mjs'
 
 const [address, pictures] = process.argv.slice(2)
 const { browser, page, problems, origin } = await open(address)
@@ -28,12 +30,19 @@ try {
 
   // The object: YAML, events, logs.
   await page.locator('.row:not(.head) a').first().click()
-  await page.locator('pre.yaml').getByText('containers', { exact: true }).waitFor()
+  await page.getByRole('heading', { name: /^Pod web-/ }).waitFor()
+  await page.getByRole('link', { name: 'YAML' }).click()
+  await page.locator('.editor').getByText('apiVersion', { exact: true }).first().waitFor()
   await page.getByRole('link', { name: 'Events' }).click()
   await page.getByRole('cell', { name: 'Scheduled', exact: true }).first().waitFor()
   await page.getByRole('link', { name: 'Logs' }).click()
-  await page.waitForFunction(() => (document.querySelector('pre.log')?.textContent ?? '').length > 20)
+  await page.locator('.log .line').first().waitFor()
   await page.screenshot({ path: join(pictures, 'logs.png') })
+
+  // Fleet and steering, whole.
+  await steer(page, origin, pictures, problems)
+  // The view of an object, whole.
+  await object(page, origin, pictures)
 
   // The home of the UI, whole.
   await home(page, origin, pictures)

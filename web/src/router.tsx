@@ -6,20 +6,35 @@ import { useText } from './text'
 import { Search } from './views/Search'
 
 const Resource = lazy(() => import('./views/Resource').then((view) => ({ default: view.Resource })))
+const FleetViews = lazy(() => import('./views/fleet/FleetViews').then((view) => ({ default: view.FleetViews })))
+const SteerViews = lazy(() => import('./views/steer/SteerViews').then((view) => ({ default: view.SteerViews })))
 const Saved = lazy(() => import('./views/Saved').then((view) => ({ default: view.Saved })))
+
+/** Which part of the UI an address belongs to. */
+export function partOf(path: string): 'search' | 'fleet' | 'steering' | 'saved' | undefined {
+  if (path === '/' || path === '/search') return 'search'
+  if (path === '/saved') return 'saved'
+  if (/^\/(fleet(\/|$)|cluster\/)/.test(path)) return 'fleet'
+  return /^\/(steer(\/|$)|(policy|why|topology|drift|plan)$)/.test(path) ? 'steering' : undefined
+}
 
 export function Views() {
   const t = useText()
   const [path] = useLocation()
+  const part = partOf(path)
   return (
     <Suspense fallback={<p className="empty">{t.loading}</p>}>
       {/* One component for both, so that the box keeps its cursor when typing leads from the one to the other. */}
-      {path === '/' || path === '/search' ? (
+      {part === 'search' ? (
         <Search />
       ) : path === '/object' ? (
         <Resource />
-      ) : path === '/saved' ? (
+      ) : part === 'saved' ? (
         <Saved />
+      ) : part === 'fleet' ? (
+        <FleetViews />
+      ) : part === 'steering' ? (
+        <SteerViews />
       ) : (
         <p className="empty">{t.noSuchPage}</p>
       )}

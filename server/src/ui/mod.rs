@@ -1,13 +1,14 @@
 //! The web UI's server: the embedded pages, the session, and the way from the browser to the control plane.
 //!
 //! The browser talks to nothing else, but for an issuer's pages to sign in there. A session is the user's own bearer token, in an
-//! HttpOnly cookie or behind one; requests under `/api` and `/apis` are handed to the control plane with that token, so each is
-//! made with the user's own rights.
+//! HttpOnly cookie or behind one; requests under `/api`, `/apis` and `/openapi/v3` are handed to the control plane with that token,
+//! so each is made with the user's own rights. So are WebSockets.
 
 mod cookies;
 pub(crate) mod oidc;
 mod pages;
 mod session;
+mod tunnel;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use kube::client::Body as KubeBody;
 
 use crate::aggregated::reply::{Body, Failure};
 pub(crate) use session::Upstream;
+pub(crate) use tunnel::Tunnels;
 
 /// A request header that no form or image of another site can carry: with it the cookie is safe from cross-site requests.
 const CLIENT_HEADER: &str = "x-crowsnest-client";
@@ -31,6 +33,7 @@ pub(crate) struct Ui {
     pub(crate) upstream: Upstream,
     /// People can sign in at an issuer.
     pub(crate) oidc: Option<Arc<oidc::SignIn>>,
+    pub(crate) tunnels: Tunnels,
 }
 
 /// All routes of the UI.
@@ -44,8 +47,9 @@ pub(crate) fn router(ui: Ui) -> Router {
         .route("/api/{*path}", any(forward))
         .route("/apis", any(forward))
         .route("/apis/{*path}", any(forward))
+        .route("/openapi/v3/{*path}", get(forward))
         .route("/healthz", get(|| async { "ok" }))
-        .fallback(get(pages::page))
+        .fallback(pages::service())
         .layer(middleware::from_fn(guard))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(ui)
@@ -56,9 +60,11 @@ async fn guard(request: Request, next: Next) -> Response {
     let path = request.uri().path();
     // Pages that the issuer's site leads to; they trust nothing but what they find in their own cookie.
     let page = path == oidc::LOGIN || path == oidc::CALLBACK;
-    let data = !page && (path.starts_with("/api") || path.starts_with("/ui/"));
+    let data = !page && ["/api", "/openapi/", "/ui/"].iter().any(|data| path.starts_with(data));
     let cross_site = request.headers().get("sec-fetch-site").is_some_and(|v| v != "same-origin" && v != "none");
-    if data && (cross_site || !request.headers().contains_key(CLIENT_HEADER)) {
+    let headers = request.headers();
+    let ours = headers.contains_key(CLIENT_HEADER) || (tunnel::wanted(headers) && tunnel::same_origin(headers));
+    if data && (cross_site || !ours) {
         let text =
             format!("this address serves the web UI; requests need the header {CLIENT_HEADER} and the same origin");
         return Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).into_response();
@@ -84,18 +90,12 @@ async fn forward(State(ui): State<Ui>, request: Request) -> Response {
     }
 }
 
-async fn forward_inner(ui: &Ui, request: Request) -> Result<Response, Failure> {
+async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failure> {
     let token = session::token(ui, request.headers()).await?;
     let client = ui.upstream.as_user(&token).await?;
+    let browser = tunnel::take(&mut request);
     let (mut parts, body) = request.into_parts();
-    for name in [
-        header::COOKIE,
-        header::HOST,
-        header::CONNECTION,
-        header::AUTHORIZATION,
-        header::ORIGIN,
-        header::ACCEPT_ENCODING,
-    ] {
+    for name in [header::COOKIE, header::HOST, header::AUTHORIZATION, header::ORIGIN, header::ACCEPT_ENCODING] {
         parts.headers.remove(name);
     }
     // Impersonation stays the control plane's decision, but a page has no use for it.
@@ -106,7 +106,11 @@ async fn forward_inner(ui: &Ui, request: Request) -> Result<Response, Failure> {
     }
     let body = crate::aggregated::stored::collect(body).await?;
     let forwarded = http::Request::from_parts(parts, KubeBody::from(body.to_vec()));
-    let answer = client.send(forwarded).await.map_err(Failure::upstream)?;
+    let mut answer = client.send(forwarded).await.map_err(Failure::upstream)?;
+    if let (Some(browser), StatusCode::SWITCHING_PROTOCOLS) = (browser, answer.status()) {
+        ui.tunnels.join(browser, hyper::upgrade::on(&mut answer));
+        return Ok(answer.map(Body::new));
+    }
     let (mut parts, body) = answer.into_parts();
     parts.headers.remove(header::CONNECTION);
     parts.headers.remove(header::TRANSFER_ENCODING);

@@ -233,7 +233,8 @@ impl Fleet {
             }
             None => None,
         };
-        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc };
+        let tunnels = ui::Tunnels { tasks: servers.clone(), stopping: serving.clone() };
+        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc, tunnels };
         servers.spawn(serving::serve(ui_listener, None, ui::router(ui), serving.clone()));
         if let Some(load) = &args.load {
             members.load(load, progress).await?;

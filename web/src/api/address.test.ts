@@ -22,5 +22,6 @@ test.each([
 test('an object is its address', () => {
   const object = { cluster: 'member1', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }
   expect(readObject(objectAddress(object, 'events').slice('/object'.length))).toEqual({ ...object, tab: 'events' })
-  expect(readObject('?name=a&tab=nothing').tab).toBe('yaml')
+  expect(readObject('?name=a&tab=nothing').tab).toBe('overview')
+  expect(objectAddress(object, 'history', { with: 'member2', from: undefined })).toMatch(/&tab=history&with=member2$/)
 })

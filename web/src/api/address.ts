@@ -28,7 +28,9 @@ export function searchAddress({ q, columns, live }: SearchView): string {
   return `/search${writeAddress({ q, columns: columns?.join(','), live: live || undefined })}`
 }
 
-export type Tab = 'yaml' | 'events' | 'logs'
+/** Views of one object. */
+export const TABS = ['overview', 'yaml', 'events', 'related', 'history', 'logs', 'terminal'] as const
+export type Tab = (typeof TABS)[number]
 
 export interface ObjectView extends ObjectRef {
   tab: Tab
@@ -36,9 +38,14 @@ export interface ObjectView extends ObjectRef {
 
 export function readObject(search: string): ObjectView {
   const { cluster = '', apiVersion = '', resource = '', namespace, name = '', tab } = readAddress(search)
-  return { cluster, apiVersion, resource, namespace: namespace || undefined, name, tab: tab === 'events' || tab === 'logs' ? tab : 'yaml' }
+  return { cluster, apiVersion, resource, namespace: namespace || undefined, name, tab: TABS.find((known) => known === tab) ?? 'overview' }
 }
 
-export function objectAddress({ cluster, apiVersion, resource, namespace, name }: ObjectRef, tab?: Tab): string {
-  return `/object${writeAddress({ cluster, apiVersion, resource, namespace, name, tab })}`
+/** `view` is what the view itself keeps in the address. */
+export function objectAddress({ cluster, apiVersion, resource, namespace, name }: ObjectRef, tab?: Tab, view?: Record<string, unknown>): string {
+  return `/object${writeAddress({ cluster, apiVersion, resource, namespace, name, tab, ...view })}`
+}
+
+export function clusterAddress(name: string): string {
+  return `/cluster/${encodeURIComponent(name)}`
 }

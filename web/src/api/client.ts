@@ -1,13 +1,22 @@
 // Every request of the UI goes through here: same origin, the session's cookie, and Kubernetes Status errors as exceptions.
 
+/** What is wrong with one field. */
+export interface Cause {
+  reason?: string
+  message?: string
+  field?: string
+}
+
 export class ApiError extends Error {
   readonly code: number
   readonly reason: string
+  readonly causes: Cause[]
 
-  constructor(code: number, reason: string, message: string) {
+  constructor(code: number, reason: string, message: string, causes: Cause[] = []) {
     super(message)
     this.code = code
     this.reason = reason
+    this.causes = causes
   }
 }
 
@@ -33,8 +42,8 @@ export async function getText(path: string, accept: string, signal?: AbortSignal
 async function toError(response: Response): Promise<ApiError> {
   const text = await response.text()
   try {
-    const status = JSON.parse(text) as { message?: string; reason?: string }
-    return new ApiError(response.status, status.reason ?? '', status.message ?? response.statusText)
+    const status = JSON.parse(text) as { message?: string; reason?: string; details?: { causes?: Cause[] } }
+    return new ApiError(response.status, status.reason ?? '', status.message ?? response.statusText, status.details?.causes)
   } catch {
     return new ApiError(response.status, '', text || response.statusText)
   }

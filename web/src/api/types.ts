@@ -115,8 +115,14 @@ export interface KubeObject {
     namespace?: string
     uid?: string
     creationTimestamp?: string
+    deletionTimestamp?: string
+    resourceVersion?: string
+    generation?: number
     managedFields?: unknown
     labels?: Record<string, string>
+    annotations?: Record<string, string>
+    finalizers?: string[]
+    ownerReferences?: { apiVersion: string; kind: string; name: string; controller?: boolean }[]
   }
   [field: string]: unknown
 }

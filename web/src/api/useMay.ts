@@ -4,9 +4,13 @@ import { clusterRoot, request } from './client'
 export interface Wish {
   cluster: string
   verb: string
+  /** Of the resource; the core group when absent. */
+  group?: string | undefined
   resource: string
-  subresource?: string
+  subresource?: string | undefined
   namespace?: string | undefined
+  /** One object; any of them when absent. */
+  name?: string | undefined
 }
 
 /** Whether the reader may do something in a cluster, as the cluster itself says. Until it has said so, and when it can't, one may try. */

@@ -1,8 +1,9 @@
 // Keys that work on a whole page.
 import { useEffect, useRef } from 'react'
 
-/** True where letters are text. */
-export function isTyping(target: EventTarget | null): boolean {
+/** True where letters are text; an editor keeps them in a tree of its own. */
+export function isTyping(on: EventTarget | null): boolean {
+  const target = (on instanceof Element && on.shadowRoot?.activeElement) || on
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
 }
 

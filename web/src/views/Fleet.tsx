@@ -1,8 +1,7 @@
-import { useEffect, useState } from 'react'
 import { Link } from 'wouter'
-import { searchAddress } from '../api/address'
-import { streamEvents } from '../api/sse'
+import { clusterAddress, searchAddress } from '../api/address'
 import type { FleetStatus } from '../api/types'
+import { useFleet } from '../api/useFleet'
 import { ClusterName } from '../parts/ClusterName'
 import { age } from '../parts/format'
 import { useText } from '../text'
@@ -49,7 +48,7 @@ function ClusterTable({ fleet }: { fleet: FleetStatus }) {
         {fleet.clusters.map((c) => (
           <tr key={c.name} data-cluster={c.name}>
             <th scope="row">
-              <Link href={searchAddress({ q: `cluster:${c.name}` })}>
+              <Link href={clusterAddress(c.name)}>
                 <ClusterName name={c.name} />
               </Link>
             </th>
@@ -70,37 +69,4 @@ function ClusterTable({ fleet }: { fleet: FleetStatus }) {
       </tbody>
     </table>
   )
-}
-
-/** Follows the fleet's status; reconnects with a growing pause and says so. */
-function useFleet() {
-  const [fleet, setFleet] = useState<FleetStatus>()
-  const [problem, setProblem] = useState<string>()
-  useEffect(() => {
-    const abort = new AbortController()
-    let timer: ReturnType<typeof setTimeout> | undefined
-    let pause = 500
-    const follow = () => {
-      streamEvents('/apis/search.crowsnest.io/v1alpha1/status?watch=true', abort.signal, (event) => {
-        if (event.event !== 'status') return
-        setFleet(JSON.parse(event.data) as FleetStatus)
-        setProblem(undefined)
-        pause = 500
-      })
-        .catch((error: unknown) => {
-          if (!abort.signal.aborted) setProblem(error instanceof Error ? error.message : String(error))
-        })
-        .finally(() => {
-          if (abort.signal.aborted) return
-          timer = setTimeout(follow, pause)
-          pause = Math.min(pause * 2, 10_000)
-        })
-    }
-    follow()
-    return () => {
-      abort.abort()
-      clearTimeout(timer)
-    }
-  }, [])
-  return { fleet, problem }
 }

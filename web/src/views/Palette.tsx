@@ -1,7 +1,7 @@
 // ⌘K: short queries as in k9s, kept searches, and everything else that has a name.
 import { useId, useState, type KeyboardEvent } from 'react'
 import { useLocation } from 'wouter'
-import { readSearch, searchAddress } from '../api/address'
+import { clusterAddress, readSearch, searchAddress } from '../api/address'
 import { useSaved } from '../api/saved'
 import { fromShorthand, isShorthand } from '../api/shorthand'
 import { useSuggestions } from '../api/useSuggestions'
@@ -21,6 +21,24 @@ interface Entry {
   run?: () => void
   completed?: string
 }
+
+/** Views that are reached by their names. */
+const VIEWS = {
+  home: '/',
+  saved: '/saved',
+  fleet: '/fleet',
+  nodes: '/fleet/nodes',
+  events: '/fleet/events',
+  join: '/fleet/join',
+  policies: '/steer',
+  bindings: '/steer/bindings',
+  failover: '/steer/failover',
+  quotas: '/steer/quotas',
+  rebalance: '/steer/rebalance',
+  plan: '/plan',
+  newPolicy: '/plan?new=PropagationPolicy',
+  newOverride: '/plan?new=OverridePolicy',
+} satisfies Partial<Record<keyof Text['commandNames'], string>>
 
 interface PaletteProps {
   begin: string
@@ -102,7 +120,10 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
   const short = isShorthand(text)
   const query = short ? fromShorthand(text) : text.trim()
   const completing = short && !/\s$/.test(text) && query !== ''
-  const found = useSuggestions(query, query.length, completing)
+  // Clusters have pages of their own; what is typed is looked for among their names.
+  const naming = !short && /^[\w.-]+$/.test(query)
+  const asked = naming ? `cluster:${query}` : query
+  const found = useSuggestions(asked, asked.length, completing || naming)
 
   const search = (q: string) => () => {
     noteAsked(session.user, q)
@@ -123,8 +144,7 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
   }
   const view = path === '/search' ? readSearch(window.location.search) : undefined
   const runs: Partial<Record<keyof Text['commandNames'], () => void>> = {
-    home: () => navigate('/'),
-    saved: () => navigate('/saved'),
+    ...Object.fromEntries(Object.entries(VIEWS).map(([name, href]) => [name, () => navigate(href)])),
     ...(view && { live: () => navigate(searchAddress({ ...view, live: !view.live }), { replace: true }) }),
     dark: () => setPrefs({ theme: 'dark' }),
     light: () => setPrefs({ theme: 'light' }),
@@ -135,10 +155,14 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
     signOut: session.signOut,
   }
   const named = Object.entries(runs).map(([name, run]): Entry => ({ key: name, text: t.commandNames[name as keyof typeof runs], run }))
+  const clusters = (named.length > 0 && found?.field === 'cluster' ? found.items : []).map((item): Entry => {
+    const name = item.text.replace(/^cluster:|^"|"$/g, '')
+    return { key: `cluster ${name}`, text: name, about: t.clusterPage, run: () => navigate(clusterAddress(name)) }
+  })
   const kept = searches.map(({ metadata, spec }): Entry => ({ key: metadata.name, text: spec.title, about: t.saved, run: search(spec.query) }))
-  const asked = (prefs.asked[session.user] ?? []).map((q): Entry => ({ key: `asked ${q}`, text: q, query: true, about: t.recent, run: search(q) }))
+  const before = (prefs.asked[session.user] ?? []).map((q): Entry => ({ key: `asked ${q}`, text: q, query: true, about: t.recent, run: search(q) }))
   const wanted = text.trim().toLowerCase()
-  const fits = [...kept, ...named, ...asked.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(wanted))
+  const fits = [...kept, ...named, ...clusters, ...before.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(wanted))
   return wanted === '' ? fits : [...fits, asking]
 }
 

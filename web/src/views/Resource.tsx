@@ -1,140 +1,164 @@
 import { QueryClient, QueryClientProvider, useQuery } from '@tanstack/react-query'
+import { lazy, Suspense, useEffect, useState } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readObject, type ObjectView, type Tab } from '../api/address'
-import { ApiError, clusterRoot, getJson, getText, objectPath, type ObjectRef } from '../api/client'
-import type { KubeEvent, KubeObject } from '../api/types'
+import { ApiError, getJson, objectPath, type ObjectRef } from '../api/client'
+import type { KubeObject } from '../api/types'
 import { useMay } from '../api/useMay'
 import { ClusterName } from '../parts/ClusterName'
+import { Control } from '../parts/Control'
 import { since } from '../parts/format'
-import { Logs } from '../parts/Logs'
-import { Yaml } from '../parts/Yaml'
-import { useText, type Text } from '../text'
+import { Popover } from '../parts/Popover'
+import { useTextOf } from '../text'
+import { object as texts } from '../text/object'
+import { Actions } from './object/Actions'
+import { commands, type Command } from './object/commands'
+import { Events } from './object/Events'
+import { explain } from './object/explain'
+import { History } from './object/History'
+import { Logs, logsOf } from './object/Logs'
+import { groupOf, isSecret, readWithheld } from './object/objects'
+import { Overview } from './object/Overview'
+import { Related } from './object/Related'
+import { useView } from './object/state'
+import { YamlTab } from './object/YamlTab'
+import './object/object.css'
 
-const queries = new QueryClient({ defaultOptions: { queries: { retry: 1, staleTime: 2_000 } } })
+const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
+
+const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500), staleTime: 2_000 } } })
 
 /** One object, read live from its cluster with the user's own rights. */
 export function Resource() {
+  const view = readObject(useParameters())
   return (
     <QueryClientProvider client={queries}>
-      <Shown view={readObject(useParameters())} />
+      {/* What is kept of one object is nothing to the next one. */}
+      <Shown key={objectAddress(view)} view={view} />
     </QueryClientProvider>
   )
 }
 
 function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
-  const t = useText()
+  const t = useTextOf(texts)
+  const [view] = useView()
+  // Not in the address: whoever follows a link has not asked for a Secret's values.
+  const [revealed, setRevealed] = useState(false)
+  const hidden = isSecret(ref) && !revealed
   const object = useQuery({
-    queryKey: ['object', ref],
-    queryFn: ({ signal }) => getJson<KubeObject>(objectPath(ref), signal),
+    queryKey: ['object', ref, hidden],
+    queryFn: ({ signal }) => (hidden ? readWithheld(ref, signal) : getJson<KubeObject>(objectPath(ref), signal)),
     refetchInterval: 5_000,
+    ...(isSecret(ref) && { gcTime: 0 }),
   })
-  const { cluster, namespace } = ref
-  const where = namespace ?? t.allNamespaces
+  const { cluster, namespace, name } = ref
+  useEffect(() => {
+    document.title = `${name} · ${cluster} · Crowsnest`
+  }, [name, cluster])
+  const where = namespace ?? t.everywhere
   const mayEvents = useMay({ cluster, verb: 'list', resource: 'events', namespace })
   const mayLogs = useMay({ cluster, verb: 'get', resource: 'pods', subresource: 'log', namespace })
+  const mayExec = useMay({ cluster, verb: 'create', resource: 'pods', subresource: 'exec', namespace })
+  const q = logsOf(ref, view)
   const why: Partial<Record<Tab, string>> = {
     ...(!mayEvents && { events: t.mayNot('list', 'events', where, cluster) }),
     ...(!mayLogs && { logs: t.mayNot('get', 'pods/log', where, cluster) }),
+    ...(!mayExec && { terminal: t.mayNot('create', 'pods/exec', where, cluster) }),
   }
-  const tabs: Tab[] = ref.resource === 'pods' ? ['yaml', 'events', 'logs'] : ['yaml', 'events']
+  const pod = ref.apiVersion === 'v1' && ref.resource === 'pods'
+  const tabs: Tab[] = ['overview', 'yaml', 'events', 'related', 'history', ...(q === undefined ? [] : (['logs'] as const)), ...(pod ? (['terminal'] as const) : [])]
+  const kind = object.data?.kind ?? ref.resource
+  const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }) }
+  const gone = object.error instanceof ApiError && object.error.code === 404
   return (
     <article className="resource">
-      <h1>
-        <small>{object.data?.kind ?? ref.resource}</small> {ref.name}
-      </h1>
+      <header>
+        <h1>
+          <small>{kind}</small> {name}
+        </h1>
+        <div className="tools">
+          {object.data && !gone && <Actions refTo={ref} object={object.data} />}
+          <Commands list={commands(ref, tab, said)} />
+        </div>
+      </header>
       <p>
         <ClusterName name={cluster} />
         {namespace && <> · {t.namespaceIs(namespace)}</>}
+        {groupOf(ref) && <> · {ref.apiVersion}</>}
         {object.data && <> · {t.old(since(object.data.metadata.creationTimestamp))}</>}
       </p>
-      <p className="command">
-        <code>{kubectl(ref)}</code>
-      </p>
       <nav className="tabs" aria-label={t.objectViews}>
-        {tabs.map((name) =>
-          why[name] === undefined ? (
-            <Link key={name} href={objectAddress(ref, name)} replace aria-current={name === tab ? 'page' : undefined}>
-              {t.tabs[name]}
+        {tabs.map((other) =>
+          why[other] === undefined ? (
+            <Link key={other} href={objectAddress(ref, other)} replace aria-current={other === tab ? 'page' : undefined}>
+              {t.tabs[other]}
             </Link>
           ) : (
             // It stays reachable by keyboard, so that it can say why.
-            <a key={name} role="link" aria-disabled="true" tabIndex={0} title={why[name]} aria-label={`${t.tabs[name]}: ${why[name]}`}>
-              {t.tabs[name]}
+            <a key={other} role="link" aria-disabled="true" tabIndex={0} title={why[other]} aria-label={`${t.tabs[other]}: ${why[other]}`}>
+              {t.tabs[other]}
             </a>
           ),
         )}
       </nav>
-      {object.error && <p role="alert">{explain(object.error, cluster, t)}</p>}
+      {object.error && (
+        <p role="alert">
+          {explain(object.error, cluster, t)} {gone && tab !== 'history' && <Link href={objectAddress(ref, 'history')}>{t.seeHistory}</Link>}
+        </p>
+      )}
       {why[tab] && <p role="alert">{why[tab]}</p>}
-      {tab === 'yaml' && <YamlTab refTo={ref} version={object.data?.metadata} />}
-      {tab === 'events' && !why.events && object.data && <Events cluster={cluster} object={object.data} />}
-      {tab === 'logs' && !why.logs && object.data && <Logs refTo={ref} pod={object.data} />}
+      {!object.data && !object.error && <p className="empty">{t.loading}</p>}
+      {tab === 'history' && <History refTo={ref} />}
+      {tab === 'related' && <Related refTo={ref} />}
+      {object.data && <Tabbed tab={tab} refTo={ref} object={object.data} q={q} pod={pod} may={why[tab] === undefined} revealed={revealed} onReveal={setRevealed} />}
     </article>
   )
 }
 
-function YamlTab({ refTo, version }: { refTo: ObjectRef; version: unknown }) {
-  const text = useQuery({
-    queryKey: ['yaml', refTo, version],
-    queryFn: ({ signal }) => getText(objectPath(refTo), 'application/yaml', signal),
-    enabled: version !== undefined,
-    placeholderData: (previous) => previous,
-  })
-  return text.data === undefined ? null : <Yaml text={text.data} />
+interface TabbedProps {
+  tab: Tab
+  refTo: ObjectRef
+  object: KubeObject
+  q: string | undefined
+  pod: boolean
+  may: boolean
+  revealed: boolean
+  onReveal: (revealed: boolean) => void
 }
 
-function Events({ cluster, object }: { cluster: string; object: KubeObject }) {
-  const t = useText()
-  const { namespace, uid } = object.metadata
-  const scope = namespace ? `/namespaces/${namespace}` : ''
-  const selector = encodeURIComponent(`involvedObject.uid=${uid ?? ''}`)
-  const events = useQuery({
-    queryKey: ['events', cluster, uid],
-    queryFn: ({ signal }) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1${scope}/events?fieldSelector=${selector}`, signal),
-    refetchInterval: 5_000,
-  })
-  if (events.error) return <p role="alert">{explain(events.error, cluster, t)}</p>
-  if (!events.data) return <p className="empty">{t.loading}</p>
-  if (events.data.items.length === 0) return <p className="empty">{t.noEvents}</p>
-  const last = (e: KubeEvent) => e.lastTimestamp ?? e.eventTime ?? e.firstTimestamp ?? e.metadata.creationTimestamp
-  const sorted = [...events.data.items].sort((a, b) => (last(b) ?? '').localeCompare(last(a) ?? ''))
+/** The views that need the object itself. */
+function Tabbed({ tab, refTo, object, q, pod, may, revealed, onReveal }: TabbedProps) {
+  const t = useTextOf(texts)
+  if (tab === 'overview') return <Overview refTo={refTo} object={object} />
+  if (tab === 'yaml') return <YamlTab refTo={refTo} object={object} revealed={revealed} onReveal={onReveal} />
+  if (tab === 'events' && may) return <Events refTo={refTo} object={object} />
+  if (tab === 'logs' && may) return q === undefined ? <p className="empty">{t.noLogs}</p> : <Logs refTo={refTo} object={object} q={q} />
+  if (tab === 'terminal' && may && pod) {
+    return (
+      <Suspense fallback={<p className="empty">{t.loading}</p>}>
+        <Terminal refTo={refTo} object={object} />
+      </Suspense>
+    )
+  }
+  return null
+}
+
+/** The same view in a terminal. */
+function Commands({ list }: { list: Command[] }) {
+  const t = useTextOf(texts)
+  const [copied, setCopied] = useState<string>()
   return (
-    <table>
-      <thead>
-        <tr>
-          {t.eventColumns.map((h) => (
-            <th key={h} scope="col">
-              {h}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {sorted.map((e) => (
-          <tr key={e.metadata.uid}>
-            <td>{since(last(e))}</td>
-            <td className={e.type === 'Warning' ? 'bad' : undefined}>{e.type}</td>
-            <td>{e.reason}</td>
-            <td>{e.count ?? 1}</td>
-            <td>{e.source?.component ?? e.reportingComponent}</td>
-            <td>{e.message}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Popover label={t.asCommand}>
+      {() =>
+        list.map(({ tool, text }) => (
+          <div key={text} className="command">
+            <code>{text}</code>
+            <Control aria-label={t.copyAs(tool)} why={navigator.clipboard ? undefined : t.noClipboard} onClick={() => navigator.clipboard.writeText(text).then(() => setCopied(text), () => setCopied(undefined))}>
+              {copied === text ? t.copied : t.copyAs(tool)}
+            </Control>
+          </div>
+        ))
+      }
+    </Popover>
   )
-}
-
-function explain(error: unknown, cluster: string, t: Text): string {
-  if (error instanceof ApiError && error.code === 403) return t.mayNotRead(cluster, error.message)
-  if (error instanceof ApiError) return t.answers(cluster, error.message, error.code)
-  return error instanceof Error ? error.message : String(error)
-}
-
-/** The command that shows the same in a terminal. */
-function kubectl(ref: ObjectRef): string {
-  const group = ref.apiVersion.includes('/') ? `.${ref.apiVersion.replace(/^(.*)\/(.*)$/, '$2.$1')}` : ''
-  const scope = ref.namespace ? ` -n ${ref.namespace}` : ''
-  const server = clusterRoot(ref.cluster)
-  return `kubectl${server ? ` --context ${ref.cluster}` : ''} get ${ref.resource}${group} ${ref.name}${scope} -o yaml`
 }

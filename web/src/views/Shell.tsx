@@ -2,11 +2,19 @@ import { lazy, Suspense, useEffect, useState, type ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
 import { isTyping, useKeys } from '../parts/keys'
 import { setPrefs, usePrefs, type Locale, type Theme } from '../prefs'
+import { partOf } from '../router'
 import { choose, useText } from '../text'
 import { useSession } from './SignIn'
 
 const Palette = lazy(() => import('./Palette').then((view) => ({ default: view.Palette })))
 const Keys = lazy(() => import('./Keys').then((view) => ({ default: view.Keys })))
+
+const WAYS = [
+  ['search', '/', 'search'],
+  ['fleet', '/fleet', 'fleet'],
+  ['steering', '/steer', 'steering'],
+  ['saved', '/saved', 'savedSearches'],
+] as const
 
 type Open = { dialog: 'keys' } | { dialog: 'palette'; begin: string }
 
@@ -45,12 +53,11 @@ export function Shell({ children }: { children: ReactNode }) {
           <img src="/crowsnest.svg" alt="" width="22" height="22" /> Crowsnest
         </Link>
         <nav aria-label={t.mainNav}>
-          <Link href="/" aria-current={path === '/' ? 'page' : undefined}>
-            {t.search}
-          </Link>
-          <Link href="/saved" aria-current={path === '/saved' ? 'page' : undefined}>
-            {t.savedSearches}
-          </Link>
+          {WAYS.map(([part, href, name]) => (
+            <Link key={part} href={href} aria-current={partOf(path) === part ? 'page' : undefined}>
+              {t[name]}
+            </Link>
+          ))}
         </nav>
         <button type="button" onClick={() => setOpen({ dialog: 'palette', begin: '' })}>
           {t.commands} <kbd aria-hidden="true">{/Mac/.test(navigator.userAgent) ? '⌘K' : 'Ctrl-K'}</kbd>

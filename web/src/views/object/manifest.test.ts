@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { withoutManagedFields } from './Yaml'
+import { withoutManagedFields } from './manifest'
 
 it('drops managedFields whatever the list style, and nothing else', () => {
   for (const dash of ['  - ', '    - ']) {

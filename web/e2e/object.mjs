@@ -1,0 +1,513 @@
+// The view of one object: facts, manifest, edit and conflict, Secrets, events, relations, history, logs, terminal, commands, actions.
+// As part of the quickstart (a Deployment `web` with two pods in each of three members, another image in member2), or alone:
+// node e2e/object.mjs <address with token> <folder for pictures>
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { accessible, open, paste, refused } from './browser.mjs'
+
+const MEMBER = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy'
+const CONTROL_PLANE = '@control-plane'
+const HEAP = 150 << 20
+
+/** Walks through everything, on a page that is signed in. */
+export async function object(page, origin, pictures) {
+  await page.goto(origin)
+  const pod = await web(page)
+  await overview(page, origin, pod, pictures)
+  await manifest(page, origin, pod, pictures)
+  await edit(page, origin, pictures)
+  await conflict(page, origin, pictures)
+  await secret(page, origin, pictures)
+  await events(page, origin, pod)
+  await related(page, origin, pictures)
+  await history(page, origin, pictures)
+  await logs(page, origin, pod, pictures)
+  await manyLines(page, origin, pod)
+  await terminal(page, origin, pod, pictures)
+  await commands(page, origin, pod)
+  await actions(page, origin, pictures)
+  await refusals(page, origin, pod)
+  await languages(page, origin, pod)
+}
+
+/** A request of the page's own, as the signed-in user. */
+async function api(page, method, path, body, kind = 'application/json') {
+  return page.evaluate(
+    async ([method, path, body, kind]) => {
+      const headers = { 'X-Crowsnest-Client': 'web', 'Content-Type': kind, Accept: 'application/json' }
+      const response = await fetch(path, { method, headers, ...(body !== undefined && { body: JSON.stringify(body) }) })
+      const answer = await response.json()
+      if (!response.ok) throw new Error(`${method} ${path}: ${answer.message}`)
+      return answer
+    },
+    [method, path, body, kind],
+  )
+}
+
+const patch = (page, path, body) => api(page, 'PATCH', path, body, 'application/merge-patch+json')
+
+/** One pod of the Deployment in member1. */
+async function web(page) {
+  const { items } = await api(page, 'GET', `${MEMBER}/api/v1/namespaces/default/pods?labelSelector=app%3Dweb`)
+  return items[0].metadata.name
+}
+
+async function show(page, origin, { cluster = 'member1', apiVersion = 'v1', resource, namespace = 'default', name, ...view }) {
+  const parameters = new URLSearchParams({ cluster, apiVersion, resource, namespace, name, ...view })
+  await page.goto(`${origin}/object?${parameters}`)
+  await page.locator('.resource h1').waitFor()
+}
+
+const WEB = { apiVersion: 'apps/v1', resource: 'deployments', name: 'web' }
+const parameter = (page, name) => new URL(page.url()).searchParams.get(name)
+const isParameter = (page, name, value) => page.waitForURL((url) => url.searchParams.get(name) === value)
+
+async function overview(page, origin, pod, pictures) {
+  await show(page, origin, { resource: 'pods', name: pod })
+  await page.getByRole('table', { name: 'Conditions' }).getByRole('row', { name: /^Ready ✓ True/ }).waitFor()
+  await page.getByRole('table', { name: 'Containers' }).getByRole('link', { name: 'nginx:1.25' }).waitFor()
+  await page.getByText('podIP').waitFor()
+  assert.match(await page.getByRole('link', { name: 'app=web' }).getAttribute('href'), /label%3Aapp%3Dweb/)
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'object.png') })
+  await page.emulateMedia({ colorScheme: 'dark' })
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'object-dark.png') })
+  await page.emulateMedia({ colorScheme: 'light' })
+  // The owner is a way there, and back again.
+  await page.getByRole('link', { name: /^ReplicaSet web-/ }).click()
+  await page.getByRole('heading', { name: /^ReplicaSet web-/ }).waitFor()
+  await page.goBack()
+  await page.getByRole('heading', { name: `Pod ${pod}` }).waitFor()
+}
+
+async function manifest(page, origin, pod, pictures) {
+  await show(page, origin, { resource: 'pods', name: pod, tab: 'yaml' })
+  const code = page.locator('.editor')
+  await code.getByText('metadata', { exact: true }).waitFor()
+  assert.ok(!(await code.locator('.cm-content').textContent()).includes('managedFields'))
+  await page.getByRole('checkbox', { name: 'Show managedFields' }).check()
+  await isParameter(page, 'managed', 'true')
+  await code.getByText('managedFields', { exact: true }).waitFor()
+  await page.getByRole('checkbox', { name: 'Show managedFields' }).uncheck()
+  await code.locator('span[title="Fold line"]').filter({ visible: true }).first().click()
+  await code.locator('.cm-foldPlaceholder').waitFor()
+  await accessible(page)
+  await code.locator('.cm-foldPlaceholder').click()
+  await code.locator('.cm-foldPlaceholder').waitFor({ state: 'detached' })
+  // What is searched for inside is in the address.
+  await page.getByRole('button', { name: 'Find' }).click()
+  await code.locator('input[name=search]').pressSequentially('containers')
+  await isParameter(page, 'find', 'containers')
+  await page.keyboard.press('Enter')
+  await code.locator('.cm-searchMatch').first().waitFor()
+  // Keys of the page are text here.
+  await code.locator('input[name=search]').pressSequentially('?/:')
+  assert.equal(await page.getByRole('dialog').count(), 0)
+  await page.goto(page.url().replace(/find=[^&]*/, 'find=containers'))
+  await code.locator('.cm-searchMatch').first().waitFor()
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'manifest.png') })
+}
+
+const CONFIG = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'edited' }, data: { colour: 'red', size: 'small' } }
+
+/** Replaces the whole text in the editor. */
+async function write(page, change) {
+  const content = page.locator('.edit .editor .cm-content')
+  await content.waitFor()
+  const text = (await content.locator('.cm-line').allTextContents()).join('\n')
+  await content.click()
+  await page.keyboard.press('Control+a')
+  await paste(content, change(text))
+}
+
+async function edit(page, origin, pictures) {
+  await api(page, 'POST', `${MEMBER}/api/v1/namespaces/default/configmaps`, CONFIG)
+  await show(page, origin, { resource: 'configmaps', name: 'edited', tab: 'yaml' })
+  await page.getByRole('button', { name: 'Edit' }).click()
+  await isParameter(page, 'edit', 'true')
+  await accessible(page)
+  // What is no YAML, and what its kind does not have, is refused before anything is saved.
+  await write(page, (text) => `${text}\n  - broken`)
+  await page.getByRole('button', { name: 'Preview' }).click()
+  await page.getByRole('alert').waitFor()
+  await page.getByRole('button', { name: 'Discard' }).click()
+  await page.getByRole('button', { name: 'Edit' }).click()
+  await write(page, (text) => text.replace('data:', 'nosuch: x\ndata:'))
+  await refused(page, [400], async () => {
+    await page.getByRole('button', { name: 'Preview' }).click()
+    await page.getByRole('alert').getByText(/unknown field "nosuch"/).waitFor()
+  })
+  // The cluster's own description helps: fields of the place, by a word's beginning.
+  await page.getByText('Ctrl-Space names the fields').waitFor()
+  await page.locator('.editor .cm-line', { hasText: 'nosuch: x' }).click()
+  await page.keyboard.press('Home')
+  await page.keyboard.type('imm')
+  await page.locator('.editor .cm-tooltip-autocomplete li', { hasText: /^immutable/ }).waitFor()
+  await page.keyboard.press('Escape')
+  await write(page, (text) => text.replace('immnosuch: x\n', '').replace('colour: red', 'colour: blue'))
+  await page.getByRole('button', { name: 'Preview' }).click()
+  await page.getByRole('heading', { name: /This would change in/ }).waitFor()
+  const change = page.locator('.editor .cm-inlineChangedLine', { hasText: 'colour:' })
+  await change.locator('del', { hasText: 'red' }).waitFor()
+  await change.locator('.cm-changedText', { hasText: 'blue' }).waitFor()
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'preview.png') })
+  const path = `${MEMBER}/api/v1/namespaces/default/configmaps/edited`
+  assert.equal((await api(page, 'GET', path)).data.colour, 'red')
+  await page.getByRole('button', { name: 'Save in member1' }).click()
+  await page.getByText('Saved.').waitFor()
+  assert.equal((await api(page, 'GET', path)).data.colour, 'blue')
+  assert.equal(parameter(page, 'edit'), null)
+}
+
+async function conflict(page, origin, pictures) {
+  const path = `${MEMBER}/api/v1/namespaces/default/configmaps/edited`
+  await show(page, origin, { resource: 'configmaps', name: 'edited', tab: 'yaml', edit: 'true' })
+  await write(page, (text) => text.replace('colour: blue', 'colour: green').replace('size: small', 'size: large'))
+  await patch(page, path, { data: { colour: 'black', shape: 'round' } })
+  await refused(page, [409], async () => {
+    await page.getByRole('button', { name: 'Preview' }).click()
+    await page.getByRole('heading', { name: 'It has changed meanwhile' }).waitFor()
+  })
+  const theirs = page.getByRole('table', { name: 'What changed there' })
+  await theirs.getByRole('row', { name: /data\.colour "blue" "black"/ }).waitFor()
+  await theirs.getByRole('row', { name: /data\.shape absent "round"/ }).waitFor()
+  const mine = page.getByRole('table', { name: 'What you changed' })
+  await mine.getByRole('row', { name: /data\.size "small" "large" goes on top/ }).waitFor()
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'conflict.png') })
+  await mine.getByRole('row', { name: /data\.colour/ }).getByRole('checkbox', { name: 'Take mine' }).check()
+  await page.getByRole('button', { name: 'Put mine on top' }).click()
+  await page.getByText('Your changes are on top of what is there now.').waitFor()
+  await page.getByRole('button', { name: 'Preview' }).click()
+  await page.getByRole('button', { name: 'Save in member1' }).click()
+  await page.getByText('Saved.').waitFor()
+  assert.deepEqual((await api(page, 'GET', path)).data, { colour: 'green', shape: 'round', size: 'large' })
+}
+
+async function secret(page, origin, pictures) {
+  const body = { apiVersion: 'v1', kind: 'Secret', metadata: { name: 'hidden' }, stringData: { password: 'correct-horse' } }
+  await api(page, 'POST', `${MEMBER}/api/v1/namespaces/default/secrets`, body)
+  const query = encodeURIComponent('kind:secret name:=hidden')
+  for (let found = 0; found === 0; ) found = (await api(page, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${query}`)).total
+  const asked = []
+  const answers = []
+  const note = async (response) => {
+    if (!response.url().includes('/apis/')) return
+    asked.push(response.url())
+    answers.push(await response.text().catch(() => ''))
+  }
+  page.on('response', note)
+  await show(page, origin, { resource: 'secrets', name: 'hidden' })
+  await page.getByText('Keys of data').waitFor()
+  await page.getByText('password', { exact: true }).waitFor()
+  await page.getByRole('link', { name: 'YAML' }).click()
+  await page.getByText('values are not asked for').waitFor()
+  await page.locator('.editor').getByText('password', { exact: true }).waitFor()
+  const value = Buffer.from('correct-horse').toString('base64')
+  assert.deepEqual(asked.filter((url) => url.includes('/secrets/hidden')), [])
+  assert.ok(!answers.some((text) => text.includes(value) || text.includes('correct-horse')))
+  const button = page.getByRole('button', { name: 'Edit' })
+  assert.equal(await button.getAttribute('aria-disabled'), 'true')
+  assert.match(await button.getAttribute('title'), /show them first/)
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'secret.png') })
+  await page.getByRole('button', { name: 'Show values' }).click()
+  await page.locator('.editor').getByText(value).waitFor()
+  // A link shows nothing that its reader has not asked for.
+  await page.reload()
+  await page.getByRole('button', { name: 'Show values' }).waitFor()
+  assert.equal(await page.locator('.editor').getByText(value).count(), 0)
+  page.off('response', note)
+}
+
+async function events(page, origin, pod) {
+  await show(page, origin, { resource: 'pods', name: pod, tab: 'events' })
+  await page.getByRole('table', { name: 'Events' }).getByRole('cell', { name: 'Scheduled', exact: true }).waitFor()
+  await accessible(page)
+}
+
+async function related(page, origin, pictures) {
+  await show(page, origin, { ...WEB, tab: 'related' })
+  const graph = page.getByRole('group', { name: 'Related objects' })
+  const set = graph.getByRole('link', { name: /^ReplicaSet · member1 web-.*is owned by Deployment web/ })
+  await set.waitFor()
+  await graph.getByRole('link', { name: /^Pod · member1 web-/ }).first().waitFor()
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'related.png') })
+  await set.focus()
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { name: /^ReplicaSet web-/ }).waitFor()
+  assert.equal(parameter(page, 'tab'), 'related')
+  await page.getByRole('combobox', { name: 'Steps' }).selectOption('1')
+  await isParameter(page, 'depth', '1')
+  await page.getByRole('button', { name: 'As a table' }).click()
+  await isParameter(page, 'as', 'list')
+  const rows = page.getByRole('table', { name: 'Related objects' })
+  await rows.getByRole('row', { name: /^web Deployment member1 .*owns ReplicaSet web-/ }).waitFor()
+  await accessible(page)
+}
+
+async function history(page, origin, pictures) {
+  await show(page, origin, { resource: 'configmaps', name: 'edited', tab: 'history' })
+  const versions = page.getByRole('table', { name: 'Versions' })
+  await versions.getByRole('row').nth(3).waitFor()
+  const differences = page.getByRole('table', { name: 'Differences' })
+  await differences.getByRole('row', { name: /data\.colour black green/ }).waitFor()
+  await versions.getByRole('row').last().getByRole('radio', { name: /from/ }).check()
+  await differences.getByRole('row', { name: /data\.colour red green/ }).waitFor()
+  assert.match(parameter(page, 'from'), /^\d+$/)
+  await versions.getByRole('row').last().getByRole('button', { name: 'Manifest' }).click()
+  await page.locator('.editor .cm-line', { hasText: 'colour: red' }).waitFor()
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'history.png') })
+  // Against another cluster, whose override has another image.
+  await show(page, origin, { ...WEB, tab: 'history' })
+  await page.getByRole('combobox', { name: 'Compare with' }).selectOption('member2')
+  await isParameter(page, 'with', 'member2')
+  await page.getByRole('row', { name: /spec\.template\.spec\.containers\[0\]\.image nginx:1\.25 nginx:1\.27/ }).waitFor()
+  await accessible(page)
+}
+
+async function logs(page, origin, pod, pictures) {
+  // The template's logs are those of all its copies.
+  await show(page, origin, { ...WEB, cluster: CONTROL_PLANE, tab: 'logs', tail: '5' })
+  const lines = page.locator('.log .line')
+  for (const member of ['member1', 'member2', 'member3']) await lines.filter({ hasText: member }).first().waitFor()
+  await page.getByText('6 logs').waitFor()
+  await page.getByText('following', { exact: true }).waitFor()
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'logs-merged.png') })
+  // One pod; a line has an address of its own.
+  await show(page, origin, { resource: 'pods', name: pod, tab: 'logs', timestamps: 'true' })
+  await lines.first().waitFor()
+  await lines.first().locator('time').waitFor()
+  await page.getByRole('listbox', { name: 'Log' }).focus()
+  await page.keyboard.press('Home')
+  await page.getByRole('region', { name: 'Chosen line' }).waitFor()
+  const chosen = await page.locator('.whole pre').textContent()
+  assert.match(parameter(page, 'line'), new RegExp(`^20\\d\\d-.* member1 default ${pod} `))
+  await accessible(page)
+  await page.reload()
+  await page.locator('.line[aria-selected=true]').waitFor()
+  assert.equal(await page.locator('.whole pre').textContent(), chosen)
+  await page.keyboard.press('Tab')
+  // Filters are the server's.
+  const word = /\w{3,}/.exec(chosen)[0]
+  await page.getByRole('textbox', { name: 'Exclude' }).fill('.*')
+  await page.keyboard.press('Enter')
+  await isParameter(page, 'exclude', '.*')
+  await page.getByText('No lines yet.').waitFor()
+  await page.getByRole('textbox', { name: 'Exclude' }).fill('')
+  await page.getByRole('textbox', { name: 'Include' }).fill(word)
+  await page.getByRole('button', { name: 'Filter' }).click()
+  await isParameter(page, 'include', word)
+  await lines.first().waitFor()
+  await page.getByRole('combobox', { name: 'Since' }).selectOption('1h')
+  await isParameter(page, 'since', '1h')
+  await page.getByRole('button', { name: 'Follow', exact: true }).click()
+  await isParameter(page, 'follow', 'false')
+  await page.getByText('ended', { exact: true }).waitFor()
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download' }).click()])
+  assert.equal(file.suggestedFilename(), `${pod}.log`)
+  assert.match(await readFile(await file.path(), 'utf8'), new RegExp(`^member1 default/${pod} \\S+ \\| 20\\d\\d-`))
+  await page.getByRole('checkbox', { name: 'Previous run' }).check()
+  await isParameter(page, 'previous', 'true')
+  assert.equal(await page.getByRole('button', { name: 'Follow', exact: true }).getAttribute('aria-disabled'), 'true')
+}
+
+/** More than a page can keep: the oldest leave, the page stays as it is. */
+async function manyLines(page, origin, pod) {
+  const MANY = 45_000
+  await page.route(/v1alpha1\/logs\?/, (route) => {
+    const source = { cluster: 'member1', namespace: 'default', pod, container: 'web' }
+    const line = (nth) => ({ ...source, time: new Date(1_767_225_600_000 + nth).toISOString().replace('Z', '000000Z'), text: `${nth} ${'x'.repeat(100)}` })
+    const body = [['joined', source], ...Array.from({ length: MANY }, (_, nth) => ['line', line(nth)]), ['line', { ...line(MANY), text: 'y'.repeat(64 << 10), cut: true }], ['done', { lines: MANY, logs: 1, refused: 0 }]]
+    const text = body.map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('')
+    return route.fulfill({ body: text, contentType: 'text/event-stream' })
+  })
+  await show(page, origin, { resource: 'pods', name: pod, tab: 'logs', follow: 'false' })
+  await page.getByText('45,001 lines').waitFor()
+  await page.getByText(/the oldest 25,\d\d\d have left this page/).waitFor()
+  assert.ok((await page.locator('.log .line').count()) < 120)
+  await page.locator('.log .line', { hasText: 'yyyy' }).click()
+  await page.getByText('The line was longer').waitFor()
+  const cdp = await page.context().newCDPSession(page)
+  await cdp.send('HeapProfiler.collectGarbage')
+  const { usedSize } = await cdp.send('Runtime.getHeapUsage')
+  assert.ok(usedSize < HEAP, `${usedSize} bytes of heap`)
+  await page.unroute(/v1alpha1\/logs\?/)
+}
+
+async function terminal(page, origin, pod, pictures) {
+  await page.addInitScript(() => {
+    const Real = window.WebSocket
+    window.sockets = []
+    window.WebSocket = class extends Real {
+      constructor(...given) {
+        super(...given)
+        window.sockets.push(this)
+      }
+    }
+  })
+  await show(page, origin, { resource: 'pods', name: pod, tab: 'terminal' })
+  await page.getByText(/^connected: /).waitFor()
+  const screen = page.locator('.xterm-rows')
+  await screen.getByText(new RegExp(`${pod.slice(0, 12)}`)).first().waitFor()
+  await page.keyboard.type('echo a"b"z $HOSTNAME\n')
+  await screen.getByText(`abz ${pod}`).first().waitFor()
+  // Styles are applied, though the policy allows no style elements.
+  assert.equal(await screen.locator('span').first().evaluate((span) => getComputedStyle(span).display), 'inline-block')
+  assert.equal(await page.locator('style').count(), 0)
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'terminal.png') })
+  // Keys of the page are the shell's, and one leads out.
+  await page.keyboard.press('Control+k')
+  await page.keyboard.press('?')
+  assert.equal(await page.getByRole('dialog').count(), 0)
+  await page.keyboard.press('F6')
+  await page.getByRole('combobox', { name: 'Container' }).and(page.locator(':focus')).waitFor()
+  // A connection that is lost is made anew, and that is said.
+  await page.evaluate(() => window.sockets.at(-1).close())
+  await screen.getByText(/The connection was lost/).first().waitFor()
+  await screen.getByText(/Connected again at/).first().waitFor()
+  await page.getByText(/^connected: /).waitFor()
+  await page.getByRole('combobox', { name: 'Shell' }).selectOption('sh')
+  await isParameter(page, 'shell', 'sh')
+  await page.getByText('connected: sh').waitFor()
+  await screen.getByText('#').first().waitFor()
+  await page.keyboard.type('exit 3\n')
+  await page.getByRole('status').getByText('The shell has ended: exit code 3.').waitFor()
+  await page.getByRole('button', { name: 'New shell' }).click()
+  await page.getByText('connected: sh').waitFor()
+}
+
+async function commands(page, origin, pod) {
+  const wanted = [
+    ['overview', {}, `kubectl --context member1 -n default describe pods/${pod}`],
+    ['yaml', {}, `crowsnest get pods/${pod} -n default --cluster member1 -o yaml`],
+    ['events', {}, `crowsnest search 'kind:event about:pod/default/${pod} cluster:=member1'`],
+    ['related', { depth: '1' }, `crowsnest search 'related:pod/default/${pod} cluster:=member1 depth:1'`],
+    ['history', {}, `kubectl get --raw '/apis/search.crowsnest.io/v1alpha1/history?cluster=member1&apiVersion=v1&resource=pods&namespace=default&name=${pod}'`],
+    ['logs', { since: '1h', previous: 'true' }, `kubectl --context member1 -n default logs pods/${pod} --all-containers --since 1h -p`],
+    ['terminal', { shell: 'sh' }, `crowsnest exec -it -n default --cluster member1 ${pod} -- sh`],
+  ]
+  for (const [tab, view, command] of wanted) {
+    await show(page, origin, { resource: 'pods', name: pod, tab, ...view })
+    await page.getByText(/ old$/).waitFor()
+    await page.getByRole('button', { name: 'Copy as command' }).click()
+    const shown = await page.getByRole('group', { name: 'Copy as command' }).locator('code').allTextContents()
+    assert.ok(shown.includes(command), `${tab}: ${shown.join('\n')} has no ${command}`)
+    assert.ok(shown.some((text) => text.startsWith('kubectl ')), `${tab}: ${shown}`)
+  }
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
+  await page.getByRole('button', { name: 'Copy as kubectl' }).click()
+  await page.getByRole('button', { name: 'Copied' }).or(page.getByText('Copied')).first().waitFor()
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^kubectl --context member1 -n default exec -it /)
+}
+
+const OWN = {
+  apiVersion: 'apps/v1',
+  kind: 'Deployment',
+  metadata: { name: 'own' },
+  spec: {
+    replicas: 1,
+    selector: { matchLabels: { app: 'own' } },
+    template: { metadata: { labels: { app: 'own' } }, spec: { containers: [{ name: 'own', image: 'nginx:1.27' }] } },
+  },
+}
+
+async function actions(page, origin, pictures) {
+  const path = `${MEMBER}/apis/apps/v1/namespaces/default/deployments`
+  const read = () => api(page, 'GET', `${path}/own`)
+  await api(page, 'POST', path, OWN)
+  await show(page, origin, { ...WEB, name: 'own' })
+  await page.getByRole('button', { name: 'Scale' }).click()
+  const scale = page.getByRole('dialog', { name: 'Scale Deployment own' })
+  await scale.getByText('The cluster would do that (dry run).').waitFor()
+  await scale.getByRole('spinbutton', { name: 'Replicas' }).fill('3')
+  await scale.getByRole('status').getByText('Asking the cluster').waitFor()
+  await scale.getByText('The cluster would do that (dry run).').waitFor()
+  assert.equal((await read()).spec.replicas, 1)
+  await accessible(page)
+  await page.screenshot({ path: join(pictures, 'scale.png') })
+  await scale.getByRole('button', { name: 'Scale' }).click()
+  await page.getByText('Scaled to 3.').waitFor()
+  assert.equal((await read()).spec.replicas, 3)
+
+  await page.getByRole('button', { name: 'Restart' }).click()
+  await page.getByRole('dialog').getByText('The cluster would do that (dry run).').waitFor()
+  await page.getByRole('dialog').getByRole('button', { name: 'Restart' }).click()
+  await page.getByText('Restarted.').waitFor()
+  assert.ok((await read()).spec.template.metadata.annotations['kubectl.kubernetes.io/restartedAt'])
+
+  await page.getByRole('button', { name: 'Delete' }).click()
+  const dialog = page.getByRole('dialog', { name: 'Delete Deployment own?' })
+  await dialog.getByText('member1').waitFor()
+  await page.keyboard.press('Escape')
+  await dialog.waitFor({ state: 'detached' })
+  await read()
+  await page.getByRole('button', { name: 'Delete' }).click()
+  await dialog.getByText('The cluster would do that (dry run).').waitFor()
+  await refused(page, [404], async () => {
+    await dialog.getByRole('button', { name: 'Delete' }).click()
+    await page.getByText('See what was kept of it.').click()
+    await page.getByText('until it was deleted').waitFor()
+    // A copy says where it comes from.
+    await show(page, origin, WEB)
+  })
+  await page.getByRole('link', { name: /Go to the template/ }).click()
+  await isParameter(page, 'cluster', CONTROL_PLANE)
+}
+
+/** What the cluster says that the reader may not do is disabled and says why. */
+async function refusals(page, origin, pod) {
+  await page.route(/selfsubjectaccessreviews$/, async (route) => {
+    const { verb, subresource } = JSON.parse(route.request().postData()).spec.resourceAttributes
+    const allowed = verb === 'get' && subresource === undefined
+    return route.fulfill({ json: { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', status: { allowed } } })
+  })
+  await show(page, origin, { resource: 'pods', name: pod, tab: 'yaml' })
+  for (const [name, why] of [['Edit', 'You may not update pods in default of member1.'], ['Delete', 'You may not delete pods in default of member1.']]) {
+    const button = page.getByRole('button', { name, disabled: true })
+    await button.waitFor()
+    assert.equal(await button.getAttribute('title'), why)
+  }
+  for (const [tab, what] of [['Events', 'list events'], ['Logs', 'get pods/log'], ['Terminal', 'create pods/exec']]) {
+    const link = page.getByRole('link', { name: `${tab}: You may not ${what} in default of member1.` })
+    assert.equal(await link.getAttribute('aria-disabled'), 'true')
+  }
+  await accessible(page)
+  await page.unroute(/selfsubjectaccessreviews$/)
+}
+
+async function languages(page, origin, pod) {
+  await show(page, origin, { resource: 'pods', name: pod })
+  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
+  await page.getByRole('link', { name: '关联' }).waitFor()
+  await page.getByRole('table', { name: '容器' }).waitFor()
+  await page.getByRole('combobox', { name: '语言' }).selectOption('en')
+  await page.getByRole('link', { name: 'Related' }).waitFor()
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [address, pictures] = process.argv.slice(2)
+  const { browser, page, problems, origin } = await open(address)
+  try {
+    await page.goto(address)
+    await page.getByRole('combobox', { name: 'Search all clusters' }).waitFor()
+    await object(page, origin, pictures)
+    assert.deepEqual(problems, [])
+    console.log('1 passed, 0 failed')
+  } catch (error) {
+    for (const problem of problems) console.error(problem)
+    await page.screenshot({ path: join(pictures, 'failed.png') })
+    throw error
+  } finally {
+    await browser.close()
+  }
+}

@@ -1,0 +1,609 @@
+// Fleet and steering: what is wrong where, why an object is where it is, what would become of the fleet, and doing it.
+// As part of the quickstart, or alone: node e2e/steer.mjs <address with token> <folder for pictures>
+// The fleet has the Deployment default/web, its policy and its override, as tests/tests/quickstart.rs makes them.
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { accessible, open, paste } from './browser.mjs'
+
+const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
+const POLICIES = '/apis/policy.karmada.io/v1alpha1/namespaces/default'
+const CLUSTERS = '/apis/cluster.karmada.io/v1alpha1/clusters'
+const REBALANCERS = '/apis/apps.karmada.io/v1alpha1/workloadrebalancers'
+
+/** Walks through everything, on a page that is signed in. `problems` are those of `open`. */
+export async function steer(page, origin, pictures, problems) {
+  const shot = (name) => page.screenshot({ path: join(pictures, `steer-${name}.png`), fullPage: true })
+  await page.goto(origin)
+  await page.getByRole('link', { name: 'Fleet', exact: true }).click()
+  await overview(page, origin, shot)
+  await cluster(page, origin, problems)
+  await accessible(page)
+  await shot('cluster')
+  await nodes(page, origin)
+  await accessible(page)
+  await events(page, origin)
+  await accessible(page)
+  await shot('events')
+  await joining(page, origin)
+  await accessible(page)
+  await policies(page, origin)
+  await accessible(page)
+  await why(page, origin)
+  await accessible(page)
+  await shot('why')
+  await topology(page, origin)
+  await accessible(page)
+  await shot('topology')
+  await drift(page, origin)
+  await accessible(page)
+  await shot('drift')
+  await draft(page, origin, problems, shot)
+  await changing(page, origin, problems)
+  await deletion(page, origin, problems)
+  await accessible(page)
+  await failover(page, origin)
+  await accessible(page)
+  await shot('failover')
+  await quotas(page, origin)
+  await accessible(page)
+  await shot('quotas')
+  await rebalance(page, origin)
+  await accessible(page)
+  await shot('rebalance')
+  await palette(page, origin)
+  await languages(page, origin, problems, shot)
+  await oneNamespace(page, origin, pictures, problems)
+  if (process.env.CROWSNEST_BINARY) await hanging(page, origin, problems, shot)
+}
+
+const heading = (page, name) => page.getByRole('heading', { level: 1, name })
+const table = (page, name) => page.getByRole('table', { name })
+
+/** A request with the page's own session; answers other than those that are expected fail. */
+async function api(page, method, path, body, fine = [200, 201, 202]) {
+  const answer = await page.evaluate(
+    async ([method, path, body]) => {
+      const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json'
+      const headers = { 'X-Crowsnest-Client': 'web', 'Content-Type': type }
+      const response = await fetch(path, { method, headers, ...(body && { body: JSON.stringify(body) }) })
+      return { code: response.status, text: await response.text() }
+    },
+    [method, path, body],
+  )
+  assert.ok(fine.includes(answer.code), `${method} ${path}: ${answer.code} ${answer.text}`)
+  return JSON.parse(answer.text)
+}
+
+/** The browser logs each answer that is an error; those that a check is about are taken out again. */
+function expected(problems, pattern) {
+  const others = problems.filter((problem) => !pattern.test(problem))
+  problems.splice(0, problems.length, ...others)
+}
+
+/** Until something holds that the page does not show. */
+async function until(what, holds) {
+  const end = Date.now() + 60_000
+  while (!(await holds())) {
+    if (Date.now() > end) throw new Error(`${what} never came`)
+    await new Promise((done) => setTimeout(done, 250))
+  }
+}
+
+async function overview(page, origin, shot) {
+  await heading(page, 'Fleet').waitFor()
+  const rows = table(page, 'Clusters').locator('tr[data-cluster]')
+  await rows.nth(2).waitFor()
+  const row = page.locator('tr[data-cluster=member1]')
+  await row.getByText('✓ Ready').waitFor()
+  // Capacity in words, not by colour alone; how old it is.
+  await row.getByRole('meter', { name: 'CPU requested, member1' }).waitFor()
+  assert.match(await row.getByRole('meter').first().getAttribute('aria-valuetext'), /of .*%/)
+  await row.getByText(/\d+s ago/).waitFor()
+  await page.getByText('3 of 3 ready').waitFor()
+  // Problems are queries.
+  await page.getByRole('heading', { name: 'What is wrong' }).waitFor()
+  await accessible(page)
+  await shot('fleet')
+  await row.getByRole('link', { name: 'member1' }).click()
+  await page.waitForURL(`${origin}/cluster/member1`)
+}
+
+async function cluster(page, origin, problems) {
+  await page.goto(`${origin}/cluster/member3`)
+  await heading(page, 'member3').waitFor()
+  await page.locator('tr[data-condition=Ready]').getByText('ClusterReady').waitFor()
+  await table(page, 'Capacity').getByRole('meter', { name: 'cpu' }).waitFor()
+  await table(page, 'Nodes').locator('tr[data-node]').first().waitFor()
+  await page.getByRole('link', { name: 'Bindings that go to it' }).waitFor()
+  await page.getByText(/kinds in \d+ groups and versions/).click()
+  await page.getByRole('searchbox', { name: /Narrow to kinds/ }).fill('deployment')
+  await page.locator('.facts').getByRole('link', { name: 'Deployment', exact: true }).waitFor()
+  // Nothing new comes to it, then it does again.
+  await page.getByRole('button', { name: 'Cordon', exact: true }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Cordon' }).click()
+  await page.getByRole('button', { name: 'Uncordon' }).waitFor()
+  await page.getByText('cluster.karmada.io/unschedulable:NoSchedule').waitFor()
+  await page.getByRole('button', { name: 'Uncordon' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Uncordon' }).click()
+  await page.getByRole('button', { name: 'Cordon', exact: true }).waitFor()
+  // A taint that cannot be is refused in the words of the control plane; one that can be is put on and taken off.
+  await page.getByRole('button', { name: 'Edit taints' }).click()
+  const dialog = page.getByRole('dialog', { name: 'Taints of member3' })
+  await dialog.getByRole('button', { name: 'Add a taint' }).click()
+  await dialog.getByRole('textbox', { name: 'Key' }).fill('no key')
+  await dialog.getByRole('button', { name: 'Save' }).click()
+  await dialog.getByRole('alert').waitFor()
+  expected(problems, /422/)
+  await dialog.getByRole('textbox', { name: 'Key' }).fill('reserved')
+  await dialog.getByRole('textbox', { name: 'Value' }).fill('ops')
+  await dialog.getByRole('combobox', { name: 'Effect' }).selectOption('NoSchedule')
+  await dialog.getByRole('button', { name: 'Save' }).click()
+  await page.getByText('reserved=ops:NoSchedule').waitFor()
+  await page.getByRole('button', { name: 'Edit taints' }).click()
+  await dialog.getByRole('button', { name: 'Remove reserved' }).click()
+  await dialog.getByRole('button', { name: 'Save' }).click()
+  await page.getByText('No taints.').waitFor()
+  // Its status may have changed between reading and writing; then it was tried again.
+  expected(problems, /409/)
+  // Taking it out says first what that would move.
+  await page.getByRole('link', { name: 'Unjoin…' }).click()
+  await heading(page, 'If Cluster member3 was deleted').waitFor()
+  const web = page.locator('article[data-template=web]')
+  await web.locator('tr[data-cluster=member3][data-change=Removed]').waitFor()
+  const button = page.getByRole('button', { name: 'Delete it for good' })
+  assert.equal(await button.getAttribute('aria-disabled'), 'true')
+  await page.goBack()
+  await heading(page, 'member3').waitFor()
+  await page.locator('tr[data-condition=Ready]').waitFor()
+}
+
+async function nodes(page, origin) {
+  await page.getByRole('link', { name: 'Nodes', exact: true }).click()
+  await page.waitForURL(`${origin}/fleet/nodes`)
+  await table(page, 'Nodes').locator('tr[data-node]').nth(2).waitFor()
+  await page.getByRole('searchbox').fill('cluster:member2')
+  await page.keyboard.press('Enter')
+  await page.waitForURL(/q=cluster/)
+  await page.waitForFunction(() => {
+    const rows = [...document.querySelectorAll('tr[data-node]')]
+    return rows.length > 0 && rows.every((row) => row.textContent.includes('member2'))
+  })
+}
+
+async function events(page, origin) {
+  await page.goto(`${origin}/fleet/events`)
+  const bars = page.getByRole('img', { name: /Events over time: \d+ warnings, \d+ others/ })
+  await bars.waitFor()
+  const rows = table(page, 'Events').locator('tbody tr')
+  await rows.first().waitFor()
+  await page.getByRole('button', { name: /^Scheduled/ }).click()
+  await page.waitForURL(/q=reason%3AScheduled/)
+  await page.waitForFunction(() => [...document.querySelectorAll('table[aria-label=Events] tbody tr')].every((row) => row.textContent.includes('Scheduled')))
+  // A bar is a time; it is in the address.
+  await page.goto(`${origin}/fleet/events?span=15m`)
+  await bars.waitFor()
+  await page.locator('.histogram g').last().waitFor()
+  const full = page.locator('.histogram g').filter({ has: page.locator('rect.others:not([height="0"])') })
+  await full.last().click({ force: true })
+  await page.waitForURL(/from=.*to=/)
+  await rows.first().waitFor()
+  await page.getByRole('button', { name: 'The whole time' }).click()
+  await page.waitForURL((url) => !url.searchParams.has('from'))
+  await page.getByText('As a table').click()
+  await table(page, /Events over time/).locator('tbody tr').nth(29).waitFor()
+}
+
+async function joining(page, origin) {
+  await page.goto(`${origin}/fleet/join`)
+  const make = page.getByRole('button', { name: 'Make the account and its token' })
+  await page.getByRole('textbox').fill('member1')
+  await page.waitForFunction(() => document.querySelector('[aria-disabled=true]')?.title.includes('in the fleet already'))
+  await page.getByRole('textbox').fill('edge-1')
+  await make.click()
+  const config = page.locator('pre', { hasText: 'kind: Config' })
+  await config.waitFor()
+  const text = await config.textContent()
+  assert.match(text, /server: https:/)
+  assert.match(text, /token: \S{100,}/)
+  await page.getByText('crowsnest agent --cluster-name edge-1').waitFor()
+  await page.getByText('crowsnest join edge-1').waitFor()
+  // The account may do what an agent does, and nothing else; and it goes again.
+  const rules = await api(page, 'GET', '/apis/rbac.authorization.k8s.io/v1/clusterroles/crowsnest:agent:edge-1')
+  assert.equal(rules.rules.length, 4)
+  const rbac = '/apis/rbac.authorization.k8s.io/v1'
+  for (const path of [`${rbac}/clusterroles`, `${rbac}/clusterrolebindings`, `${rbac}/namespaces/karmada-cluster/roles`, `${rbac}/namespaces/karmada-cluster/rolebindings`]) {
+    await api(page, 'DELETE', `${path}/crowsnest:agent:edge-1`)
+  }
+  await api(page, 'DELETE', '/api/v1/namespaces/karmada-cluster/serviceaccounts/agent-edge-1')
+}
+
+async function policies(page, origin) {
+  await page.getByRole('link', { name: 'Steering', exact: true }).click()
+  await page.waitForURL(`${origin}/steer`)
+  await table(page, 'Policies').locator('tr[data-policy="default/web"]').nth(1).waitFor()
+  await page.getByRole('combobox', { name: 'Kind' }).selectOption('PropagationPolicy')
+  await page.waitForURL(/kind=PropagationPolicy/)
+  await page.locator('tr[data-policy="default/web"]', { hasText: 'PropagationPolicy' }).getByRole('link', { name: 'web', exact: true }).click()
+  await page.waitForURL(/\/policy\?/)
+  await page.locator('tr[data-binding=web-deployment]').getByRole('link', { name: /Deployment default\/web/ }).waitFor()
+  await page.locator('.editor .cm-content').getByText('resourceSelectors', { exact: true }).waitFor()
+  await page.locator('tr[data-binding=web-deployment]').getByRole('link', { name: /Deployment default\/web/ }).click()
+  await page.waitForURL(/\/why\?/)
+}
+
+async function why(page, origin) {
+  await page.goto(`${origin}/why?${WEB}`)
+  await table(page, 'Policies that select it').locator('tr[data-outcome=Claimed], tr[data-outcome=Chosen]').getByText('won').waitFor()
+  const clusters = table(page, 'What the scheduler says now')
+  await clusters.locator('tr[data-cluster=member2]').getByText('✓ fits').waitFor()
+  await clusters.locator('tr[data-cluster=member1]').getByText(/nodes|grades|sum/).waitFor()
+  await table(page, 'Where it is').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
+  // The override, field by field.
+  const override = page.locator('section[data-override=member2]')
+  await override.getByText('nginx:1.25').waitFor()
+  await override.getByText('nginx:1.27').waitFor()
+  await page.getByText('crowsnest explain deployments.apps/web -n default').waitFor()
+  // A cluster that is kept out says by what.
+  await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: [{ key: 'kept-out', effect: 'NoSchedule' }] } })
+  await api(page, 'POST', `${POLICIES}/propagationpolicies`, policy('settings', 'ConfigMap', 'v1', ['member1', 'member2']))
+  await api(page, 'POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'settings' }, data: { colour: 'red' } })
+  await page.goto(`${origin}/why?apiVersion=v1&kind=ConfigMap&namespace=default&name=settings`)
+  await clusters.locator('tr[data-cluster=member1]').getByText('✗ TaintToleration').waitFor()
+  await clusters.locator('tr[data-cluster=member3]').getByText('✗ ClusterAffinity').waitFor()
+  await table(page, 'Where it is').locator('tr[data-target=member2]').getByText('✓ applied').waitFor()
+}
+
+function policy(name, kind, apiVersion, clusterNames) {
+  return {
+    apiVersion: 'policy.karmada.io/v1alpha1',
+    kind: 'PropagationPolicy',
+    metadata: { name, namespace: 'default' },
+    spec: { resourceSelectors: [{ apiVersion, kind, name }], placement: { clusterAffinity: { clusterNames } } },
+  }
+}
+
+async function topology(page, origin) {
+  await page.goto(`${origin}/topology?${WEB}`)
+  const tree = page.getByRole('tree', { name: 'Topology of web' })
+  const items = tree.getByRole('treeitem')
+  await tree.locator('[data-kind=Pod]').nth(5).waitFor()
+  assert.equal(await tree.locator('[data-kind=Cluster]').count(), 3)
+  // One stop of the keyboard; arrows lead on, Enter opens.
+  assert.equal(await tree.locator('[tabindex="0"]').count(), 1)
+  await items.first().focus()
+  for (const key of ['ArrowRight', 'ArrowRight', 'ArrowDown', 'ArrowRight']) await page.keyboard.press(key)
+  assert.match(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), /Deployment 2\/2 .*web$/)
+  await page.keyboard.press('Enter')
+  await page.waitForURL(/\/object\?cluster=member2.*deployments/)
+  await page.goBack()
+  await tree.locator('[data-kind=Pod]').first().waitFor()
+  await page.getByRole('button', { name: /member3/ }).click()
+  await page.getByText('1 more cluster is not opened').waitFor()
+}
+
+async function drift(page, origin) {
+  await page.goto(`${origin}/drift?${WEB}&cluster=member2`)
+  await page.getByRole('heading', { name: /Wanted and live in member2/ }).waitFor()
+  await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
+  await page.getByText(/fields? that only the member has/).click()
+  await page.locator('tr[data-path]').first().waitFor()
+  // What somebody changes in a member is put back at once; so it is told by hand here, and who did it.
+  const live = /clusters\/member1\/proxy\/apis\/apps\/v1\/namespaces\/default\/deployments\/web$/
+  await page.route(live, async (route) => {
+    const response = await route.fetch()
+    const object = await response.json()
+    object.spec.replicas = 9
+    object.metadata.managedFields = [
+      ...(object.metadata.managedFields ?? []).map((one) => {
+        if (one.fieldsV1?.['f:spec']) delete one.fieldsV1['f:spec']['f:replicas']
+        return one
+      }),
+      { manager: 'somebody', operation: 'Update', fieldsV1: { 'f:spec': { 'f:replicas': {} } } },
+    ]
+    await route.fulfill({ response, json: object })
+  })
+  await page.getByRole('link', { name: 'member1' }).click()
+  const row = page.locator('tr[data-path="spec.replicas"]')
+  await row.getByText('somebody').waitFor()
+  assert.deepEqual(await row.locator('td code').allTextContents(), ['2', '9'])
+  await page.getByText('Whole manifests, one over the other').click()
+  await page.locator('.editor .cm-changedLine').first().waitFor()
+  await page.unroute(live)
+}
+
+const editor = (page) => page.getByRole('textbox', { name: 'Draft' })
+
+async function write(page, text) {
+  await editor(page).click()
+  await page.keyboard.press('Control+a')
+  await paste(editor(page), text)
+}
+
+const DRAFT = `apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata:
+  name: drafted
+  namespace: default
+spec:
+  resourceSelectors:
+  - apiVersion: v1
+    kind: ConfigMap
+    name: drafted
+  placement:
+    clusterAffinity:
+      clusterNames: [member2, member3]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: drafted
+  namespace: default
+data:
+  colour: green
+`
+
+async function draft(page, origin, problems, shot) {
+  await page.goto(`${origin}/plan?new=PropagationPolicy`)
+  await editor(page).getByText('PropagationPolicy', { exact: true }).waitFor()
+  const apply = page.getByRole('button', { name: 'Apply', exact: true })
+  // A field nobody knows, at its line, before anything is stored.
+  await write(page, DRAFT.replace('clusterAffinity:', 'clusterAfinity:'))
+  await page.getByRole('alert').getByText(/clusterAfinity/).waitFor()
+  assert.equal(await apply.getAttribute('aria-disabled'), 'true')
+  assert.match(await apply.getAttribute('title'), /refuse/)
+  await page.locator('.cm-lint-marker-error').first().waitFor()
+  await page.getByRole('button', { name: 'line 12' }).click()
+  assert.match(await page.evaluate(() => document.activeElement.shadowRoot.querySelector('.cm-activeLine').textContent), /clusterAfinity/)
+  expected(problems, /40[0-9]|422|500/)
+  // And what is no YAML at all.
+  await write(page, 'spec: [')
+  await page.getByRole('alert').getByText(/line 1/).waitFor()
+  await accessible(page)
+  // Completion as the control plane's OpenAPI has it.
+  await write(page, 'apiVersion: policy.karmada.io/v1alpha1\nkind: PropagationPolicy\nspec:\n  resourceS')
+  await page.keyboard.press('Control+Space')
+  await page.locator('.cm-tooltip-autocomplete').getByText('resourceSelectors').click()
+  await editor(page).getByText('resourceSelectors').waitFor()
+  await page.keyboard.press('Escape')
+  expected(problems, /40[0-9]|422|500/)
+  // What if: nowhere before, in two clusters after, with their manifests.
+  await write(page, DRAFT)
+  await page.getByText('The control plane would take all 2 (dry run).').waitFor()
+  await page.getByRole('button', { name: 'What if…' }).click()
+  const planned = page.locator('article[data-template=drafted]')
+  for (const member of ['member2', 'member3']) await planned.locator(`tr[data-cluster=${member}][data-change=Added]`).waitFor()
+  assert.equal(await planned.locator('tr[data-cluster=member1][data-change=Added]').count(), 0)
+  await accessible(page)
+  await shot('plan')
+  await planned.locator('tr[data-cluster=member2]').getByRole('button', { name: 'Manifest' }).click()
+  await page.getByRole('dialog').locator('.cm-content').getByText('colour').waitFor()
+  await page.keyboard.press('Escape')
+  // Nothing was stored by asking.
+  await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [404])
+  expected(problems, /404/)
+  await apply.click()
+  await page.getByRole('status').getByRole('link', { name: 'PropagationPolicy default/drafted' }).waitFor()
+  await until('the ConfigMap in member2', async () => {
+    const binding = await api(page, 'GET', '/apis/work.karmada.io/v1alpha2/namespaces/default/resourcebindings/drafted-configmap', undefined, [200, 404])
+    return (binding.spec?.clusters ?? []).length === 2
+  })
+  expected(problems, /404/)
+  await page.getByRole('status').getByRole('link', { name: 'PropagationPolicy default/drafted' }).click()
+  await page.waitForURL(/\/policy\?/)
+}
+
+async function changing(page, origin, problems) {
+  await page.goto(`${origin}/policy?kind=PropagationPolicy&namespace=default&name=drafted`)
+  await page.getByRole('link', { name: 'Edit…' }).click()
+  await editor(page).getByText('resourceVersion', { exact: true }).waitFor()
+  const text = await editor(page).evaluate((content) => content.innerText)
+  assert.match(text, /member3/)
+  // What it would move, before → after.
+  const { resourceVersion, labels } = (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`)).metadata
+  const edited = DRAFT.split('---')[0].replace('[member2, member3]', '[member1, member2]').replace('  namespace: default', `  namespace: default\n  labels: ${JSON.stringify(labels)}\n  resourceVersion: "${resourceVersion}"`)
+  await api(page, 'PATCH', `${CLUSTERS}/member1`, { spec: { taints: null } })
+  await write(page, edited)
+  await page.getByText('The control plane would take it (dry run).').waitFor()
+  await page.getByRole('button', { name: 'What if…' }).click()
+  const planned = page.locator('article[data-template=drafted]')
+  await planned.locator('tr[data-cluster=member1][data-change=Added]').waitFor()
+  await planned.locator('tr[data-cluster=member3][data-change=Removed]').waitFor()
+  await page.getByRole('button', { name: 'Apply', exact: true }).click()
+  await page.getByRole('status').getByRole('link', { name: /drafted/ }).waitFor()
+  // Another version than the one that was read is not overwritten.
+  await write(page, edited.replace('member2', 'member3'))
+  await page.getByRole('alert').getByText(/409/).waitFor()
+  expected(problems, /409/)
+}
+
+async function deletion(page, origin, problems) {
+  await page.goto(`${origin}/policy?kind=PropagationPolicy&namespace=default&name=drafted`)
+  await page.getByRole('link', { name: 'Delete…' }).click()
+  await heading(page, 'If PropagationPolicy default/drafted was deleted').waitFor()
+  await page.locator('article[data-template=drafted]').waitFor()
+  const button = page.getByRole('button', { name: 'Delete it for good' })
+  assert.match(await button.getAttribute('title'), /Type its name/)
+  await page.getByRole('textbox', { name: 'Type drafted to delete it' }).fill('drafted')
+  await button.click()
+  await page.getByText('PropagationPolicy drafted is deleted').waitFor()
+  await until('the policy to go', async () => (await api(page, 'GET', `${POLICIES}/propagationpolicies/drafted`, undefined, [200, 404])).code === 404)
+  await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/drafted')
+  await api(page, 'DELETE', '/api/v1/namespaces/default/configmaps/settings')
+  await api(page, 'DELETE', `${POLICIES}/propagationpolicies/settings`)
+  expected(problems, /404/)
+}
+
+/** Evictions are told by hand, so that what is shown of them is exact. */
+async function failover(page, origin) {
+  const evicting = /v1alpha1\/export\?.*is%3Aevicting/
+  const task = { fromCluster: 'member1', purgeMode: 'Gracefully', replicas: 2, reason: 'TaintUntolerated', producer: 'TaintManager', gracePeriodSeconds: 600 }
+  const binding = {
+    apiVersion: 'work.karmada.io/v1alpha2',
+    kind: 'ResourceBinding',
+    metadata: { name: 'web-deployment', namespace: 'default' },
+    spec: {
+      resource: { apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'default', name: 'web' },
+      gracefulEvictionTasks: [{ ...task, message: 'no healthy replacement: 0/3 clusters are available', creationTimestamp: new Date().toISOString() }],
+    },
+  }
+  await page.route(evicting, (route) => route.fulfill({ body: `${JSON.stringify(binding)}\n`, contentType: 'application/jsonl' }))
+  await page.goto(`${origin}/steer/failover`)
+  const row = page.locator('tr[data-evicting=member1]')
+  await row.getByText('no healthy replacement').waitFor()
+  await row.getByText(/left/).waitFor()
+  await page.locator('[data-breaker=calm]').getByText('0 of 3 clusters are not ready.').waitFor()
+  await page.getByRole('heading', { name: 'Clusters in doubt or leaving' }).waitFor()
+  await page.unroute(evicting)
+}
+
+async function quotas(page, origin) {
+  await api(page, 'POST', `${POLICIES}/federatedresourcequotas`, {
+    apiVersion: 'policy.karmada.io/v1alpha1',
+    kind: 'FederatedResourceQuota',
+    metadata: { name: 'team', namespace: 'default' },
+    spec: { overall: { cpu: '8', memory: '16Gi' }, staticAssignments: [{ clusterName: 'member1', hard: { cpu: '4' } }] },
+  })
+  await page.goto(`${origin}/steer/quotas`)
+  const card = page.locator('[data-quota="default/team"]')
+  const bar = card.getByRole('meter', { name: 'team memory' })
+  await bar.waitFor()
+  assert.match(await bar.getAttribute('aria-valuetext'), /of 16Gi/)
+  await card.getByText('member1').waitFor()
+  await page.getByRole('heading', { name: 'Refused' }).waitFor()
+  await api(page, 'DELETE', `${POLICIES}/federatedresourcequotas/team`)
+}
+
+async function rebalance(page, origin) {
+  await page.goto(`${origin}/steer/rebalance`)
+  const create = page.getByRole('button', { name: 'Create' })
+  assert.match((await create.getAttribute('title')) ?? '', /Choose a workload/)
+  await page.getByRole('checkbox', { name: 'Deployment default/web' }).check()
+  await page.getByText('1 workload chosen').waitFor()
+  await page.getByRole('textbox', { name: 'Name' }).fill('again')
+  await page.getByRole('button', { name: 'What if…' }).click()
+  await page.locator('article[data-template=web]').waitFor()
+  await create.click()
+  await page.getByText('again is created').waitFor()
+  await page.locator('tr[data-rebalancer=again]').getByText('Successful').waitFor()
+  await api(page, 'DELETE', `${REBALANCERS}/again`)
+}
+
+async function palette(page, origin) {
+  const run = async (text) => {
+    await page.keyboard.press('Control+k')
+    await page.getByRole('dialog').getByRole('combobox').fill(text)
+    await page.getByRole('dialog').getByRole('option').first().waitFor()
+  }
+  await page.goto(`${origin}/steer`)
+  await heading(page, 'Policies').waitFor()
+  await run('quotas')
+  await page.keyboard.press('Enter')
+  await page.waitForURL(`${origin}/steer/quotas`)
+  await run('member2')
+  await page.getByRole('option', { name: /member2\s*cluster/ }).click()
+  await page.waitForURL(`${origin}/cluster/member2`)
+  assert.equal(await page.getByRole('link', { name: 'Fleet', exact: true }).getAttribute('aria-current'), 'page')
+}
+
+async function languages(page, origin, problems, shot) {
+  await page.goto(`${origin}/why?${WEB}`)
+  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
+  await page.getByRole('heading', { name: '选择它的策略' }).waitFor()
+  await page.getByRole('combobox', { name: '主题' }).selectOption('dark')
+  await page.locator('html[data-theme=dark]').waitFor()
+  await accessible(page)
+  await shot('why-dark-zh')
+  for (const path of ['/fleet', '/steer', '/plan?new=OverridePolicy', `/topology?${WEB}`]) {
+    await page.goto(origin + path)
+    await page.locator('main h1').waitFor()
+    await accessible(page)
+  }
+  // A skeleton's NAME is no name.
+  expected(problems, /422/)
+  await page.getByRole('combobox', { name: '语言' }).selectOption('en')
+  await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')
+}
+
+/** Somebody with rights in one namespace: sees what is there, and is told why not of the rest. */
+async function oneNamespace(page, origin, pictures, problems) {
+  const name = 'one-namespace'
+  const rbac = '/apis/rbac.authorization.k8s.io/v1/namespaces/default'
+  const accounts = '/api/v1/namespaces/default/serviceaccounts'
+  const rules = [{ apiGroups: ['*'], resources: ['*'], verbs: ['get', 'list', 'watch'] }]
+  await api(page, 'POST', accounts, { metadata: { name } }, [201, 409])
+  await api(page, 'POST', `${rbac}/roles`, { metadata: { name }, rules }, [201, 409])
+  const subjects = [{ kind: 'ServiceAccount', name, namespace: 'default' }]
+  await api(page, 'POST', `${rbac}/rolebindings`, { metadata: { name }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name }, subjects }, [201, 409])
+  const { status } = await api(page, 'POST', `${accounts}/${name}/token`, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} })
+  const other = await (await page.context().browser().newContext({ viewport: { width: 1400, height: 850 } })).newPage()
+  other.setDefaultTimeout(60_000)
+  await other.goto(`${origin}/steer#token=${status.token}`)
+  await table(other, 'Policies').locator('tr[data-policy="default/web"]').first().waitFor()
+  await other.goto(`${origin}/why?${WEB}`)
+  await table(other, 'Where it is').locator('tr[data-target=member1]').waitFor()
+  await other.goto(`${origin}/fleet`)
+  await table(other, 'Clusters').locator('tr[data-cluster=member1]').waitFor()
+  await other.getByText('Capacity is not shown: you may not list clusters.').waitFor()
+  await other.goto(`${origin}/cluster/member1`)
+  await other.getByText('You may not see or do this (403)').waitFor()
+  const cordon = other.getByRole('button', { name: 'Cordon' })
+  assert.match(await cordon.getAttribute('title'), /You may not patch the cluster member1/)
+  await accessible(other)
+  await other.goto(`${origin}/plan?apiVersion=policy.karmada.io%2Fv1alpha1&kind=PropagationPolicy&namespace=default&name=web`)
+  // Who may only read may ask what if, and is told why not to apply.
+  await other.getByRole('alert').getByText(/cannot update|forbidden/).waitFor()
+  await other.getByRole('button', { name: 'What if…' }).click()
+  await other.getByText('No template is affected.').waitFor()
+  await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
+  await other.context().close()
+  for (const path of [`${rbac}/rolebindings/${name}`, `${rbac}/roles/${name}`, `${accounts}/${name}`]) await api(page, 'DELETE', path)
+  expected(problems, /403/)
+}
+
+/** A member that takes requests and never answers: what needs it says so, everything else goes on. */
+async function hanging(page, origin, problems, shot) {
+  const sim = (...fault) => execFileSync(process.env.CROWSNEST_BINARY, ['sim', 'member3', ...fault])
+  sim('silence')
+  try {
+    await page.goto(`${origin}/drift?${WEB}&cluster=member3`)
+    await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
+    await shot('hanging')
+    await page.getByRole('link', { name: 'member2' }).click()
+    await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
+    for (const [path, there] of [
+      ['/fleet', 'tr[data-cluster=member1]'],
+      ['/cluster/member3', 'tr[data-condition=Ready]'],
+      [`/topology?${WEB}`, '[data-kind=Pod]'],
+      [`/why?${WEB}`, 'tr[data-target=member3]'],
+      ['/fleet/events', 'table[aria-label=Events] tbody tr'],
+    ]) {
+      const begun = Date.now()
+      await page.goto(origin + path)
+      await page.locator(there).first().waitFor()
+      assert.ok(Date.now() - begun < 8_000, `${path} took ${Date.now() - begun} ms while a member hangs`)
+    }
+  } finally {
+    sim('start')
+  }
+  expected(problems, /50[0-9]/)
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [address, pictures] = process.argv.slice(2)
+  const { browser, page, problems, origin } = await open(address)
+  try {
+    await page.goto(address)
+    await page.getByRole('combobox', { name: 'Search all clusters' }).waitFor()
+    await steer(page, origin, pictures, problems)
+    assert.deepEqual(problems, [])
+    console.log('1 passed, 0 failed')
+  } catch (error) {
+    for (const problem of problems) console.error(problem)
+    await page.screenshot({ path: join(pictures, 'failed.png') })
+    throw error
+  } finally {
+    await browser.close()
+  }
+}

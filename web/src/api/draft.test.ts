@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { KINDS } from './karmada'
+import { fromFragment, SKELETONS, toFragment, withRemovals } from './draft'
+
+test('a draft comes back from its fragment', async () => {
+  const text = 'kind: ConfigMap\n# größer ✓\n'
+  const fragment = await toFragment(text)
+  expect(fragment).toMatch(/^draft=[\w-]+$/)
+  expect(await fromFragment(`#${fragment}`)).toBe(text)
+  expect(await fromFragment('#token=x')).toBeUndefined()
+  expect(await fromFragment('#draft=!!')).toBeUndefined()
+})
+
+test('what does not fit an address is not cut', async () => {
+  const noise = Array.from({ length: 20_000 }, (_, n) => ((n * 7919) % 10_007).toString(36)).join('')
+  expect(await toFragment(noise)).toBeUndefined()
+})
+
+test('what is taken out of an object is meant to go, what servers add is not', () => {
+  const stored = { metadata: { name: 'a', uid: 'u', annotations: { x: '1', y: '2' } }, spec: { a: 1, list: [1, 2] }, status: {} }
+  const edited = { metadata: { name: 'a', annotations: { x: '1' } }, spec: { list: [1] } }
+  expect(withRemovals(stored, edited)).toEqual({ metadata: { name: 'a', annotations: { x: '1', y: null } }, spec: { list: [1], a: null } })
+})
+
+test('each kind begins with one of its own', () => {
+  for (const { kind, apiVersion, namespaced } of KINDS) {
+    const begun = parse(SKELETONS[kind] ?? '') as { kind: string; apiVersion: string; metadata: { namespace?: string } }
+    expect(begun).toMatchObject({ kind, apiVersion })
+    expect(begun.metadata.namespace !== undefined).toBe(namespaced)
+  }
+})

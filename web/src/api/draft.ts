@@ -1,0 +1,172 @@
+// A draft: where it begins, and how it is told to somebody else. It goes behind the address's #, which no server is sent.
+import type { KubeObject } from './types'
+
+/** Longer addresses are not passed on by everything that passes addresses on. */
+const LONGEST = 8_000
+
+const POLICY = 'policy.karmada.io/v1alpha1'
+
+/** What a new object of a kind looks like. */
+export const SKELETONS: Record<string, string> = {
+  PropagationPolicy: `apiVersion: ${POLICY}
+kind: PropagationPolicy
+metadata:
+  name: NAME
+  namespace: default
+spec:
+  resourceSelectors:
+  - apiVersion: apps/v1
+    kind: Deployment
+    name: NAME
+  placement:
+    clusterAffinity:
+      clusterNames: []
+    replicaScheduling:
+      replicaSchedulingType: Divided
+      replicaDivisionPreference: Weighted
+      weightPreference:
+        dynamicWeight: AvailableReplicas
+`,
+  ClusterPropagationPolicy: `apiVersion: ${POLICY}
+kind: ClusterPropagationPolicy
+metadata:
+  name: NAME
+spec:
+  resourceSelectors:
+  - apiVersion: v1
+    kind: Namespace
+    name: NAME
+  placement:
+    clusterAffinity:
+      clusterNames: []
+`,
+  OverridePolicy: `apiVersion: ${POLICY}
+kind: OverridePolicy
+metadata:
+  name: NAME
+  namespace: default
+spec:
+  resourceSelectors:
+  - apiVersion: apps/v1
+    kind: Deployment
+    name: NAME
+  overrideRules:
+  - targetCluster:
+      clusterNames: []
+    overriders:
+      imageOverrider:
+      - component: Tag
+        operator: replace
+        value: "1"
+`,
+  ClusterOverridePolicy: `apiVersion: ${POLICY}
+kind: ClusterOverridePolicy
+metadata:
+  name: NAME
+spec:
+  resourceSelectors:
+  - apiVersion: apps/v1
+    kind: Deployment
+  overrideRules:
+  - targetCluster:
+      clusterNames: []
+    overriders:
+      labelsOverrider:
+      - operator: add
+        value:
+          key: value
+`,
+  ClusterTaintPolicy: `apiVersion: ${POLICY}
+kind: ClusterTaintPolicy
+metadata:
+  name: NAME
+spec:
+  targetClusters:
+    clusterNames: []
+  addOnConditions:
+  - conditionType: Ready
+    operator: NotIn
+    statusValues: ["True"]
+  removeOnConditions:
+  - conditionType: Ready
+    operator: In
+    statusValues: ["True"]
+  taints:
+  - key: not-ready
+    effect: NoExecute
+`,
+  FederatedResourceQuota: `apiVersion: ${POLICY}
+kind: FederatedResourceQuota
+metadata:
+  name: NAME
+  namespace: default
+spec:
+  overall:
+    cpu: "10"
+    memory: 20Gi
+`,
+  ResourceInterpreterCustomization: `apiVersion: config.karmada.io/v1alpha1
+kind: ResourceInterpreterCustomization
+metadata:
+  name: NAME
+spec:
+  target:
+    apiVersion: example.com/v1
+    kind: Example
+  customizations:
+    replicaResource:
+      luaScript: |
+        function GetReplicas(obj)
+          return obj.spec.replicas, nil
+        end
+`,
+  WorkloadRebalancer: `apiVersion: apps.karmada.io/v1alpha1
+kind: WorkloadRebalancer
+metadata:
+  name: NAME
+spec:
+  workloads:
+  - apiVersion: apps/v1
+    kind: Deployment
+    name: NAME
+    namespace: default
+`,
+}
+
+async function through(bytes: Uint8Array<ArrayBuffer>, stream: CompressionStream | DecompressionStream): Promise<Uint8Array<ArrayBuffer>> {
+  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer())
+}
+
+/** A draft as a fragment; undefined when it is too long for an address. */
+export async function toFragment(text: string): Promise<string | undefined> {
+  const packed = await through(new TextEncoder().encode(text), new CompressionStream('deflate-raw'))
+  const fragment = btoa(String.fromCharCode(...packed.subarray(0, LONGEST))).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '')
+  return fragment.length > LONGEST || packed.length > LONGEST ? undefined : `draft=${fragment}`
+}
+
+/** The draft of a fragment; undefined when there is none, or it cannot be read. */
+export async function fromFragment(fragment: string): Promise<string | undefined> {
+  const packed = /(?:^#?|&)draft=([\w-]+)/.exec(fragment)?.[1]
+  if (packed === undefined) return undefined
+  try {
+    const bytes = Uint8Array.from(atob(packed.replaceAll('-', '+').replaceAll('_', '/')), (letter) => letter.charCodeAt(0))
+    return new TextDecoder().decode(await through(bytes, new DecompressionStream('deflate-raw')))
+  } catch {
+    return undefined
+  }
+}
+
+/** Servers' own fields, which a draft leaves out without meaning that they go. */
+const KEPT = new Set(['status', 'managedFields', 'uid', 'creationTimestamp', 'generation', 'resourceVersion', 'selfLink', 'deletionTimestamp', 'ownerReferences', 'finalizers'])
+
+/** What is proposed when an object that was read is edited: what is not in it any more is meant to go. */
+export function withRemovals(stored: unknown, edited: unknown): unknown {
+  if (!isMap(stored) || !isMap(edited)) return edited
+  const all = Object.entries(edited).map(([key, value]): [string, unknown] => [key, key in stored ? withRemovals(stored[key], value) : value])
+  const gone = Object.keys(stored).filter((key) => !(key in edited) && !KEPT.has(key))
+  return Object.fromEntries([...all, ...gone.map((key): [string, unknown] => [key, null])])
+}
+
+const isMap = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)
+
+export const titleOf = ({ kind, metadata }: KubeObject) => `${kind} ${metadata.namespace ? `${metadata.namespace}/` : ''}${metadata.name}`

@@ -1,0 +1,43 @@
+import { expect, test } from 'vitest'
+import { driftOf } from './drift'
+
+const managed = [
+  {
+    manager: 'crowsnest',
+    operation: 'Apply',
+    time: '2026-01-01T00:00:00Z',
+    fieldsV1: { 'f:spec': { 'f:replicas': {}, 'f:template': { 'f:spec': { 'f:containers': { 'k:{"name":"web"}': { '.': {}, 'f:name': {} } } } } } },
+  },
+  {
+    manager: 'kubectl-set',
+    operation: 'Update',
+    fieldsV1: { 'f:metadata': { 'f:labels': { 'f:team/x': {} } }, 'f:spec': { 'f:template': { 'f:spec': { 'f:containers': { 'k:{"name":"web"}': { 'f:image': {} } } } } } },
+  },
+]
+const containers = (image: string, more: object = {}) => ({ template: { spec: { containers: [{ name: 'web', image, ...more }] } } })
+
+test('what differs names its path, both values and who holds it', () => {
+  const wanted = { spec: { replicas: 2, ...containers('nginx:1.25') } }
+  const live = { metadata: { uid: 'x', labels: { 'team/x': 'a' }, managedFields: managed }, spec: { replicas: 2, ...containers('nginx:1.27', { imagePullPolicy: 'Always' }) }, status: { replicas: 2 } }
+  const { differing, added } = driftOf(wanted, live)
+  expect(differing).toEqual([
+    { path: 'spec.template.spec.containers[0].image', wanted: 'nginx:1.25', live: 'nginx:1.27', owners: [{ manager: 'kubectl-set', operation: 'Update' }] },
+  ])
+  expect(added.map(({ path, owners }) => [path, owners.map((one) => one.manager)])).toEqual([
+    ['spec.template.spec.containers[0].imagePullPolicy', []],
+    ['metadata', ['kubectl-set']],
+  ])
+})
+
+test('items of a list are compared by their key, wherever they stand', () => {
+  const item = (name: string, value: string) => ({ name, value })
+  const { differing, added } = driftOf({ env: [item('a', '1'), item('b', '2')] }, { env: [item('side', 'car'), item('b', '3'), item('a', '1')] })
+  expect(differing.map(({ path, wanted, live }) => [path, wanted, live])).toEqual([['env[1].value', '2', '3']])
+  expect(added.map(({ path }) => path)).toEqual(['env[0]'])
+})
+
+test('what is gone differs, what is empty does not', () => {
+  const { differing, added } = driftOf({ data: { a: '1' }, labels: {} }, { data: {} })
+  expect(differing).toEqual([{ path: 'data.a', wanted: '1', owners: [] }])
+  expect(added).toEqual([])
+})

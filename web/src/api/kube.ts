@@ -1,0 +1,129 @@
+// Kubernetes' API as the fleet and steering views use it: objects found by queries, objects written, what a kind is called.
+import { ApiError, CONTROL_PLANE, getJson, objectPath, request, type ObjectRef } from './client'
+import type { Facets, KubeObject, Skipped } from './types'
+import { API } from './useSearch'
+
+/** Who writes, in managedFields. */
+const MANAGER = 'crowsnest-ui'
+/** Longer than this nobody waits for a member. */
+const PATIENCE = 10_000
+const CACHED_FROM = 'resource.karmada.io/cached-from-cluster'
+
+/** Whole objects that a query finds, as many as are wanted: those that the reader may read, of all clusters at once. */
+export async function objectsOf<T extends KubeObject>(q: string, most: number, signal?: AbortSignal): Promise<T[]> {
+  const response = await request(`${API}/export?format=jsonl&limit=${most}&q=${encodeURIComponent(q)}`, { signal: signal ?? null })
+  const lines = (await response.text()).split('\n')
+  return lines.filter((line) => line !== '').map((line) => JSON.parse(line) as T)
+}
+
+/** Where an object was found. */
+export function clusterOf(object: KubeObject): string {
+  return object.metadata.annotations?.[CACHED_FROM] ?? CONTROL_PLANE
+}
+
+export interface Counted {
+  total: number
+  facets: Facets
+  skipped: Skipped[]
+}
+
+export function counted(q: string, facets: string[], signal?: AbortSignal): Promise<Counted> {
+  return getJson<Counted>(`${API}/query?limit=0&facets=${facets.join()}&q=${encodeURIComponent(q)}`, signal)
+}
+
+/** No answer within the reader's patience is an answer, too. */
+export class Silent extends Error {}
+
+/** For what only a member can say: it may hang, and the page must not. */
+export async function patiently<T>(ask: (signal: AbortSignal) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  const late = AbortSignal.timeout(PATIENCE)
+  try {
+    return await ask(signal ? AbortSignal.any([signal, late]) : late)
+  } catch (error) {
+    if (late.aborted && !signal?.aborted) throw new Silent()
+    throw error
+  }
+}
+
+export function getObject<T extends KubeObject>(ref: ObjectRef, signal?: AbortSignal): Promise<T> {
+  return getJson<T>(objectPath(ref), signal)
+}
+
+interface ApiResource {
+  name: string
+  kind: string
+  namespaced: boolean
+}
+
+const discovered = new Map<string, Promise<ApiResource[]>>()
+
+/** What the control plane calls a kind; undefined when it does not serve it. */
+export async function resourceOf(apiVersion: string, kind: string): Promise<ApiResource | undefined> {
+  const path = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`
+  let asked = discovered.get(path)
+  if (!asked) {
+    asked = getJson<{ resources: ApiResource[] }>(path).then(({ resources }) => resources)
+    discovered.set(path, asked)
+    // What was not answered is asked for again.
+    asked.catch(() => discovered.delete(path))
+  }
+  try {
+    return (await asked).find((resource) => resource.kind === kind && !resource.name.includes('/'))
+  } catch (error) {
+    if (error instanceof ApiError && error.code === 404) return undefined
+    throw error
+  }
+}
+
+/** How an object of the control plane is named in a path; undefined when its kind is not served. */
+export async function refOf(object: { apiVersion: string; kind: string; metadata: { name: string; namespace?: string | undefined } }): Promise<ObjectRef | undefined> {
+  const resource = await resourceOf(object.apiVersion, object.kind)
+  if (!resource) return undefined
+  const { name, namespace } = object.metadata
+  return { cluster: CONTROL_PLANE, apiVersion: object.apiVersion, resource: resource.name, namespace: resource.namespaced ? namespace || 'default' : undefined, name }
+}
+
+export function send(method: string, path: string, body?: unknown, type = 'application/json'): Promise<Response> {
+  return request(path, {
+    method,
+    headers: { 'Content-Type': type, Accept: 'application/json' },
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+  })
+}
+
+export interface Writing {
+  dryRun: boolean
+  /** Take over fields that another manager holds. */
+  force?: boolean
+}
+
+/**
+ * Stores an object. One that says which version it was read as replaces that version and no other; any other is applied (server-side), so
+ * that fields of others stay.
+ */
+export async function write(object: KubeObject, { dryRun, force = false }: Writing): Promise<KubeObject> {
+  const ref = await refOf(object)
+  if (!ref) throw new ApiError(404, 'NotFound', `no matches for kind "${object.kind}" in version "${object.apiVersion}"`)
+  const named = ref.namespace && !object.metadata.namespace ? { ...object, metadata: { ...object.metadata, namespace: ref.namespace } } : object
+  const options = `fieldManager=${MANAGER}&fieldValidation=Strict${dryRun ? '&dryRun=All' : ''}`
+  const replaces = object.metadata.resourceVersion !== undefined
+  const response = replaces
+    ? await send('PUT', `${objectPath(ref)}?${options}`, named)
+    : await send('PATCH', `${objectPath(ref)}?${options}${force ? '&force=true' : ''}`, named, 'application/apply-patch+yaml')
+  return (await response.json()) as KubeObject
+}
+
+/** Changes some fields of an object (a JSON merge patch). */
+export async function patch(ref: ObjectRef, change: unknown): Promise<void> {
+  await send('PATCH', `${objectPath(ref)}?fieldManager=${MANAGER}`, change, 'application/merge-patch+json')
+}
+
+export async function create(apiVersion: string, resource: string, namespace: string | undefined, body: unknown): Promise<unknown> {
+  const path = objectPath({ cluster: CONTROL_PLANE, apiVersion, resource, namespace, name: '' }).replace(/\/$/, '')
+  const response = await send('POST', `${path}?fieldManager=${MANAGER}`, body)
+  return response.json()
+}
+
+export async function remove(ref: ObjectRef): Promise<void> {
+  await send('DELETE', objectPath(ref), { apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Background' })
+}

@@ -1,0 +1,155 @@
+// propagation.crowsnest.io/v1alpha1: why an object is where it is, and what would become of the fleet. docs/EXPLAIN.md.
+import { writeAddress } from './address'
+import { getJson } from './client'
+import type { Named } from './karmada'
+import { send } from './kube'
+import type { KubeObject } from './types'
+
+const ROOT = '/apis/propagation.crowsnest.io/v1alpha1'
+
+export interface PolicyName {
+  kind: string
+  namespace?: string
+  name: string
+}
+
+export interface PolicyReport extends PolicyName {
+  priority: number
+  selectsBy: string
+  outcome: string
+  message: string
+}
+
+export interface Difference {
+  path: string
+  before?: unknown
+  after?: unknown
+}
+
+export interface OverrideReport extends PolicyName {
+  overriders: Record<string, unknown>
+  differences: Difference[]
+}
+
+export interface ClusterReport {
+  name: string
+  rejected?: { filter: string; reason: string }
+  score: number
+  estimate?: { replicas: number; boundBy?: string }
+  selected: boolean
+  replicas?: number
+}
+
+export interface Scheduling {
+  decision: string
+  trigger?: string
+  reason?: string
+  message?: string
+  terms: { affinity?: string; message?: string; clusters: ClusterReport[] }[]
+}
+
+export interface Waiting {
+  cause: string
+  cluster?: string
+  message: string
+}
+
+export interface Target {
+  cluster: string
+  placed: 'Scheduled' | 'Required' | 'Evicting'
+  replicas?: number
+  overrides: OverrideReport[]
+  work?: Named
+  applied: boolean
+  health?: string
+}
+
+export interface Explanation {
+  template: Named
+  policy?: PolicyName
+  policies: PolicyReport[]
+  binding?: Named & { replicas: number; scheduledAt?: string; message?: string; requiredBy?: Named[] }
+  scheduling?: Scheduling
+  targets: Target[]
+  waiting: Waiting[]
+}
+
+export type Change = 'Added' | 'Changed' | 'Removed' | 'Unchanged'
+
+export interface ClusterPlan {
+  name: string
+  change: Change
+  replicasBefore?: number
+  replicas?: number
+  overrides: OverrideReport[]
+  manifestBefore?: KubeObject
+  manifest?: KubeObject
+  differences: Difference[]
+  message?: string
+}
+
+export interface TemplatePlan {
+  template: Named
+  change: Change
+  policyBefore?: PolicyName
+  policy?: PolicyName
+  policies: PolicyReport[]
+  scheduling?: Scheduling
+  clusters: ClusterPlan[]
+  dependencies: Named[]
+  requiredBy?: Named[]
+  waiting: Waiting[]
+  message?: string
+}
+
+export interface PlanReport {
+  objects: (Named & { change: Change; differences: Difference[] })[]
+  templates: TemplatePlan[]
+  more: number
+  withheld: number
+  notices: string[]
+}
+
+/** A template: what the address of its pages names. */
+export interface Template {
+  apiVersion: string
+  resource: string
+  namespace?: string | undefined
+  name: string
+}
+
+/** `deployments.apps:web`, as the API names it. */
+export function nameOf({ apiVersion, resource, name }: Template): string {
+  const group = apiVersion.includes('/') ? `.${apiVersion.replace(/\/.*/, '')}` : ''
+  return `${resource}${group}:${name}`
+}
+
+export function explain(template: Template, signal?: AbortSignal): Promise<Explanation> {
+  const name = encodeURIComponent(nameOf(template))
+  const path = template.namespace ? `namespaces/${encodeURIComponent(template.namespace)}/explanations` : 'clusterexplanations'
+  return getJson<Explanation>(`${ROOT}/${path}/${name}`, signal)
+}
+
+export interface Question {
+  objects?: unknown[]
+  deletions?: unknown[]
+  manifests?: boolean
+  limit?: number
+}
+
+/** What would become of the fleet. */
+export async function plan(spec: Question): Promise<PlanReport> {
+  const response = await send('POST', `${ROOT}/plans`, { apiVersion: 'propagation.crowsnest.io/v1alpha1', kind: 'Plan', spec })
+  return ((await response.json()) as { status: PlanReport }).status
+}
+
+/** Pages about one template. Its kind is enough: what the control plane calls it is asked for. */
+export type TemplatePage = 'why' | 'topology' | 'drift'
+
+export function templateAddress(page: TemplatePage, { apiVersion, kind, namespace, name }: Named): string {
+  return `/${page}${writeAddress({ apiVersion, kind, namespace, name })}`
+}
+
+export function policyAddress({ kind, namespace, name }: PolicyName): string {
+  return `/policy${writeAddress({ kind, namespace, name })}`
+}

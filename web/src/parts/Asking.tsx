@@ -1,0 +1,66 @@
+// What the fleet and steering views share: questions that are asked again and again, and what is said when one is not answered.
+import { keepPreviousData, QueryClient, QueryClientProvider, useQuery, type UseQueryResult } from '@tanstack/react-query'
+import type { ReactNode } from 'react'
+import { ApiError } from '../api/client'
+import { Silent } from '../api/kube'
+import { useTextOf } from '../text'
+import { asking } from '../text/asking'
+import './panels.css'
+
+const queries = new QueryClient({ defaultOptions: { queries: { retry: 1, staleTime: 2_000 } } })
+
+export function Asking({ children }: { children: ReactNode }) {
+  return <QueryClientProvider client={queries}>{children}</QueryClientProvider>
+}
+
+/** An answer that is kept up to date while it is in view. What the reader may not know is not asked for twice. */
+export function useAsk<T>(key: unknown[], ask: (signal: AbortSignal) => Promise<T>, every: number | false = 5_000, enabled = true): UseQueryResult<T> {
+  return useQuery<T>({
+    queryKey: key,
+    queryFn: ({ signal }) => ask(signal),
+    enabled,
+    placeholderData: keepPreviousData,
+    refetchOnWindowFocus: every !== false,
+    refetchInterval: ({ state: { error } }) => (error instanceof ApiError && error.code === 403 ? false : every),
+    retry: (failures, error) => failures < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent),
+  })
+}
+
+/** Why there is no answer, in words that say what to do. */
+export function Problem({ error, from }: { error: unknown; from?: string | undefined }) {
+  const t = useTextOf(asking)
+  if (!error) return null
+  return (
+    <p role="alert" className="problem">
+      {said(error, t, from)}
+      {error instanceof ApiError && error.code === 401 && (
+        <>
+          {' '}
+          <button type="button" onClick={() => window.location.reload()}>
+            {t.signInAgain}
+          </button>
+        </>
+      )}
+    </p>
+  )
+}
+
+export function said(error: unknown, t: (typeof asking)['en'], from?: string): string {
+  if (error instanceof Silent) return t.silent(from ?? t.server)
+  if (!(error instanceof ApiError)) return t.unreachable(error instanceof Error ? error.message : String(error))
+  if (error.code === 401) return t.signedOut(error.message)
+  if (error.code === 403) return t.forbidden(error.message)
+  if (error.code === 404) return t.missing(error.message)
+  return t.answers(from ?? t.server, error.message, error.code)
+}
+
+/** An answer, or what is shown instead of it. */
+export function Answer<T>({ of: { data, error }, from, children }: { of: UseQueryResult<T>; from?: string; children: (data: T) => ReactNode }) {
+  const t = useTextOf(asking)
+  return (
+    <>
+      <Problem error={error} from={from} />
+      {data !== undefined ? children(data) : !error && <p className="empty">{t.loading}</p>}
+    </>
+  )
+}

@@ -1,0 +1,21 @@
+import { share } from './quantity'
+
+interface BarProps {
+  label: string
+  used: number
+  whole: number
+  /** Both in words. */
+  text: string
+}
+
+/** How much of something is used. Nearly all is told by more than a colour: the text says it. */
+export function Bar({ label, used, whole, text }: BarProps) {
+  const part = share(used, whole)
+  const percent = Math.round(part * 100)
+  return (
+    <span className="bar" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={percent} aria-valuetext={`${text}, ${percent} %`} title={`${label}: ${text} (${percent} %)`}>
+      <i className={part >= 0.9 ? 'full' : undefined} style={{ width: `${percent}%` }} />
+      <span aria-hidden="true">{text}</span>
+    </span>
+  )
+}

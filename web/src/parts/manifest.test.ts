@@ -1,0 +1,55 @@
+import { expect, test } from 'vitest'
+import { locate, read, steps, withoutServers } from './manifest'
+
+const TEXT = `apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: a
+---
+# nothing
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata:
+  name: b
+  labels:
+    app.kubernetes.io/name: x
+spec:
+  resourceSelectors:
+  - apiVersion: v1
+    kind: ConfigMap
+`
+
+test('documents are read, and what is in none is none', () => {
+  const { manifests, problems } = read(TEXT)
+  expect(problems).toEqual([])
+  expect(manifests.map(({ object }) => object.metadata.name)).toEqual(['a', 'b'])
+})
+
+test.each([
+  ['spec.resourceSelectors[0].kind', 'ConfigMap'],
+  ['metadata.labels[app.kubernetes.io/name]', 'x'],
+  // What is absent is at what it would be in.
+  ['spec.placement.clusterAffinity', 'spec'],
+  ['spec.resourceSelectors[3].name', 'resourceSelectors'],
+])('%s stands at %s', (path, text) => {
+  const manifest = read(TEXT).manifests[1]!
+  const { from, to } = locate(manifest, path)
+  expect(TEXT.slice(from, to)).toBe(text)
+})
+
+test('paths of errors are steps', () => {
+  expect(steps('spec.a[0].b["x.y/z"].c[k.l]')).toEqual(['spec', 'a', 0, 'b', 'x.y/z', 'c', 'k.l'])
+})
+
+test('what is no YAML says where', () => {
+  const { manifests, problems } = read('a: [1\nb: 2')
+  expect(manifests).toEqual([])
+  expect(problems.length).toBeGreaterThan(0)
+  expect(read('- 1').problems.map(({ message }) => message)).toEqual(['an object is a mapping of fields'])
+})
+
+test('what a server adds is left out', () => {
+  const object = { apiVersion: 'v1', kind: 'X', metadata: { name: 'a', uid: 'u', resourceVersion: '7', annotations: { 'resource.karmada.io/cached-from-cluster': 'm' } }, status: {} }
+  expect(withoutServers(object, { version: true })).toEqual({ apiVersion: 'v1', kind: 'X', metadata: { name: 'a', resourceVersion: '7' } })
+})

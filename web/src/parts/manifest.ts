@@ -1,0 +1,103 @@
+// Manifests as text: read, written, and where in the text a field stands.
+import { isMap, isScalar, isSeq, LineCounter, parseAllDocuments, stringify, type Document, type ParsedNode } from 'yaml'
+import type { KubeObject } from '../api/types'
+
+export interface Mark {
+  from: number
+  to: number
+  message: string
+}
+
+export interface Manifest {
+  object: KubeObject
+  document: Document.Parsed<ParsedNode>
+  /** Where its text is. */
+  from: number
+  to: number
+}
+
+export interface Read {
+  manifests: Manifest[]
+  /** What is no YAML, or no object. */
+  problems: Mark[]
+}
+
+/** Reads documents; those that hold nothing are none. */
+export function read(text: string): Read {
+  const lines = new LineCounter()
+  const documents = parseAllDocuments(text, { lineCounter: lines, prettyErrors: false })
+  const found: Read = { manifests: [], problems: [] }
+  if (!Array.isArray(documents)) return found
+  for (const document of documents as Document.Parsed<ParsedNode>[]) {
+    const [from = 0, , to = text.length] = document.range ?? []
+    const wrong = document.errors.map(({ message, pos: [at, end] }) => ({ from: at, to: Math.max(end, at), message }))
+    found.problems.push(...wrong)
+    if (wrong.length > 0 || document.contents === null) continue
+    const object = document.toJS() as KubeObject | null
+    if (object === null) continue
+    if (isMap(document.contents)) found.manifests.push({ object, document, from, to })
+    else found.problems.push({ from, to, message: 'an object is a mapping of fields' })
+  }
+  return found
+}
+
+export function write(object: unknown): string {
+  return stringify(object, { lineWidth: 0, aliasDuplicateObjects: false })
+}
+
+/** A path of a Kubernetes error in steps: spec.containers[0].image, metadata.labels[app.kubernetes.io/name] */
+export function steps(path: string): (string | number)[] {
+  const found: (string | number)[] = []
+  for (const [, name, inner] of path.matchAll(/([^.[\]]+)|\[([^\]]*)\]/g)) {
+    if (name !== undefined) found.push(name)
+    else if (inner !== undefined) found.push(/^\d+$/.test(inner) ? Number(inner) : inner.replace(/^"(.*)"$/, '$1'))
+  }
+  return found
+}
+
+/** Where a field stands; of one that is absent, where it would have to be. */
+export function locate({ document, from, to }: Manifest, path: string): { from: number; to: number } {
+  let node: unknown = document.contents
+  let place = { from, to: Math.min(to, from + 1) }
+  for (const step of steps(path)) {
+    if (isMap(node)) {
+      const pair = node.items.find(({ key }) => isScalar(key) && String(key.value) === String(step))
+      if (!pair) break
+      place = rangeOf(pair.key) ?? place
+      node = pair.value
+    } else if (isSeq(node) && typeof step === 'number' && node.items[step] !== undefined) {
+      node = node.items[step]
+      place = rangeOf(node) ?? place
+    } else if (isSeq(node) && typeof step === 'string' && step.includes('=')) {
+      const item = itemOf(node.items, step)
+      if (!item) break
+      node = item
+      place = rangeOf(item) ?? place
+    } else break
+  }
+  // The value itself, where it is on one line.
+  return isScalar(node) ? (rangeOf(node) ?? place) : place
+}
+
+/** The item of a list that is known by its keys: containerPort=80,protocol="TCP" */
+function itemOf(items: unknown[], keys: string): unknown {
+  const wanted = keys.split(',').map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1).replace(/^"(.*)"$/, '$1')] as const)
+  return items.find((item) => isMap(item) && wanted.every(([key, value]) => String(item.get(key)) === value))
+}
+
+function rangeOf(node: unknown): { from: number; to: number } | undefined {
+  const range = (node as { range?: [number, number, number] } | null)?.range
+  return range ? { from: range[0], to: range[1] } : undefined
+}
+
+/** What an API server adds, and nobody writes. */
+export function withoutServers<T extends KubeObject>(object: T, { version }: { version: boolean }): T {
+  const { managedFields: _m, uid: _u, creationTimestamp: _c, generation: _g, resourceVersion, ...metadata } = object.metadata
+  const { status: _s, ...rest } = object
+  const annotations = Object.fromEntries(Object.entries(metadata.annotations ?? {}).filter(([key]) => key !== 'resource.karmada.io/cached-from-cluster'))
+  delete metadata.annotations
+  return {
+    ...rest,
+    metadata: { ...metadata, ...(Object.keys(annotations).length > 0 && { annotations }), ...(version && resourceVersion && { resourceVersion }) },
+  } as unknown as T
+}

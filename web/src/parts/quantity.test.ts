@@ -1,0 +1,29 @@
+import { expect, test } from 'vitest'
+import { quantity, readable, share } from './quantity'
+
+test.each([
+  ['100m', 0.1],
+  ['2', 2],
+  ['1.5Gi', 1.5 * 2 ** 30],
+  ['12e3', 12_000],
+  ['3k', 3_000],
+  ['5E', 5e18],
+  [undefined, 0],
+  ['many', 0],
+] as const)('%s is %d', (text, value) => {
+  expect(quantity(text)).toBeCloseTo(value, 9)
+})
+
+test.each([
+  ['cpu', 0.25, '0.25'],
+  ['cpu', 128, '128'],
+  ['memory', 1.5 * 2 ** 30, '1.5Gi'],
+  ['requests.storage', 512, '512'],
+  ['pods', 110, '110'],
+] as const)('%s %d reads %s', (resource, value, text) => {
+  expect(readable(resource, value)).toBe(text)
+})
+
+test('a share is never more than all, and something of nothing is too much', () => {
+  expect([share(1, 4), share(9, 3), share(0, 0), share(1, 0)]).toEqual([0.25, 1, 0, 1])
+})

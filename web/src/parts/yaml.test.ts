@@ -1,0 +1,24 @@
+import { expect, it } from 'vitest'
+import { parse, print } from './yaml'
+
+it.each([
+  ['yes', 'text: "yes"\n'],
+  ['012', 'text: "012"\n'],
+  ['2026-01-01T00:00:00Z', 'text: "2026-01-01T00:00:00Z"\n'],
+  ['a\nb\n', 'text: |\n  a\n  b\n'],
+  ['x'.repeat(200), `text: ${'x'.repeat(200)}\n`],
+])('%j is text for the cluster, too', (text, expected) => {
+  expect(print({ text })).toBe(expected)
+  expect(parse(expected).value).toEqual({ text })
+})
+
+it('is read as the cluster reads it', () => {
+  expect(parse('on: yes\ntime: 2026-01-01T00:00:00Z\nmode: 0644\nitems:\n- a\n').value).toMatchObject({ time: '2026-01-01T00:00:00Z', mode: 420, items: ['a'] })
+})
+
+it('says where it cannot be read', () => {
+  const { value, problems } = parse('a: b\n  c: d\n')
+  expect(value).toBeUndefined()
+  expect(problems[0]).toMatchObject({ from: expect.any(Number), message: expect.stringMatching(/\(\d+:\d+\)$/) })
+  expect(parse('a: 1\na: 2\n').problems).toHaveLength(1)
+})

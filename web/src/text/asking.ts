@@ -1,0 +1,62 @@
+// What views say when they ask, and when they are not answered.
+import type { Locale } from '../prefs'
+
+const en = {
+  loading: 'Loading…',
+  server: 'the control plane',
+  signInAgain: 'Sign in again',
+  signedOut: (why: string) => `You are not signed in any more (401): ${why}`,
+  forbidden: (why: string) => `You may not see or do this (403): ${why}`,
+  missing: (why: string) => `It is not there (404): ${why}`,
+  silent: (who: string) => `${who} has not answered for 10 seconds. What is known of it without asking is still shown.`,
+  unreachable: (why: string) => `Nobody answers: ${why}`,
+  answers: (who: string, why: string, code: number) => `${who} answers: ${why} (${code})`,
+  none: 'None.',
+  field: 'Field',
+  before: 'Before',
+  after: 'After',
+  whole: 'Show it in full',
+  openTable: 'As a table',
+  findInside: 'Find',
+  /** What the editor calls things, where that is not English. */
+  editorPhrases: {} as Record<string, string>,
+}
+
+const zh: typeof en = {
+  loading: '正在加载…',
+  server: '控制面',
+  signInAgain: '重新登录',
+  signedOut: (why) => `您的登录已失效 (401)：${why}`,
+  forbidden: (why) => `您无权查看或执行此操作 (403)：${why}`,
+  missing: (why) => `不存在 (404)：${why}`,
+  silent: (who) => `${who} 已有 10 秒没有回答。无需询问它即可知道的内容仍然显示。`,
+  unreachable: (why) => `没有回答：${why}`,
+  answers: (who, why, code) => `${who} 的回答：${why} (${code})`,
+  none: '无。',
+  field: '字段',
+  before: '之前',
+  after: '之后',
+  whole: '显示全部',
+  openTable: '以表格显示',
+  findInside: '查找',
+  editorPhrases: {
+    Find: '查找',
+    Replace: '替换',
+    next: '下一个',
+    previous: '上一个',
+    all: '全部',
+    'match case': '区分大小写',
+    regexp: '正则表达式',
+    'by word': '全字匹配',
+    replace: '替换',
+    'replace all': '全部替换',
+    close: '关闭',
+    'Fold line': '折叠',
+    'Unfold line': '展开',
+    'folded code': '已折叠',
+    unfold: '展开',
+    '$ unchanged lines': '$ 行未更改',
+  },
+}
+
+export const asking: Record<Locale, typeof en> = { en, 'zh-CN': zh }

@@ -1,0 +1,400 @@
+// One cluster: how it is, what it has room for, what waits for it, and what may be done with it.
+import { useState } from 'react'
+import { Link } from 'wouter'
+import { objectAddress, searchAddress, writeAddress } from '../../api/address'
+import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import { EFFECTS, isCordoned, UNSCHEDULABLE, type Cluster, type Taint } from '../../api/karmada'
+import { counted, getObject, patch } from '../../api/kube'
+import type { ClusterStatus } from '../../api/types'
+import { useFleet } from '../../api/useFleet'
+import { useMay } from '../../api/useMay'
+import { Answer, Problem, useAsk } from '../../parts/Asking'
+import { Bar } from '../../parts/Bar'
+import { ClusterName } from '../../parts/ClusterName'
+import { Control } from '../../parts/Control'
+import { since } from '../../parts/format'
+import { Modal } from '../../parts/Modal'
+import { quantity, readable } from '../../parts/quantity'
+import { Table } from '../../parts/Table'
+import { useTextOf } from '../../text'
+import { fleetText, type FleetText } from '../../text/fleet'
+import { EventTable } from './Events'
+import { NodeTable } from './Nodes'
+import { Heard } from './Overview'
+
+const refOf = (name: string): ObjectRef => ({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name })
+
+/** A page that changes the cluster, or takes it out of the fleet, only after it has said what that would move. */
+const planAddress = (name: string, more: Record<string, unknown> = {}) =>
+  `/plan${writeAddress({ apiVersion: 'cluster.karmada.io/v1alpha1', kind: 'Cluster', name, ...more })}`
+
+export function ClusterPage({ name }: { name: string }) {
+  const t = useTextOf(fleetText)
+  const cluster = useAsk(['cluster', name], (signal) => getObject<Cluster>(refOf(name), signal), 3_000)
+  const { fleet } = useFleet()
+  const status = fleet?.clusters.find((one) => one.name === name)
+  const hidden = cluster.error instanceof ApiError && cluster.error.code !== 404
+  return (
+    <>
+      <h1>
+        <ClusterName name={name} />
+      </h1>
+      {fleet && !status && !cluster.data && <p role="alert">{t.unknownCluster(name)}</p>}
+      {hidden && <Problem error={cluster.error} />}
+      <Facts status={status} cluster={cluster.data} />
+      <Actions name={name} cluster={cluster.data} onDone={() => void cluster.refetch()} />
+      {cluster.data && <Told cluster={cluster.data} />}
+      <WaitingFor name={name} />
+      <h2>{t.nodes}</h2>
+      <NodeTable q={`cluster:${name}`} />
+      <h2>{t.recentEvents}</h2>
+      <EventTable q={`kind:event (cluster:${name} OR about:cluster/${name})`} live most={25} />
+      <Queries name={name} />
+    </>
+  )
+}
+
+function Facts({ status, cluster }: { status: ClusterStatus | undefined; cluster: Cluster | undefined }) {
+  const t = useTextOf(fleetText)
+  if (!status) return null
+  const where = [status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')
+  return (
+    <p>
+      <b className={status.ready === 'True' ? 'good' : 'bad'}>{t.readyWords[status.ready] ?? status.ready}</b>
+      {status.message && ` · ${status.message}`} · {status.version} · {status.mode}
+      {where && ` · ${where}`}
+      {status.nodes && ` · ${t.nodesReady(status.nodes.ready, status.nodes.total)}`} · {t.freshness} <Heard seconds={status.ageSeconds} />
+      {cluster?.spec.apiEndpoint && (
+        <>
+          {' '}
+          · {t.endpoint} <code>{cluster.spec.apiEndpoint}</code>
+        </>
+      )}
+    </p>
+  )
+}
+
+function Actions({ name, cluster, onDone }: { name: string; cluster: Cluster | undefined; onDone: () => void }) {
+  const t = useTextOf(fleetText)
+  const [doing, setDoing] = useState<'cordon' | 'taints'>()
+  const wish = { cluster: CONTROL_PLANE, group: 'cluster.karmada.io', resource: 'clusters', name }
+  const mayPatch = useMay({ ...wish, verb: 'patch' })
+  const mayDelete = useMay({ ...wish, verb: 'delete' })
+  const patching = mayPatch && cluster ? undefined : t.mayNotPatch(name)
+  const done = () => {
+    setDoing(undefined)
+    onDone()
+  }
+  return (
+    <div className="acts">
+      <Control why={patching} onClick={() => setDoing('cordon')}>
+        {isCordoned(cluster?.spec.taints) ? t.uncordon : t.cordon}
+      </Control>
+      <Control why={patching} onClick={() => setDoing('taints')}>
+        {t.editTaints}
+      </Control>
+      {cluster && <Link href={planAddress(name)}>{t.whatIf}</Link>}
+      {mayDelete && cluster ? <Link href={planAddress(name, { delete: true })}>{t.unjoin}</Link> : <Control why={t.mayNotDelete(name)}>{t.unjoin}</Control>}
+      <Link href={objectAddress(refOf(name))}>{t.object}</Link>
+      {doing === 'cordon' && cluster && <Cordon cluster={cluster} onDone={done} onClose={() => setDoing(undefined)} />}
+      {doing === 'taints' && cluster && <Taints cluster={cluster} onDone={done} onClose={() => setDoing(undefined)} />}
+    </div>
+  )
+}
+
+/**
+ * Nobody else's change of the taints is undone: what was read is what is changed. All else of a Cluster, its status above all, changes
+ * all the time, and is nothing to refuse for.
+ */
+async function putTaints(cluster: Cluster, taints: Taint[], tries = 3): Promise<void> {
+  const { name } = cluster.metadata
+  const now = await getObject<Cluster>(refOf(name))
+  const { resourceVersion } = JSON.stringify(now.spec.taints ?? []) === JSON.stringify(cluster.spec.taints ?? []) ? now.metadata : cluster.metadata
+  try {
+    await patch(refOf(name), { metadata: { resourceVersion }, spec: { taints: taints.length > 0 ? taints : null } })
+  } catch (error) {
+    const again = error instanceof ApiError && error.code === 409 && resourceVersion === now.metadata.resourceVersion && tries > 1
+    if (!again) throw error
+    await putTaints(cluster, taints, tries - 1)
+  }
+}
+
+interface DialogProps {
+  cluster: Cluster
+  onDone: () => void
+  onClose: () => void
+}
+
+function Cordon({ cluster, onDone, onClose }: DialogProps) {
+  const t = useTextOf(fleetText)
+  const [error, setError] = useState<unknown>()
+  const { name } = cluster.metadata
+  const taints = cluster.spec.taints ?? []
+  const cordoned = isCordoned(taints)
+  const label = cordoned ? t.sureUncordon(name) : t.sureCordon(name)
+  const run = () => putTaints(cluster, cordoned ? taints.filter((taint) => !isCordoned([taint])) : [...taints, UNSCHEDULABLE]).then(onDone, setError)
+  return (
+    <Modal label={label} onClose={onClose}>
+      <p>{label}</p>
+      <Problem error={error} />
+      <p className="acts">
+        <button type="button" onClick={() => void run()}>
+          {cordoned ? t.uncordon : t.cordon}
+        </button>
+        <button type="button" onClick={onClose}>
+          {t.cancel}
+        </button>
+      </p>
+    </Modal>
+  )
+}
+
+function Taints({ cluster, onDone, onClose }: DialogProps) {
+  const t = useTextOf(fleetText)
+  const [taints, setTaints] = useState<Taint[]>(cluster.spec.taints ?? [])
+  const [error, setError] = useState<unknown>()
+  const change = (nth: number, changed: Partial<Taint>) => setTaints(taints.map((taint, index) => (index === nth ? { ...taint, ...changed } : taint)))
+  const label = t.taintsOf(cluster.metadata.name)
+  return (
+    <Modal label={label} onClose={onClose}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          putTaints(cluster, taints.map(({ value, ...taint }) => ({ ...taint, ...(value && { value }) }))).then(onDone, setError)
+        }}
+      >
+        <h2>{label}</h2>
+        {taints.map((taint, nth) => (
+          <p key={nth} className="acts">
+            <input type="text" aria-label={t.key} placeholder={t.key} required value={taint.key} onChange={(event) => change(nth, { key: event.target.value })} />
+            <input type="text" aria-label={t.value} placeholder={t.value} value={taint.value ?? ''} onChange={(event) => change(nth, { value: event.target.value })} />
+            <select aria-label={t.effect} value={taint.effect} onChange={(event) => change(nth, { effect: event.target.value })}>
+              {EFFECTS.map((effect) => (
+                <option key={effect}>{effect}</option>
+              ))}
+            </select>
+            <button type="button" aria-label={t.removeTaint(taint.key)} onClick={() => setTaints(taints.filter((_, index) => index !== nth))}>
+              −
+            </button>
+          </p>
+        ))}
+        <p>
+          <button type="button" onClick={() => setTaints([...taints, { key: '', effect: EFFECTS[0]! }])}>
+            {t.addTaint}
+          </button>
+        </p>
+        <p className="notice">{t.noExecute}</p>
+        <Problem error={error} />
+        <p className="acts">
+          <button type="submit">{t.save}</button>
+          <button type="button" onClick={onClose}>
+            {t.cancel}
+          </button>
+        </p>
+      </form>
+    </Modal>
+  )
+}
+
+/** What the Cluster says of itself. */
+function Told({ cluster }: { cluster: Cluster }) {
+  const t = useTextOf(fleetText)
+  const { status, spec } = cluster
+  return (
+    <>
+      <h2>{t.conditions}</h2>
+      <Table label={t.conditions} heads={t.conditionHeads}>
+        {(status?.conditions ?? []).map((condition) => (
+          <tr key={condition.type} data-condition={condition.type}>
+            <th scope="row">{condition.type}</th>
+            <td className={condition.status === 'True' ? 'good' : 'bad'}>{condition.status}</td>
+            <td>{condition.reason}</td>
+            <td>{since(condition.lastTransitionTime)}</td>
+            <td>{condition.message}</td>
+          </tr>
+        ))}
+      </Table>
+      <h2>{t.taints}</h2>
+      {(spec.taints ?? []).length === 0 ? (
+        <p className="empty">{t.noTaints}</p>
+      ) : (
+        <Table label={t.taints} heads={t.taintHeads}>
+          {(spec.taints ?? []).map(({ key, value, effect, timeAdded }) => (
+            <tr key={`${key}:${effect}`}>
+              <th scope="row">
+                <code>
+                  {key}
+                  {value && `=${value}`}:{effect}
+                </code>
+              </th>
+              <td>{since(timeAdded)}</td>
+            </tr>
+          ))}
+        </Table>
+      )}
+      <Capacity cluster={cluster} />
+      <Models cluster={cluster} />
+      <Apis cluster={cluster} />
+    </>
+  )
+}
+
+function Capacity({ cluster }: { cluster: Cluster }) {
+  const t = useTextOf(fleetText)
+  const { allocatable = {}, allocated = {}, allocating = {} } = cluster.status?.resourceSummary ?? {}
+  const resources = Object.keys(allocatable).filter((resource) => quantity(allocatable[resource]) > 0)
+  if (resources.length === 0) return null
+  return (
+    <>
+      <h2>{t.capacity}</h2>
+      <Table label={t.capacity} heads={t.capacityHeads}>
+        {resources.map((resource) => {
+          const [used, whole, waits] = [allocated, allocatable, allocating].map((of) => quantity(of[resource])) as [number, number, number]
+          return (
+            <tr key={resource}>
+              <th scope="row">{resource}</th>
+              <td>
+                <Bar label={resource} used={used} whole={whole} text={t.of(readable(resource, used), readable(resource, whole))} />
+              </td>
+              <td>{waits > 0 ? readable(resource, waits) : ''}</td>
+            </tr>
+          )
+        })}
+      </Table>
+    </>
+  )
+}
+
+function Models({ cluster }: { cluster: Cluster }) {
+  const t = useTextOf(fleetText)
+  const models = cluster.spec.resourceModels ?? []
+  const counts = new Map((cluster.status?.resourceSummary?.allocatableModelings ?? []).map(({ grade, count }) => [grade, count]))
+  return (
+    <>
+      <h2>{t.models}</h2>
+      {models.length === 0 ? (
+        <p className="empty">{t.noModels}</p>
+      ) : (
+        <Table label={t.models} heads={t.modelHeads}>
+          {models.map(({ grade, ranges }) => (
+            <tr key={grade}>
+              <th scope="row">{grade}</th>
+              <td>{counts.get(grade) ?? 0}</td>
+              <td>
+                {ranges.map(({ name, min, max }) => (
+                  <span key={name} className="chip">
+                    {name} {min} – {quantity(max) > 1e15 ? '∞' : max}
+                  </span>
+                ))}
+              </td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </>
+  )
+}
+
+function Apis({ cluster }: { cluster: Cluster }) {
+  const t = useTextOf(fleetText)
+  const [wanted, setWanted] = useState('')
+  const groups = cluster.status?.apiEnablements ?? []
+  const word = wanted.trim().toLowerCase()
+  const fits = groups
+    .map(({ groupVersion, resources = [] }) => ({
+      groupVersion,
+      resources: groupVersion.toLowerCase().includes(word) ? resources : resources.filter(({ kind, name }) => `${kind} ${name}`.toLowerCase().includes(word)),
+    }))
+    .filter(({ resources }) => resources.length > 0)
+  return (
+    <>
+      <h2>{t.apis}</h2>
+      <details>
+        <summary>
+          {t.apiCount(
+            groups.length,
+            groups.reduce((all, { resources = [] }) => all + resources.length, 0),
+          )}
+        </summary>
+        <p className="acts">
+          <input type="search" aria-label={t.apiFilter} placeholder={t.apiFilter} value={wanted} onChange={(event) => setWanted(event.target.value)} />
+        </p>
+        <dl className="facts">
+          {fits.map(({ groupVersion, resources }) => (
+            <div key={groupVersion} className="pair">
+              <dt>{groupVersion}</dt>
+              <dd>
+                {resources.map(({ kind, name }) => (
+                  <Link key={name} className="chip" href={searchAddress({ q: `cluster:${cluster.metadata.name} kind:${kind}` })}>
+                    {kind}
+                  </Link>
+                ))}
+              </dd>
+            </div>
+          ))}
+        </dl>
+      </details>
+    </>
+  )
+}
+
+/** Karmada's namespace for what goes to a cluster. */
+const worksOf = (name: string) => `kind:work ns:karmada-es-${name}`
+
+const WAITING: [keyof FleetText['waitingNames'], (name: string) => string][] = [
+  ['bindings', (name) => `kind:resourcebinding,clusterresourcebinding on:${name}`],
+  ['unapplied', (name) => `${worksOf(name)} is:drifted`],
+  ['suspended', (name) => `${worksOf(name)} condition:Dispatching=False`],
+  ['removing', (name) => `${worksOf(name)} is:terminating`],
+  ['leavingIt', (name) => `kind:resourcebinding,clusterresourcebinding evicting:${name}`],
+  ['unhealthy', (name) => `kind:resourcebinding,clusterresourcebinding on:${name} health:Unhealthy`],
+]
+
+function WaitingFor({ name }: { name: string }) {
+  const t = useTextOf(fleetText)
+  const counts = useAsk(['waiting', name], (signal) =>
+    Promise.all(WAITING.map(async ([label, query]) => ({ label, q: query(name), total: (await counted(query(name), [], signal)).total }))),
+  )
+  return (
+    <>
+      <h2>{t.waiting}</h2>
+      <Answer of={counts}>
+        {(all) => (
+          <ul className="plain">
+            {all.map(({ label, q, total }) => (
+              <li key={label}>
+                <Link href={searchAddress({ q })}>{t.waitingNames[label]}</Link> <b>{total.toLocaleString()}</b>
+              </li>
+            ))}
+          </ul>
+        )}
+      </Answer>
+    </>
+  )
+}
+
+const QUERIES: [keyof FleetText['queryNames'], (name: string) => string][] = [
+  ['all', (name) => `cluster:${name}`],
+  ['unhealthy', (name) => `cluster:${name} is:unhealthy`],
+  ['pods', (name) => `cluster:${name} kind:pod -status:Running,Completed,Succeeded`],
+  ['changed', (name) => `cluster:${name} changed:<1h`],
+  ['warnings', (name) => `cluster:${name} kind:event type:Warning last:<1h`],
+  ['works', worksOf],
+  ['deleted', (name) => `cluster:${name} is:deleted deleted:<1d`],
+]
+
+function Queries({ name }: { name: string }) {
+  const t = useTextOf(fleetText)
+  return (
+    <>
+      <h2>{t.queries}</h2>
+      <ul className="plain">
+        {QUERIES.map(([label, query]) => (
+          <li key={label}>
+            <Link href={searchAddress({ q: query(name) })}>{t.queryNames[label]}</Link>
+          </li>
+        ))}
+      </ul>
+    </>
+  )
+}

@@ -1,0 +1,121 @@
+import { useState } from 'react'
+import { Link, useLocation, useSearch as useParameters } from 'wouter'
+import { clusterAddress, objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
+import type { Node } from '../../api/karmada'
+import { clusterOf, counted, objectsOf } from '../../api/kube'
+import { Answer, useAsk } from '../../parts/Asking'
+import { ClusterName } from '../../parts/ClusterName'
+import { since } from '../../parts/format'
+import { quantity, readable } from '../../parts/quantity'
+import { Table } from '../../parts/Table'
+import { useTextOf } from '../../text'
+import { fleetText } from '../../text/fleet'
+
+/** Whole objects are large: a page has so many of them, and says so. */
+const MOST = 200
+
+/** All nodes of all clusters, narrowed by a query. */
+export function Nodes() {
+  const t = useTextOf(fleetText)
+  const { q = '' } = readAddress(useParameters())
+  return (
+    <>
+      <h1>{t.nodes}</h1>
+      <Narrow label={t.nodeFilter} path="/fleet/nodes" q={q} of={{}} placeholder="cluster:member1 -status:Ready" />
+      <NodeTable q={q} />
+    </>
+  )
+}
+
+/** A query that narrows a view; it lives in the address. */
+export function Narrow({ label, path, q, of, placeholder }: { label: string; path: string; q: string; of: Record<string, unknown>; placeholder: string }) {
+  const [, navigate] = useLocation()
+  const [text, setText] = useState(q)
+  const [was, setWas] = useState(q)
+  if (was !== q) {
+    setWas(q)
+    setText(q)
+  }
+  return (
+    <form
+      className="acts"
+      role="search"
+      onSubmit={(event) => {
+        event.preventDefault()
+        navigate(`${path}${writeAddress({ ...of, q: text.trim() || undefined })}`)
+      }}
+    >
+      <input type="search" aria-label={label} placeholder={placeholder} title={label} spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} />
+    </form>
+  )
+}
+
+export function NodeTable({ q }: { q: string }) {
+  const t = useTextOf(fleetText)
+  const whole = `kind:node ${q}`.trim()
+  const nodes = useAsk(['nodes', q], async (signal) => {
+    const [found, count] = await Promise.all([objectsOf<Node>(`${whole} sort:cluster,name`, MOST, signal), counted(whole, [], signal)])
+    return { found, total: count.total }
+  })
+  return (
+    <Answer of={nodes}>
+      {({ found, total }) => (
+        <>
+          <p className="notice">
+            {found.length < total ? t.firstNodes(found.length, total) : t.nodeCount(total)} · <Link href={searchAddress({ q: whole })}>{t.asQuery}</Link>
+          </p>
+          <Table label={t.nodes} heads={t.nodeHeads}>
+            {found.map((node) => (
+              <NodeRow key={`${clusterOf(node)}/${node.metadata.name}`} node={node} />
+            ))}
+          </Table>
+        </>
+      )}
+    </Answer>
+  )
+}
+
+function NodeRow({ node }: { node: Node }) {
+  const t = useTextOf(fleetText)
+  const cluster = clusterOf(node)
+  const { status, spec, metadata } = node
+  const ready = status?.conditions?.find(({ type }) => type === 'Ready')?.status ?? 'Unknown'
+  // Only what is not as it should be: a node has conditions that are well when they are False.
+  const pressing = (status?.conditions ?? []).filter(({ type, status }) => type !== 'Ready' && status === 'True')
+  const has = (resource: string) => readable(resource, quantity(status?.allocatable?.[resource]))
+  return (
+    <tr data-node={metadata.name}>
+      <td>
+        <Link href={clusterAddress(cluster)}>
+          <ClusterName name={cluster} />
+        </Link>
+      </td>
+      <th scope="row">
+        <Link href={objectAddress({ cluster, apiVersion: 'v1', resource: 'nodes', name: metadata.name })}>{metadata.name}</Link>
+      </th>
+      <td className={ready === 'True' ? 'good' : 'bad'}>
+        {t.readyWords[ready] ?? ready}
+        {spec?.unschedulable && <span className="chip">{t.unschedulable}</span>}
+        {pressing.map(({ type, message }) => (
+          <span key={type} className="chip" title={message}>
+            {type}
+          </span>
+        ))}
+      </td>
+      <td>{status?.nodeInfo?.kubeletVersion}</td>
+      <td>{has('cpu')}</td>
+      <td>{has('memory')}</td>
+      <td>
+        <Link href={searchAddress({ q: `kind:pod cluster:${cluster} node:${metadata.name}` })}>{has('pods')}</Link>
+      </td>
+      <td>
+        {(spec?.taints ?? []).map(({ key, effect }) => (
+          <span key={`${key}:${effect}`} className="chip">
+            {key}:{effect}
+          </span>
+        ))}
+      </td>
+      <td>{since(metadata.creationTimestamp)}</td>
+    </tr>
+  )
+}

@@ -1,0 +1,199 @@
+import { Link } from 'wouter'
+import { clusterAddress, searchAddress } from '../../api/address'
+import { conditionOf, isCordoned, type Cluster } from '../../api/karmada'
+import { counted } from '../../api/kube'
+import { getJson } from '../../api/client'
+import type { ClusterStatus, FacetValue } from '../../api/types'
+import { useFleet } from '../../api/useFleet'
+import { Answer, useAsk } from '../../parts/Asking'
+import { Bar } from '../../parts/Bar'
+import { ClusterName } from '../../parts/ClusterName'
+import { age } from '../../parts/format'
+import { quantity, readable } from '../../parts/quantity'
+import { Table } from '../../parts/Table'
+import { useTextOf } from '../../text'
+import { fleetText, type FleetText } from '../../text/fleet'
+
+/** What is asked about the whole fleet, in the order of how bad it is. */
+const PROBLEMS: [keyof FleetText['problemNames'], string][] = [
+  ['nodes', 'kind:node -status:Ready'],
+  ['unscheduled', 'kind:resourcebinding,clusterresourcebinding is:unscheduled'],
+  ['drifted', 'kind:work is:drifted'],
+  ['conflicting', 'kind:work is:conflicting'],
+  ['evicting', 'kind:resourcebinding,clusterresourcebinding is:evicting'],
+  ['quota', 'kind:resourcebinding reason:QuotaExceeded'],
+  ['unhealthy', 'kind:resourcebinding,clusterresourcebinding health:Unhealthy'],
+  ['pods', 'kind:pod -status:Running,Completed,Succeeded'],
+  ['warnings', 'kind:event type:Warning last:<1h'],
+]
+/** Clusters named with a problem. */
+const WORST = 3
+/** An age beyond which what is shown of a cluster is called stale: the cache hears from each within seconds. */
+export const STALE_AFTER = 60
+
+export function useClusters() {
+  return useAsk(['clusters'], (signal) => getJson<{ items: Cluster[] }>('/apis/cluster.karmada.io/v1alpha1/clusters', signal))
+}
+
+/** What a cluster has of a resource, and what is asked for. */
+export function room(cluster: Cluster | undefined, resource: string): { used: number; whole: number } | undefined {
+  const summary = cluster?.status?.resourceSummary
+  if (summary?.allocatable?.[resource] === undefined) return undefined
+  return { used: quantity(summary.allocated?.[resource]) + quantity(summary.allocating?.[resource]), whole: quantity(summary.allocatable[resource]) }
+}
+
+export function Overview() {
+  const t = useTextOf(fleetText)
+  const { fleet, problem } = useFleet()
+  const listed = useClusters()
+  const clusters = new Map((listed.data?.items ?? []).map((cluster) => [cluster.metadata.name, cluster]))
+  return (
+    <>
+      <h1>{t.fleet}</h1>
+      {problem && <p role="alert">{t.interrupted(problem)}</p>}
+      {fleet && <Totals known={fleet.clusters} clusters={[...clusters.values()]} />}
+      {listed.error && <p className="notice">{t.noCapacity}</p>}
+      <Problems />
+      <h2>{t.clusters}</h2>
+      {fleet && <Clusters known={fleet.clusters} clusters={clusters} />}
+    </>
+  )
+}
+
+function Totals({ known, clusters }: { known: ClusterStatus[]; clusters: Cluster[] }) {
+  const t = useTextOf(fleetText)
+  const sum = (resource: string) => {
+    const rooms = clusters.map((cluster) => room(cluster, resource)).filter((one) => one !== undefined)
+    return { used: rooms.reduce((all, one) => all + one.used, 0), whole: rooms.reduce((all, one) => all + one.whole, 0) }
+  }
+  const nodes = known.map((cluster) => cluster.nodes ?? { total: 0, ready: 0 })
+  const bars = ([['cpu', t.cpu], ['memory', t.memory], ['pods', t.pods]] as const).map(([resource, label]) => ({ resource, label, ...sum(resource) }))
+  return (
+    <section className="totals" aria-label={t.summary}>
+      <p>
+        <strong>{t.ready(known.filter(({ ready }) => ready === 'True').length, known.length)}</strong>
+        {t.nodesReady(nodes.reduce((all, one) => all + one.ready, 0), nodes.reduce((all, one) => all + one.total, 0))}
+      </p>
+      {bars
+        .filter(({ whole }) => whole > 0)
+        .map(({ resource, label, used, whole }) => (
+          <p key={resource}>
+            {label}
+            <Bar label={label} used={used} whole={whole} text={t.of(readable(resource, used), readable(resource, whole))} />
+          </p>
+        ))}
+    </section>
+  )
+}
+
+function Problems() {
+  const t = useTextOf(fleetText)
+  const counts = useAsk(
+    ['problems'],
+    (signal) => Promise.all(PROBLEMS.map(async ([name, q]) => ({ name, q, found: await counted(q, ['cluster'], signal) }))),
+    10_000,
+  )
+  return (
+    <>
+      <h2>{t.problems}</h2>
+      <Answer of={counts}>
+        {(all) => {
+          const there = all.filter(({ found }) => found.total > 0)
+          if (there.length === 0) return <p className="empty">{t.noProblems}</p>
+          return (
+            <Table label={t.problems} heads={t.problemHeads}>
+              {there.map(({ name, q, found }) => (
+                <tr key={name} data-problem={name}>
+                  <th scope="row">
+                    <Link href={searchAddress({ q })}>{t.problemNames[name]}</Link>
+                  </th>
+                  <td>{found.total.toLocaleString()}</td>
+                  <td>
+                    <Where q={q} values={found.facets.cluster ?? []} />
+                  </td>
+                </tr>
+              ))}
+            </Table>
+          )
+        }}
+      </Answer>
+    </>
+  )
+}
+
+function Where({ q, values }: { q: string; values: FacetValue[] }) {
+  return values.slice(0, WORST).map(({ value, count }) => (
+    <span key={value} className="chip">
+      <Link href={searchAddress({ q: `${q} cluster:${value}` })}>
+        <ClusterName name={value} /> {count}
+      </Link>
+    </span>
+  ))
+}
+
+function Clusters({ known, clusters }: { known: ClusterStatus[]; clusters: Map<string, Cluster> }) {
+  const t = useTextOf(fleetText)
+  return (
+    <Table label={t.clusters} heads={t.clusterHeads}>
+      {known.map((status) => (
+        <ClusterRow key={status.name} status={status} cluster={clusters.get(status.name)} />
+      ))}
+    </Table>
+  )
+}
+
+function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Cluster | undefined }) {
+  const t = useTextOf(fleetText)
+  const ready = conditionOf(cluster?.status?.conditions, 'Ready')
+  const taints = cluster?.spec.taints ?? []
+  return (
+    <tr data-cluster={status.name}>
+      <th scope="row">
+        <Link href={clusterAddress(status.name)}>
+          <ClusterName name={status.name} />
+        </Link>
+      </th>
+      <td className={status.ready === 'True' ? 'good' : 'bad'} title={status.message}>
+        {t.readyWords[status.ready] ?? status.ready}
+        {status.ready !== 'True' && ready?.reason && <small> {ready.reason}</small>}
+      </td>
+      <td>{status.version}</td>
+      <td>{status.mode}</td>
+      <td>{[status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')}</td>
+      <td>{status.nodes ? `${status.nodes.ready}/${status.nodes.total}` : ''}</td>
+      {(['cpu', 'memory', 'pods'] as const).map((resource) => (
+        <td key={resource}>
+          <Room cluster={cluster} resource={resource} />
+        </td>
+      ))}
+      <td>{status.objects.toLocaleString()}</td>
+      <td>
+        {cluster?.metadata.deletionTimestamp && <span className="chip">{t.leaving}</span>}
+        {isCordoned(taints) && <span className="chip">{t.cordoned}</span>}
+        {taints.filter((taint) => !isCordoned([taint])).map(({ key, effect }) => (
+          <span key={`${key}:${effect}`} className="chip">
+            {key}:{effect}
+          </span>
+        ))}
+      </td>
+      <td>
+        <Heard seconds={status.ageSeconds} />
+      </td>
+    </tr>
+  )
+}
+
+export function Room({ cluster, resource }: { cluster: Cluster | undefined; resource: 'cpu' | 'memory' | 'pods' }) {
+  const t = useTextOf(fleetText)
+  const has = room(cluster, resource)
+  if (!has) return null
+  const label = `${t[resource]}, ${cluster?.metadata.name ?? ''}`
+  return <Bar label={label} used={has.used} whole={has.whole} text={t.of(readable(resource, has.used), readable(resource, has.whole))} />
+}
+
+/** How old what is known of a cluster is; said apart when that is too old to be taken for now. */
+export function Heard({ seconds }: { seconds: number | undefined }) {
+  const t = useTextOf(fleetText)
+  if (seconds === undefined) return <span className="bad">{t.never}</span>
+  return seconds > STALE_AFTER ? <span className="bad">{t.stale(age(seconds))}</span> : <>{t.ago(age(seconds))}</>
+}

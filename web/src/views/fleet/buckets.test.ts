@@ -1,0 +1,13 @@
+import { expect, test } from 'vitest'
+import { buckets, during } from './buckets'
+
+test('borders stay where they are while time passes', () => {
+  const at = Date.parse('2026-01-01T12:00:45Z') / 1000
+  const [first] = buckets('1h', at)
+  const all = buckets('1h', at)
+  expect(all).toHaveLength(30)
+  expect(all.map(({ from }) => from)).toEqual(buckets('1h', at + 60).map(({ from }) => from))
+  expect(all.slice(1).every(({ from }, nth) => from === all[nth]!.to)).toBe(true)
+  expect(during(first!)).toBe('last:2026-01-01T11:02:00Z..2026-01-01T11:03:59Z')
+  expect(all.filter(({ over }) => !over).length).toBeLessThanOrEqual(2)
+})

@@ -1,0 +1,158 @@
+import { useQueryClient } from '@tanstack/react-query'
+import { useEffect, useState } from 'react'
+import type { ObjectRef } from '../../api/client'
+import type { KubeObject } from '../../api/types'
+import { useMay } from '../../api/useMay'
+import { ClusterName } from '../../parts/ClusterName'
+import { Control } from '../../parts/Control'
+import { Modal } from '../../parts/Modal'
+import { useTextOf } from '../../text'
+import { object as texts } from '../../text/object'
+import { explain } from './explain'
+import { RESTARTS, SCALES } from './facts'
+import { groupOf, removeObject, restartObject, scaleObject, type Earnest, type Written } from './objects'
+import { isManaged } from './Overview'
+
+type Action = 'scale' | 'restart' | 'delete'
+
+/** What can be done to an object; what the reader may not do says so. */
+export function Actions({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
+  const t = useTextOf(texts)
+  const [doing, setDoing] = useState<Action>()
+  const [done, setDone] = useState<string>()
+  const client = useQueryClient()
+  const { cluster, resource, namespace, name } = refTo
+  const wish = { cluster, group: groupOf(refTo), resource, namespace, name }
+  const mayDelete = useMay({ ...wish, verb: 'delete' })
+  const mayPatch = useMay({ ...wish, verb: 'patch' })
+  const mayScale = useMay({ ...wish, verb: 'patch', subresource: 'scale' })
+  const where = namespace ?? t.everywhere
+  const why = (may: boolean, verb: string, what: string) => (may ? undefined : t.mayNot(verb, what, where, cluster))
+  return (
+    <>
+      {SCALES.includes(resource) && (
+        <Control why={why(mayScale, 'patch', `${resource}/scale`)} onClick={() => setDoing('scale')}>
+          {t.scale}
+        </Control>
+      )}
+      {RESTARTS.includes(resource) && (
+        <Control why={why(mayPatch, 'patch', resource)} onClick={() => setDoing('restart')}>
+          {t.restart}
+        </Control>
+      )}
+      <Control why={why(mayDelete, 'delete', resource)} onClick={() => setDoing('delete')}>
+        {t.delete}
+      </Control>
+      <span role="status">{done}</span>
+      {doing && (
+        <Confirm
+          key={doing}
+          action={doing}
+          refTo={refTo}
+          object={object}
+          onClose={() => setDoing(undefined)}
+          onDone={(said) => {
+            setDoing(undefined)
+            setDone(said)
+            void client.invalidateQueries()
+          }}
+        />
+      )}
+    </>
+  )
+}
+
+interface ConfirmProps {
+  action: Action
+  refTo: ObjectRef
+  object: KubeObject
+  onDone: (said: string) => void
+  onClose: () => void
+}
+
+type Asked = { at: 'asking' } | { at: 'agreed'; warnings: string[] } | { at: 'refused'; why: string }
+
+/** Says what would happen and where; the cluster is asked by a dry run whether it would do that before it can be chosen. */
+function Confirm({ action, refTo, object, onDone, onClose }: ConfirmProps) {
+  const t = useTextOf(texts)
+  const now = Number((object.spec as { replicas?: number } | undefined)?.replicas ?? 0)
+  const [replicas, setReplicas] = useState(now)
+  const [asked, setAsked] = useState<Asked>({ at: 'asking' })
+  const [problem, setProblem] = useState<string>()
+  const [sending, setSending] = useState(false)
+  const { cluster, namespace, name } = refTo
+  const uid = object.metadata.uid
+  const run = (earnest: Earnest): Promise<Written> =>
+    action === 'delete' ? removeObject(refTo, uid, earnest) : action === 'scale' ? scaleObject(refTo, replicas, earnest) : restartObject(refTo, new Date(), earnest)
+
+  useEffect(() => {
+    let gone = false
+    setAsked({ at: 'asking' })
+    // A number that is being typed is asked about once it stands.
+    const timer = setTimeout(() => {
+      run('dry-run').then(
+        ({ warnings }) => !gone && setAsked({ at: 'agreed', warnings }),
+        (error: unknown) => !gone && setAsked({ at: 'refused', why: explain(error, cluster, t) }),
+      )
+    }, action === 'scale' ? 300 : 0)
+    return () => {
+      gone = true
+      clearTimeout(timer)
+    }
+  }, [replicas])
+
+  const title = t.reallyDo[action](`${object.kind} ${name}`)
+  return (
+    <Modal label={title} onClose={onClose}>
+      <form
+        className="confirm"
+        onSubmit={(event) => {
+          event.preventDefault()
+          if (asked.at !== 'agreed' || sending) return
+          setSending(true)
+          run('real').then(
+            () => onDone(t.didDo[action](replicas)),
+            (error: unknown) => {
+              setSending(false)
+              setProblem(explain(error, cluster, t))
+            },
+          )
+        }}
+      >
+        <h2>{title}</h2>
+        <p>
+          <ClusterName name={cluster} />
+          {namespace && <> · {t.namespaceIs(namespace)}</>}
+        </p>
+        {isManaged(refTo, object) && <p className="notice">{t.managed}</p>}
+        {action === 'scale' && (
+          <p>
+            <label>
+              {t.replicas} <input type="number" min="0" max="100000" required value={replicas} onChange={(event) => setReplicas(event.target.valueAsNumber || 0)} />
+            </label>{' '}
+            <span className="notice">{t.replicasNow(now)}</span>
+          </p>
+        )}
+        {action !== 'scale' && <p>{t.whatHappens[action]}</p>}
+        <p role="status" className={asked.at === 'refused' ? 'bad' : 'notice'}>
+          {asked.at === 'asking' ? t.asking : asked.at === 'agreed' ? t.agreed : asked.why}
+        </p>
+        {asked.at === 'agreed' &&
+          asked.warnings.map((warning) => (
+            <p key={warning} className="notice">
+              {warning}
+            </p>
+          ))}
+        {problem && <p role="alert">{problem}</p>}
+        <p className="tools">
+          <Control type="submit" why={asked.at === 'agreed' ? undefined : asked.at === 'asking' ? t.asking : asked.why}>
+            {t.doIt[action]}
+          </Control>
+          <button type="button" onClick={onClose}>
+            {t.cancel}
+          </button>
+        </p>
+      </form>
+    </Modal>
+  )
+}

@@ -1,0 +1,41 @@
+import { useQuery } from '@tanstack/react-query'
+import { clusterRoot, getJson, type ObjectRef } from '../../api/client'
+import type { KubeEvent, KubeObject } from '../../api/types'
+import { since } from '../../parts/format'
+import { useTextOf } from '../../text'
+import { object as texts } from '../../text/object'
+import { explain } from './explain'
+import { Table } from './Table'
+
+const last = (event: KubeEvent) => event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? event.metadata.creationTimestamp
+
+/** Events about an object, of its own cluster. */
+export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; object: KubeObject }) {
+  const t = useTextOf(texts)
+  const { namespace, uid } = object.metadata
+  const scope = namespace ? `/namespaces/${namespace}` : ''
+  const selector = encodeURIComponent(`involvedObject.uid=${uid ?? ''}`)
+  const events = useQuery({
+    queryKey: ['events', cluster, uid],
+    queryFn: ({ signal }) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1${scope}/events?fieldSelector=${selector}`, signal),
+    refetchInterval: 5_000,
+  })
+  if (events.error) return <p role="alert">{explain(events.error, cluster, t)}</p>
+  if (!events.data) return <p className="empty">{t.loading}</p>
+  if (events.data.items.length === 0) return <p className="empty">{t.noEvents}</p>
+  const sorted = [...events.data.items].sort((a, b) => (last(b) ?? '').localeCompare(last(a) ?? ''))
+  return (
+    <Table caption={t.tabs.events} heads={t.eventColumns}>
+      {sorted.map((event) => (
+        <tr key={event.metadata.uid}>
+          <td title={last(event)}>{since(last(event))}</td>
+          <td className={event.type === 'Warning' ? 'bad' : undefined}>{event.type}</td>
+          <td>{event.reason}</td>
+          <td>{event.count ?? 1}</td>
+          <td>{event.source?.component ?? event.reportingComponent}</td>
+          <td>{event.message}</td>
+        </tr>
+      ))}
+    </Table>
+  )
+}

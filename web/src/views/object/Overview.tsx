@@ -1,0 +1,166 @@
+import { Link } from 'wouter'
+import { objectAddress, searchAddress } from '../../api/address'
+import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import type { KubeObject } from '../../api/types'
+import { ClusterName } from '../../parts/ClusterName'
+import { since } from '../../parts/format'
+import { useTextOf } from '../../text'
+import { object as texts } from '../../text/object'
+import { facts, keys, resourceOf, type Condition, type Container, type Port } from './facts'
+import { Table } from './Table'
+
+/** What matters of an object at a glance, each value a way to what else has it. */
+export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
+  const t = useTextOf(texts)
+  const { conditions, containers, ports, fields } = facts(object)
+  const { labels = {}, annotations = {}, finalizers = [], ownerReferences = [] } = object.metadata
+  const data = keys(object)
+  return (
+    <div className="overview">
+      {object.metadata.deletionTimestamp && <p role="alert">{t.beingDeleted(since(object.metadata.deletionTimestamp))}</p>}
+      <Managed refTo={refTo} object={object} />
+      <dl className="facts">
+        {fields.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{name === 'nodeName' ? <Link href={objectAddress({ cluster: refTo.cluster, apiVersion: 'v1', resource: 'nodes', name: value })}>{value}</Link> : value}</dd>
+          </div>
+        ))}
+        {ownerReferences.map((owner) => {
+          const resource = resourceOf(owner.apiVersion, owner.kind)
+          const there = { cluster: refTo.cluster, apiVersion: owner.apiVersion, namespace: owner.kind === 'Node' ? undefined : refTo.namespace, name: owner.name }
+          const q = `kind:${owner.kind} name:=${owner.name} cluster:=${refTo.cluster}`
+          return (
+            <div key={`${owner.kind}/${owner.name}`}>
+              <dt>{t.owner}</dt>
+              <dd>
+                <Link href={resource ? objectAddress({ ...there, resource }) : searchAddress({ q })}>
+                  {owner.kind} {owner.name}
+                </Link>
+              </dd>
+            </div>
+          )
+        })}
+        {finalizers.length > 0 && (
+          <div>
+            <dt>{t.finalizers}</dt>
+            <dd>{finalizers.join(', ')}</dd>
+          </div>
+        )}
+        {data.length > 0 && (
+          <div>
+            <dt>{t.keysOfData}</dt>
+            <dd>{data.join(', ')}</dd>
+          </div>
+        )}
+      </dl>
+      {conditions.length > 0 && <Conditions conditions={conditions} />}
+      {containers.length > 0 && <Containers containers={containers} />}
+      {ports.length > 0 && <Ports ports={ports} />}
+      <h2>{t.labels}</h2>
+      {Object.keys(labels).length === 0 && <p className="empty">{t.none}</p>}
+      <ul className="labels">
+        {Object.entries(labels).map(([key, value]) => (
+          <li key={key}>
+            <Link href={searchAddress({ q: `label:${key}=${value}` })} title={t.searchLabel}>
+              {key}={value}
+            </Link>
+          </li>
+        ))}
+      </ul>
+      {Object.keys(annotations).length > 0 && (
+        <details>
+          <summary>{t.annotations(Object.keys(annotations).length)}</summary>
+          <dl className="annotations">
+            {Object.entries(annotations).map(([key, value]) => (
+              <div key={key}>
+                <dt>{key}</dt>
+                <dd>{value}</dd>
+              </div>
+            ))}
+          </dl>
+        </details>
+      )}
+    </div>
+  )
+}
+
+/** A copy that the fleet keeps as its template says. */
+export const isManaged = (refTo: ObjectRef, object: KubeObject) =>
+  refTo.cluster !== CONTROL_PLANE && object.metadata.labels?.['karmada.io/managed'] === 'true'
+
+/** Says where such an object comes from: what is changed here is put back. */
+export function Managed({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
+  const t = useTextOf(texts)
+  if (!isManaged(refTo, object)) return null
+  return (
+    <p className="notice managed">
+      {t.managed}{' '}
+      <Link href={objectAddress({ ...refTo, cluster: CONTROL_PLANE })}>
+        {t.template} <ClusterName name={CONTROL_PLANE} />
+      </Link>
+    </p>
+  )
+}
+
+function Conditions({ conditions }: { conditions: Condition[] }) {
+  const t = useTextOf(texts)
+  return (
+    <Table caption={t.conditions} heads={t.conditionColumns}>
+      {conditions.map(({ type, status, good, reason, message, since: from }) => (
+        <tr key={type}>
+          <th scope="row">{type}</th>
+          <td className={good === undefined ? undefined : good ? 'good' : 'bad'}>
+            {good === undefined ? '?' : good ? '✓' : '✗'} {status}
+          </td>
+          <td>{reason}</td>
+          <td>{message}</td>
+          <td title={from}>{since(from)}</td>
+        </tr>
+      ))}
+    </Table>
+  )
+}
+
+function Containers({ containers }: { containers: Container[] }) {
+  const t = useTextOf(texts)
+  return (
+    <Table caption={t.containers} heads={t.containerColumns}>
+      {containers.map(({ name, init, image, state, ready, restarts, ports, requests, limits }) => (
+        <tr key={name}>
+          <th scope="row">
+            {name} {init && <small>{t.init}</small>}
+          </th>
+          <td className="image">
+            <Link href={searchAddress({ q: `image:"${image}"` })} title={t.searchImage}>
+              {image}
+            </Link>
+          </td>
+          <td className={ready === undefined ? undefined : ready ? 'good' : 'bad'}>
+            {ready === undefined ? '' : ready ? '✓ ' : '✗ '}
+            {state}
+          </td>
+          <td>{restarts}</td>
+          <td>{ports.join(', ')}</td>
+          <td>{requests}</td>
+          <td>{limits}</td>
+        </tr>
+      ))}
+    </Table>
+  )
+}
+
+function Ports({ ports }: { ports: Port[] }) {
+  const t = useTextOf(texts)
+  return (
+    <Table caption={t.ports} heads={t.portColumns}>
+      {ports.map(({ name, port, target }) => (
+        <tr key={port}>
+          <th scope="row">{name || '—'}</th>
+          <td>{port}</td>
+          <td>{target}</td>
+        </tr>
+      ))}
+    </Table>
+  )
+}

@@ -1,0 +1,54 @@
+// Kubernetes' channels over a WebSocket (v5 and v4): the first byte of a message names the channel. Pure.
+
+/** What we speak, the best first. */
+export const PROTOCOLS = ['v5.channel.k8s.io', 'v4.channel.k8s.io']
+
+export const STDIN = 0
+export const STDOUT = 1
+export const STDERR = 2
+/** How it ended: a Status. */
+export const ERROR = 3
+export const RESIZE = 4
+
+export function pack(channel: number, data: Uint8Array): Uint8Array<ArrayBuffer> {
+  const message = new Uint8Array(data.length + 1)
+  message[0] = channel
+  message.set(data, 1)
+  return message
+}
+
+export function unpack(message: ArrayBuffer): { channel: number; data: Uint8Array } | undefined {
+  const bytes = new Uint8Array(message)
+  const [channel] = bytes
+  return channel === undefined ? undefined : { channel, data: bytes.subarray(1) }
+}
+
+/** The size of the terminal; said again and again it changes nothing, and keeps the connection from being forgotten on its way. */
+export function size(columns: number, rows: number): Uint8Array<ArrayBuffer> {
+  return pack(RESIZE, new TextEncoder().encode(JSON.stringify({ Width: columns, Height: rows })))
+}
+
+export interface Ended {
+  code: number | undefined
+  message: string
+}
+
+/** How a process ended. */
+export function ended(status: string): Ended {
+  try {
+    const told = JSON.parse(status) as { status?: string; message?: string; details?: { causes?: { reason?: string; message?: string }[] } }
+    if (told.status === 'Success') return { code: 0, message: '' }
+    const cause = told.details?.causes?.find(({ reason }) => reason === 'ExitCode')
+    return { code: cause?.message === undefined ? undefined : Number(cause.message), message: told.message ?? '' }
+  } catch {
+    return { code: undefined, message: status }
+  }
+}
+
+/** Whether a shell could not be begun because the image has none of that name. */
+export function isMissing({ code, message }: Ended): boolean {
+  return code === 126 || code === 127 || /not found|no such file|executable file/i.test(message)
+}
+
+/** Shells in the order in which they are tried when none is chosen. */
+export const SHELLS = ['bash', 'sh', 'ash', 'powershell']

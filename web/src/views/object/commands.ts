@@ -1,0 +1,83 @@
+// What a view shows, as commands for a terminal: kubectl's, and ours where it can say more.
+import type { Tab } from '../../api/address'
+import { clusterRoot, CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import { API } from '../../api/useSearch'
+import { asked, groupOf } from './objects'
+
+export interface Command {
+  tool: 'kubectl' | 'crowsnest'
+  text: string
+}
+
+/** What of a view matters to a command. */
+export interface Said {
+  kind: string
+  uid?: string | undefined
+  view: Record<string, string>
+  /** The query whose logs are shown. */
+  logs?: string
+}
+
+/** For a POSIX shell. */
+export function quote(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`
+}
+
+const words = (...given: (string | undefined | false)[]) => given.filter((word) => typeof word === 'string' && word !== '').join(' ')
+/** A flag with its value. */
+const flag = (name: string, value: string | undefined) => (value ? `${name} ${quote(value)}` : undefined)
+
+export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs }: Said): Command[] {
+  const { cluster, resource, namespace, name } = ref
+  const group = groupOf(ref)
+  const typed = `${resource}${group && `.${ref.apiVersion.split('/')[1]}.${group}`}/${name}`
+  const own = cluster === CONTROL_PLANE
+  const kubectl = words('kubectl', clusterRoot(cluster) && flag('--context', cluster), flag('-n', namespace))
+  const raw = (path: string): Command => ({ tool: 'kubectl', text: words('kubectl get --raw', quote(`${API}/${path}`)) })
+  const here = words(flag('-n', namespace), !own && flag('--cluster', cluster))
+  const reference = [kind.toLowerCase(), namespace, name].filter(Boolean).join('/')
+  switch (tab) {
+    case 'overview':
+      return [
+        { tool: 'kubectl', text: `${kubectl} describe ${typed}` },
+        { tool: 'crowsnest', text: words('crowsnest search', quote(`kind:${kind.toLowerCase()} name:=${name}${namespace ? ` ns:=${namespace}` : ''} cluster:=${cluster}`)) },
+      ]
+    case 'yaml':
+      return [
+        { tool: 'kubectl', text: words(kubectl, view.edit === 'true' ? 'edit' : 'get', typed, view.edit !== 'true' && '-o yaml', view.managed === 'true' && '--show-managed-fields') },
+        ...(own ? [] : [{ tool: 'crowsnest' as const, text: words('crowsnest get', `${resource}${group && `.${group}`}/${name}`, here, '-o yaml') }]),
+      ]
+    case 'events':
+      return [
+        { tool: 'kubectl', text: words(kubectl, 'get events', !namespace && '-A', `--field-selector=${uid ? `involvedObject.uid=${uid}` : `involvedObject.name=${name}`}`) },
+        { tool: 'crowsnest', text: `crowsnest search ${quote(`kind:event about:${reference} cluster:=${cluster}`)}` },
+      ]
+    case 'related':
+      return [
+        raw(`graph?${asked(ref)}${view.depth ? `&depth=${view.depth}` : ''}`),
+        { tool: 'crowsnest', text: `crowsnest search ${quote(`related:${reference} cluster:=${cluster}${view.depth ? ` depth:${view.depth}` : ''}`)}` },
+      ]
+    case 'history': {
+      if (view.with) return [raw(`diff?${asked(ref)}&with=${encodeURIComponent(view.with)}`)]
+      const between = ['from', 'to'].filter((end) => view[end]).map((end) => `&${end}=${view[end]}`)
+      return [raw(`history?${asked(ref)}`), raw(`diff?${asked(ref)}${between.join('')}`)]
+    }
+    case 'logs': {
+      const times = words(flag('--since', view.since), flag('--tail', view.tail), view.follow !== 'false' && view.previous !== 'true' && '-f', view.previous === 'true' && '-p')
+      const container = flag('-c', view.container)
+      const lines = words(flag('--include', view.include), flag('--exclude', view.exclude))
+      return [
+        { tool: 'kubectl', text: words(kubectl, 'logs', typed, container ?? '--all-containers', times, view.timestamps === 'true' && '--timestamps') },
+        ...(logs ? [{ tool: 'crowsnest' as const, text: words('crowsnest logs', quote(logs), container && flag('-c', `^${view.container}$`), times, lines) }] : []),
+      ]
+    }
+    case 'terminal': {
+      const container = flag('-c', view.container)
+      const shell = view.shell && view.shell !== 'auto' ? view.shell : 'sh'
+      return [
+        { tool: 'kubectl', text: words(kubectl, 'exec -it', name, container, '--', shell) },
+        { tool: 'crowsnest', text: words('crowsnest exec -it', here, name, container, '--', shell) },
+      ]
+    }
+  }
+}

@@ -1,0 +1,9 @@
+import { ApiError } from '../../api/client'
+import type { ObjectText } from '../../text/object'
+
+/** Why a cluster did not do what was asked of it. */
+export function explain(error: unknown, cluster: string, t: ObjectText): string {
+  if (error instanceof ApiError && error.code === 403) return t.refused(cluster, error.message)
+  if (error instanceof ApiError) return t.answers(cluster, error.message, error.code)
+  return error instanceof Error ? error.message : String(error)
+}

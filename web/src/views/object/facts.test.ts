@@ -1,0 +1,60 @@
+import { describe, expect, it } from 'vitest'
+import type { KubeObject } from '../../api/types'
+import { conditions, containers, facts, podsOf, ports, resourceOf } from './facts'
+
+const object = (fields: Record<string, unknown>): KubeObject => ({ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'a' }, ...fields })
+
+describe('containers', () => {
+  const spec = {
+    containers: [{ name: 'web', image: 'nginx:1', ports: [{ name: 'http', containerPort: 80 }, { containerPort: 53, protocol: 'UDP' }], resources: { requests: { cpu: '100m' } } }],
+    initContainers: [{ name: 'first', image: 'busybox' }],
+  }
+  const plain = { name: 'web', image: 'nginx:1', init: false, ports: ['http 80/TCP', '53/UDP'], requests: 'cpu 100m', limits: '' }
+
+  it('of a pod, with how they are', () => {
+    const status = { containerStatuses: [{ name: 'web', ready: false, restartCount: 4, state: { waiting: { reason: 'CrashLoopBackOff' } } }], initContainerStatuses: [{ name: 'first', ready: true, restartCount: 0, state: { terminated: { reason: 'Completed', exitCode: 0 } } }] }
+    expect(containers(object({ spec, status }))).toEqual([
+      { ...plain, state: 'waiting (CrashLoopBackOff)', ready: false, restarts: 4 },
+      { name: 'first', image: 'busybox', init: true, ports: [], requests: '', limits: '', state: 'terminated (Completed, exit 0)', ready: true, restarts: 0 },
+    ])
+  })
+
+  it.each([
+    ['a template', { template: { spec } }],
+    ['a CronJob', { jobTemplate: { spec: { template: { spec } } } }],
+  ])('of %s', (_, of) => {
+    expect(containers(object({ spec: of }))[0]).toEqual(plain)
+  })
+
+  it('of what has none', () => {
+    expect(containers(object({ spec: { containers: 'many' }, status: null }))).toEqual([])
+    expect(facts(object({}))).toEqual({ conditions: [], containers: [], ports: [], fields: [] })
+  })
+})
+
+it('conditions are good or bad news', () => {
+  const told = [['Ready', 'True'], ['Ready', 'False'], ['MemoryPressure', 'False'], ['DiskPressure', 'True'], ['Ready', 'Unknown']]
+  const status = { conditions: told.map(([type, status]) => ({ type, status })) }
+  expect(conditions(object({ status })).map(({ good }) => good)).toEqual([true, false, true, false, undefined])
+})
+
+it('ports of a Service', () => {
+  const spec = { ports: [{ name: 'http', port: 80, targetPort: 'web', nodePort: 30_000 }, { port: 53, protocol: 'UDP' }] }
+  expect(ports({ ...object({ spec }), kind: 'Service' })).toEqual([
+    { name: 'http', port: '80/TCP (node 30000)', target: 'web' },
+    { name: '', port: '53/UDP', target: '53' },
+  ])
+})
+
+it.each([
+  ['v1', 'pods', 'm1', 'kind:pod name:=a ns:=n cluster:=m1'],
+  ['apps/v1', 'deployments', undefined, 'kind:deployment name:=a ns:=n select:pod'],
+  ['example.io/v1', 'deployments', 'm1', undefined],
+  ['v1', 'configmaps', 'm1', undefined],
+])('pods of %s %s', (apiVersion, resource, cluster, expected) => {
+  expect(podsOf({ apiVersion, resource, namespace: 'n', name: 'a' }, cluster)).toBe(expected)
+})
+
+it('resources of kinds, where they are known', () => {
+  expect([resourceOf('apps/v1', 'ReplicaSet'), resourceOf('networking.k8s.io/v1', 'Ingress'), resourceOf('example.io/v1', 'Thing')]).toEqual(['replicasets', 'ingresses', undefined])
+})

@@ -1,0 +1,31 @@
+import { expect, it } from 'vitest'
+import { arrange, levels, type Edge, type Graph, type Node } from './layout'
+
+const node = (kind: string, name: string): Node => ({ cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, name })
+
+it('what is pointed to is left, what points is right', () => {
+  // A ReplicaSet, its Deployment, its pods, what one of them uses.
+  const edges: Edge[] = [
+    { from: 0, to: 1, relation: 'owner' },
+    { from: 2, to: 0, relation: 'owner' },
+    { from: 3, to: 0, relation: 'owner' },
+    { from: 2, to: 4, relation: 'uses' },
+  ]
+  expect(levels(6, edges)).toEqual([0, -1, 1, 1, 0, 0])
+})
+
+it('many of a kind are one box until it is opened', () => {
+  const graph: Graph = {
+    nodes: [node('ReplicaSet', 'web'), ...Array.from({ length: 10 }, (_, nth) => node('Pod', `web-${nth}`))],
+    edges: Array.from({ length: 10 }, (_, nth) => ({ from: nth + 1, to: 0, relation: 'owner' as const })),
+    more: false,
+  }
+  const folded = arrange(graph, new Set())
+  expect(folded.boxes.map((box) => box.members.length)).toEqual([1, 10])
+  expect(folded.lines).toHaveLength(1)
+  const opened = arrange(graph, new Set([folded.boxes[1]!.key]))
+  expect(opened.boxes).toHaveLength(11)
+  expect(opened.lines).toHaveLength(10)
+  const places = opened.boxes.map(({ x, y }) => `${x} ${y}`)
+  expect(new Set(places).size).toBe(11)
+})

@@ -1,0 +1,91 @@
+// Where related objects stand: what an object points to is left of it (its owners, what it uses, what it is about), what points to it
+// is right of it. Pure.
+import type { Hit } from '../../api/types'
+
+export type Node = Omit<Hit, 'matched'>
+
+export interface Edge {
+  from: number
+  to: number
+  relation: 'owner' | 'uses' | 'about'
+}
+
+export interface Graph {
+  nodes: Node[]
+  edges: Edge[]
+  more: boolean
+}
+
+export const BOX = { width: 230, height: 46, across: 100, down: 12 }
+/** Objects of one kind beside one another; with more they are one box until it is opened. */
+const APART = 6
+
+export interface Box {
+  key: string
+  x: number
+  y: number
+  /** Places in the graph; more than one: of the same kind, folded. */
+  members: number[]
+}
+
+export interface Line {
+  from: Box
+  to: Box
+  relation: Edge['relation']
+}
+
+export interface Layout {
+  boxes: Box[]
+  lines: Line[]
+  width: number
+  height: number
+}
+
+/** How far right of the first one each stands. */
+export function levels(count: number, edges: Edge[]): number[] {
+  const found: (number | undefined)[] = Array.from({ length: count })
+  found[0] = 0
+  const queue = [0]
+  for (let at = queue.shift(); at !== undefined; at = queue.shift()) {
+    const here = found[at] ?? 0
+    for (const { from, to } of edges) {
+      const [next, level] = from === at ? [to, here - 1] : to === at ? [from, here + 1] : [undefined, 0]
+      if (next === undefined || found[next] !== undefined) continue
+      found[next] = level
+      queue.push(next)
+    }
+  }
+  return found.map((level) => level ?? 0)
+}
+
+/** `open` has the keys of folded boxes that are to be shown one by one. */
+export function arrange({ nodes, edges }: Graph, open: ReadonlySet<string>): Layout {
+  const level = levels(nodes.length, edges)
+  const groups = new Map<string, number[]>()
+  nodes.forEach((node, nth) => {
+    const key = nth === 0 ? '' : `${node.kind}@${level[nth]}@${node.cluster}`
+    groups.set(key, [...(groups.get(key) ?? []), nth])
+  })
+  const columns = new Map<number, { key: string; members: number[] }[]>()
+  for (const [key, members] of groups) {
+    const folded = members.length > APART && !open.has(key)
+    const boxes = folded ? [{ key, members }] : members.map((nth) => ({ key: `${key}#${nth}`, members: [nth] }))
+    const column = level[members[0] ?? 0] ?? 0
+    columns.set(column, [...(columns.get(column) ?? []), ...boxes])
+  }
+  const order = [...columns.keys()].sort((a, b) => a - b)
+  const tallest = Math.max(1, ...[...columns.values()].map((column) => column.length))
+  const step = BOX.height + BOX.down
+  const boxes = order.flatMap((column, nth) => {
+    const inside = columns.get(column) ?? []
+    const top = ((tallest - inside.length) * step) / 2
+    return inside.map(({ key, members }, row) => ({ key, members, x: nth * (BOX.width + BOX.across), y: top + row * step }))
+  })
+  const of = new Map(boxes.flatMap((box) => box.members.map((member): [number, Box] => [member, box])))
+  const lines = new Map<string, Line>()
+  for (const { from, to, relation } of edges) {
+    const [one, other] = [of.get(from), of.get(to)]
+    if (one && other && one !== other) lines.set(`${one.key} ${other.key} ${relation}`, { from: one, to: other, relation })
+  }
+  return { boxes, lines: [...lines.values()], width: order.length * (BOX.width + BOX.across) - BOX.across, height: tallest * step - BOX.down }
+}

@@ -1,0 +1,13 @@
+/** Drops the block of `metadata.managedFields` from a manifest's text. */
+export function withoutManagedFields(text: string): string {
+  const kept: string[] = []
+  let inside = false
+  let metadata = false
+  for (const line of text.split('\n')) {
+    if (/^\S/.test(line)) metadata = line.startsWith('metadata:')
+    if (inside && (/^ {2}[^\s-]/.test(line) || /^\S/.test(line))) inside = false
+    if (metadata && /^ {2}managedFields:/.test(line)) inside = true
+    if (!inside) kept.push(line)
+  }
+  return kept.join('\n')
+}

@@ -1,0 +1,66 @@
+import { describe, expect, it } from 'vitest'
+import { apply, changes, compare, written } from './merge'
+
+const base = {
+  metadata: { resourceVersion: '1', labels: { app: 'web' } },
+  spec: { replicas: 2, args: ['a', 'b'], containers: [{ name: 'web', image: 'nginx:1' }, { name: 'log', image: 'log:1' }] },
+  status: { ready: 2 },
+}
+/** A copy that was edited. */
+function edited(edit: (copy: typeof base & Record<string, any>) => void) {
+  const copy = structuredClone(base)
+  edit(copy)
+  return copy
+}
+const told = (one: unknown, other: unknown) => changes(one, other).map(({ path, ...rest }) => [written(path), rest])
+
+describe('changes', () => {
+  it.each([
+    ['a value', edited((o) => (o.spec.replicas = 3)), [['spec.replicas', { before: 2, after: 3 }]]],
+    ['a field that came', edited((o) => ((o.metadata.labels as any).tier = 'x')), [['metadata.labels.tier', { after: 'x' }]]],
+    ['a field that went', edited((o) => delete (o as any).status), [['status', { before: { ready: 2 } }]]],
+    ['an element by its name, wherever it is', edited((o) => (o.spec.containers = [base.spec.containers[1]!, { name: 'web', image: 'nginx:2' }])), [['spec.containers[web].image', { before: 'nginx:1', after: 'nginx:2' }]]],
+    ['a list without names, whole', edited((o) => (o.spec.args = ['a'])), [['spec.args', { before: ['a', 'b'], after: ['a'] }]]],
+    ['nothing', edited(() => undefined), []],
+  ])('%s', (_, after, expected) => {
+    expect(told(base, after)).toEqual(expected)
+  })
+
+  it('lead from the one to the other', () => {
+    const after = edited((o) => {
+      o.spec.containers = [{ name: 'web', image: 'nginx:2' }, { name: 'new', image: 'n' }]
+      delete (o.metadata.labels as any).app
+      o.spec.args = []
+    })
+    expect(apply(base, changes(base, after))).toEqual(after)
+  })
+})
+
+describe('three ways', () => {
+  it('what the server keeps by itself is no conflict', () => {
+    const theirs = edited((o) => {
+      o.metadata.resourceVersion = '2'
+      o.status.ready = 1
+    })
+    const mine = edited((o) => (o.spec.replicas = 5))
+    const merged = compare(base, mine, theirs)
+    expect(merged).toMatchObject({ theirs: [], conflicts: [] })
+    expect(apply(theirs, merged.mine)).toEqual({ ...theirs, spec: mine.spec })
+  })
+
+  it('different fields go together', () => {
+    const theirs = edited((o) => (o.spec.containers[0]!.image = 'nginx:9'))
+    const mine = edited((o) => (o.spec.containers[1]!.image = 'log:9'))
+    const merged = compare(base, mine, theirs)
+    expect(merged.conflicts).toEqual([])
+    expect((apply(theirs, merged.mine) as typeof base).spec.containers).toEqual([{ name: 'web', image: 'nginx:9' }, { name: 'log', image: 'log:9' }])
+  })
+
+  it.each([
+    ['to something else', edited((o) => (o.spec.replicas = 3)), edited((o) => (o.spec.replicas = 4)), ['spec.replicas']],
+    ['to the same', edited((o) => (o.spec.replicas = 3)), edited((o) => (o.spec.replicas = 3)), []],
+    ['one has left what the other changed', edited((o) => o.spec.containers.pop()), edited((o) => (o.spec.containers[1]!.image = 'x')), ['spec.containers[log]']],
+  ])('the same field, %s', (_, mine, theirs, expected) => {
+    expect(compare(base, mine, theirs).conflicts.map((conflict) => written(conflict.mine.path))).toEqual(expected)
+  })
+})

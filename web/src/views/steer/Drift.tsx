@@ -1,0 +1,140 @@
+// What is wanted in a cluster beside what is live there, field by field, with whoever holds the fields that differ.
+import { lazy, Suspense } from 'react'
+import { Link } from 'wouter'
+import { objectAddress, writeAddress } from '../../api/address'
+import { CONTROL_PLANE } from '../../api/client'
+import { driftOf, type Differing } from '../../api/drift'
+import type { Named } from '../../api/karmada'
+import { getObject, patiently } from '../../api/kube'
+import { plan, type Template } from '../../api/propagation'
+import type { KubeObject } from '../../api/types'
+import { Answer, Problem, useAsk } from '../../parts/Asking'
+import { ClusterName } from '../../parts/ClusterName'
+import { Value } from '../../parts/Differences'
+import { since } from '../../parts/format'
+import { withoutServers, write } from '../../parts/manifest'
+import { Table } from '../../parts/Table'
+import { useTextOf } from '../../text'
+import { asking } from '../../text/asking'
+import { steerText } from '../../text/steer'
+
+const Editor = lazy(() => import('../../parts/Editor').then((part) => ({ default: part.Editor })))
+
+interface Wanted {
+  name: string
+  carried: KubeObject
+}
+
+/** What Works carry, told by a plan in which nothing changes: the right to get the template is enough for it. */
+async function wantedOf(template: Template, signal: AbortSignal): Promise<Wanted[]> {
+  const stored = await getObject<KubeObject>({ cluster: CONTROL_PLANE, ...template }, signal)
+  const { templates } = await plan({ objects: [withoutServers(stored, { version: false })], limit: 1 })
+  const wanted = (templates[0]?.clusters ?? []).flatMap(({ name, change, manifest, manifestBefore }) => {
+    // Of what stays as it is, the plan says once what it is.
+    const carried = manifestBefore ?? (change === 'Unchanged' ? manifest : undefined)
+    return carried === undefined ? [] : [{ name, carried }]
+  })
+  return wanted.sort((a, b) => a.name.localeCompare(b.name))
+}
+
+export function Drift({ template, named, cluster }: { template: Template; named: Named; cluster: string | undefined }) {
+  const t = useTextOf(steerText)
+  const wanted = useAsk(['wanted', template], (signal) => wantedOf(template, signal), 10_000)
+  return (
+    <Answer of={wanted}>
+      {(clusters) => {
+        const shown = clusters.find(({ name }) => name === cluster) ?? clusters[0]
+        if (!shown) return <p className="empty">{t.noWanted}</p>
+        return (
+          <>
+            <nav className="acts" aria-label={t.chooseCluster}>
+              {clusters.map(({ name }) => (
+                <Link
+                  key={name}
+                  className="chip"
+                  href={`/drift${writeAddress({ ...named, resource: named.kind ? undefined : template.resource, cluster: name })}`}
+                  replace
+                  aria-current={name === shown.name ? 'page' : undefined}
+                >
+                  <ClusterName name={name} />
+                </Link>
+              ))}
+            </nav>
+            <InCluster key={shown.name} cluster={shown.name} wanted={shown.carried} template={template} />
+          </>
+        )
+      }}
+    </Answer>
+  )
+}
+
+function InCluster({ cluster, wanted, template }: { cluster: string; wanted: KubeObject; template: Template }) {
+  const t = useTextOf(steerText)
+  const ask = useTextOf(asking)
+  const ref = { cluster, ...template }
+  const live = useAsk(['live', ref], (signal) => patiently((within) => getObject<KubeObject>(ref, within), signal))
+  return (
+    <>
+      <h2>
+        {t.driftOf(cluster)} · <Link href={objectAddress(ref)}>{t.object}</Link>
+      </h2>
+      <p className="notice">{t.fromPlan}</p>
+      {!live.data && !live.error && <p className="empty">{ask.loading}</p>}
+      {/* Another cluster that hangs is no matter here; this one says so. */}
+      <Problem error={live.error} from={cluster} />
+      {live.data && <Compared cluster={cluster} wanted={wanted} live={live.data} />}
+    </>
+  )
+}
+
+function Compared({ cluster, wanted, live }: { cluster: string; wanted: KubeObject; live: KubeObject }) {
+  const t = useTextOf(steerText)
+  const { differing, added } = driftOf(wanted, live)
+  return (
+    <>
+      <p role="status" className={differing.length === 0 ? 'good' : 'bad'}>
+        {differing.length === 0 ? t.same : t.fieldsDiffer(differing.length)}
+      </p>
+      {differing.length > 0 && <Fields label={t.driftOf(cluster)} fields={differing} />}
+      <details>
+        <summary>{t.added(added.length)}</summary>
+        <Fields label={t.added(added.length)} fields={added} />
+      </details>
+      <details>
+        <summary>{t.wholeDiff}</summary>
+        <Suspense fallback={null}>
+          <Editor label={t.wholeDiff} original={write(withoutServers(wanted, { version: false }))} value={write(withoutServers(live, { version: false }))} />
+        </Suspense>
+      </details>
+    </>
+  )
+}
+
+function Fields({ label, fields }: { label: string; fields: Differing[] }) {
+  const t = useTextOf(steerText)
+  return (
+    <Table label={label} heads={t.driftHeads}>
+      {fields.map(({ path, wanted, live, owners }) => (
+        <tr key={path} data-path={path}>
+          <th scope="row">
+            <code>{path}</code>
+          </th>
+          <td>
+            <Value value={wanted} />
+          </td>
+          <td>
+            <Value value={live} />
+          </td>
+          <td>
+            {owners.length === 0 && <span className="why">{t.nobody}</span>}
+            {owners.map(({ manager, operation, time }) => (
+              <span key={`${manager}/${operation}`} className="chip" title={time}>
+                {manager} {operation && <small>{operation}</small>} {time && since(time)}
+              </span>
+            ))}
+          </td>
+        </tr>
+      ))}
+    </Table>
+  )
+}

@@ -1,0 +1,135 @@
+// What leaves where and why, what is kept and why, and whether the fleet doubts itself. docs/FAILOVER.md has the rules.
+import { Link } from 'wouter'
+import { clusterAddress } from '../../api/address'
+import { conditionOf, type Binding, type Cluster, type EvictionTask } from '../../api/karmada'
+import { Answer } from '../../parts/Asking'
+import { ClusterName } from '../../parts/ClusterName'
+import { age, since } from '../../parts/format'
+import { Table } from '../../parts/Table'
+import { useTextOf } from '../../text'
+import { steerText } from '../../text/steer'
+import { EventTable } from '../fleet/Events'
+import { useClusters } from '../fleet/Overview'
+import { BindingTable, TemplateLink, useBindings } from './Bindings'
+
+/** Conditions of a Cluster that tell of doubt, halted evictions, leaving; each with the status that is nothing to tell. */
+const TELLING = { HealthSignals: 'True', EvictionsHalted: 'False', Removing: '' }
+/** Shares of clusters that are not ready, of --failover-safety=safe. */
+const MANY = 0.3
+const MOST = 0.55
+const EVENTS = 'EvictionWaitsForReplacement,EvictionCancelled,EvictionsHalted,EvictionsResumed,ClusterFlipped,ReturnRefused,ResourcesLeftBehind,EvictWorkloadFromClusterSucceed'
+
+export function Failover() {
+  const t = useTextOf(steerText)
+  const clusters = useClusters()
+  return (
+    <>
+      <h1>{t.tabs.failover}</h1>
+      <h2>{t.breaker}</h2>
+      <Answer of={clusters}>{({ items }) => <Breaker clusters={items} />}</Answer>
+      <h2>{t.doubts}</h2>
+      <Answer of={clusters}>{({ items }) => <Doubts clusters={items} />}</Answer>
+      <h2>{t.evictions}</h2>
+      <Evictions />
+      <h2>{t.returning}</h2>
+      <BindingTable q="ann:failover.crowsnest.io/home" none={t.noneOfThese} />
+      <h2>{t.fenced}</h2>
+      <BindingTable q="condition:WaitingForFence=True" none={t.noneOfThese} />
+      <h2>{t.failoverEvents}</h2>
+      <EventTable q={`kind:event reason:${EVENTS}`} live most={30} />
+      <p className="notice">{t.onlyYours}</p>
+    </>
+  )
+}
+
+const isDown = ({ status, metadata }: Cluster) => !metadata.deletionTimestamp && conditionOf(status?.conditions, 'Ready')?.status === 'False'
+
+function Breaker({ clusters }: { clusters: Cluster[] }) {
+  const t = useTextOf(steerText)
+  const down = clusters.filter(isDown).length
+  const doubted = clusters.some(({ status }) => conditionOf(status?.conditions, 'HealthSignals')?.reason === 'Doubted')
+  const part = clusters.length === 0 ? 0 : down / clusters.length
+  const halted = doubted || (down >= 2 && part > MOST)
+  const state = halted ? 'halted' : down >= 2 && part > MANY ? 'slow' : 'calm'
+  return (
+    <p data-breaker={state}>
+      <b className={state === 'calm' ? 'good' : 'bad'}>{t.breakerSays(down, clusters.length)}</b>{' '}
+      {state === 'halted' ? t.breakerHalted : state === 'slow' ? t.breakerSlow : t.breakerCalm} <small className="why">{t.breakerNote}</small>
+    </p>
+  )
+}
+
+function Doubts({ clusters }: { clusters: Cluster[] }) {
+  const t = useTextOf(steerText)
+  const told = clusters.flatMap((cluster) =>
+    (cluster.status?.conditions ?? []).filter(({ type, status }) => type in TELLING && TELLING[type as keyof typeof TELLING] !== status).map((condition) => ({ cluster, condition })),
+  )
+  if (told.length === 0) return <p className="empty">{t.noDoubts}</p>
+  return (
+    <Table label={t.doubts} heads={t.doubtHeads}>
+      {told.map(({ cluster, condition }) => (
+        <tr key={`${cluster.metadata.name}/${condition.type}`} data-doubt={cluster.metadata.name}>
+          <th scope="row">
+            <Link href={clusterAddress(cluster.metadata.name)}>
+              <ClusterName name={cluster.metadata.name} />
+            </Link>
+          </th>
+          <td>{conditionOf(cluster.status?.conditions, 'Ready')?.status}</td>
+          <td>
+            {condition.type}={condition.status}
+          </td>
+          <td>{condition.reason}</td>
+          <td>{since(condition.lastTransitionTime)}</td>
+          <td>{condition.message}</td>
+        </tr>
+      ))}
+    </Table>
+  )
+}
+
+function Evictions() {
+  const t = useTextOf(steerText)
+  return (
+    <Answer of={useBindings('is:evicting')}>
+      {({ found }) => {
+        const tasks = found.flatMap((binding) => (binding.spec.gracefulEvictionTasks ?? []).map((task) => ({ binding, task })))
+        if (tasks.length === 0) return <p className="empty">{t.noEvictions}</p>
+        return (
+          <Table label={t.evictions} heads={t.evictionHeads}>
+            {tasks.map(({ binding, task }) => (
+              <TaskRow key={`${binding.metadata.namespace}/${binding.metadata.name}/${task.fromCluster}`} binding={binding} task={task} />
+            ))}
+          </Table>
+        )
+      }}
+    </Answer>
+  )
+}
+
+function TaskRow({ binding, task }: { binding: Binding; task: EvictionTask }) {
+  const t = useTextOf(steerText)
+  return (
+    <tr data-evicting={task.fromCluster}>
+      <th scope="row">
+        <TemplateLink of={binding.spec.resource} />
+      </th>
+      <td>
+        <ClusterName name={task.fromCluster} /> {task.replicas !== undefined && `× ${task.replicas}`}
+      </td>
+      <td>{task.reason}</td>
+      <td>{task.producer}</td>
+      <td>{since(task.creationTimestamp)}</td>
+      <td>
+        {task.purgeMode} <span className="mid">{task.suppressDeletion ? t.suppressed : <Grace task={task} />}</span>
+      </td>
+      <td>{task.message}</td>
+    </tr>
+  )
+}
+
+function Grace({ task: { creationTimestamp, gracePeriodSeconds } }: { task: EvictionTask }) {
+  const t = useTextOf(steerText)
+  if (!creationTimestamp || gracePeriodSeconds === undefined) return null
+  const left = Date.parse(creationTimestamp) / 1000 + gracePeriodSeconds - Date.now() / 1000
+  return <>{left > 0 ? t.graceLeft(age(left)) : t.graceOver}</>
+}

@@ -1,0 +1,347 @@
+// The draft: objects as text, checked by the control plane while they are written, planned before anything is stored, applied at last.
+import { useEffect, useState } from 'react'
+import { Link, useLocation, useSearch as useParameters } from 'wouter'
+import { readAddress, writeAddress } from '../../api/address'
+import { ApiError, CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import { fromFragment, SKELETONS, titleOf, toFragment, withRemovals } from '../../api/draft'
+import { KINDS } from '../../api/karmada'
+import { getObject, refOf, remove, resourceOf, write as store } from '../../api/kube'
+import { plan, policyAddress, type PlanReport } from '../../api/propagation'
+import type { KubeObject } from '../../api/types'
+import { useMay } from '../../api/useMay'
+import { Answer, Problem, useAsk } from '../../parts/Asking'
+import { Control } from '../../parts/Control'
+import { Editor } from '../../parts/Editor'
+import { locate, read, withoutServers, write, type Manifest, type Mark } from '../../parts/manifest'
+import { useTextOf } from '../../text'
+import { steerText } from '../../text/steer'
+import { PlanResult } from './PlanResult'
+
+/** So long after the last key it is checked. */
+const AFTER = 600
+const NONE: Mark[] = []
+
+export function Plan() {
+  const search = useParameters()
+  const given = readAddress(search)
+  return given.delete ? <Deletion key={search} given={given} /> : <Beginning key={search} given={given} />
+}
+
+type Given = Record<string, string>
+
+async function refGiven({ apiVersion = '', kind = '', resource, namespace, name = '' }: Given): Promise<ObjectRef> {
+  const found = resource ?? (await resourceOf(apiVersion, kind))?.name
+  if (!found) throw new ApiError(404, 'NotFound', `no matches for kind "${kind}" in version "${apiVersion}"`)
+  return { cluster: CONTROL_PLANE, apiVersion, resource: found, namespace: namespace || undefined, name }
+}
+
+interface Begun {
+  text: string
+  stored: KubeObject | undefined
+}
+
+/** A draft that was sent, an object that is stored, a new one, or nothing. */
+async function begin(given: Given, signal: AbortSignal): Promise<Begun> {
+  const sent = await fromFragment(window.location.hash)
+  if (!given.name) return { text: sent ?? SKELETONS[given.new ?? ''] ?? '', stored: undefined }
+  const stored = await getObject<KubeObject>(await refGiven(given), signal)
+  return { text: sent ?? write(withoutServers(stored, { version: true })), stored }
+}
+
+function Beginning({ given }: { given: Given }) {
+  const t = useTextOf(steerText)
+  const [, navigate] = useLocation()
+  const begun = useAsk(['draft', given], (signal) => begin(given, signal), false)
+  return (
+    <>
+      <h1>{t.planTitle}</h1>
+      <p className="notice">{t.planHint}</p>
+      {!given.name && (
+        <p className="acts">
+          <label>
+            {t.format}{' '}
+            <select value={given.new ?? ''} onChange={(event) => navigate(`/plan${writeAddress({ new: event.target.value || undefined })}`)}>
+              <option value="">{t.startEmpty}</option>
+              {KINDS.map(({ kind }) => (
+                <option key={kind}>{kind}</option>
+              ))}
+            </select>
+          </label>
+        </p>
+      )}
+      <Answer of={begun}>{({ text, stored }) => <Bench begun={text} stored={stored} />}</Answer>
+    </>
+  )
+}
+
+/** What the control plane says of a draft as it is. */
+interface Checked {
+  of: string
+  marks: Mark[]
+  count: number
+  /** Fields that another manager holds. */
+  conflict: boolean
+}
+
+function Bench({ begun, stored }: { begun: string; stored: KubeObject | undefined }) {
+  const t = useTextOf(steerText)
+  const [text, setText] = useState(begun)
+  const [force, setForce] = useState(false)
+  const [place, setPlace] = useState<{ at: number }>()
+  const checked = useChecked(text, force)
+  const [asked, setAsked] = useState<{ report?: PlanReport; error?: unknown; busy?: boolean }>({})
+  const [applied, setApplied] = useState<{ done?: KubeObject[]; error?: unknown; busy?: boolean }>({})
+  const parsed = read(text)
+  const empty = parsed.manifests.length === 0
+  const current = checked?.of === text ? checked : undefined
+  const readable = parsed.problems.length === 0
+  const whyNotAsk = asked.busy ? t.asking : empty ? t.emptyDraft : readable ? undefined : t.fixFirst
+  const whyNotApply = applied.busy ? t.applying : empty ? t.emptyDraft : !current ? t.notChecked : current.marks.length > 0 ? t.fixFirst : undefined
+
+  const ask = async () => {
+    setAsked({ busy: true })
+    try {
+      setAsked({ report: await plan({ objects: await proposed(parsed.manifests, stored) }) })
+    } catch (error) {
+      setAsked({ error })
+    }
+  }
+  const apply = async () => {
+    setApplied({ busy: true })
+    const done: KubeObject[] = []
+    try {
+      for (const { object } of parsed.manifests) done.push(await store(object, { dryRun: false, force }))
+      setApplied({ done })
+    } catch (error) {
+      setApplied({ done, error })
+    }
+    setText(withVersions(text, parsed.manifests, done))
+  }
+  return (
+    <>
+      <Editor
+        label={t.draft}
+        value={text}
+        onChange={(value) => {
+          setText(value)
+          setApplied({})
+        }}
+        problems={current?.marks ?? NONE}
+        goTo={place}
+        height="52vh"
+      />
+      <Verdict text={text} checked={current} empty={empty} onGo={(at) => setPlace({ at })} />
+      {current?.conflict && (
+        <p>
+          {t.conflict}{' '}
+          <label>
+            <input type="checkbox" checked={force} onChange={(event) => setForce(event.target.checked)} /> {t.force}
+          </label>
+        </p>
+      )}
+      <div className="acts">
+        <Control why={whyNotAsk} onClick={() => void ask()}>
+          {asked.busy ? t.asking : t.ask}
+        </Control>
+        <Control why={whyNotApply} onClick={() => void apply()}>
+          {applied.busy ? t.applying : t.apply}
+        </Control>
+        <CopyLink text={text} />
+      </div>
+      {applied.done && applied.done.length > 0 && (
+        <p role="status" className="good">
+          {t.applied}{' '}
+          {applied.done.map((object) => (
+            <Link key={titleOf(object)} className="chip" href={placeOf(object)}>
+              {titleOf(object)}
+            </Link>
+          ))}
+        </p>
+      )}
+      <Problem error={applied.error} />
+      <Problem error={asked.error} />
+      {asked.report && <PlanResult report={asked.report} />}
+    </>
+  )
+}
+
+function placeOf(object: KubeObject): string {
+  const { kind, apiVersion, metadata } = object
+  if (KINDS.some((one) => one.kind === kind)) return policyAddress({ kind, name: metadata.name, ...(metadata.namespace && { namespace: metadata.namespace }) })
+  return `/why${writeAddress({ apiVersion, kind, namespace: metadata.namespace, name: metadata.name })}`
+}
+
+/** Objects as the plan takes them: with a namespace where they have one, and with what was taken out of the one that was read. */
+async function proposed(manifests: Manifest[], stored: KubeObject | undefined): Promise<unknown[]> {
+  const one = async ({ object }: Manifest) => {
+    const ref = await refOf(object)
+    const own = withoutServers(object, { version: false })
+    const named = ref?.namespace ? { ...own, metadata: { ...own.metadata, namespace: ref.namespace } } : own
+    const same = stored?.kind === object.kind && stored.metadata.name === object.metadata.name && stored.metadata.namespace === named.metadata.namespace
+    return same ? withRemovals(stored, named) : named
+  }
+  return Promise.all(manifests.map(one))
+}
+
+/** What was stored is the version that the next change is made to. */
+function withVersions(text: string, manifests: Manifest[], done: KubeObject[]): string {
+  return done.reduce((changed, stored, nth) => {
+    const before = manifests[nth]?.object.metadata.resourceVersion
+    const after = stored.metadata.resourceVersion
+    if (!before || !after) return changed
+    return changed.replace(new RegExp(`(resourceVersion: )"?${before}"?`), `$1"${after}"`)
+  }, text)
+}
+
+/** Asks for a dry run of each object when nothing was typed for a while. */
+function useChecked(text: string, force: boolean): Checked | undefined {
+  const [checked, setChecked] = useState<Checked>()
+  useEffect(() => {
+    let over = false
+    const timer = setTimeout(() => {
+      check(text, force).then(
+        (found) => !over && setChecked(found),
+        (error: unknown) => !over && setChecked({ of: text, marks: [{ from: 0, to: 0, message: error instanceof Error ? error.message : String(error) }], count: 0, conflict: false }),
+      )
+    }, AFTER)
+    return () => {
+      over = true
+      clearTimeout(timer)
+    }
+  }, [text, force])
+  return checked
+}
+
+async function check(text: string, force: boolean): Promise<Checked> {
+  const { manifests, problems } = read(text)
+  const found: Checked = { of: text, marks: [...problems], count: manifests.length, conflict: force }
+  for (const manifest of manifests) {
+    const lacks = (['apiVersion', 'kind'] as const).find((field) => typeof manifest.object[field] !== 'string') ?? (manifest.object.metadata?.name ? undefined : 'metadata.name')
+    if (lacks) {
+      found.marks.push({ ...locate(manifest, lacks), message: `${lacks}: Required value` })
+      continue
+    }
+    try {
+      await store(manifest.object, { dryRun: true, force })
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error
+      found.conflict ||= error.causes.some(({ reason }) => reason === 'FieldManagerConflict')
+      found.marks.push(...marksOf(error, manifest))
+    }
+  }
+  return found
+}
+
+/** The words of a refusal, each at its field. */
+export function marksOf(error: ApiError, manifest: Manifest): Mark[] {
+  const named = error.causes.filter(({ field }) => field)
+  if (named.length > 0) return named.map(({ field = '', message = '' }) => ({ ...locate(manifest, field), message: `${field}: ${message || error.message}` }))
+  const fields = [...error.message.matchAll(/(?:unknown|duplicate) field "([^"]+)"/g)]
+  if (fields.length > 0) return fields.map(([said, field = '']) => ({ ...locate(manifest, field), message: said }))
+  // So a server-side apply calls them.
+  const undeclared = [...error.message.matchAll(/\.(\S+): field not declared in schema/g)]
+  if (undeclared.length > 0) return undeclared.map(([said, field = '']) => ({ ...locate(manifest, field), message: said.slice(1) }))
+  return [{ ...locate(manifest, 'kind'), message: `${error.message} (${error.code})` }]
+}
+
+function Verdict({ text, checked, empty, onGo }: { text: string; checked: Checked | undefined; empty: boolean; onGo: (at: number) => void }) {
+  const t = useTextOf(steerText)
+  const line = (at: number) => text.slice(0, at).split('\n').length
+  if (empty && checked?.marks.length === 0) return null
+  if (!checked) return <p role="status">{t.checking}</p>
+  if (checked.marks.length === 0) {
+    return (
+      <p role="status" className="good">
+        {t.checked(checked.count)}
+      </p>
+    )
+  }
+  return (
+    <div className="problems" role="alert">
+      <p>{t.refused(checked.marks.length)}</p>
+      <ul className="plain">
+        {checked.marks.map(({ from, message }, nth) => (
+          <li key={nth}>
+            <button type="button" onClick={() => onGo(from)}>
+              {t.line(line(from))}
+            </button>
+            {message}
+          </li>
+        ))}
+      </ul>
+    </div>
+  )
+}
+
+/** The draft is in the address: behind its #, so that it is sent to nobody. */
+function CopyLink({ text }: { text: string }) {
+  const t = useTextOf(steerText)
+  const [state, setState] = useState<'done' | 'long'>()
+  const copy = async () => {
+    const fragment = await toFragment(text)
+    if (fragment === undefined) return setState('long')
+    window.history.replaceState(window.history.state, '', `#${fragment}`)
+    await navigator.clipboard.writeText(window.location.href)
+    setState('done')
+  }
+  return (
+    <>
+      <Control why={navigator.clipboard === undefined ? t.noClipboard : text.trim() === '' ? t.emptyDraft : undefined} onClick={() => void copy()}>
+        {state === 'done' ? t.linked : t.copyLink}
+      </Control>
+      {state === 'long' && <span role="alert">{t.tooLong}</span>}
+    </>
+  )
+}
+
+/** What would become of the fleet if an object was deleted; then it may be. */
+function Deletion({ given }: { given: Given }) {
+  const t = useTextOf(steerText)
+  const { apiVersion = '', kind = '', namespace, name = '' } = given
+  const planned = useAsk(['deletion', given], () => plan({ deletions: [{ apiVersion, kind, metadata: { name, ...(namespace && { namespace }) } }], manifests: false }), false)
+  const found = useAsk(['ref', given], () => refGiven(given), false)
+  return (
+    <>
+      <h1>{t.deletionOf(kind, namespace ? `${namespace}/${name}` : name)}</h1>
+      <Answer of={planned}>{(report) => <PlanResult report={report} />}</Answer>
+      <Problem error={found.error} />
+      {found.data && <ForGood refTo={found.data} kind={kind} />}
+    </>
+  )
+}
+
+function ForGood({ refTo, kind }: { refTo: ObjectRef; kind: string }) {
+  const t = useTextOf(steerText)
+  const [typed, setTyped] = useState('')
+  const [gone, setGone] = useState(false)
+  const [error, setError] = useState<unknown>()
+  const group = refTo.apiVersion.includes('/') ? refTo.apiVersion.replace(/\/.*/, '') : ''
+  const may = useMay({ cluster: CONTROL_PLANE, verb: 'delete', group, resource: refTo.resource, namespace: refTo.namespace, name: refTo.name })
+  const where = refTo.namespace ? t.inNamespace(refTo.namespace) : t.inCluster
+  if (gone) {
+    return (
+      <p role="status" className="good">
+        {t.deleted(kind, refTo.name)}
+      </p>
+    )
+  }
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault()
+        if (typed === refTo.name && may) remove(refTo).then(() => setGone(true), setError)
+      }}
+    >
+      {kind === 'Cluster' && <p className="notice">{t.clusterStays}</p>}
+      <p className="acts">
+        <label>
+          {t.typeName(refTo.name)} <input type="text" autoComplete="off" spellCheck={false} value={typed} onChange={(event) => setTyped(event.target.value)} />
+        </label>
+        <Control type="submit" why={may ? (typed === refTo.name ? undefined : t.typeFirst) : t.mayNot('delete', refTo.resource, where)}>
+          {t.deleteFor}
+        </Control>
+      </p>
+      <Problem error={error} />
+    </form>
+  )
+}

@@ -1,0 +1,142 @@
+import { Link, useLocation, useSearch as useParameters } from 'wouter'
+import { readAddress, searchAddress, writeAddress } from '../../api/address'
+import { kindNamed, KINDS, type Policy, type Selector } from '../../api/karmada'
+import { counted, objectsOf } from '../../api/kube'
+import { policyAddress } from '../../api/propagation'
+import { Answer, useAsk } from '../../parts/Asking'
+import { ClusterName } from '../../parts/ClusterName'
+import { since } from '../../parts/format'
+import { Table } from '../../parts/Table'
+import { useTextOf } from '../../text'
+import { steerText, type SteerText } from '../../text/steer'
+import { Narrow } from '../fleet/Nodes'
+
+/** Policies on a page. */
+const MOST = 200
+/** Names of clusters before they are only counted. */
+const NAMES = 6
+
+/** What steers, as far as the reader may read it: asked of the index, so that rights in one namespace are enough. */
+export function Policies() {
+  const t = useTextOf(steerText)
+  const [, navigate] = useLocation()
+  const { kind = '', q = '' } = readAddress(useParameters())
+  const kinds = kindNamed(kind) ? kind : KINDS.map((one) => one.kind).join()
+  const query = `cluster:@control-plane kind:${kinds.toLowerCase()} ${q}`.trim()
+  const policies = useAsk(['policies', query], async (signal) => {
+    const [found, count] = await Promise.all([objectsOf<Policy>(`${query} sort:kind,namespace,name`, MOST, signal), counted(query, [], signal)])
+    return { found, total: count.total }
+  })
+  return (
+    <>
+      <h1>{t.tabs.policies}</h1>
+      <div className="acts">
+        <label>
+          {t.kind}{' '}
+          <select value={kind} onChange={(event) => navigate(`/steer${writeAddress({ kind: event.target.value || undefined, q: q || undefined })}`)}>
+            <option value="">{t.everyKind}</option>
+            {KINDS.map((one) => (
+              <option key={one.kind}>{one.kind}</option>
+            ))}
+          </select>
+        </label>
+        <Narrow label={t.filter} path="/steer" q={q} of={{ kind: kind || undefined }} placeholder="ns:shop name:web*" />
+        <Link href={`/plan${writeAddress({ new: kind || 'PropagationPolicy' })}`}>{t.newOne}</Link>
+      </div>
+      <Answer of={policies}>
+        {({ found, total }) =>
+          found.length === 0 ? (
+            <p className="empty">{t.noPolicies}</p>
+          ) : (
+            <>
+              <p className="notice">
+                {found.length < total && `${t.firstOf(found.length, total)} `}
+                <Link href={searchAddress({ q: query })}>{t.asQuery}</Link>
+              </p>
+              <Table label={t.tabs.policies} heads={t.policyHeads}>
+                {found.map((policy) => (
+                  <PolicyRow key={`${policy.kind}/${policy.metadata.namespace}/${policy.metadata.name}`} policy={policy} />
+                ))}
+              </Table>
+            </>
+          )
+        }
+      </Answer>
+    </>
+  )
+}
+
+function PolicyRow({ policy }: { policy: Policy }) {
+  const { kind, metadata, spec } = policy
+  const { namespace, name } = metadata
+  return (
+    <tr data-policy={`${namespace ?? ''}/${name}`}>
+      <td>{kind}</td>
+      <td>{namespace}</td>
+      <th scope="row">
+        <Link href={policyAddress({ kind, name, ...(namespace && { namespace }) })}>{name}</Link>
+      </th>
+      <td>
+        <Selects selectors={spec.resourceSelectors} />
+      </td>
+      <td>
+        <GoesTo policy={policy} />
+      </td>
+      <td>{spec.priority}</td>
+      <td>{since(metadata.creationTimestamp)}</td>
+    </tr>
+  )
+}
+
+/** The query for what a selector selects, in the control plane. */
+function queryOf({ kind, name, namespace, labelSelector }: Selector): string {
+  const labels = Object.entries(labelSelector?.matchLabels ?? {}).map(([key, value]) => ` label:"${key}=${value}"`)
+  return `cluster:@control-plane kind:${kind}${namespace ? ` ns:${namespace}` : ''}${name ? ` name:=${name}` : ''}${labels.join('')}`
+}
+
+export function Selects({ selectors = [] }: { selectors?: Selector[] | undefined }) {
+  const t = useTextOf(steerText)
+  return selectors.map((selector, nth) => (
+    <Link key={nth} className="chip" href={searchAddress({ q: queryOf(selector) })}>
+      {selector.name ? `${selector.kind}/${selector.name}` : selector.labelSelector ? `${selector.kind} ${labels(selector)}` : t.allOf(selector.kind)}
+    </Link>
+  ))
+}
+
+function labels({ labelSelector }: Selector): string {
+  const equal = Object.entries(labelSelector?.matchLabels ?? {}).map(([key, value]) => `${key}=${value}`)
+  const others = (labelSelector?.matchExpressions ?? []).map(({ key, operator, values }) => `${key} ${operator} ${values?.join() ?? ''}`.trim())
+  return [...equal, ...others].join(', ')
+}
+
+/** Where a policy sends what it selects, in a few words. */
+export function GoesTo({ policy: { spec } }: { policy: Policy }) {
+  const t = useTextOf(steerText)
+  if (spec.overrideRules) return <>{t.rules(spec.overrideRules.length)}</>
+  const { placement } = spec
+  if (!spec.resourceSelectors) return null
+  const division = placement?.replicaScheduling?.replicaSchedulingType
+  return (
+    <>
+      {affinity(placement, t)} {division && <span className="mid">{division === 'Divided' ? t.divided : t.duplicated}</span>}
+    </>
+  )
+}
+
+function affinity(placement: Policy['spec']['placement'], t: SteerText) {
+  if (placement?.clusterAffinities) return t.terms(placement.clusterAffinities.length)
+  const one = placement?.clusterAffinity
+  if (one?.clusterNames?.length) {
+    return (
+      <>
+        {one.clusterNames.slice(0, NAMES).map((name) => (
+          <span key={name} className="chip">
+            <ClusterName name={name} />
+          </span>
+        ))}
+        {one.clusterNames.length > NAMES && `+${one.clusterNames.length - NAMES}`}
+      </>
+    )
+  }
+  return one?.labelSelector || one?.fieldSelector ? t.selectedClusters : t.everyCluster
+}

@@ -1,0 +1,117 @@
+// FederatedResourceQuotas: what is used of each, in all clusters and in single ones, and what they refuse.
+import { Link, useSearch as useParameters } from 'wouter'
+import { readAddress } from '../../api/address'
+import { conditionOf, type Quantities, type Quota } from '../../api/karmada'
+import { objectsOf } from '../../api/kube'
+import { policyAddress } from '../../api/propagation'
+import { Answer, useAsk } from '../../parts/Asking'
+import { Bar } from '../../parts/Bar'
+import { ClusterName } from '../../parts/ClusterName'
+import { since } from '../../parts/format'
+import { quantity, readable } from '../../parts/quantity'
+import { Table } from '../../parts/Table'
+import { useTextOf } from '../../text'
+import { steerText } from '../../text/steer'
+import { EventTable } from '../fleet/Events'
+import { Narrow } from '../fleet/Nodes'
+import { TemplateLink, useBindings } from './Bindings'
+
+const MOST = 100
+
+export function Quotas() {
+  const t = useTextOf(steerText)
+  const { q = '' } = readAddress(useParameters())
+  const query = `kind:federatedresourcequota ${q}`.trim()
+  const quotas = useAsk(['quotas', query], (signal) => objectsOf<Quota>(`${query} sort:namespace,name`, MOST, signal))
+  return (
+    <>
+      <h1>{t.tabs.quotas}</h1>
+      <div className="acts">
+        <Narrow label={t.filter} path="/steer/quotas" q={q} of={{}} placeholder="ns:shop" />
+        <Link href="/plan?new=FederatedResourceQuota">{t.newOne}</Link>
+      </div>
+      <Answer of={quotas}>
+        {(found) =>
+          found.length === 0 ? (
+            <p className="empty">{t.noQuotas}</p>
+          ) : (
+            <div className="cards">
+              {found.map((quota) => (
+                <Card key={`${quota.metadata.namespace}/${quota.metadata.name}`} quota={quota} />
+              ))}
+            </div>
+          )
+        }
+      </Answer>
+      <h2>{t.refusals}</h2>
+      <Refusals q={q} />
+      <h2>{t.denials}</h2>
+      <EventTable q={`kind:event type:Warning "quota" ${q}`.trim()} live most={30} />
+    </>
+  )
+}
+
+function Card({ quota: { metadata, spec, status } }: { quota: Quota }) {
+  const t = useTextOf(steerText)
+  const { namespace, name } = metadata
+  const inClusters = status?.aggregatedStatus ?? []
+  return (
+    <section className="card" aria-label={name} data-quota={`${namespace}/${name}`}>
+      <h3>
+        <Link href={policyAddress({ kind: 'FederatedResourceQuota', name, ...(namespace && { namespace }) })}>
+          {namespace}/{name}
+        </Link>
+      </h3>
+      <p className="mid">{t.overall}</p>
+      <Bars of={name} hard={spec.overall} used={status?.overallUsed} />
+      {(spec.staticAssignments ?? []).length > 0 && <p className="mid">{t.assigned}</p>}
+      {spec.staticAssignments?.map(({ clusterName, hard }) => (
+        <div key={clusterName}>
+          <ClusterName name={clusterName} />
+          <Bars of={`${name} ${clusterName}`} hard={hard} used={inClusters.find((one) => one.clusterName === clusterName)?.used} />
+        </div>
+      ))}
+    </section>
+  )
+}
+
+function Bars({ of, hard = {}, used }: { of: string; hard?: Quantities | undefined; used: Quantities | undefined }) {
+  const t = useTextOf(steerText)
+  return Object.entries(hard).map(([resource, limit]) => {
+    const [taken, whole] = [quantity(used?.[resource]), quantity(limit)]
+    return (
+      <p key={resource}>
+        {resource} {used?.[resource] === undefined && <span className="mid">{t.notCounted}</span>}
+        <Bar label={`${of} ${resource}`} used={taken} whole={whole} text={t.quotaUse(readable(resource, taken), readable(resource, whole))} />
+      </p>
+    )
+  })
+}
+
+function Refusals({ q }: { q: string }) {
+  const t = useTextOf(steerText)
+  return (
+    <Answer of={useBindings(`reason:QuotaExceeded ${q}`)}>
+      {({ found }) =>
+        found.length === 0 ? (
+          <p className="empty">{t.noRefusals}</p>
+        ) : (
+          <Table label={t.refusals} heads={t.refusalHeads}>
+            {found.map(({ metadata, spec, status }) => {
+              const scheduled = conditionOf(status?.conditions, 'Scheduled')
+              return (
+                <tr key={`${metadata.namespace}/${metadata.name}`} data-refused={spec.resource.name}>
+                  <th scope="row">
+                    <TemplateLink of={spec.resource} />
+                  </th>
+                  <td>{since(scheduled?.lastTransitionTime)}</td>
+                  <td>{scheduled?.message}</td>
+                </tr>
+              )
+            })}
+          </Table>
+        )
+      }
+    </Answer>
+  )
+}

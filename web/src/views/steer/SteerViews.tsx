@@ -1,0 +1,72 @@
+// Everything that steers: policies and what they hold, why an object is where it is, what would become of the fleet, failover, quotas.
+import { lazy, Suspense } from 'react'
+import { Link, useLocation } from 'wouter'
+import { Asking } from '../../parts/Asking'
+import { useTextOf } from '../../text'
+import { asking } from '../../text/asking'
+import { steerText } from '../../text/steer'
+import { Bindings } from './Bindings'
+import { Failover } from './Failover'
+import { Policies } from './Policies'
+import { PolicyPage } from './PolicyPage'
+import { Quotas } from './Quotas'
+import { Rebalance } from './Rebalance'
+import { TemplatePage } from './TemplatePage'
+import './steer.css'
+
+// The editor is the largest part of the UI: it comes when it is needed.
+const Plan = lazy(() => import('./Plan').then((view) => ({ default: view.Plan })))
+
+const TABS = [
+  ['policies', '/steer'],
+  ['bindings', '/steer/bindings'],
+  ['failover', '/steer/failover'],
+  ['quotas', '/steer/quotas'],
+  ['rebalance', '/steer/rebalance'],
+  ['plan', '/plan'],
+] as const
+
+export function SteerViews() {
+  const t = useTextOf(steerText)
+  const ask = useTextOf(asking)
+  const [path] = useLocation()
+  return (
+    <Asking>
+      <div className="page">
+        <nav className="subnav" aria-label={t.views}>
+          {TABS.map(([name, href]) => (
+            <Link key={name} href={href} aria-current={path === href ? 'page' : undefined}>
+              {t.tabs[name]}
+            </Link>
+          ))}
+        </nav>
+        <Suspense fallback={<p className="empty">{ask.loading}</p>}>{viewOf(path)}</Suspense>
+      </div>
+    </Asking>
+  )
+}
+
+function viewOf(path: string) {
+  switch (path) {
+    case '/steer/bindings':
+      return <Bindings />
+    case '/steer/failover':
+      return <Failover />
+    case '/steer/quotas':
+      return <Quotas />
+    case '/steer/rebalance':
+      return <Rebalance />
+    case '/policy':
+      return <PolicyPage />
+    case '/plan':
+      return <Plan />
+    case '/why':
+      return <TemplatePage page="why" />
+    case '/topology':
+      return <TemplatePage page="topology" />
+    case '/drift':
+      return <TemplatePage page="drift" />
+    default:
+      return <Policies />
+  }
+}

@@ -1,0 +1,167 @@
+// What comes of a template: its binding, its clusters, its objects there and their pods, live. A tree for eyes, keys and screen readers.
+import { useRef, useState, type KeyboardEvent } from 'react'
+import { useQueries } from '@tanstack/react-query'
+import { useLocation } from 'wouter'
+import { clusterAddress, objectAddress, searchAddress, writeAddress } from '../../api/address'
+import { ApiError, CONTROL_PLANE, getJson } from '../../api/client'
+import type { Explanation, Template } from '../../api/propagation'
+import { API } from '../../api/useSearch'
+import { Answer } from '../../parts/Asking'
+import { ClusterName } from '../../parts/ClusterName'
+import { useTextOf } from '../../text'
+import { steerText } from '../../text/steer'
+import { layout, owned, stepTo, treeOf, type MemberGraph, type Placed, type TreeNode } from './tree'
+import { useExplanation } from './Why'
+
+/** Clusters that are opened by themselves; others when they are chosen. */
+const OPEN = 6
+const COLUMN = 230
+const ROW = 44
+const WIDTH = 200
+const HEIGHT = 34
+/** Letters that fit a node. */
+const LETTERS = 26
+
+export function Topology({ template }: { template: Template }) {
+  return <Answer of={useExplanation(template)}>{(told) => <Shown told={told} template={template} />}</Answer>
+}
+
+function Shown({ told, template }: { told: Explanation; template: Template }) {
+  const t = useTextOf(steerText)
+  // Those first where something is wrong.
+  const order = [...told.targets].sort((a, b) => Number(a.applied && a.health !== 'Unhealthy') - Number(b.applied && b.health !== 'Unhealthy'))
+  const [chosen, setChosen] = useState<Record<string, boolean>>({})
+  const byThemselves = new Set(order.slice(0, OPEN).map(({ cluster }) => cluster))
+  const isOpen = (cluster: string) => chosen[cluster] ?? byThemselves.has(cluster)
+  const open = told.targets.map(({ cluster }) => cluster).filter(isOpen)
+  const members = useMembers(template, open)
+  const tree = treeOf(told, members.found)
+  return (
+    <>
+      {told.targets.length > 1 && (
+        <p className="acts">
+          {told.targets.map(({ cluster }) => (
+            <button key={cluster} type="button" aria-pressed={isOpen(cluster)} aria-label={`${isOpen(cluster) ? t.hideMembers : t.showMembers} ${cluster}`} onClick={() => setChosen({ ...chosen, [cluster]: !isOpen(cluster) })}>
+              <ClusterName name={cluster} />
+            </button>
+          ))}
+        </p>
+      )}
+      <Tree root={tree} label={t.tree(template.name)} template={template} />
+      {members.missing.map((cluster) => (
+        <p key={cluster} className="notice">
+          {t.graphMissing(cluster)}
+        </p>
+      ))}
+      {open.length < told.targets.length && <p className="notice">{t.notShown(told.targets.length - open.length)}</p>}
+    </>
+  )
+}
+
+/** What the cache has of the template's objects in members: none of them is asked, so none that hangs holds up the page. */
+function useMembers(template: Template, clusters: string[]) {
+  const asked = useQueries({
+    queries: clusters.map((cluster) => ({
+      queryKey: ['graph', cluster, template],
+      queryFn: ({ signal }: { signal: AbortSignal }) => getJson<MemberGraph>(`${API}/graph${writeAddress({ cluster, ...template, depth: 3 })}`, signal),
+      refetchInterval: 3_000,
+      retry: (failures: number, error: Error) => failures < 1 && !(error instanceof ApiError && error.code < 500),
+    })),
+  })
+  const isRoot = ({ resource, name, apiVersion }: { resource: string; name: string; apiVersion: string }) =>
+    resource === template.resource && name === template.name && apiVersion.replace(/\/.*/, '') === template.apiVersion.replace(/\/.*/, '')
+  const found = new Map<string, TreeNode | undefined>()
+  clusters.forEach((cluster, nth) => found.set(cluster, asked[nth]?.data && owned(asked[nth].data, isRoot)))
+  return { found, missing: clusters.filter((_, nth) => asked[nth]?.error) }
+}
+
+function addressOf(node: TreeNode, template: Template): string | undefined {
+  if (node.query) return searchAddress({ q: node.query })
+  if (node.object) return objectAddress(node.object)
+  if (node.kind === 'Cluster') return clusterAddress(node.name)
+  if (node.id === 'template') return objectAddress({ cluster: CONTROL_PLANE, ...template })
+  if (node.id === 'binding') {
+    return objectAddress({ cluster: CONTROL_PLANE, apiVersion: 'work.karmada.io/v1alpha2', resource: `${node.kind.toLowerCase()}s`, namespace: template.namespace, name: node.name })
+  }
+  return undefined
+}
+
+const SIGNS = { good: '✓', bad: '✗', unknown: '·' }
+
+function Tree({ root, label, template }: { root: TreeNode; label: string; template: Template }) {
+  const t = useTextOf(steerText)
+  const [, navigate] = useLocation()
+  const [active, setActive] = useState(0)
+  const drawing = useRef<SVGSVGElement>(null)
+  const { placed, rows, levels } = layout(root)
+  const at = Math.min(active, placed.length - 1)
+  const open = (node: TreeNode) => {
+    const to = addressOf(node, template)
+    if (to) navigate(to)
+  }
+  const key = (event: KeyboardEvent) => {
+    if (event.key === 'Enter' || event.key === ' ') {
+      event.preventDefault()
+      return open(placed[at]!.node)
+    }
+    const to = stepTo(event.key, at, placed)
+    if (to === undefined || to < 0) return
+    event.preventDefault()
+    setActive(to)
+    drawing.current?.querySelector<SVGGElement>(`[data-nth="${to}"]`)?.focus()
+  }
+  const x = (one: Placed) => one.level * COLUMN + 4
+  const y = (one: Placed) => one.row * ROW + 4
+  return (
+    <>
+      <p className="notice">{t.treeHint}</p>
+      <div className="scroll topology">
+        <svg ref={drawing} width={levels * COLUMN} height={Math.max(1, rows) * ROW + 4} role="tree" aria-label={label} onKeyDown={key}>
+          <g aria-hidden="true">
+            {placed.map((one) => {
+              const above = one.parent === undefined ? undefined : placed[one.parent]
+              if (!above) return null
+              const [fromX, fromY, toX, toY] = [x(above) + WIDTH, y(above) + HEIGHT / 2, x(one), y(one) + HEIGHT / 2]
+              const middle = (fromX + toX) / 2
+              return <path key={one.node.id} className="edge" d={`M${fromX} ${fromY}C${middle} ${fromY} ${middle} ${toY} ${toX} ${toY}`} />
+            })}
+          </g>
+          {placed.map((one, nth) => {
+            const { node } = one
+            const isCut = node.name.length > LETTERS
+            const name = isCut ? `…${node.name.slice(1 - LETTERS)}` : node.name
+            // Begins as it is read on it; what is cut there follows whole.
+            const told = [SIGNS[node.health], node.kind, node.note, name].filter(Boolean).join(' ') + (isCut ? `; ${node.name}` : '')
+            return (
+              <g
+                key={node.id}
+                role="treeitem"
+                aria-level={one.level + 1}
+                aria-setsize={one.set}
+                aria-posinset={one.nth}
+                aria-label={told}
+                aria-selected={nth === at}
+                tabIndex={nth === at ? 0 : -1}
+                data-nth={nth}
+                data-kind={node.kind}
+                className={`node ${node.health}`}
+                transform={`translate(${x(one)} ${y(one)})`}
+                onFocus={() => setActive(nth)}
+                onClick={() => open(node)}
+              >
+                <title>{told}</title>
+                <rect width={WIDTH} height={HEIGHT} rx={6} />
+                <text x={10} y={14} className="kind">
+                  {SIGNS[node.health]} {node.kind} {node.note}
+                </text>{' '}
+                <text x={10} y={28}>
+                  {name}
+                </text>
+              </g>
+            )
+          })}
+        </svg>
+      </div>
+    </>
+  )
+}

@@ -1,0 +1,73 @@
+import { expect, test } from 'vitest'
+import type { Explanation } from '../../api/propagation'
+import type { Hit } from '../../api/types'
+import { healthOf, layout, owned, stepTo, treeOf } from './tree'
+
+const hit = (kind: string, name: string, more: Partial<Hit> = {}): Hit => ({
+  cluster: 'm1', apiVersion: 'v1', kind, resource: `${kind.toLowerCase()}s`, namespace: 'shop', name, matched: [], ...more,
+})
+
+const graph = {
+  nodes: [
+    hit('Deployment', 'web', { ready: '6/7' }),
+    hit('ReplicaSet', 'web-1', { ready: '6/7' }),
+    hit('ReplicaSet', 'web-0', { ready: '0/0' }),
+    ...Array.from({ length: 6 }, (_, n) => hit('Pod', `web-1-${n}`, { status: 'Running', ready: '1/1' })),
+    hit('Pod', 'web-1-x', { status: 'CrashLoopBackOff' }),
+    hit('Service', 'web'),
+  ],
+  edges: [
+    { from: 1, to: 0, relation: 'owner' },
+    { from: 2, to: 0, relation: 'owner' },
+    ...Array.from({ length: 7 }, (_, n) => ({ from: n + 3, to: 1, relation: 'owner' })),
+    { from: 10, to: 0, relation: 'uses' },
+  ],
+}
+const explanation: Explanation = {
+  template: { apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'shop', name: 'web' },
+  policies: [],
+  binding: { apiVersion: 'work.karmada.io/v1alpha2', kind: 'ResourceBinding', namespace: 'shop', name: 'web-deployment', replicas: 7 },
+  targets: [
+    { cluster: 'm1', placed: 'Scheduled', replicas: 7, overrides: [], applied: true, health: 'Healthy' },
+    { cluster: 'm2', placed: 'Evicting', overrides: [], applied: true, health: 'Unknown' },
+  ],
+  waiting: [],
+}
+
+test('what an object owns is below it: many of a state are one, what a rollout left is none', () => {
+  const tree = owned(graph, ({ kind }) => kind === 'Deployment')!
+  expect(tree.health).toBe('bad')
+  expect(tree.children.map(({ name }) => name)).toEqual(['web-1'])
+  expect(tree.children[0]!.children.map(({ name, health }) => [name, health])).toEqual([
+    ['web-1-x', 'bad'],
+    ['6 × Running', 'good'],
+  ])
+  expect(tree.children[0]!.children[1]!.query).toContain('status:"Running"')
+})
+
+test('parents stand in the middle of their children, and arrows lead along', () => {
+  const tree = treeOf(explanation, new Map([['m1', owned(graph, ({ kind }) => kind === 'Deployment')]]))
+  const { placed, rows, levels } = layout(tree)
+  expect([rows, levels]).toEqual([3, 6])
+  expect(placed.map(({ node, row }) => [node.name, row])).toEqual([
+    ['web', 1.25],
+    ['web-deployment', 1.25],
+    ['m1', 0.5],
+    ['web', 0.5],
+    ['web-1', 0.5],
+    ['web-1-x', 0],
+    ['6 × Running', 1],
+    ['m2', 2],
+  ])
+  const name = (key: string, at: number) => placed[stepTo(key, at, placed) ?? -1]?.node.name
+  expect([name('ArrowRight', 1), name('ArrowDown', 2), name('ArrowLeft', 7), name('ArrowRight', 7), name('End', 0)]).toEqual(['m1', 'm2', 'web-deployment', undefined, 'm2'])
+})
+
+test.each([
+  ['Running', 'good'],
+  ['CrashLoopBackOff', 'bad'],
+  [undefined, 'unknown'],
+  ['Ready,SchedulingDisabled', 'good'],
+] as const)('%s is %s', (status, health) => {
+  expect(healthOf(status)).toBe(health)
+})

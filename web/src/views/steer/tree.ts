@@ -1,0 +1,166 @@
+// The topology of a template as a tree with a place for each node: template, binding, clusters, objects, pods. Pure.
+import type { Explanation, Target } from '../../api/propagation'
+import type { Hit } from '../../api/types'
+
+export type Health = 'good' | 'bad' | 'unknown'
+
+export interface TreeNode {
+  id: string
+  kind: string
+  name: string
+  cluster?: string | undefined
+  note?: string | undefined
+  health: Health
+  /** What it leads to. */
+  object?: Hit | undefined
+  query?: string | undefined
+  children: TreeNode[]
+}
+
+/** Pods of one state that are shown one by one; of more only how many there are. */
+const SINGLE = 4
+
+const BAD = /^(?!(Running|Completed|Succeeded|Ready|Active|Bound|Available|Healthy|Complete)\b)./
+
+export function healthOf(status: string | undefined): Health {
+  if (status === undefined || status === '' || status === 'Unknown') return 'unknown'
+  return BAD.test(status) ? 'bad' : 'good'
+}
+
+export interface MemberGraph {
+  nodes: Hit[]
+  edges: { from: number; to: number; relation: string }[]
+}
+
+/** What an object owns, as far as it is known, below it. Many of one state are one node. */
+export function owned(graph: MemberGraph, isRoot: (hit: Hit) => boolean): TreeNode | undefined {
+  const root = graph.nodes.findIndex(isRoot)
+  if (root < 0) return undefined
+  const children = new Map<number, number[]>()
+  for (const { from, to, relation } of graph.edges) {
+    if (relation === 'owner') children.set(to, [...(children.get(to) ?? []), from])
+  }
+  const grow = (nth: number, seen: ReadonlySet<number>): TreeNode => {
+    const hit = graph.nodes[nth]!
+    const below = (children.get(nth) ?? []).filter((child) => !seen.has(child)).map((child) => grow(child, new Set([...seen, nth])))
+    return { ...nodeOf(hit), children: rolled(below, hit) }
+  }
+  return grow(root, new Set())
+}
+
+export function nodeOf(hit: Hit): TreeNode {
+  const desired = hit.ready?.split('/')
+  const health = hit.kind !== 'Pod' && desired ? (desired[0] === desired[1] ? 'good' : 'bad') : healthOf(hit.status)
+  return {
+    id: `${hit.cluster}/${hit.resource}/${hit.namespace ?? ''}/${hit.name}`,
+    kind: hit.kind,
+    name: hit.name,
+    cluster: hit.cluster,
+    note: [hit.ready, hit.status].filter(Boolean).join(' '),
+    health,
+    object: hit,
+    children: [],
+  }
+}
+
+function rolled(nodes: TreeNode[], parent: Hit): TreeNode[] {
+  const leaves = nodes.filter(({ children, kind }) => children.length === 0 && kind === 'Pod')
+  const groups = new Map<string, TreeNode[]>()
+  for (const leaf of leaves) {
+    const status = leaf.object?.status ?? ''
+    groups.set(status, [...(groups.get(status) ?? []), leaf])
+  }
+  const many = [...groups].filter(([, members]) => members.length > SINGLE)
+  const gone = new Set(many.flatMap(([, members]) => members))
+  const where = parent.namespace ? ` ns:${parent.namespace}` : ''
+  return [
+    ...nodes.filter((node) => !gone.has(node) && !emptyReplicaSet(node)),
+    ...many.map(([status, members]): TreeNode => ({
+      id: `${members[0]!.id} and others`,
+      kind: 'Pod',
+      name: `${members.length} × ${status || 'Pod'}`,
+      cluster: parent.cluster,
+      health: healthOf(status),
+      query: `kind:pod cluster:${parent.cluster}${where} status:"${status}" owner:${parent.kind.toLowerCase()}/${parent.name} depth:2`,
+      children: [],
+    })),
+  ]
+}
+
+/** What a rollout left behind. */
+const emptyReplicaSet = ({ kind, object, children }: TreeNode) => kind === 'ReplicaSet' && children.length === 0 && /^0\/0$|^$/.test(object?.ready ?? '')
+
+/** The whole tree; what is known of members by the clusters' names. */
+export function treeOf(explanation: Explanation, members: ReadonlyMap<string, TreeNode | undefined>): TreeNode {
+  const { template, binding, targets } = explanation
+  const target = (one: Target): TreeNode => {
+    const member = members.get(one.cluster)
+    return {
+      id: `cluster ${one.cluster}`,
+      kind: 'Cluster',
+      name: one.cluster,
+      cluster: one.cluster,
+      note: one.placed === 'Scheduled' ? (one.replicas === undefined ? '' : `× ${one.replicas}`) : one.placed,
+      health: !one.applied || one.health === 'Unhealthy' ? 'bad' : one.health === 'Healthy' ? 'good' : 'unknown',
+      children: member ? [member] : [],
+    }
+  }
+  const clusters = targets.map(target)
+  return {
+    id: 'template',
+    kind: template.kind,
+    name: template.name,
+    health: worst(clusters),
+    children: binding
+      ? [{ id: 'binding', kind: binding.kind, name: binding.name, health: targets.length === 0 ? 'bad' : worst(clusters), note: `× ${binding.replicas}`, children: clusters }]
+      : [],
+  }
+}
+
+function worst(nodes: TreeNode[]): Health {
+  if (nodes.some(({ health }) => health === 'bad')) return 'bad'
+  return nodes.length > 0 && nodes.every(({ health }) => health === 'good') ? 'good' : 'unknown'
+}
+
+export interface Placed {
+  node: TreeNode
+  level: number
+  /** Row; parents stand in the middle of their children. */
+  row: number
+  parent: number | undefined
+  set: number
+  nth: number
+}
+
+/** Each node with its column and row, in the order in which it is read. */
+export function layout(root: TreeNode): { placed: Placed[]; rows: number; levels: number } {
+  const placed: Placed[] = []
+  let rows = 0
+  let levels = 0
+  const place = (node: TreeNode, level: number, parent: number | undefined, nth: number, set: number): number => {
+    const at = placed.length
+    const own: Placed = { node, level, row: 0, parent, nth, set }
+    placed.push(own)
+    levels = Math.max(levels, level + 1)
+    const below = node.children.map((child, index) => place(child, level + 1, at, index + 1, node.children.length))
+    own.row = below.length === 0 ? rows++ : (below[0]! + below.at(-1)!) / 2
+    return own.row
+  }
+  place(root, 0, undefined, 1, 1)
+  return { placed, rows, levels }
+}
+
+/** Where an arrow leads from a node. */
+export function stepTo(key: string, at: number, placed: Placed[]): number | undefined {
+  const here = placed[at]
+  if (!here) return undefined
+  if (key === 'ArrowLeft') return here.parent
+  if (key === 'ArrowRight') return placed.findIndex(({ parent }) => parent === at)
+  if (key === 'Home') return 0
+  if (key === 'End') return placed.length - 1
+  if (key !== 'ArrowDown' && key !== 'ArrowUp') return undefined
+  const column = placed.map((one, nth) => ({ ...one, index: nth })).filter(({ level }) => level === here.level)
+  const order = column.sort((a, b) => a.row - b.row)
+  const next = order[order.findIndex(({ index }) => index === at) + (key === 'ArrowDown' ? 1 : -1)]
+  return next?.index
+}
