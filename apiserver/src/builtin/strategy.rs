@@ -121,6 +121,8 @@ impl Strategy for BuiltinStrategy {
             }
             // Its conditions are taken below, and nothing else.
             "approval" => {}
+            // The server itself tells that the pod is scheduled.
+            "binding" => {}
             _ if self.has_status() => copy(old, new, "status"),
             _ => {}
         }
