@@ -153,6 +153,14 @@ impl Strategy for BuiltinStrategy {
         validate::warnings(self.group, self.kind, old, new)
     }
 
+    fn deprecation(&self) -> Option<&str> {
+        match (self.group, self.kind) {
+            ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+            ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+            _ => None,
+        }
+    }
+
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
         validate::name(self.group, self.kind, name, prefix)
     }

@@ -21,7 +21,7 @@ pub async fn read(body: axum::body::Body) -> ApiResult<Bytes> {
     match Limited::new(body, LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
-            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("limit is {LIMIT}")))
+            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {LIMIT}")))
         }
         Err(error) => Err(ApiError::bad_request(format!("error reading the request body: {error}"))),
     }

@@ -267,6 +267,24 @@ async fn odd_requests_do_what_they_say() {
             json!("Success"),
         ),
         ("GET CORE/pods/p", JSON, "", 200, "", "/status/conditions/0/type", json!("PodScheduled")),
+        (
+            "GET CORE/endpoints",
+            JSON,
+            "",
+            200,
+            "299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\"",
+            "/kind",
+            json!("EndpointsList"),
+        ),
+        (
+            "PATCH CORE/configmaps/c",
+            MERGE,
+            r#"{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"1"},{"apiVersion":"v1","kind":"Pod","name":"y","uid":"2"},{"apiVersion":"v1","kind":"Pod","name":"y","uid":"2"}]}}"#,
+            200,
+            "299 - \".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: 2\"",
+            "/metadata/ownerReferences/1/uid",
+            json!("2"),
+        ),
         ("HEAD CORE/configmaps", JSON, "", 405, "", "/nothing", Value::Null),
     ] {
         let (given, warnings, answer) = ask(&service, line, media, body).await;

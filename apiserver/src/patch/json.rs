@@ -25,8 +25,10 @@ pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
         strict.extend(check_operation(index, operation).map_err(refuse)?);
     }
     if operations.len() > MAX_OPERATIONS {
-        let message =
-            format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", operations.len());
+        let message = format!(
+            "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        );
         return Err(ApiError::new(crate::status::Reason::RequestEntityTooLarge, message));
     }
     Ok(Body { value, strict })

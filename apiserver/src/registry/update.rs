@@ -192,7 +192,7 @@ impl Registry {
         check_name(&new, name)?;
         check_versions(resource, name, change, &live, &new)?;
         carry_over(&live, &mut new);
-        dedup_owners(&mut new, warnings);
+        dedup_owners(&mut new, matches!(change, Change::Patch(_)), warnings);
         if !tracked {
             let schema = resource.strategy.schema();
             let api_version = resource.gvr.api_version();
