@@ -137,6 +137,13 @@ async fn wrong_requests_are_told_why() {
             409,
             "Apply failed with 1 conflict: conflict with \"test\" using autoscaling/v1: .spec.replicas".into(),
         ),
+        (
+            "PUT /api/v1/namespaces/default/finalize",
+            JSON,
+            r#"{"metadata":{"name":"default"},"spec":{"finalizers":["foo"]}}"#,
+            422,
+            "Namespace \"default\" is invalid: spec.finalizers[0]: Invalid value: \"foo\": name is neither a standard finalizer name nor is it fully qualified".into(),
+        ),
         // Deletes
         (
             "DELETE CORE/configmaps/c",
@@ -267,6 +274,15 @@ async fn odd_requests_do_what_they_say() {
             json!("Success"),
         ),
         ("GET CORE/pods/p", JSON, "", 200, "", "/status/conditions/0/type", json!("PodScheduled")),
+        (
+            "PATCH CORE/configmaps/c",
+            MERGE,
+            r#"{"metadata":{"managedFields":[]}}"#,
+            200,
+            "",
+            "/metadata/managedFields",
+            Value::Null,
+        ),
         (
             "GET CORE/endpoints",
             JSON,

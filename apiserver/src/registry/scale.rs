@@ -77,9 +77,10 @@ pub(crate) fn applied(resource: &ResourceRef, paths: &ScalePaths, scale: &Value)
 
 /// A conflict on the parent's replicas, in the words of the Scale.
 pub(crate) fn conflict(mut error: ApiError, paths: &ScalePaths, api_version: &str) -> ApiError {
+    let replicas = format!(".{}", paths.spec_replicas.trim_start_matches('.'));
     let reword = |text: &str| {
         let version = text.replace(&format!("using {api_version}"), "using autoscaling/v1");
-        version.replace(&paths.spec_replicas, ".spec.replicas")
+        version.replace(&replicas, ".spec.replicas")
     };
     error.message = reword(&error.message);
     for cause in error.details.iter_mut().flat_map(|details| details.causes.iter_mut()) {

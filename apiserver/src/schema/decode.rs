@@ -244,6 +244,12 @@ fn finish(json: Json, schema: Option<&Schema>) -> Decoded {
         }
         _ => reader.untyped(json, &mut String::new()),
     };
+    // A list without managers is a wish to forget them, which the canonical form would not tell from none.
+    let managers =
+        object.pointer_mut("/metadata/managedFields").filter(|list| list.as_array().is_some_and(Vec::is_empty));
+    if let Some(list) = managers {
+        *list = Value::Array(vec![Value::Object(Map::new())]);
+    }
     let wrong = reader.fatal.or(reader.wrong);
     if wrong.is_none()
         && let Some(schema) = schema.filter(|schema| schema.name.is_some())
