@@ -301,6 +301,33 @@ async fn odd_requests_do_what_they_say() {
             "/metadata/ownerReferences/1/uid",
             json!("2"),
         ),
+        (
+            "DELETE CORE/pods/p?gracePeriodSeconds=20",
+            JSON,
+            "",
+            200,
+            "",
+            "/metadata/deletionGracePeriodSeconds",
+            json!(20),
+        ),
+        (
+            "DELETE CORE/pods/p?gracePeriodSeconds=30",
+            JSON,
+            "",
+            200,
+            "",
+            "/metadata/deletionGracePeriodSeconds",
+            json!(20),
+        ),
+        (
+            "DELETE CORE/pods/p?gracePeriodSeconds=-3",
+            JSON,
+            "",
+            200,
+            "",
+            "/metadata/deletionGracePeriodSeconds",
+            json!(1),
+        ),
         ("HEAD CORE/configmaps", JSON, "", 405, "", "/nothing", Value::Null),
     ] {
         let (given, warnings, answer) = ask(&service, line, media, body).await;
