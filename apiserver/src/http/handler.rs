@@ -102,7 +102,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
     let mut call = call;
     let mut response = match serve(&mut call, request).await {
         Ok(response) => response,
-        Err(error) => respond::error(&error),
+        Err(error) => respond::error_in(call.accepted.encoding, &error),
     };
     respond::warn(&mut response, &call.warnings);
     response

@@ -210,6 +210,10 @@ async fn wrong_requests_are_told_why() {
         let (given, _, answer) = ask(&service, line, media, body).await;
         assert_eq!((given, answer["message"].as_str().unwrap_or_default()), (code, message.as_str()), "{line} {body}");
     }
+    let request = Request::get(format!("{CORE}/configmaps/none")).header("accept", "application/yaml");
+    let response = service.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let media = response.headers()["content-type"].to_str().unwrap();
+    assert_eq!((response.status().as_u16(), media), (404, "application/yaml"));
     server.stop().await.unwrap();
 }
 
