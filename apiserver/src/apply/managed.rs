@@ -95,13 +95,14 @@ pub fn decode(object: &Value) -> Option<Vec<Entry>> {
     list.iter().map(Entry::decode).collect()
 }
 
-/// `managedFields: [{}]` asks to forget all managers.
+/// `managedFields: []` or `[{}]` asks to forget all managers.
 pub fn is_reset(object: &Value) -> bool {
     raw(object).is_some_and(|list| {
-        list.len() == 1
-            && list[0]
-                .as_object()
-                .is_some_and(|entry| entry.values().all(|v| v.is_null() || v == "" || v == &json!({})))
+        list.is_empty()
+            || list.len() == 1
+                && list[0]
+                    .as_object()
+                    .is_some_and(|entry| entry.values().all(|v| v.is_null() || v == "" || v == &json!({})))
     })
 }
 

@@ -208,7 +208,7 @@ pub fn apply(
 /// Managers that stand in the way, with their fields.
 struct Conflicts(Vec<(Entry, FieldSet)>);
 
-fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
+pub(crate) fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
     let text = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let mut errors = Vec::new();
     typed::validate(schema, config, "", &mut errors);

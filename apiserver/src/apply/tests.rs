@@ -53,6 +53,36 @@ fn conflicts_name_manager_and_field() {
 }
 
 #[test]
+fn what_does_not_fit_the_schema_is_told_as_the_merger_does() {
+    for (spec, expected) in [
+        (json!({"replicas": "two"}), ".spec.replicas: expected numeric (int or float), got string"),
+        (json!({"paused": "yes"}), ".spec.paused: expected boolean, got &{yes}"),
+        (json!({"selector": ["a", 1]}), ".spec.selector: expected map, got &{[a 1]}"),
+        (
+            json!({"selector": {"matchLabels": {"a": 5}}}),
+            ".spec.selector.matchLabels.a: expected string, got &value.valueUnstructured{Value:5}",
+        ),
+        (
+            json!({"template": {"spec": {"containers": {"name": "c"}}}}),
+            ".spec.template.spec.containers: expected list, got &{map[name:c]}",
+        ),
+        (
+            json!({"template": {"spec": {"containers": [{"image": "i"}, {"image": "j"}]}}}),
+            ".spec.template.spec.containers: element 0: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)",
+        ),
+        (
+            json!({"template": {"spec": {"containers": [null]}}}),
+            ".spec.template.spec.containers: element 0: associative list with keys may not have a null element",
+        ),
+    ] {
+        let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec});
+        let error = apply(Some(&schema("apps", "Deployment")), None, &config, &manager("one"), false).unwrap_err();
+        let expected = format!("failed to create typed patch object (/d; apps/v1, Kind=Deployment): {expected}");
+        assert_eq!((error.code, error.message), (500, expected), "{spec}");
+    }
+}
+
+#[test]
 fn a_create_owns_elements_by_their_keys() {
     let schema = schema("apps", "Deployment");
     let body = deployment(json!({"name": "c", "image": "i"}), None);

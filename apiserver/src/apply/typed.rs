@@ -67,10 +67,9 @@ fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<Pat
     match &schema.list_type {
         ListType::Atomic => Ok(PathElement::Index(index)),
         ListType::Set => match item {
-            Value::Object(_) | Value::Array(_) => Err(format!(
-                "associative list without keys has an element that's a {} type",
-                if item.is_object() { "map" } else { "list" }
-            )),
+            Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
+            Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
+            Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
             _ => Ok(PathElement::Value(item.clone())),
         },
         ListType::Map(keys) => {
@@ -84,14 +83,17 @@ fn element_of(schema: Option<&Schema>, item: &Value, index: usize) -> Result<Pat
             for key in keys {
                 let default =
                     || schema.items.as_ref().and_then(|node| node.field(key)).and_then(|field| field.default.clone());
-                match fields.get(&**key).cloned().filter(|value| !value.is_null()).or_else(default) {
-                    Some(value) => found.insert(key.clone(), value),
-                    None => {
-                        return Err(format!(
-                            "associative list with keys has an element that omits key field {key:?} (and doesn't have default value)"
-                        ));
-                    }
-                };
+                // A key that is left out tells elements apart as much as one that is there.
+                if let Some(value) = fields.get(&**key).cloned().or_else(default) {
+                    found.insert(key.clone(), value);
+                }
+            }
+            if found.is_empty() {
+                let quoted: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+                return Err(format!(
+                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                    quoted.join(" ")
+                ));
             }
             Ok(PathElement::Key(found.into_iter().collect()))
         }
@@ -304,7 +306,10 @@ pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
 /// What is wrong with an applied configuration: undeclared fields, wrong types, lists with equal keys.
 pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut Vec<String>) {
     let Some(schema) = schema else { return };
-    let wrong = |expected: &str| format!("{path}: expected {expected}, got {}", go_value(value));
+    let wrong = |expected: &str, got: String| {
+        let why = format!("expected {expected}, got {got}");
+        if path.is_empty() { why } else { format!("{path}: {why}") }
+    };
     match (schema.ty, value) {
         (_, Value::Null) | (Type::Any, _) => {}
         (Type::Object, Value::Object(fields)) => {
@@ -318,12 +323,16 @@ pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut
             }
         }
         (Type::Array, Value::Array(items)) => list(schema, items, path, errors),
-        (Type::Object, _) => errors.push(wrong("map")),
-        (Type::Array, _) => errors.push(wrong("list")),
-        (Type::String | Type::Bytes, value) if !value.is_string() => errors.push(wrong("string")),
-        (Type::Boolean, value) if !value.is_boolean() => errors.push(wrong("boolean")),
-        (Type::Integer | Type::Number, value) if !value.is_number() => errors.push(wrong("numeric (int or float)")),
-        (_, Value::Object(_) | Value::Array(_)) => errors.push(wrong("scalar")),
+        (Type::Object, _) => errors.push(wrong("map", pointed_at(value))),
+        (Type::Array, _) => errors.push(wrong("list", pointed_at(value))),
+        (Type::String | Type::Bytes, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
+        (Type::Boolean, value) if !value.is_boolean() => errors.push(wrong("boolean", pointed_at(value))),
+        (Type::Integer | Type::Number, value) if !value.is_number() => {
+            errors.push(wrong("numeric (int or float)", go_type(value).into()));
+        }
+        // Times are texts to the merger; quantities and ports may also be numbers.
+        (Type::Time | Type::MicroTime, value) if !value.is_string() => errors.push(wrong("string", go_syntax(value))),
+        (_, Value::Object(_) | Value::Array(_)) => errors.push(wrong("any scalar", pointed_at(value))),
         _ => {}
     }
 }
@@ -340,19 +349,49 @@ fn list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<String>) 
                 seen.push(element);
                 here
             }
+            // What comes after cannot be told apart from it any more.
             Err(why) => {
                 errors.push(format!("{path}: element {index}: {why}"));
-                continue;
+                return;
             }
         };
         validate(schema.items.as_deref(), item, &here, errors);
     }
 }
 
-/// A value as `%v` of structured-merge-diff prints it.
-fn go_value(value: &Value) -> String {
+/// The merger holds values behind a pointer to a struct, and prints it with `%v`, …
+fn pointed_at(value: &Value) -> String {
+    format!("&{{{}}}", crate::patch::go_value(value))
+}
+
+/// … with `%#v`, …
+fn go_syntax(value: &Value) -> String {
+    format!("&value.valueUnstructured{{Value:{}}}", literal(value))
+}
+
+/// … or its type.
+fn go_type(value: &Value) -> &'static str {
     match value {
-        Value::Object(_) | Value::Array(_) => format!("&{{{value}}}"),
-        other => format!("&value.valueUnstructured{{Value:{other}}}"),
+        Value::Object(_) => "map[string]interface {}",
+        Value::Array(_) => "[]interface {}",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Null => "<nil>",
+    }
+}
+
+fn literal(value: &Value) -> String {
+    let list = |parts: Vec<String>| parts.join(", ");
+    match value {
+        Value::Object(fields) => {
+            let parts = fields.iter().map(|(key, value)| format!("{key:?}:{}", literal(value)));
+            format!("map[string]interface {{}}{{{}}}", list(parts.collect()))
+        }
+        Value::Array(items) => format!("[]interface {{}}{{{}}}", list(items.iter().map(literal).collect())),
+        Value::String(text) => format!("{text:?}"),
+        Value::Null => "interface {}(nil)".into(),
+        other => other.to_string(),
     }
 }

@@ -46,13 +46,6 @@ pub(super) async fn issue(
     if !errors.is_empty() {
         return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", "", errors));
     }
-    if !request.name().is_empty() && request.name() != account.name() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            request.name(),
-            account.name()
-        )));
-    }
     let audiences: Vec<String> = match spec["audiences"].as_array() {
         Some(given) if !given.is_empty() => given.iter().filter_map(|a| a.as_str().map(str::to_owned)).collect(),
         _ => signer.audiences().to_vec(),
@@ -98,11 +91,18 @@ async fn bind(registry: &Registry, namespace: &str, bound: &Value, private: &mut
     };
     let resource = registry.resource(&Gvr::new("", "v1", resource))?;
     let object = registry.get(&resource, namespace, name).await?;
+    let account = private["serviceaccount"]["name"].as_str().unwrap_or_default();
+    let runs_as = object["spec"]["serviceAccountName"].as_str().filter(|name| !name.is_empty()).unwrap_or("default");
+    if kind == "Pod" && runs_as != account {
+        return Err(ApiError::bad_request(format!(
+            "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
+        )));
+    }
     if !uid.is_empty() && uid != object.uid() {
         let why = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
         );
-        return Err(ApiError::conflict("", &resource.gvr.resource, name, why));
+        return Err(ApiError::conflict("", kind, name, why));
     }
     private[kind.to_lowercase()] = json!({"name": name, "uid": object.uid()});
     if kind == "Pod"

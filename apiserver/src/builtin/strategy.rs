@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::object::{at, copy, inside, put, take};
 use super::{convert, defaults, prepare, select, validate};
 use crate::registry::strategy::{RequestContext, Strategy};
+use crate::registry::validation::qualified_name;
 use crate::schema::decode::decode_value;
 use crate::schema::{SchemaRef, normalise, set::SchemaSet};
 use crate::status::ApiResult;
@@ -86,6 +87,23 @@ impl BuiltinStrategy {
     }
 }
 
+/// What must be done before a namespace goes is said in qualified names, but for Kubernetes' own.
+fn finalizers(namespace: &Value) -> Vec<FieldError> {
+    const OWN: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    let listed = at(namespace, "spec.finalizers").as_array().cloned().unwrap_or_default();
+    let mut errors = Vec::new();
+    for (index, name) in listed.iter().enumerate() {
+        let (field, name) = (format!("spec.finalizers[{index}]"), name.as_str().unwrap_or_default());
+        let wrong = qualified_name(name).into_iter();
+        errors.extend(wrong.map(|why| FieldError::invalid(field.as_str(), name, why)));
+        if !name.contains('/') && !OWN.contains(&name) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(field, name, why));
+        }
+    }
+    errors
+}
+
 impl Strategy for BuiltinStrategy {
     fn default(&self, object: &mut Value) {
         self.normalise(object);
@@ -121,6 +139,8 @@ impl Strategy for BuiltinStrategy {
             }
             // Its conditions are taken below, and nothing else.
             "approval" => {}
+            // The server itself tells that the pod is scheduled.
+            "binding" => {}
             _ if self.has_status() => copy(old, new, "status"),
             _ => {}
         }
@@ -144,11 +164,23 @@ impl Strategy for BuiltinStrategy {
     }
 
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
-        validate::update(ctx, self.group, self.kind, old, new)
+        let mut errors = validate::update(ctx, self.group, self.kind, old, new);
+        if (self.group, self.kind, ctx.subresource.as_str()) == ("", "Namespace", "finalize") {
+            errors.extend(finalizers(new));
+        }
+        errors
     }
 
     fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
         validate::warnings(self.group, self.kind, old, new)
+    }
+
+    fn deprecation(&self) -> Option<&str> {
+        match (self.group, self.kind) {
+            ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+            ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+            _ => None,
+        }
     }
 
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {

@@ -10,6 +10,7 @@ pub mod controller;
 mod conversion;
 pub mod defaulting;
 pub mod definition;
+mod embedded;
 mod formats;
 mod keywords;
 pub mod names;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::cel::Rules;
 use super::conversion::Converter;
-use super::{defaulting, values};
+use super::{defaulting, embedded, values};
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::registry::validation::dns1123_subdomain;
 use crate::schema::{Schema, SchemaRef, prune};
@@ -56,6 +56,7 @@ impl CustomStrategy {
             return errors;
         }
         errors.extend(values::validate(&self.schema, new, ""));
+        errors.extend(embedded::validate(&self.schema, new));
         errors.extend(values::list_uniqueness(&self.schema, new, ""));
         if let Some(old) = old {
             errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));

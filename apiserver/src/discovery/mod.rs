@@ -45,6 +45,9 @@ impl Discovery {
         let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
         match parts.as_slice() {
             ["openapi", ..] => return self.openapi(api, request, &parts),
+            ["api" | "apis" | "version", ..] if request.method() == Method::HEAD => {
+                return respond::error(&unknown_method());
+            }
             _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
                 return respond::error(&unknown_method());
             }
@@ -61,11 +64,11 @@ impl Discovery {
             ["api"] => self.groups(api, request, true),
             ["apis"] => self.groups(api, request, false),
             ["apis", group] => match documents::group(&self.documents(api), group) {
-                Some(document) => respond::value(200, Encoding::Json, &document),
+                Some(document) => plain(request, &document),
                 None => not_found(),
             },
-            ["api", version] => self.resources("", version),
-            ["apis", group, version] => self.resources(group, version),
+            ["api", version] => self.resources(request, "", version),
+            ["apis", group, version] => self.resources(request, group, version),
             _ => not_found(),
         }
     }
@@ -91,10 +94,10 @@ impl Discovery {
         response
     }
 
-    fn resources(&self, group: &str, version: &str) -> Response {
+    fn resources(&self, request: &Request<Body>, group: &str, version: &str) -> Response {
         let served = self.registry.catalog.served();
         match documents::resources(&served, group, version) {
-            Some(document) => respond::value(200, Encoding::Json, &document),
+            Some(document) => plain(request, &document),
             None if group.is_empty() || served.iter().any(|resource| resource.gvr.group == group) => {
                 respond::error(&unknown_path())
             }
@@ -137,6 +140,15 @@ impl Discovery {
         out.push_str("# TYPE apiserver_storage_revision gauge\n");
         out.push_str(&format!("apiserver_storage_revision {}\n", store.revision()));
         out
+    }
+}
+
+/// A document that has one form only, in the encoding the client wants.
+fn plain(request: &Request<Body>, document: &Value) -> Response {
+    let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
+    match negotiate::accept_plain(accept) {
+        Ok(encoding) => respond::value(200, encoding, document),
+        Err(error) => respond::error(&error),
     }
 }
 

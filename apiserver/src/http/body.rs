@@ -1,12 +1,12 @@
 //! Reading request bodies: the size limit, JSON or YAML, and the objects in them.
 
-use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
 use crate::http::negotiate::Encoding;
 use crate::http::protobuf;
+use crate::patch::Body;
 use crate::registry::options::{FieldValidation, WriteOptions};
 use crate::registry::resource::ResourceRef;
 use crate::schema;
@@ -17,11 +17,11 @@ use crate::status::{ApiError, ApiResult, Reason};
 pub const LIMIT: usize = 3 * 1024 * 1024;
 
 /// Reads a whole body; 413 beyond the limit.
-pub async fn read(body: Body) -> ApiResult<Bytes> {
+pub async fn read(body: axum::body::Body) -> ApiResult<Bytes> {
     match Limited::new(body, LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
-            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("limit is {LIMIT}")))
+            Err(ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {LIMIT}")))
         }
         Err(error) => Err(ApiError::bad_request(format!("error reading the request body: {error}"))),
     }
@@ -47,7 +47,15 @@ pub fn object(
     };
     let mut decoded = match encoding {
         Encoding::Json => decode::decode_body(bytes, &expected)?,
-        Encoding::Yaml => decode::decode_object(yaml(bytes)?, &expected)?,
+        Encoding::Yaml => {
+            let read = read_yaml(bytes).map_err(|why| decode::unrecognized(&expected, &why, bytes))?;
+            let mut decoded = decode::decode_object(read.value, &expected)?;
+            // A warning cannot carry the line break of this finding, so only a refusal tells it.
+            if !read.strict.is_empty() && options.field_validation == FieldValidation::Strict {
+                decoded.strict.insert(0, format!("yaml: unmarshal errors:\n  {}", read.strict.join("\n  ")));
+            }
+            decoded
+        }
         Encoding::Protobuf => decode::decode_object(protobuf::object(bytes)?, &expected)?,
     };
     // Custom resources are pruned by their own schema, which also tells what it did not know.
@@ -64,17 +72,46 @@ pub fn object(
     Ok(decoded.object)
 }
 
-/// An apply patch: any YAML.
-pub fn apply_patch(bytes: &[u8]) -> ApiResult<Value> {
-    yaml(bytes).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {}", error.message)))
+/// An apply patch: a map in YAML.
+pub fn apply_patch(bytes: &[u8]) -> ApiResult<Body> {
+    let refuse = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
+    let read = read_yaml(bytes).map_err(|why| refuse(format!("error converting YAML to JSON: {why}")))?;
+    let kind = match &read.value {
+        Value::Object(_) | Value::Null => return Ok(read),
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+    };
+    let target = "Go value of type map[string]interface {}";
+    Err(refuse(format!("error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into {target}")))
 }
 
 pub fn yaml(bytes: &[u8]) -> ApiResult<Value> {
-    let text = std::str::from_utf8(bytes).map_err(|e| ApiError::bad_request(format!("yaml: {e}")))?;
-    serde_saphyr::from_str(text).map_err(|error| {
-        let why = unclosed(text).unwrap_or_else(|| format!("yaml: {error}"));
-        ApiError::bad_request(format!("error converting YAML to JSON: {why}"))
-    })
+    let read = read_yaml(bytes);
+    read.map(|read| read.value).map_err(|why| ApiError::bad_request(format!("error converting YAML to JSON: {why}")))
+}
+
+/// Reads YAML. Of keys that come twice the last wins, and the first of them is a strict finding.
+fn read_yaml(bytes: &[u8]) -> Result<Body, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
+    let error = match serde_saphyr::from_str(text) {
+        Ok(value) => return Ok(Body { value, strict: Vec::new() }),
+        Err(error) => error,
+    };
+    let line = error.location().map_or(1, |location| location.line());
+    let why = error.to_string();
+    if let Some((_, rest)) = why.split_once("duplicate mapping key: ") {
+        let key = rest.split(", set DuplicateKeyPolicy").next().unwrap_or_default();
+        let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+        if let Ok(value) = serde_saphyr::from_str_with_options(text, options) {
+            return Ok(Body { value, strict: vec![format!("line {line}: key {key:?} already set in map")] });
+        }
+    }
+    if why.contains("tabs disallowed") {
+        return Err(format!("yaml: line {line}: found character that cannot start any token"));
+    }
+    Err(unclosed(text).unwrap_or_else(|| format!("yaml: {}", why.lines().next().unwrap_or_default())))
 }
 
 /// The commonest mistake in flow style, in the words of Go's parser.
@@ -97,8 +134,30 @@ fn unclosed(text: &str) -> Option<String> {
 /// JSON of no particular kind, such as patches and DeleteOptions.
 pub fn json(bytes: &[u8], encoding: Encoding) -> ApiResult<Value> {
     match encoding {
-        Encoding::Json => serde_json::from_slice(bytes).map_err(|e| ApiError::bad_request(e.to_string())),
+        Encoding::Json => decode::parse_json(bytes).map_err(ApiError::bad_request),
         Encoding::Yaml => yaml(bytes),
         Encoding::Protobuf => protobuf::object(bytes),
     }
+}
+
+/// A body of a built-in kind that is not stored, such as a Scale or an Eviction; strict findings as with [`object`].
+pub fn of_kind(
+    expected: &Expected<'_>,
+    bytes: &[u8],
+    encoding: Encoding,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+) -> ApiResult<Value> {
+    let mut decoded = match encoding {
+        Encoding::Json => decode::decode_body(bytes, expected)?,
+        Encoding::Yaml => decode::decode_object(yaml(bytes)?, expected)?,
+        Encoding::Protobuf => decode::decode_object(protobuf::object(bytes)?, expected)?,
+    };
+    match options.field_validation {
+        FieldValidation::Ignore => {}
+        FieldValidation::Warn => warnings.append(&mut decoded.strict),
+        FieldValidation::Strict if decoded.strict.is_empty() => {}
+        FieldValidation::Strict => return Err(decode::strict_error(&decoded, expected)),
+    }
+    Ok(decoded.object)
 }

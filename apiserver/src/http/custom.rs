@@ -32,10 +32,10 @@ pub(super) fn object(
         let kind = &resource.kind;
         ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
     };
-    let mut object = match encoding {
-        Encoding::Json => crate::schema::decode::parse_json(bytes)
+    let (mut object, mut findings) = match encoding {
+        Encoding::Json => crate::schema::decode::read_json(bytes)
             .map_err(|why| unrecognized(format!("couldn't get version/kind; json parse error: {why}")))?,
-        other => super::body::json(bytes, other)?,
+        other => (super::body::json(bytes, other)?, Vec::new()),
     };
     if !object.is_object() {
         return Err(unrecognized(
@@ -49,18 +49,21 @@ pub(super) fn object(
         }
     }
     check_version(resource, &object)?;
+    let (kind, version) = (&resource.kind, &resource.gvr.version);
+    let unusable = |why: String| {
+        ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
+    };
+    if let Some(wrong) = crate::schema::decode::wrong_metadata(&object) {
+        return Err(unusable(wrong));
+    }
     if let Some(schema) = resource.strategy.schema() {
-        let unknown = check(&schema, &object).unknown;
+        findings.extend(check(&schema, &object).unknown);
         match options.field_validation {
             FieldValidation::Ignore => {}
-            FieldValidation::Warn => warnings.extend(unknown),
-            FieldValidation::Strict if unknown.is_empty() => {}
+            FieldValidation::Warn => warnings.extend(findings),
+            FieldValidation::Strict if findings.is_empty() => {}
             FieldValidation::Strict => {
-                let (kind, version) = (&resource.kind, &resource.gvr.version);
-                return Err(ApiError::bad_request(format!(
-                    "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
-                    unknown.join(", ")
-                )));
+                return Err(unusable(format!("strict decoding error: {}", findings.join(", "))));
             }
         }
     }

@@ -9,7 +9,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
 use crate::audit::Record;
-use crate::http::negotiate::{Accepted, Shape};
+use crate::http::negotiate::{Accepted, Encoding, Shape};
 use crate::http::path::RequestInfo;
 use crate::http::{Api, Response, audited, body, layers, negotiate, path, respond, subresource, watching};
 use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
@@ -102,7 +102,7 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
     let mut call = call;
     let mut response = match serve(&mut call, request).await {
         Ok(response) => response,
-        Err(error) => respond::error(&error),
+        Err(error) => respond::error_in(call.accepted.encoding, &error),
     };
     respond::warn(&mut response, &call.warnings);
     response
@@ -135,6 +135,10 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
         if !["list", "watch"].contains(&info.verb.as_str()) {
             return Err(unknown_method());
         }
+    }
+    // Resources are read with GET alone.
+    if call.method == Method::HEAD && info.subresource != "proxy" {
+        return Err(unknown_method());
     }
     if !info.subresource.is_empty() {
         return subresource::serve(call, &resource, request).await;
@@ -225,8 +229,19 @@ pub(super) async fn update(call: &mut Call, resource: &ResourceRef, request: Req
 
 pub(super) async fn patch(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let options = call.write_options("PatchOptions")?;
-    let patch = read_patch(call, resource, request).await?;
+    let patch = match read_patch(call, resource, request).await {
+        // A patch is read when there is something to patch; only apply has use for a missing object.
+        Err(error) if error.is(Reason::BadRequest) && !is_apply(call) => {
+            call.api.registry.get(resource, namespace(&call.info, resource), &call.info.name).await?;
+            return Err(error);
+        }
+        read => read?,
+    };
     write(call, resource, Change::Patch(patch), &options).await
+}
+
+fn is_apply(call: &Call) -> bool {
+    negotiate::media_type(call.content_type.as_deref()) == "application/apply-patch+yaml"
 }
 
 async fn write(call: &mut Call, resource: &ResourceRef, change: Change, options: &WriteOptions) -> ApiResult<Response> {
@@ -253,10 +268,10 @@ pub(super) async fn read_patch(call: &Call, resource: &ResourceRef, request: Req
         Ok::<_, ApiError>(bytes)
     };
     Ok(match media.as_str() {
-        "application/json-patch+json" => Patch::Json(crate::patch::parse_json_patch(&bytes().await?)?),
-        "application/merge-patch+json" => Patch::Merge(crate::patch::parse_merge_patch(&bytes().await?)?),
+        "application/json-patch+json" => Patch::Json(crate::patch::read_json_patch(&bytes().await?)?),
+        "application/merge-patch+json" => Patch::Merge(crate::patch::read_merge_patch(&bytes().await?)?),
         "application/strategic-merge-patch+json" if !custom => {
-            Patch::Strategic(crate::patch::parse_merge_patch(&bytes().await?)?)
+            Patch::Strategic(crate::patch::read_strategic_patch(&bytes().await?)?)
         }
         "application/strategic-merge-patch+json" => {
             return Err(ApiError::new(
@@ -275,9 +290,12 @@ async fn delete_options(call: &Call, request: Request) -> ApiResult<DeleteOption
         true => None,
         false => {
             let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
-            let options = body::json(&bytes, encoding)?;
+            let options = match encoding {
+                Encoding::Json => crate::schema::decode::decode_delete_options(&bytes)?,
+                _ => body::json(&bytes, encoding)?,
+            };
             call.requested(&options);
-            (options.as_object().is_some_and(|o| !o.is_empty())).then_some(options)
+            Some(options)
         }
     };
     DeleteOptions::parse(given, &call.query)

@@ -13,6 +13,8 @@ mod layers;
 pub mod negotiate;
 pub mod path;
 mod protobuf;
+#[cfg(test)]
+mod refusals_tests;
 pub mod respond;
 pub mod serve;
 mod subresource;

@@ -83,10 +83,24 @@ pub fn accept(header: Option<&str>, aggregated: bool) -> ApiResult<Accepted> {
         }
     }
     if known_media {
-        let text = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        return Err(ApiError::new(Reason::NotAcceptable, text));
+        return Err(transforms());
     }
     Err(not_acceptable())
+}
+
+/// The encoding of a document that is turned into nothing else.
+pub fn accept_plain(header: Option<&str>) -> ApiResult<Encoding> {
+    match accept(header, true) {
+        Ok(Accepted { encoding, shape: Shape::Object }) => Ok(encoding),
+        Ok(_) => Err(transforms()),
+        Err(error) => Err(error),
+    }
+}
+
+/// 406 for known media types in a form that is not offered.
+fn transforms() -> ApiError {
+    let text = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    ApiError::new(Reason::NotAcceptable, text)
 }
 
 fn shape(range: &MediaRange<'_>, aggregated: bool) -> Option<Shape> {

@@ -50,7 +50,12 @@ pub fn status(code: u16, encoding: Encoding, status: Value) -> Response {
 
 /// A failure as a Status.
 pub fn error(error: &ApiError) -> Response {
-    let mut response = status(error.code, Encoding::Json, error.to_status());
+    error_in(Encoding::Json, error)
+}
+
+/// The same in the encoding the client asked for.
+pub fn error_in(encoding: Encoding, error: &ApiError) -> Response {
+    let mut response = status(error.code, encoding, error.to_status());
     if let Some(seconds) = error.details.as_ref().and_then(|d| d.retry_after_seconds) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

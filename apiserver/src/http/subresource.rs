@@ -1,6 +1,7 @@
 //! Subresources: status and its like, scale, bindings, evictions, tokens, and conversations.
 
 use axum::extract::Request;
+use crowsnest_api::field::FieldError;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -12,6 +13,8 @@ use crate::registry::options::{DeleteOptions, WriteOptions};
 use crate::registry::resource::{Gvr, ResourceRef, Subresource};
 use crate::registry::strategy::RequestContext;
 use crate::registry::{Change, Edit, scale_of, unknown_method, unknown_path};
+use crate::schema::decode::Expected;
+use crate::schema::set::SchemaSet;
 use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
 
 /// Subresources that are views of the object itself.
@@ -43,7 +46,7 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
         "scale" => scale(call, resource, request).await,
         "binding" | "eviction" | "token" if call.method == Method::POST => {
             let options = call.write_options("CreateOptions")?;
-            let object = posted(call, &subresource, request).await?;
+            let object = posted(call, &subresource, request, &options).await?;
             let ctx = call.context(options.dry_run);
             match subresource.name {
                 "binding" => bind(call, &ctx, &object).await,
@@ -56,20 +59,33 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
 }
 
 /// A body of the subresource's own kind.
-async fn posted(call: &Call, subresource: &Subresource, request: Request) -> ApiResult<Value> {
+async fn posted(
+    call: &mut Call,
+    subresource: &Subresource,
+    request: Request,
+    options: &WriteOptions,
+) -> ApiResult<Value> {
     let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
     let bytes = body::read(request.into_body()).await?;
-    let mut object = body::json(&bytes, encoding)?;
-    if !object.is_object() {
-        return Err(ApiError::bad_request(format!("the body is not a {}", subresource.kind)));
-    }
-    let api_version = Gvr::new(&subresource.group, &subresource.version, "").api_version();
-    object["kind"] = subresource.kind.clone().into();
-    if object["apiVersion"].as_str().is_none_or(str::is_empty) {
-        object["apiVersion"] = api_version.into();
-    }
+    let Subresource { group, version, kind, .. } = subresource;
+    let schema = SchemaSet::builtin().kind(group, version, kind);
+    let expected = Expected { group, version, kind, schema: schema.as_deref() };
+    // Older clients send the version of evictions that was before this one.
+    let outdated = Expected { version: "v1beta1", ..expected };
+    let mut object = match body::of_kind(&expected, &bytes, encoding, options, &mut call.warnings) {
+        Err(_) if kind == "Eviction" && is_outdated(&bytes) => {
+            body::of_kind(&outdated, &bytes, encoding, options, &mut call.warnings)?
+        }
+        read => read?,
+    };
+    crate::registry::create::set_namespace(&mut object, &call.info.namespace)?;
     call.requested(&object);
     Ok(object)
+}
+
+/// True for a body in JSON that says it is an Eviction of `policy/v1beta1`.
+fn is_outdated(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(bytes).is_ok_and(|object| object["apiVersion"] == "policy/v1beta1")
 }
 
 async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
@@ -83,7 +99,10 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     let (change, options) = if call.method == Method::PUT {
         let options = call.write_options("UpdateOptions")?;
         let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
-        let scale = body::json(&body::read(request.into_body()).await?, encoding)?;
+        let schema = SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
+        let expected = Expected { group: "autoscaling", version: "v1", kind: "Scale", schema: schema.as_deref() };
+        let bytes = body::read(request.into_body()).await?;
+        let scale = body::of_kind(&expected, &bytes, encoding, &options, &mut call.warnings)?;
         call.requested(&scale);
         (Change::Replace(scale), options)
     } else {
@@ -106,9 +125,12 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     let pods = call.api.registry.resource(&Gvr::new("", "v1", "pods"))?;
     let name = if call.info.subresource == "binding" { call.info.name.clone() } else { binding.name().to_owned() };
     let target = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
-    if target.is_empty() {
-        let error = crowsnest_api::field::FieldError::required("target.name", "");
-        return Err(ApiError::invalid("", "Binding", &name, vec![error]));
+    if binding.name() != name {
+        return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+    }
+    let errors = check_target(binding);
+    if !errors.is_empty() {
+        return Err(crate::registry::unexpected(crowsnest_api::field::aggregate(&errors)));
     }
     let annotations = binding["metadata"]["annotations"].clone();
     let (now, pod) = (time(ctx.now), name.clone());
@@ -138,6 +160,19 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     Ok(success(201, call))
 }
 
+/// What a binding points at must be a node.
+fn check_target(binding: &Value) -> Vec<FieldError> {
+    let text = |key: &str| binding["target"][key].as_str().unwrap_or_default();
+    let mut errors = Vec::new();
+    if !["", "Node"].contains(&text("kind")) {
+        errors.push(FieldError::not_supported("target.kind", text("kind"), &["Node", "<empty>"]));
+    }
+    if text("name").is_empty() {
+        errors.push(FieldError::required("target.name", ""));
+    }
+    errors
+}
+
 fn set_condition(object: &mut Value, condition: Value) {
     if !object["status"]["conditions"].is_array() {
         object["status"]["conditions"] = json!([]);
@@ -152,7 +187,7 @@ fn set_condition(object: &mut Value, condition: Value) {
 async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Value) -> ApiResult<Response> {
     let registry = call.api.registry.clone();
     let name = call.info.name.clone();
-    if !eviction.name().is_empty() && eviction.name() != name {
+    if eviction.name() != name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
     let pods = registry.resource(&Gvr::new("", "v1", "pods"))?;
@@ -172,7 +207,8 @@ async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Value) -> ApiRe
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
             return Err(crate::registry::unexpected(text));
         }
-        if let Some(budget) = matching.first() {
+        // A pod that is not ready does not count as healthy: it may go while enough others are.
+        if let Some(budget) = matching.first().filter(|budget| is_ready(&pod) || !healthy(budget)) {
             spend(call, ctx, &budgets, budget, &name).await?;
         }
     }
@@ -181,6 +217,17 @@ async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Value) -> ApiRe
     let ctx = RequestContext { subresource: String::new(), ..ctx.clone() };
     registry.delete(&pods, &ctx, &name, &options, &mut call.warnings).await?;
     Ok(success(201, call))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// True when a budget wants healthy pods and has them.
+fn healthy(budget: &Value) -> bool {
+    let number = |key: &str| budget["status"][key].as_i64().unwrap_or(0);
+    number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy")
 }
 
 /// Takes one disruption from a budget, or refuses with 429.
@@ -196,9 +243,9 @@ async fn spend(
     let edit = Edit(std::sync::Arc::new(move |budget: &mut Value| {
         let status = &budget["status"];
         let number = |key: &str| status[key].as_i64().unwrap_or(0);
-        let refuse = |text: String| {
+        let refuse = |text: String, retry_after_seconds: Option<u32>| {
             let cause = Cause { reason: "DisruptionBudget".into(), message: text, ..Cause::default() };
-            let details = Details { causes: vec![cause], ..Details::default() };
+            let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
             Err(ApiError::new(
                 Reason::TooManyRequests,
                 "Cannot evict pod as it would violate the pod's disruption budget.",
@@ -207,15 +254,13 @@ async fn spend(
         };
         if number("observedGeneration") < budget.generation() {
             let name = budget.name();
-            return refuse(format!("The disruption budget {name} is still being processed by the server."));
+            return refuse(format!("The disruption budget {name} is still being processed by the server."), Some(10));
         }
         if number("disruptionsAllowed") <= 0 {
-            return refuse(format!(
-                "The disruption budget {} needs {} healthy pods and has {} currently",
-                budget.name(),
-                number("desiredHealthy"),
-                number("currentHealthy")
-            ));
+            let (wanted, found) = (number("desiredHealthy"), number("currentHealthy"));
+            let name = budget.name();
+            let text = format!("The disruption budget {name} needs {wanted} healthy pods and has {found} currently");
+            return refuse(text, None);
         }
         let left = number("disruptionsAllowed") - 1;
         budget["status"]["disruptionsAllowed"] = left.into();
@@ -231,6 +276,11 @@ async fn spend(
 
 /// `serviceaccounts/token`: a signed token for a service account.
 async fn token(call: &mut Call, ctx: &RequestContext, request: &Value) -> ApiResult<Response> {
+    if !request.name().is_empty() && request.name() != call.info.name {
+        let why = "must match the service account name if specified";
+        let error = FieldError::invalid("metadata.name", request.name(), why);
+        return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", &call.info.name, vec![error]));
+    }
     let accounts = call.api.registry.resource(&Gvr::new("", "v1", "serviceaccounts"))?;
     let account = call.api.registry.get(&accounts, &ctx.namespace, &call.info.name).await?;
     let issued = call.api.authenticator.issue(&call.api.registry, ctx, &account, request).await?;

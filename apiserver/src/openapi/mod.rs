@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -123,6 +123,10 @@ fn document(
         return response;
     }
     let tag = format!("\"{hash}\"");
+    let asked = asked_hash(request.uri().query()).filter(|_| request.uri().path().starts_with("/openapi/v3/"));
+    if asked.is_some_and(|asked| asked != hash) {
+        return moved(path, hash, kind, &tag);
+    }
     if header(IF_NONE_MATCH) == tag {
         *response.status_mut() = http::StatusCode::NOT_MODIFIED;
     } else {
@@ -142,9 +146,34 @@ fn document(
         headers.insert(ETAG, tag);
     }
     // The index names documents by their hash, so they may be kept for ever.
-    let named = request.uri().query().is_some_and(|query| query.contains(&format!("hash={hash}")));
-    let caching = if named { "public, immutable, max-age=31536000" } else { "no-cache, private" };
+    let caching = if asked.is_some() { "public, immutable" } else { "no-cache, private" };
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
+    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    if let Some(until) = asked.and_then(|_| now.checked_add(jiff::Span::new().years(1)).ok())
+        && let Ok(until) = HeaderValue::from_str(&until.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string())
+    {
+        headers.insert(EXPIRES, until);
+    }
+    response
+}
+
+fn asked_hash(query: Option<&str>) -> Option<&str> {
+    query?.split('&').find_map(|pair| pair.strip_prefix("hash=")).filter(|hash| !hash.is_empty())
+}
+
+/// Where a document is that was asked for by a hash it no longer has.
+fn moved(path: &str, hash: &str, kind: &'static str, tag: &str) -> Response {
+    let mut response = http::Response::new(Body::empty());
+    *response.status_mut() = http::StatusCode::MOVED_PERMANENTLY;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    for (name, text) in [(ETAG, tag.to_owned()), (LOCATION, format!("/openapi/v3/{path}?hash={hash}"))] {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(name, value);
+        }
+    }
     response
 }
 

@@ -2,28 +2,61 @@
 
 use serde_json::Value;
 
-use crate::patch::rejected;
+use crate::patch::{Body, rejected};
 use crate::status::{ApiError, ApiResult};
 
 /// Operations more than this are refused.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// Decodes a patch body; anything but an array of operations is 400.
-pub fn parse_json_patch(body: &[u8]) -> ApiResult<Value> {
+/// Decodes a patch body; anything but an array of operations is 400, and `null` is no operations.
+pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
     let refuse = |why: String| ApiError::bad_request(format!("error decoding patch: {why}"));
-    let patch = crate::schema::decode::parse_json(body).map_err(refuse)?;
-    let Value::Array(operations) = &patch else {
-        return Err(refuse(format!(
-            "json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
-            kind(&patch)
-        )));
+    let (value, duplicates) = crate::schema::decode::read_json(body).map_err(refuse)?;
+    let mut strict: Vec<String> = duplicates.iter().map(|finding| format!("json patch {finding}")).collect();
+    let operations = match &value {
+        Value::Null => return Ok(Body { value: Value::Array(Vec::new()), strict }),
+        Value::Array(operations) => operations,
+        other => {
+            let why = format!("json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", kind(other));
+            return Err(refuse(why));
+        }
     };
+    for (index, operation) in operations.iter().enumerate() {
+        strict.extend(check_operation(index, operation).map_err(refuse)?);
+    }
     if operations.len() > MAX_OPERATIONS {
-        let message =
-            format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", operations.len());
+        let message = format!(
+            "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        );
         return Err(ApiError::new(crate::status::Reason::RequestEntityTooLarge, message));
     }
-    Ok(patch)
+    Ok(Body { value, strict })
+}
+
+/// Members an operation does not have; its own must be texts.
+fn check_operation(index: usize, operation: &Value) -> Result<Vec<String>, String> {
+    let Value::Object(members) = operation else {
+        return match operation {
+            Value::Null => Ok(Vec::new()),
+            other => Err(format!("json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp", kind(other))),
+        };
+    };
+    let mut unknown = Vec::new();
+    for (name, value) in members {
+        match name.as_str() {
+            "op" | "path" | "from" if value.is_string() || value.is_null() => {}
+            "op" | "path" | "from" => {
+                let kind = kind(value);
+                return Err(format!(
+                    "json: cannot unmarshal {kind} into Go struct field jsonPatchOp.{name} of type string"
+                ));
+            }
+            "value" => {}
+            other => unknown.push(format!("json patch unknown field \"[{index}].{other}\"")),
+        }
+    }
+    Ok(unknown)
 }
 
 /// Go's word for a JSON value's kind.
@@ -82,16 +115,23 @@ pub fn json_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
 fn apply(doc: &mut Value, operation: &Value) -> Option<()> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
     let path = pointer(text("path")?)?;
+    // What an operation does not give is null.
+    let value = || operation.get("value").cloned().unwrap_or_default();
     match text("op")? {
-        "add" => add(doc, &path, operation.get("value")?.clone()),
+        "add" => add(doc, &path, value()),
         "remove" => remove(doc, &path).map(drop),
-        "replace" => replace(doc, &path, operation.get("value")?.clone()),
+        "replace" => replace(doc, &path, value()),
         "move" => {
             let value = remove(doc, &pointer(text("from")?)?)?;
             add(doc, &path, value)
         }
         "copy" => {
-            let value = get(doc, &pointer(text("from")?)?)?.clone();
+            let from = pointer(text("from")?)?;
+            let (last, up) = from.split_last()?;
+            let value = match get(doc, up)? {
+                Value::Object(fields) => fields.get(last).cloned().unwrap_or_default(),
+                items => get(items, std::slice::from_ref(last))?.clone(),
+            };
             add(doc, &path, value)
         }
         "test" => {
@@ -107,7 +147,8 @@ fn pointer(path: &str) -> Option<Vec<String>> {
     if path.is_empty() {
         return Some(Vec::new());
     }
-    let rest = path.strip_prefix('/')?;
+    // What stands before the first slash is not looked at.
+    let (_, rest) = path.split_once('/')?;
     Some(rest.split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect())
 }
 
@@ -139,10 +180,7 @@ fn parent<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
 }
 
 fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
-    let Some((last, up)) = path.split_last() else {
-        *doc = value;
-        return Some(());
-    };
+    let (last, up) = path.split_last()?;
     match parent(doc, up)? {
         Value::Object(fields) => {
             fields.insert(last.clone(), value);
@@ -159,7 +197,10 @@ fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
 
 fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     let Some((last, up)) = path.split_last() else {
-        *doc = value;
+        // The whole document is replaced by another only.
+        if value.is_object() || value.is_array() {
+            *doc = value;
+        }
         return Some(());
     };
     match parent(doc, up)? {
@@ -184,5 +225,63 @@ fn remove(doc: &mut Value, path: &[String]) -> Option<Value> {
             Some(items.remove(at))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn bodies_are_read_as_go_reads_them() {
+        for (body, strict, error) in [
+            ("null", &[][..], ""),
+            (
+                r#"[{"op":"add","path":"/a","path":"/b","x":1}]"#,
+                &["json patch duplicate field \"[0].path\"", "json patch unknown field \"[0].x\""][..],
+                "",
+            ),
+            ("[{", &[], "error decoding patch: unexpected end of JSON input"),
+            (
+                "[1]",
+                &[],
+                "error decoding patch: json: cannot unmarshal number into Go value of type handlers.jsonPatchOp",
+            ),
+            (
+                r#"[{"op":5}]"#,
+                &[],
+                "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+            ),
+        ] {
+            let read = read_json_patch(body.as_bytes());
+            assert_eq!(read.as_ref().err().map_or("", |e| e.message.as_str()), error, "{body}");
+            assert_eq!(read.map(|b| b.strict).unwrap_or_default(), strict, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_null() {
+        let doc = json!({"data": {"x": "1"}, "list": ["a"]});
+        for (patch, expected) in [
+            (json!([{"op": "add", "path": "/data/q"}]), Some(json!({"data": {"x": "1", "q": null}, "list": ["a"]}))),
+            (
+                json!([{"op": "copy", "from": "/data/no", "path": "/data/z"}]),
+                Some(json!({"data": {"x": "1", "z": null}, "list": ["a"]})),
+            ),
+            (json!([{"op": "copy", "from": "/no/no", "path": "/data/z"}]), None),
+            (json!([{"op": "copy", "from": "/list/7", "path": "/data/z"}]), None),
+            (json!([{"op": "move", "from": "/data/no", "path": "/data/z"}]), None),
+            (
+                json!([{"op": "add", "path": "data/q", "value": 1}]),
+                Some(json!({"data": {"x": "1"}, "list": ["a"], "q": 1})),
+            ),
+            (json!([{"op": "add", "path": "", "value": {}}]), None),
+            (json!([{"op": "replace", "path": "", "value": {"a": "b"}}]), Some(json!({"a": "b"}))),
+            (json!([{"op": "replace", "path": "", "value": "b"}]), Some(doc.clone())),
+        ] {
+            assert_eq!(json_patch(&doc, &patch).ok(), expected, "{patch}");
+        }
     }
 }

@@ -11,7 +11,15 @@ use crate::status::{ApiError, ApiResult, Details, Reason};
 mod json;
 mod strategic;
 
-pub use json::{json_patch, parse_json_patch};
+pub use json::{json_patch, read_json_patch};
+pub(crate) use strategic::go_value;
+
+/// A patch body, and what strict reading finds in it: `duplicate field "data.x"`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Body {
+    pub value: Value,
+    pub strict: Vec<String>,
+}
 
 /// Merge patch: objects merge, null deletes, the rest replaces.
 pub fn merge_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
@@ -43,35 +51,92 @@ pub fn strategic_merge(schema: &Schema, doc: &Value, patch: &Value) -> ApiResult
     strategic::strategic(schema, doc, patch)
 }
 
-/// A merge or strategic merge patch body: a JSON object, else 400 in Go's words.
-pub fn parse_merge_patch(body: &[u8]) -> ApiResult<Value> {
-    let patch = crate::schema::decode::parse_json(body)
-        .map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
-    if patch.is_object() {
-        return Ok(patch);
+fn object_body(body: &[u8]) -> Result<Body, String> {
+    let (value, strict) = crate::schema::decode::read_json(body)?;
+    match &value {
+        Value::Object(_) | Value::Null => Ok(Body { value, strict }),
+        other => {
+            let kind = json::kind(other);
+            Err(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
+        }
     }
-    Err(ApiError::bad_request(format!(
-        "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-        json::kind(&patch)
-    )))
+}
+
+/// A merge patch body: a JSON object, else 400 in Go's words.
+pub fn read_merge_patch(body: &[u8]) -> ApiResult<Body> {
+    let read = object_body(body).map_err(|why| ApiError::bad_request(format!("error decoding patch: {why}")))?;
+    if read.value.is_null() { Err(ApiError::bad_request("Invalid JSON Patch")) } else { Ok(read) }
+}
+
+/// A strategic merge patch body: a JSON object, or null, which changes nothing.
+pub fn read_strategic_patch(body: &[u8]) -> ApiResult<Body> {
+    let mut read = object_body(body).map_err(ApiError::bad_request)?;
+    if read.value.is_null() {
+        read.value = Value::Object(serde_json::Map::new());
+    }
+    Ok(read)
+}
+
+/// The value of a merge patch body.
+pub fn parse_merge_patch(body: &[u8]) -> ApiResult<Value> {
+    read_merge_patch(body).map(|read| read.value)
+}
+
+/// How a patched object is read again.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// The object as an error shows it; `None` prints the patched object.
+    pub shown: Option<&'a str>,
+    /// Strict findings are errors.
+    pub strict: bool,
+    /// What was found in the patch itself.
+    pub found: &'a [String],
 }
 
 /// Reads a patched object again: types, unknown fields, canonical form. A wrong type is 422 at `patch`.
 /// The second part are the strict findings.
-pub fn decode_patched(schema: &Schema, patched: Value, strict: bool) -> ApiResult<(Value, Vec<String>)> {
-    let shown = || serde_json::Value::String(json::as_go_prints(&patched)).to_string();
+pub fn decode_patched(schema: &Schema, patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
     let mut decoded = crate::schema::decode::decode_value(patched.clone(), schema);
     if schema.name.is_none() {
         // Custom resources are checked and pruned by their own schema.
         decoded.strict = crate::schema::check(schema, &patched).unknown;
+        decoded.wrong = crate::schema::decode::wrong_metadata(&patched);
     }
+    let findings = [reading.found, decoded.strict.as_slice()].concat();
     let why = match &decoded.wrong {
         Some(wrong) => wrong.clone(),
-        None if strict && !decoded.strict.is_empty() => format!("strict decoding error: {}", decoded.strict.join(", ")),
-        None => return Ok((decoded.object, decoded.strict)),
+        None if reading.strict && !findings.is_empty() => format!("strict decoding error: {}", findings.join(", ")),
+        None => return Ok((decoded.object, findings)),
     };
-    let error = FieldError::new(FieldErrorKind::Invalid, "patch", Some(shown()), why);
-    Err(ApiError::invalid("", "", "", vec![error]))
+    Err(unreadable(reading.shown.map_or_else(|| json::as_go_prints(&patched), str::to_owned), why))
+}
+
+/// 422 at `patch` for what a patch made of an object.
+fn unreadable(shown: String, why: String) -> ApiError {
+    let shown = Value::String(shown).to_string();
+    ApiError::invalid("", "", "", vec![FieldError::new(FieldErrorKind::Invalid, "patch", Some(shown), why)])
+}
+
+/// A patched object that says it is of another kind.
+pub fn refuse_kind(patched: &Value, expected: &crate::schema::decode::Expected<'_>) -> ApiResult<()> {
+    let text = |key: &str| patched.get(key).and_then(Value::as_str).unwrap_or_default();
+    match crate::schema::decode::other_kind(text("apiVersion"), text("kind"), expected) {
+        None => Ok(()),
+        Some(why) => Err(unreadable(json::as_go_prints(patched), why)),
+    }
+}
+
+/// A strategic merge patch is merged into a Go value rather than read as JSON: wrong types have other words there.
+pub fn check_strategic(schema: &Schema, patch: &Value, patched: &Value) -> ApiResult<()> {
+    match strategic::unfit(schema, patched) {
+        None => Ok(()),
+        Some(why) => Err(unreadable(strategic::shown(patch), why)),
+    }
+}
+
+/// A strategic merge patch as errors show it.
+pub fn shown_strategic(patch: &Value) -> String {
+    strategic::shown(patch)
 }
 
 /// 422 as `errors.NewGenericServerResponse` words a patch that does not apply.

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Field, Schema};
+use crate::schema::{Field, Schema, Type};
 use crate::status::{ApiError, ApiResult};
 
 const PATCH: &str = "$patch";
@@ -29,17 +29,87 @@ fn no_merge_key(fields: &Map<String, Value>, key: &str) -> ApiError {
 
 /// A map as Go's `%v` prints it: `map[a:1 b:map[c:d]]`.
 fn go_map(fields: &Map<String, Value>) -> String {
-    fn print(value: &Value) -> String {
+    let parts: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", go_value(value))).collect();
+    format!("map[{}]", parts.join(" "))
+}
+
+fn go_list(items: &[Value]) -> String {
+    format!("[{}]", items.iter().map(go_value).collect::<Vec<_>>().join(" "))
+}
+
+/// Any value as Go's `%v` prints it.
+pub(crate) fn go_value(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => go_map(fields),
+        Value::Array(items) => go_list(items),
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".into(),
+        other => other.to_string(),
+    }
+}
+
+/// A patch as errors show it: its directives have been followed and are gone by then.
+pub(super) fn shown(patch: &Value) -> String {
+    fn plain(value: &Value) -> Value {
         match value {
-            Value::Object(fields) => go_map(fields),
-            Value::Array(items) => format!("[{}]", items.iter().map(print).collect::<Vec<_>>().join(" ")),
-            Value::String(text) => text.clone(),
-            Value::Null => "<nil>".into(),
-            other => other.to_string(),
+            Value::Object(fields) => {
+                let kept = fields.iter().filter(|(key, _)| !is_directive(key));
+                Value::Object(kept.map(|(key, value)| (key.clone(), plain(value))).collect())
+            }
+            Value::Array(items) => Value::Array(items.iter().map(plain).collect()),
+            other => other.clone(),
         }
     }
-    let parts: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", print(value))).collect();
-    format!("map[{}]", parts.join(" "))
+    go_value(&plain(patch))
+}
+
+fn is_directive(key: &str) -> bool {
+    key == PATCH
+        || key == RETAIN_KEYS
+        || key.starts_with(DELETE_FROM_PRIMITIVE_LIST)
+        || key.starts_with(SET_ELEMENT_ORDER)
+}
+
+/// Go's name of the value's own kind.
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "map",
+        Value::Array(_) => "slice",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Null => "invalid",
+    }
+}
+
+/// What in a merged object does not fit its Go type, in the words of the converter that puts it there. Types that decode
+/// themselves (times, quantities) are left to the reader of JSON.
+pub(super) fn unfit(schema: &Schema, value: &Value) -> Option<String> {
+    let kind = go_kind(value);
+    match (schema.ty, value) {
+        (_, Value::Null) => None,
+        (Type::Object, Value::Object(fields)) => {
+            fields.iter().find_map(|(key, value)| unfit(schema.child(key)?, value))
+        }
+        (Type::Object, _) if schema.properties.is_empty() => Some(format!("cannot restore map from {kind}")),
+        (Type::Object, _) => Some(format!("cannot restore struct from: {kind}")),
+        (Type::Array, Value::Array(items)) => {
+            let element = schema.items.as_deref()?;
+            items.iter().find_map(|item| unfit(element, item))
+        }
+        (Type::Array, _) => Some(format!("cannot restore slice from {kind}")),
+        (Type::String, Value::Number(_)) => Some(format!("cannot convert {kind} to string")),
+        (Type::String, value) if !value.is_string() => Some("unrecognized type: string".into()),
+        (Type::Boolean, value) if !value.is_boolean() => Some("unrecognized type: bool".into()),
+        (Type::Integer, Value::Number(number)) if number.as_f64().is_some_and(|n| n.fract() != 0.0) => {
+            Some(format!("cannot convert {kind} to {}", schema.format.as_deref().unwrap_or("int64")))
+        }
+        (Type::Integer, value) if !value.is_number() => {
+            Some(format!("unrecognized type: {}", schema.format.as_deref().unwrap_or("int64")))
+        }
+        _ => None,
+    }
 }
 
 /// Applies `patch` to `doc`.
@@ -50,15 +120,30 @@ pub(super) fn strategic(schema: &Schema, doc: &Value, patch: &Value) -> ApiResul
     merge_map(Some(schema), original.clone(), changes.clone()).map(Value::Object)
 }
 
-fn directive(changes: &mut Map<String, Value>) -> ApiResult<Option<String>> {
-    match changes.remove(PATCH) {
-        None => Ok(None),
-        Some(Value::String(word)) if matches!(word.as_str(), "delete" | "replace" | "merge") => Ok(Some(word)),
-        Some(Value::String(word)) => {
-            Err(bad(format!("unknown patch type found in patch: {word:?}: {:?} is not a valid value", PATCH)))
+/// What `$patch` can ask of a map; lists word `merge` in their own way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Directive {
+    Delete,
+    Replace,
+}
+
+fn directive(changes: &mut Map<String, Value>) -> ApiResult<Option<Directive>> {
+    let found = match changes.get(PATCH) {
+        None => return Ok(None),
+        Some(Value::String(word)) if word == "delete" => Directive::Delete,
+        Some(Value::String(word)) if word == "replace" => Directive::Replace,
+        Some(other) => {
+            let word = match other {
+                Value::String(word) => word.clone(),
+                Value::Null => "%!s(<nil>)".into(),
+                Value::Object(_) | Value::Array(_) => go_value(other),
+                other => format!("%!s({}={other})", go_kind(other)),
+            };
+            return Err(failed(format!("unknown patch type: {word} in map: {}", go_map(changes))));
         }
-        Some(other) => Err(bad(format!("invalid patch: {PATCH} must be a string, got {other}"))),
-    }
+    };
+    changes.remove(PATCH);
+    Ok(Some(found))
 }
 
 fn merge_map(
@@ -66,10 +151,10 @@ fn merge_map(
     mut original: Map<String, Value>,
     mut changes: Map<String, Value>,
 ) -> ApiResult<Map<String, Value>> {
-    match directive(&mut changes)?.as_deref() {
-        Some("delete") => return Ok(Map::new()),
-        Some("replace") => return Ok(changes),
-        _ => {}
+    match directive(&mut changes)? {
+        Some(Directive::Delete) => return Ok(Map::new()),
+        Some(Directive::Replace) => return Ok(changes),
+        None => {}
     }
     retain_keys(&mut original, &mut changes)?;
 
@@ -79,7 +164,7 @@ fn merge_map(
         changes.keys().filter(|key| key.starts_with(DELETE_FROM_PRIMITIVE_LIST)).cloned().collect();
     for key in deletions {
         let (Some(field), Some(Value::Array(gone))) = (after_slash(&key), changes.remove(&key)) else {
-            return Err(bad(format!("invalid patch format of {key}")));
+            return Err(bad("invalid patch format of primitive list"));
         };
         if let Some(Value::Array(items)) = original.get_mut(&field) {
             items.retain(|item| !gone.contains(item));
@@ -87,7 +172,7 @@ fn merge_map(
     }
     for key in order {
         let (Some(field), Some(Value::Array(wanted))) = (after_slash(&key), changes.remove(&key)) else {
-            return Err(bad(format!("invalid patch format of {key}")));
+            return Err(bad("invalid patch format of setElementOrder list"));
         };
         let declared = schema.and_then(|schema| schema.field(&field));
         let patch = match changes.remove(&field) {
@@ -98,6 +183,7 @@ fn merge_map(
             }
             None => Vec::new(),
         };
+        check_order(&patch, &wanted, declared.and_then(|field| field.patch_merge_key.as_deref()))?;
         let Some(Value::Array(items)) = original.remove(&field) else {
             if !patch.is_empty() {
                 let added = merge_list(declared, Vec::new(), patch)?;
@@ -133,9 +219,22 @@ fn merge_map(
     Ok(original)
 }
 
+/// What the patch lists must come in the wanted order, without anything the order does not name.
+fn check_order(patch: &[Value], wanted: &[Value], key: Option<&str>) -> ApiResult<()> {
+    let identity = |value: &Value| key.and_then(|key| value.get(key)).unwrap_or(value).clone();
+    let stays = |item: &&Value| item.get(PATCH).is_none_or(|word| word != "delete");
+    let mut order = wanted.iter().map(identity);
+    let listed = patch.iter().filter(stays).map(identity).all(|item| order.any(|other| other == item));
+    if listed {
+        return Ok(());
+    }
+    let (patch, wanted) = (go_list(patch), go_list(wanted));
+    Err(failed(format!("The order in patch list:\n{patch}\n doesn't match {SET_ELEMENT_ORDER} list:\n{wanted}\n")))
+}
+
 /// A map the original does not have. kube-apiserver drops one that is to be deleted or replaced, contents and all.
 fn fresh_map(node: Option<&Schema>, mut change: Map<String, Value>) -> ApiResult<Option<Map<String, Value>>> {
-    if matches!(directive(&mut change)?.as_deref(), Some("delete" | "replace")) {
+    if directive(&mut change)?.is_some() {
         return Ok(None);
     }
     merge_map(node, Map::new(), change).map(Some)
@@ -148,11 +247,11 @@ fn after_slash(key: &str) -> Option<String> {
 fn retain_keys(original: &mut Map<String, Value>, changes: &mut Map<String, Value>) -> ApiResult<()> {
     let Some(list) = changes.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(keep) = list else {
-        return Err(bad(format!("invalid patch format of {RETAIN_KEYS}")));
+        return Err(bad("invalid patch format of retainKeys"));
     };
     for key in changes.keys().filter(|key| !key.starts_with('$')) {
         if !changes[key].is_null() && !keep.iter().any(|kept| kept == key.as_str()) {
-            return Err(bad(format!("{RETAIN_KEYS} list must contain all the keys in the patch: {key:?} is missing")));
+            return Err(bad("invalid patch format of retainKeys"));
         }
     }
     original.retain(|key, _| keep.iter().any(|kept| kept == key.as_str()));
@@ -211,20 +310,22 @@ fn merge_list_of_maps(
                 "delete patch type with no merge key defined: element is not a map for key {key:?}"
             )));
         };
-        match directive(&mut fields)?.as_deref() {
-            Some("replace") => {
+        if fields.get(PATCH).is_some_and(|word| word == "merge") {
+            return Err(failed("merging lists cannot yet be specified in the patch".into()));
+        }
+        match directive(&mut fields)? {
+            Some(Directive::Replace) => {
                 replace = true;
                 if fields.contains_key(key) {
                     items.push(fields);
                 }
             }
-            Some("delete") => {
+            Some(Directive::Delete) => {
                 let Some(wanted) = fields.get(key) else {
                     return Err(no_merge_key(&fields, key));
                 };
                 original.retain(|item| item.get(key) != Some(wanted));
             }
-            Some(_) => return Err(bad(format!("unknown or invalid patch type for a list element of key {key:?}"))),
             None => items.push(fields),
         }
     }
@@ -324,8 +425,69 @@ mod tests {
         ] {
             assert_eq!(strategic(&schema, &doc, &patch).unwrap().pointer(path), Some(&expected), "{patch}");
         }
-        let error = strategic(&schema, &doc, &json!({"spec": {"containers": [{"image": "x"}]}})).unwrap_err();
-        assert_eq!(error.message, "map: map[image:x] does not contain declared merge key: name");
+        for (patch, code, message) in [
+            (
+                json!({"spec": {"containers": [{"image": "x"}]}}),
+                500,
+                "map: map[image:x] does not contain declared merge key: name",
+            ),
+            (
+                json!({"metadata": {"labels": {"$patch": "nope", "a": "b"}}}),
+                500,
+                "unknown patch type: nope in map: map[$patch:nope a:b]",
+            ),
+            (
+                json!({"metadata": {"labels": {"$patch": 5}}}),
+                500,
+                "unknown patch type: %!s(int64=5) in map: map[$patch:5]",
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "a", "$patch": "merge"}]}}),
+                500,
+                "merging lists cannot yet be specified in the patch",
+            ),
+            (json!({"spec": {"$retainKeys": "x"}}), 400, "invalid patch format of retainKeys"),
+            (json!({"spec": {"$retainKeys": ["x"], "y": 1}}), 400, "invalid patch format of retainKeys"),
+            (
+                json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "x"}}),
+                400,
+                "invalid patch format of primitive list",
+            ),
+            (
+                json!({"metadata": {"$setElementOrder/finalizers": "x"}}),
+                400,
+                "invalid patch format of setElementOrder list",
+            ),
+            (
+                json!({"metadata": {"$setElementOrder/finalizers": ["z"], "finalizers": ["w"]}}),
+                500,
+                "The order in patch list:\n[w]\n doesn't match $setElementOrder list:\n[z]\n",
+            ),
+        ] {
+            let error = strategic(&schema, &doc, &patch).unwrap_err();
+            assert_eq!((error.code, error.message.as_str()), (code, message), "{patch}");
+        }
+    }
+
+    #[test]
+    fn wrong_types_are_worded_as_the_converter_does() {
+        let schema = SchemaSet::builtin().kind("", "v1", "Pod").unwrap();
+        for (object, expected) in [
+            (json!({"metadata": {"labels": {"a": 5}}}), Some("cannot convert int64 to string")),
+            (json!({"metadata": {"labels": {"a": true}}}), Some("unrecognized type: string")),
+            (json!({"metadata": {"labels": ["a"]}}), Some("cannot restore map from slice")),
+            (json!({"spec": "x"}), Some("cannot restore struct from: string")),
+            (json!({"spec": {"containers": {"a": "b"}}}), Some("cannot restore slice from map")),
+            (json!({"spec": {"priority": "x"}}), Some("unrecognized type: int32")),
+            (json!({"spec": {"hostNetwork": "x"}}), Some("unrecognized type: bool")),
+            (json!({"spec": {"priority": 1, "hostNetwork": true, "unknown": []}}), None),
+        ] {
+            assert_eq!(unfit(&schema, &object).as_deref(), expected, "{object}");
+        }
+        assert_eq!(
+            shown(&json!({"data": {"$patch": "replace", "x": 5, "y": ["a", null]}})),
+            "map[data:map[x:5 y:[a <nil>]]]"
+        );
     }
 
     proptest! {

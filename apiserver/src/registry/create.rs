@@ -44,7 +44,7 @@ impl Registry {
         tracked: bool,
     ) -> ApiResult<Value> {
         set_namespace(&mut object, &ctx.namespace)?;
-        dedup_owners(&mut object, warnings);
+        dedup_owners(&mut object, tracked, warnings);
         let api_version = resource.gvr.api_version();
         if !tracked {
             let schema = resource.strategy.schema();
@@ -178,23 +178,26 @@ pub(crate) fn set_namespace(object: &mut Value, namespace: &str) -> ApiResult<()
     Ok(())
 }
 
-/// Drops repeated owners (same uid), as apiserver does with a warning.
-pub(crate) fn dedup_owners(object: &mut Value, warnings: &mut Vec<String>) {
+/// Drops owners that are there twice, as apiserver does with a warning; what a patch brings it sees after admission only.
+pub(crate) fn dedup_owners(object: &mut Value, patched: bool, warnings: &mut Vec<String>) {
     let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) else { return };
-    let before = owners.len();
     let mut seen: Vec<Value> = Vec::new();
+    let mut repeated: Vec<String> = Vec::new();
     owners.retain(|owner| {
         let new = !seen.contains(owner);
+        let uid = owner["uid"].as_str().unwrap_or_default();
         if new {
             seen.push(owner.clone());
+        } else {
+            repeated.push(uid.to_owned());
         }
         new
     });
-    if owners.len() < before {
-        let uids: Vec<&str> = seen.iter().filter_map(|o| o["uid"].as_str()).collect();
+    if !repeated.is_empty() {
+        let when = if patched { " after mutating admission happens" } else { "" };
         warnings.push(format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            uids.join(", ")
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(", ")
         ));
     }
 }

@@ -201,28 +201,42 @@ fn decide_pod(
 ) -> Decision {
     let held = !object.finalizers().is_empty();
     let default = live["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(POD_GRACE);
-    let asked = options.grace.unwrap_or(default).max(0);
+    // No time is asked for by zero; less than that is the shortest there is.
+    let asked = Some(options.grace.unwrap_or(default)).filter(|grace| *grace >= 0).unwrap_or(1);
     let finished = matches!(live["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let unscheduled = live["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
     let grace = if unscheduled || finished { 0 } else { asked };
     if live.is_deleting() {
         let current = live.grace_period().unwrap_or(0);
-        let shorter = options.grace.is_some() && grace < current;
-        if !shorter && current > 0 {
-            return if changed { Decision::Mark(object) } else { Decision::Keep };
-        }
-        if grace == 0 && !held {
+        let shorter = options.grace.is_some() && asked < current;
+        if (current == 0 || (shorter && asked == 0)) && !held {
             return Decision::Remove;
         }
         if !shorter {
             return if changed { Decision::Mark(object) } else { Decision::Keep };
         }
+        let (began, grace) = shortened(now, live, current, asked);
+        object.metadata_mut().remove("deletionTimestamp");
+        mark(&mut object, began, grace);
+        return Decision::Mark(object);
     } else if grace == 0 && !held {
         return Decision::Remove;
     }
     object.metadata_mut().remove("deletionTimestamp");
     mark(&mut object, now, grace);
     Decision::Mark(object)
+}
+
+/// From when a shortened time counts, and how long it is: what is over already ends now, after the shortest time there is.
+fn shortened(now: jiff::Timestamp, live: &Value, current: i64, asked: i64) -> (jiff::Timestamp, i64) {
+    let seconds = jiff::SignedDuration::from_secs;
+    let due = live.meta_text("deletionTimestamp").parse::<jiff::Timestamp>().unwrap_or(now);
+    let began = due.checked_sub(seconds(current)).unwrap_or(now);
+    if began.checked_add(seconds(asked)).is_ok_and(|due| due >= now) {
+        return (began, asked);
+    }
+    let grace = asked.min(1);
+    (now.checked_sub(seconds(grace)).unwrap_or(now), grace)
 }
 
 /// Sets the deletion marks; the generation grows once, for kinds that have one.

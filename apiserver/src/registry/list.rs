@@ -251,21 +251,33 @@ fn encode_token(revision: Revision, key: &str, namespace: &str) -> String {
 
 fn decode_token(token: &str, namespace: &str) -> ApiResult<(Revision, ObjectKey)> {
     let invalid = |why: String| ApiError::bad_request(format!("invalid continue token: {why}"));
-    let bytes = URL_SAFE_NO_PAD
-        .decode(token)
-        .map_err(|_| invalid("continue key is not valid: illegal base64 data at input byte 0".into()))?;
-    let token: Value = serde_json::from_slice(&bytes).map_err(|_| {
-        let first = char::from(bytes.first().copied().unwrap_or_default());
-        invalid(format!("continue key is not valid: invalid character '{first}' looking for beginning of value"))
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
+        let at = match error {
+            base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+            base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => token.len() / 4 * 4,
+        };
+        invalid(format!("continue key is not valid: illegal base64 data at input byte {at}"))
     })?;
-    if token["v"] != "meta.k8s.io/v1" {
-        return Err(invalid(format!("server does not recognize this encoded version {}", token["v"])));
+    let token: Value = crate::schema::decode::parse_json(&bytes)
+        .map_err(|why| invalid(format!("continue key is not valid: {why}")))?;
+    let version = token["v"].as_str().unwrap_or_default();
+    if version != "meta.k8s.io/v1" {
+        let why = "continue key is not valid: server does not recognize this encoded version";
+        return Err(invalid(format!("{why} {version}")));
     }
-    let start = token["start"].as_str().unwrap_or_default().trim_end_matches('\u{0}');
-    if start.is_empty() || start.contains("..") {
-        return Err(invalid("encoded start key does not match the requested list".into()));
+    let revision = token["rv"].as_u64().filter(|revision| *revision > 0).ok_or_else(|| {
+        let why = "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
+        invalid(why.into())
+    })?;
+    let given = token["start"].as_str().unwrap_or_default();
+    if given.is_empty() {
+        return Err(invalid("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)".into()));
     }
-    let revision = token["rv"].as_u64().ok_or_else(|| invalid("incorrect encoded start resourceVersion 0".into()))?;
+    let start = given.trim_end_matches('\u{0}');
+    // A start above or beside the list's own keys is not followed.
+    if start.trim_start_matches('/').split('/').any(|part| ["", ".", ".."].contains(&part)) {
+        return Err(invalid(format!("continue key is not valid: {given}")));
+    }
     let key = if namespace.is_empty() { ObjectKey::from_stored(start) } else { ObjectKey::new(namespace, start) };
     Ok((revision, key))
 }

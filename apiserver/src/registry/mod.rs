@@ -5,7 +5,7 @@
 
 pub mod catalog;
 pub mod connect;
-mod create;
+pub(crate) mod create;
 mod delete;
 pub mod lifecycle;
 mod list;
@@ -218,6 +218,9 @@ pub(crate) fn table(resource: &ResourceRef) -> ResourceKey {
 /// The Scale of an object, when its resource has one.
 pub fn scale_of(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
     let paths = resource.scale.as_ref().ok_or_else(unknown_path)?;
+    if !scale::has_replicas(paths, object) {
+        return Err(ApiError::internal(format!("the spec replicas field {:?} does not exist", paths.spec_replicas)));
+    }
     Ok(scale::of(paths, object))
 }
 

@@ -90,6 +90,10 @@ impl WriteOptions {
         if manager.len() > 128 {
             errors.push(FieldError::too_long("fieldManager", 128));
         }
+        for (at, c) in manager.char_indices().filter(|(_, c)| !printable(*c)) {
+            let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+            errors.push(FieldError::invalid("fieldManager", manager, why));
+        }
         let mut field_validation = FieldValidation::Warn;
         match query.get("fieldValidation") {
             None | Some("Warn") => {}
@@ -118,6 +122,11 @@ impl WriteOptions {
         let manager = if manager.is_empty() { manager_of(user_agent) } else { manager.to_owned() };
         Ok(Self { dry_run: !dry_run.is_empty(), manager, field_validation, force: query.flag("force"), raw })
     }
+}
+
+/// As Go tells printable characters: of all spaces only the common one.
+fn printable(c: char) -> bool {
+    c == ' ' || !(c.is_control() || c.is_whitespace() || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}'))
 }
 
 /// The default field manager: the user agent up to its first slash, printable and bounded.

@@ -1,24 +1,26 @@
 //! The four kinds of PATCH body, applied to a live object.
 
+use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
 use crate::apply;
-use crate::patch::{json_patch, merge_patch, strategic_merge};
+use crate::patch::{Body, Reading, json_patch, merge_patch, strategic_merge};
 use crate::registry::create::manager;
 use crate::registry::object::Object;
 use crate::registry::options::{FieldValidation, WriteOptions};
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
 use crate::schema;
+use crate::schema::decode::Expected;
 use crate::status::{ApiError, ApiResult, Reason};
 
 /// A parsed PATCH body.
 #[derive(Debug, Clone)]
 pub enum Patch {
-    Json(Value),
-    Merge(Value),
-    Strategic(Value),
-    Apply(Value),
+    Json(Body),
+    Merge(Body),
+    Strategic(Body),
+    Apply(Body),
 }
 
 impl Patch {
@@ -30,8 +32,10 @@ impl Patch {
     /// True when the patch itself carries a resourceVersion other than the live one.
     pub fn names_version(&self, _live: &Value) -> bool {
         match self {
-            Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply(patch) => !patch.resource_version().is_empty(),
-            Patch::Json(patch) => patch.as_array().into_iter().flatten().any(|op| {
+            Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply(patch) => {
+                !patch.value.resource_version().is_empty()
+            }
+            Patch::Json(patch) => patch.value.as_array().into_iter().flatten().any(|op| {
                 op["path"] == "/metadata/resourceVersion" && op["op"].as_str().is_some_and(|o| o != "remove")
             }),
         }
@@ -50,11 +54,11 @@ impl Patch {
         let schema = strategy.schema();
         let absent = Value::Null;
         let base = live.unwrap_or(&absent);
-        let patched = match self {
-            Patch::Json(patch) => json_patch(base, patch)?,
-            Patch::Merge(patch) => merge_patch(base, patch)?,
+        let (patched, found) = match self {
+            Patch::Json(patch) => (json_patch(base, &patch.value)?, &patch.strict),
+            Patch::Merge(patch) => (merge_patch(base, &patch.value)?, &patch.strict),
             Patch::Strategic(patch) => match &schema {
-                Some(schema) => strategic_merge(schema, base, patch)?,
+                Some(schema) => (strategic_merge(schema, base, &patch.value)?, &patch.strict),
                 None => {
                     return Err(ApiError::new(
                         Reason::UnsupportedMediaType,
@@ -64,34 +68,95 @@ impl Patch {
             },
             Patch::Apply(config) => {
                 let api_version = resource.gvr.api_version();
-                check_applied(resource, config)?;
+                check_applied(&api_version, &resource.kind, &config.value)?;
                 let manager = manager(resource, ctx, options, &api_version);
-                return apply::apply(schema.as_deref(), live, config, &manager, options.force);
+                let applied = apply::apply(schema.as_deref(), live, &config.value, &manager, options.force)?;
+                check_repeated(config, options)?;
+                return Ok(applied);
             }
         };
-        check_patched(resource, schema.as_deref(), patched, options, warnings)
+        let strict = options.field_validation == FieldValidation::Strict;
+        let reading = Reading { shown: None, strict, found };
+        if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_some()) {
+            if let Patch::Strategic(patch) = self {
+                crate::patch::check_strategic(schema, &patch.value, &patched)?;
+                let shown = crate::patch::shown_strategic(&patch.value);
+                let reading = Reading { shown: Some(&shown), ..reading };
+                return check_patched(resource, Some(schema), patched, reading, options, warnings);
+            }
+            let expected = Expected {
+                group: &resource.gvr.group,
+                version: &resource.gvr.version,
+                kind: &resource.kind,
+                schema: Some(schema),
+            };
+            crate::patch::refuse_kind(&patched, &expected)?;
+        }
+        let kind = patched.get("kind").and_then(Value::as_str).unwrap_or(&resource.kind);
+        if kind != resource.kind {
+            let error = FieldError::invalid("kind", kind, format!("must be {}", resource.kind));
+            return Err(ApiError::invalid(&resource.gvr.group, kind, base.name(), vec![error]));
+        }
+        check_patched(resource, schema.as_deref(), patched, reading, options, warnings)
     }
 }
 
 impl Patch {
-    /// The patch applied to something that is not a stored object, such as a Scale.
-    pub(crate) fn apply_untyped(&self, base: &Value) -> ApiResult<Value> {
-        match self {
-            Patch::Json(patch) => json_patch(base, patch),
-            Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply(patch) => merge_patch(base, patch),
+    /// The patch applied to a Scale, which is read again as one.
+    pub(crate) fn apply_to_scale(
+        &self,
+        scale: &Value,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Value> {
+        let expected = crate::schema::set::SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
+        let Some(schema) = expected.as_deref() else {
+            return Err(ApiError::internal("Scale is not a known kind"));
+        };
+        let expected = Expected { group: "autoscaling", version: "v1", kind: "Scale", schema: Some(schema) };
+        let (patched, body) = match self {
+            Patch::Json(patch) => (json_patch(scale, &patch.value)?, patch),
+            Patch::Merge(patch) => (merge_patch(scale, &patch.value)?, patch),
+            Patch::Strategic(patch) => {
+                let patched = strategic_merge(schema, scale, &patch.value)?;
+                crate::patch::check_strategic(schema, &patch.value, &patched)?;
+                (patched, patch)
+            }
+            Patch::Apply(config) => {
+                check_applied("autoscaling/v1", "Scale", &config.value)?;
+                apply::check_config(Some(schema), &config.value)?;
+                (merge_patch(scale, &config.value)?, config)
+            }
+        };
+        crate::patch::refuse_kind(&patched, &expected)?;
+        let strict = options.field_validation == FieldValidation::Strict;
+        let reading = Reading { shown: None, strict, found: &body.strict };
+        let (scale, mut findings) = crate::patch::decode_patched(schema, patched, reading)?;
+        if options.field_validation == FieldValidation::Warn {
+            warnings.append(&mut findings);
         }
+        Ok(scale)
     }
 }
 
+/// A key that comes twice in an applied configuration is refused where validation is strict.
+fn check_repeated(config: &Body, options: &WriteOptions) -> ApiResult<()> {
+    if options.field_validation == FieldValidation::Strict && !config.strict.is_empty() {
+        let why = format!("yaml: unmarshal errors:\n  {}", config.strict.join("\n  "));
+        return Err(ApiError::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")));
+    }
+    Ok(())
+}
+
 /// An applied configuration says what it is.
-fn check_applied(resource: &ResourceRef, config: &Value) -> ApiResult<()> {
+fn check_applied(wanted: &str, wanted_kind: &str, config: &Value) -> ApiResult<()> {
     let managed = config.get("metadata").and_then(|m| m.get("managedFields"));
-    if managed.is_some_and(|fields| !fields.is_null()) {
+    if managed.and_then(Value::as_array).is_some_and(|fields| !fields.is_empty()) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    if api_version == resource.gvr.api_version() && kind == resource.kind {
+    if api_version == wanted && kind == wanted_kind {
         return Ok(());
     }
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -103,12 +168,12 @@ fn check_patched(
     resource: &ResourceRef,
     schema: Option<&schema::Schema>,
     mut patched: Value,
+    reading: Reading<'_>,
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
-    let strict = options.field_validation == FieldValidation::Strict;
     if let Some(schema) = schema {
-        let (object, mut findings) = crate::patch::decode_patched(schema, patched, strict)?;
+        let (object, mut findings) = crate::patch::decode_patched(schema, patched, reading)?;
         patched = object;
         if options.field_validation == FieldValidation::Warn {
             warnings.append(&mut findings);

@@ -23,6 +23,11 @@ fn put(object: &mut Value, path: &str, value: Value) {
     *slot = value;
 }
 
+/// False where no number of replicas was ever set; built-in kinds always have one.
+pub(crate) fn has_replicas(paths: &ScalePaths, object: &Value) -> bool {
+    at(object, &paths.spec_replicas).is_some_and(Value::is_number)
+}
+
 /// The `autoscaling/v1` Scale of an object.
 pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
     let mut metadata = Map::new();
@@ -54,6 +59,35 @@ pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
         scale["status"]["selector"] = selector.into();
     }
     scale
+}
+
+/// What an applied Scale says of its parent.
+pub(crate) fn applied(resource: &ResourceRef, paths: &ScalePaths, scale: &Value) -> Value {
+    let mut config = json!({"apiVersion": resource.gvr.api_version(), "kind": resource.kind, "metadata": {}});
+    for key in ["uid", "resourceVersion"] {
+        if let Some(value) = scale["metadata"].get(key) {
+            config["metadata"][key] = value.clone();
+        }
+    }
+    if let Some(replicas) = scale["spec"].get("replicas") {
+        put(&mut config, &paths.spec_replicas, replicas.clone());
+    }
+    config
+}
+
+/// A conflict on the parent's replicas, in the words of the Scale.
+pub(crate) fn conflict(mut error: ApiError, paths: &ScalePaths, api_version: &str) -> ApiError {
+    let replicas = format!(".{}", paths.spec_replicas.trim_start_matches('.'));
+    let reword = |text: &str| {
+        let version = text.replace(&format!("using {api_version}"), "using autoscaling/v1");
+        version.replace(&replicas, ".spec.replicas")
+    };
+    error.message = reword(&error.message);
+    for cause in error.details.iter_mut().flat_map(|details| details.causes.iter_mut()) {
+        cause.message = reword(&cause.message);
+        cause.field = reword(&cause.field);
+    }
+    error
 }
 
 /// The parent with the replicas (and preconditions) of a changed Scale.

@@ -285,7 +285,10 @@ pub struct FieldSelector {
 impl FieldSelector {
     pub fn parse(text: &str) -> ApiResult<Self> {
         let mut terms = Vec::new();
-        for part in split_terms(text) {
+        let mut parts = split_terms(text);
+        // Of several mistakes the first in this order is told.
+        parts.sort();
+        for part in parts {
             if part.is_empty() {
                 continue;
             }
@@ -297,7 +300,7 @@ impl FieldSelector {
                 .ok_or_else(|| {
                     ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"))
                 })?;
-            terms.push((path.to_owned(), equal, unescape(value)));
+            terms.push((path.to_owned(), equal, unescape(value).map_err(ApiError::bad_request)?));
         }
         Ok(Self { terms })
     }
@@ -333,11 +336,22 @@ fn split_terms(text: &str) -> Vec<String> {
     parts
 }
 
-fn unescape(value: &str) -> String {
+fn unescape(value: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
-        out.push(if c == '\\' { chars.next().unwrap_or('\\') } else { c });
+        match c {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
+                other => {
+                    let sequence: String = std::iter::once(c).chain(other).collect();
+                    return Err(format!("invalid field selector: invalid escape sequence: {sequence}"));
+                }
+            },
+            // Go prints the number of the character.
+            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(c))),
+            c => out.push(c),
+        }
     }
-    out
+    Ok(out)
 }

@@ -62,17 +62,29 @@ impl Change {
             Change::Edit(edit) => {
                 let mut object = live.clone();
                 (edit.0)(&mut object)?;
-                Ok((object, false))
+                // What a binding does to a pod belongs to nobody.
+                Ok((object, ctx.subresource == "binding"))
             }
             Change::Scale(change) => {
                 let paths = resource.scale.as_ref().ok_or_else(crate::registry::unknown_path)?;
                 let current = scale::of(paths, live);
-                let wanted = match change.as_ref() {
-                    Change::Patch(patch) => patch.apply_untyped(&current)?,
+                let mut wanted = match change.as_ref() {
+                    Change::Patch(patch) => patch.apply_to_scale(&current, options, warnings)?,
                     Change::Replace(scale) => scale.clone(),
                     _ => return Err(crate::registry::unknown_method()),
                 };
-                Ok((scale::write(resource, paths, live, &wanted)?, false))
+                set_namespace(&mut wanted, live.namespace())?;
+                check_name(&wanted, live.name())?;
+                let written = scale::write(resource, paths, live, &wanted)?;
+                if let Change::Patch(Patch::Apply(config)) = change.as_ref() {
+                    let api_version = resource.gvr.api_version();
+                    let manager = manager(resource, ctx, options, &api_version);
+                    let config = scale::applied(resource, paths, &config.value);
+                    let schema = resource.strategy.schema();
+                    let applied = apply::apply(schema.as_deref(), Some(live), &config, &manager, options.force);
+                    return Ok((applied.map_err(|error| scale::conflict(error, paths, &api_version))?, true));
+                }
+                Ok((written, false))
             }
         }
     }
@@ -137,16 +149,16 @@ impl Registry {
         }
         let object = match change {
             Change::Replace(object) if resource.strategy.allow_create_on_update() => {
-                let mut object = object.clone();
-                check_name(&mut object, name)?;
+                let object = object.clone();
+                check_name(&object, name)?;
                 if !object.resource_version().is_empty() && object.resource_version() != "0" {
                     return Err(write_error(resource, name, Error::Conflict { current: 0 }));
                 }
                 object
             }
             Change::Patch(patch) if patch.creates() => {
-                let mut object = patch.apply(resource, ctx, None, options, warnings)?;
-                check_name(&mut object, name)?;
+                let object = patch.apply(resource, ctx, None, options, warnings)?;
+                check_name(&object, name)?;
                 if !object.uid().is_empty() {
                     let why = format!(
                         "uid mismatch: the provided object specified uid {}, and no existing object was found",
@@ -176,11 +188,11 @@ impl Registry {
         let stored = record.body.clone();
         let live = self.decode(resource, record).await?;
         let (mut new, tracked) = change.produce(resource, ctx, &live, options, warnings)?;
-        check_name(&mut new, name)?;
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
+        check_name(&new, name)?;
         check_versions(resource, name, change, &live, &new)?;
         carry_over(&live, &mut new);
-        dedup_owners(&mut new, warnings);
+        dedup_owners(&mut new, matches!(change, Change::Patch(_)), warnings);
         if !tracked {
             let schema = resource.strategy.schema();
             let api_version = resource.gvr.api_version();
@@ -295,11 +307,14 @@ fn asks_for_version(change: &Change, live: &Value) -> bool {
     }
 }
 
-fn check_name(object: &mut Value, name: &str) -> ApiResult<()> {
-    let given = object.name().to_owned();
+fn check_name(object: &Value, name: &str) -> ApiResult<()> {
+    let given = object.name();
     if given.is_empty() {
-        object.metadata_mut().insert("name".into(), name.into());
-    } else if given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if given != name {
         return Err(ApiError::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));

@@ -36,16 +36,19 @@ pub struct Expected<'a> {
 
 /// Decodes a JSON body; absent `apiVersion` and `kind` are filled in. Errors are 400.
 pub fn decode_body(body: &[u8], expected: &Expected<'_>) -> ApiResult<Decoded> {
-    let unrecognized = |why: String| {
-        let why = format!("couldn't get version/kind; json parse error: {why}");
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): {why} ({})",
-            expected.kind,
-            summary(body)
-        ))
-    };
+    let unrecognized =
+        |why: String| unrecognized(expected, &format!("couldn't get version/kind; json parse error: {why}"), body);
     let json = ordered::parse(body).map_err(unrecognized)?;
     decode(json, expected, &unrecognized)
+}
+
+/// 400 for a body that does not even tell what it is.
+pub fn unrecognized(expected: &Expected<'_>, why: &str, body: &[u8]) -> ApiError {
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({})",
+        expected.kind,
+        summary(body)
+    ))
 }
 
 /// The same for a body that was YAML or came from a patch.
@@ -55,9 +58,53 @@ pub fn decode_object(object: Value, expected: &Expected<'_>) -> ApiResult<Decode
     })
 }
 
+/// The body of a delete: `DeleteOptions`, of any group that has them. Fields it does not know are passed over.
+pub fn decode_delete_options(body: &[u8]) -> ApiResult<Value> {
+    let unrecognized =
+        |why: String| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
+    let json = ordered::parse(body).map_err(unrecognized)?;
+    let Json::Object(fields) = &json else {
+        return Err(unrecognized(format!("json: cannot unmarshal {} into Go value of type {TYPE_META}", json.kind())));
+    };
+    let text = |name: &str| match fields.iter().rev().find(|(key, _)| key == name) {
+        Some((_, Json::String(text))) => text.clone(),
+        _ => String::new(),
+    };
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    if !kind.is_empty() && kind != "DeleteOptions" {
+        let version = if version.is_empty() { "v1" } else { &version };
+        return Err(ApiError::bad_request(format!(
+            "no kind {kind:?} is registered for version {version:?} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
+        )));
+    }
+    let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
+    let decoded = finish(json, schema.as_deref());
+    match decoded.wrong {
+        Some(wrong) => Err(ApiError::bad_request(wrong)),
+        None => Ok(decoded.object),
+    }
+}
+
+/// The Go type that tells kind and version, as errors name it.
+const TYPE_META: &str =
+    r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+
+/// What in the metadata of a custom resource is of a wrong type; the rest of it is validation's business.
+pub fn wrong_metadata(object: &Value) -> Option<String> {
+    let metadata = object.get("metadata").filter(|metadata| !metadata.is_null())?;
+    let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?;
+    decode_value(metadata.clone(), &schema).wrong
+}
+
 /// JSON with Go's syntax errors.
 pub fn parse_json(body: &[u8]) -> Result<Value, String> {
     ordered::parse(body).map(Json::into_value)
+}
+
+/// The same with what strict reading finds: `duplicate field "data.x"`.
+pub fn read_json(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+    let decoded = finish(ordered::parse(body)?, None);
+    Ok((decoded.object, decoded.strict))
 }
 
 /// Reads a value by a schema, whatever its kind. Used for patch results, whose errors are worded by the caller.
@@ -86,9 +133,7 @@ pub fn check(schema: &Schema, object: &Value) -> Checked {
 
 fn decode(json: Json, expected: &Expected<'_>, unrecognized: &dyn Fn(String) -> ApiError) -> ApiResult<Decoded> {
     let Json::Object(fields) = &json else {
-        let target =
-            r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-        return Err(unrecognized(format!("json: cannot unmarshal {} into Go value of type {target}", json.kind())));
+        return Err(unrecognized(format!("json: cannot unmarshal {} into Go value of type {TYPE_META}", json.kind())));
     };
     let text = |name: &str| match fields.iter().rev().find(|(key, _)| key == name) {
         None | Some((_, Json::Null)) => Ok(String::new()),
@@ -127,6 +172,27 @@ fn cannot_be_handled(kind: &str, api_version: &str, expected: &Expected<'_>, why
     ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
 }
 
+/// Why an object that says it is of another kind cannot be read as a built-in one.
+pub fn other_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> Option<String> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let (group, version) = if api_version.is_empty() { (expected.group, expected.version) } else { (group, version) };
+    let named = if kind.is_empty() { expected.kind } else { kind };
+    if (group, version, named) == (expected.group, expected.version, expected.kind) {
+        return None;
+    }
+    Some(if super::set::SchemaSet::builtin().kind(group, version, named).is_some() {
+        let internal =
+            if expected.group.is_empty() { "core" } else { expected.group.split('.').next().unwrap_or_default() };
+        format!("converting ({version}.{named}) to ({internal}.{}): unknown conversion", expected.kind)
+    } else {
+        let shown = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        format!("no kind {named:?} is registered for version {shown:?} in scheme {BUILTIN_SCHEME:?}")
+    })
+}
+
+/// The registry of built-in kinds, as errors name it.
+const BUILTIN_SCHEME: &str = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30";
+
 fn check_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> ApiResult<()> {
     let (group, version) = match api_version.split_once('/') {
         Some((group, version)) => (group, version),
@@ -137,19 +203,7 @@ fn check_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> ApiResu
     if (group, version, named) == (expected.group, expected.version, expected.kind) {
         return Ok(());
     }
-    let builtin = expected.schema.is_none_or(|schema| schema.name.is_some());
-    let registered = super::set::SchemaSet::builtin().kind(group, version, named).is_some();
-    let why = if registered && builtin {
-        let internal =
-            if expected.group.is_empty() { "core" } else { expected.group.split('.').next().unwrap_or_default() };
-        format!("converting ({version}.{named}) to ({internal}.{}): unknown conversion", expected.kind)
-    } else {
-        let shown = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        format!(
-            "no kind {named:?} is registered for version {shown:?} in scheme \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\""
-        )
-    };
-    if !builtin {
+    if expected.schema.is_some_and(|schema| schema.name.is_none()) {
         // Custom resources are read as they are and refused by their API version or kind.
         let shown = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         return Err(ApiError::bad_request(if (group, version) == (expected.group, expected.version) {
@@ -164,6 +218,7 @@ fn check_kind(api_version: &str, kind: &str, expected: &Expected<'_>) -> ApiResu
             )
         }));
     }
+    let why = other_kind(api_version, kind, expected).unwrap_or_default();
     Err(cannot_be_handled(named, api_version, expected, &why))
 }
 
@@ -189,6 +244,12 @@ fn finish(json: Json, schema: Option<&Schema>) -> Decoded {
         }
         _ => reader.untyped(json, &mut String::new()),
     };
+    // A list without managers is a wish to forget them, which the canonical form would not tell from none.
+    let managers =
+        object.pointer_mut("/metadata/managedFields").filter(|list| list.as_array().is_some_and(Vec::is_empty));
+    if let Some(list) = managers {
+        *list = Value::Array(vec![Value::Object(Map::new())]);
+    }
     let wrong = reader.fatal.or(reader.wrong);
     if wrong.is_none()
         && let Some(schema) = schema.filter(|schema| schema.name.is_some())
