@@ -109,11 +109,13 @@ impl Version {
     }
 
     fn manifest(&self, stored: bool) -> Value {
+        let mut schema = self.schema();
+        structural::sort_required(&mut schema);
         let mut version = json!({
             "name": self.name,
             "served": true,
             "storage": stored,
-            "schema": { "openAPIV3Schema": self.schema() },
+            "schema": { "openAPIV3Schema": schema },
         });
         if self.has_status {
             version["subresources"] = json!({ "status": {} });

@@ -56,6 +56,7 @@ pub(super) fn refine(name: &str, schema: &mut Value) {
     if name.ends_with(".core.v1.PortStatus") || name.ends_with(".networking.v1.IngressPortStatus") {
         schema["properties"]["error"]["maxLength"] = 316.into();
         schema["properties"]["error"]["pattern"] = CONDITION_TYPE.into();
+        schema["required"] = json!(["error", "port", "protocol"]);
     }
     if name.ends_with(".meta.v1.Condition") {
         let properties = &mut schema["properties"];

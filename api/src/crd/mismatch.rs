@@ -35,7 +35,11 @@ impl Search {
             "array" => value.is_array(),
             "string" => value.is_string(),
             "boolean" => value.is_boolean(),
-            "integer" => value.as_i64().is_some() || value.as_u64().is_some(),
+            "integer" => match schema.get("format").and_then(Value::as_str) {
+                Some("int32") => value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
+                Some("int64") => value.as_i64().is_some(),
+                _ => value.as_i64().is_some() || value.as_u64().is_some(),
+            },
             _ => true,
         };
         if !fits {
@@ -135,6 +139,10 @@ mod tests {
     #[rstest]
     #[case("{spec: {priority: high}}", "string into Go struct field PropagationSpec.spec.priority of type int32")]
     #[case("{spec: {priority: 1.5}}", "number 1.5 into Go struct field PropagationSpec.spec.priority of type int32")]
+    #[case(
+        "{spec: {priority: 2147483648}}",
+        "number 2147483648 into Go struct field PropagationSpec.spec.priority of type int32"
+    )]
     #[case("{spec: []}", "array into Go struct field PropagationPolicy.spec of type v1alpha1.PropagationSpec")]
     #[case(
         "{spec: {resourceSelectors: x}}",

@@ -199,6 +199,15 @@ mod tests {
     }
 
     #[test]
+    fn what_is_required_is_sorted() {
+        let taints =
+            crds(None).into_iter().find(|crd| crd["spec"]["names"]["plural"] == "clustertaintpolicies").unwrap();
+        let spec = &taints["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let taint = &spec["properties"]["taints"]["items"];
+        assert_eq!(taint["required"], serde_json::json!(["effect", "key"]));
+    }
+
+    #[test]
     fn registries_need_nothing_and_are_described_as_if() {
         let crds = crds(None);
         let registry = |crd: &&Value| crd["spec"]["names"]["plural"] == "resourceregistries";

@@ -99,6 +99,23 @@ pub(super) fn require_nothing(schema: &mut Value) {
     }
 }
 
+/// Sorts what is required, all the way down: an API server tells what is missing in that order.
+pub(super) fn sort_required(schema: &mut Value) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+    }
+    schema
+        .get_mut("properties")
+        .and_then(Value::as_object_mut)
+        .into_iter()
+        .flat_map(Map::values_mut)
+        .for_each(sort_required);
+    for inner in ["items", "additionalProperties"] {
+        schema.get_mut(inner).into_iter().for_each(sort_required);
+    }
+}
+
 /// An optional field is a union with null to schemars; to an API server it is a field that may be absent.
 fn without_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {

@@ -40,6 +40,13 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             for field in ["deletionTimestamp", "ownerReferences"] {
                 copy_below(old, new, "metadata", field);
             }
+            // It is told once, when the pod is made; who writes the status need not repeat it.
+            if unset(new, "status.qosClass") {
+                if !set(new, "status") {
+                    put(new, "status", json!({}));
+                }
+                copy_below(old, new, "status", "qosClass");
+            }
         }
         ("Pod", "ephemeralcontainers") => {
             let added = at(new, "spec.ephemeralContainers").clone();

@@ -49,7 +49,7 @@ impl Reported {
     /// `None` while there is nothing to report.
     fn of(binding: Arc<Value>, typed: &ResourceBinding, works: &[(String, Work)], now: Timestamp) -> Option<Self> {
         let views: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
-        let items = status::aggregate(&views, &typed.spec.resource);
+        let items = status::aggregate(&views, &typed.spec.resource)?;
         let never = conditions::find(&typed.status.conditions, condition::FULLY_APPLIED).is_none();
         if items.is_empty() && works.is_empty() && never {
             return None;

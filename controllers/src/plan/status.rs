@@ -15,15 +15,26 @@ use serde_json::Value;
 use super::conditions::{self, condition};
 use super::{object, work::construct};
 
-/// One item per Work that isn't leaving, by cluster.
-pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Vec<AggregatedStatusItem> {
+/// One item per Work that isn't leaving, by cluster. `None` when one of them carries another object than the binding's:
+/// an override has renamed it, and nothing can be said then.
+pub fn aggregate(works: &[(&str, &Work)], resource: &ObjectReference) -> Option<Vec<AggregatedStatusItem>> {
     let mut items: Vec<AggregatedStatusItem> = works
         .iter()
         .filter(|(_, work)| work.metadata.deletion_timestamp.is_none())
-        .map(|(cluster, work)| item(cluster, work, resource))
-        .collect();
+        .map(|(cluster, work)| carries(work, resource).then(|| item(cluster, work, resource)))
+        .collect::<Option<_>>()?;
     items.sort_by(|a, b| a.cluster_name.cmp(&b.cluster_name));
-    items
+    Some(items)
+}
+
+/// Whether one of the Work's manifests is the binding's object.
+fn carries(work: &Work, resource: &ObjectReference) -> bool {
+    work.spec.workload.manifests.iter().map(|manifest| &manifest.0).any(|manifest| {
+        object::api_version(manifest) == resource.api_version
+            && object::kind(manifest) == resource.kind
+            && object::namespace(manifest) == resource.namespace
+            && object::name(manifest) == resource.name
+    })
 }
 
 fn item(cluster: &str, work: &Work, resource: &ObjectReference) -> AggregatedStatusItem {
@@ -94,5 +105,53 @@ pub fn manifest_status(
         },
         status: status.map(RawExtension),
         health: Some(health),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn work(manifests: Value) -> Work {
+        serde_json::from_value(json!({
+            "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {"namespace": "karmada-es-m1", "name": "w"},
+            "spec": {"workload": {"manifests": manifests}},
+            "status": {
+                "conditions": [{"type": "Applied", "status": "True", "reason": "AppliedSuccessful", "message": "",
+                    "lastTransitionTime": "2024-01-01T00:00:00Z"}],
+                "manifestStatuses": [{"health": "Healthy", "identifier": {"ordinal": 0, "version": "v1", "resource": "",
+                    "kind": "ConfigMap", "namespace": "n", "name": "a"}}],
+            },
+        }))
+        .unwrap()
+    }
+
+    #[rstest]
+    #[case::its_own(json!([config_map("v1", "n", "a")]), Some(json!([
+        {"clusterName": "m1", "applied": true, "health": "Healthy"}
+    ])))]
+    #[case::among_others(json!([config_map("v1", "n", "b"), config_map("v1", "n", "a")]), Some(json!([
+        {"clusterName": "m1", "applied": true, "health": "Healthy"}
+    ])))]
+    #[case::renamed(json!([config_map("v1", "n", "b")]), None)]
+    #[case::moved(json!([config_map("v1", "o", "a")]), None)]
+    #[case::of_another_version(json!([config_map("v2", "n", "a")]), None)]
+    #[case::empty(json!([]), None)]
+    fn says_what_the_binding_s_object_is_doing(#[case] manifests: Value, #[case] said: Option<Value>) {
+        let resource = ObjectReference {
+            api_version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            namespace: "n".to_owned(),
+            name: "a".to_owned(),
+            ..ObjectReference::default()
+        };
+        assert_eq!(aggregate(&[("m1", &work(manifests))], &resource).map(|items| json!(items)), said);
+    }
+
+    fn config_map(version: &str, namespace: &str, name: &str) -> Value {
+        json!({"apiVersion": version, "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}})
     }
 }

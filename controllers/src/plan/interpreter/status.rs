@@ -282,14 +282,14 @@ fn times<'a>(statuses: &[&'a Value], field: &str) -> Vec<&'a str> {
 }
 
 /// The gravest phase of all members; a member that has not reported counts as Pending. Containers keep only
-/// readiness and state.
+/// readiness and state. The class of service is the API server's and stays.
 pub fn aggregate_pod(template: &Value, members: &[MemberStatus<'_>]) -> Value {
     if members.is_empty() {
         return template.get("status").cloned().unwrap_or_else(|| json!({}));
     }
     let phase = gravest(&phases(members), &["Failed", "Pending", "Running", "Succeeded"]);
     let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
-    let mut status = Map::new();
+    let mut status = template.get("status").map_or_else(Map::new, |status| pick(status, &["qosClass"]));
     if let Some(phase) = phase {
         status.insert("phase".to_owned(), json!(phase));
     }
@@ -426,5 +426,27 @@ fn job_times(status: &mut Map<String, Value>, members: usize, reported: &[&Value
     }
     if let Some(latest) = complete("completionTime").and_then(|times| times.into_iter().max()) {
         status.insert("completionTime".to_owned(), json!(latest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::running(&["Running", "Running"], json!({"phase": "Running", "qosClass": "Burstable"}))]
+    #[case::not_all_started(&["Running", ""], json!({"phase": "Pending", "qosClass": "Burstable"}))]
+    #[case::failed_somewhere(&["Succeeded", "Failed"], json!({"phase": "Failed", "qosClass": "Burstable"}))]
+    #[case::nowhere(&[], json!({"phase": "Pending", "qosClass": "Burstable", "message": "new"}))]
+    fn pods(#[case] phases: &[&str], #[case] expected: Value) {
+        let template = json!({"status": {"phase": "Pending", "qosClass": "Burstable", "message": "new"}});
+        let reported: Vec<Option<Value>> = phases
+            .iter()
+            .map(|phase| (!phase.is_empty()).then(|| json!({"phase": phase, "podIP": "10.0.0.1"})))
+            .collect();
+        let members: Vec<MemberStatus<'_>> =
+            reported.iter().map(|status| MemberStatus { cluster: "m", status: status.as_ref() }).collect();
+        assert_eq!(aggregate_pod(&template, &members), expected);
     }
 }
