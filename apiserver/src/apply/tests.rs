@@ -68,7 +68,7 @@ fn what_does_not_fit_the_schema_is_told_as_the_merger_does() {
         ),
         (
             json!({"template": {"spec": {"containers": [{"image": "i"}, {"image": "j"}]}}}),
-            ".spec.template.spec.containers: element 0: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)",
+            ".spec.template.spec.containers: duplicate entries for key [name=\"\"]",
         ),
         (
             json!({"template": {"spec": {"containers": [null]}}}),
