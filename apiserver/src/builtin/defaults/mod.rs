@@ -1,6 +1,6 @@
 //! Defaults of the built-in kinds, as kube-apiserver's versioned defaulting fills them.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::object::{at, default, each, inside, put, set, text, unset};
 
@@ -27,6 +27,11 @@ pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) 
         ("", "Endpoints") => network::endpoints(object),
         ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(object),
         ("networking.k8s.io", "NetworkPolicy") => network::network_policy(object),
+        ("networking.k8s.io", "IngressClass") => {
+            if let Some(parameters) = inside(object, "spec.parameters") {
+                default(parameters, "scope", "Cluster");
+            }
+        }
         ("", "PersistentVolume") => storage::persistent_volume(object),
         ("", "PersistentVolumeClaim") => storage::claim(object),
         ("storage.k8s.io", _) => storage::storage(kind, object),
@@ -37,13 +42,6 @@ pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) 
         ("autoscaling", _) => cluster::autoscaler(version, object),
         ("rbac.authorization.k8s.io", _) => cluster::rbac(kind, object),
         ("admissionregistration.k8s.io", _) => cluster::admission(object),
-        ("certificates.k8s.io", "CertificateSigningRequest") => {
-            if let Some(spec) = inside(object, "spec")
-                && spec.get("usages").is_none_or(|usages| usages.as_array().is_none_or(Vec::is_empty))
-            {
-                put(spec, "usages", json!(["digital signature", "key encipherment"]));
-            }
-        }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => cluster::definition(object),
         ("apiregistration.k8s.io", "APIService") => {
             if let Some(service) = inside(object, "spec.service") {

@@ -87,6 +87,9 @@ fn container(container: &mut Value) {
         if let Some(field) = inside(env, "valueFrom.fieldRef") {
             default(field, "apiVersion", "v1");
         }
+        if let Some(file) = inside(env, "valueFrom.fileKeyRef") {
+            default(file, "optional", false);
+        }
     });
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = inside(container, name) {
@@ -147,6 +150,9 @@ fn volume(volume: &mut Value) {
         each(projected, "sources", |source| {
             if let Some(token) = inside(source, "serviceAccountToken") {
                 default(token, "expirationSeconds", 3600);
+            }
+            if let Some(certificate) = inside(source, "podCertificate") {
+                default(certificate, "maxExpirationSeconds", 86400);
             }
             if let Some(downward) = inside(source, "downwardAPI") {
                 each(downward, "items", field_ref);

@@ -1,9 +1,11 @@
 //! Jobs and cron jobs.
 
 use super::selector::label_selector;
-use super::{Errors, Value, at, fields, go, json, pod, set, text};
+use super::{Errors, Value, at, cron, fields, go, job_policy as policy, json, number, pod, set, text};
 
 const JOB_RESTART: [&str; 2] = ["OnFailure", "Never"];
+/// Of an indexed job.
+const MOST_PARALLEL: i64 = 100_000;
 const TEMPLATE: &str = "io.k8s.api.core.v1.PodTemplateSpec";
 
 pub(super) fn job(e: &mut Errors, object: &Value) {
@@ -37,19 +39,61 @@ fn spec(e: &mut Errors, spec: &Value, path: &str) {
     ] {
         e.non_negative(format!("{path}.{field}"), at(spec, field));
     }
+    if set(spec, "maxFailedIndexes") && !set(spec, "backoffLimitPerIndex") {
+        e.required(format!("{path}.backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+    }
+    if let Some(manager) = at(spec, "managedBy").as_str() {
+        let field = format!("{path}.managedBy");
+        super::ingress::domain_path(e, &field, manager);
+        if manager.len() > 63 {
+            e.push(super::FieldError::too_long(field, 63));
+        }
+    }
+    completion(e, spec, path);
+    if set(spec, "podFailurePolicy") {
+        policy::failure(e, spec, &format!("{path}.podFailurePolicy"));
+    }
+    if set(spec, "successPolicy") {
+        let field = format!("{path}.successPolicy");
+        if at(spec, "completionMode") == "Indexed" {
+            policy::success(e, spec, &field);
+        } else {
+            e.invalid(field, at(spec, "successPolicy"), "requires indexed completion mode");
+        }
+    }
+    let replacement = at(spec, "podReplacementPolicy");
+    let known: &[&str] = if set(spec, "podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
+    if !replacement.is_null() && !known.iter().any(|name| replacement == name) {
+        e.unsupported(format!("{path}.podReplacementPolicy"), replacement, known);
+    }
+    template(e, spec, path);
+}
+
+fn completion(e: &mut Errors, spec: &Value, path: &str) {
     let mode = at(spec, "completionMode");
     if !mode.is_null() && mode != "NonIndexed" && mode != "Indexed" {
         e.unsupported(format!("{path}.completionMode"), mode, &["NonIndexed", "Indexed"]);
     }
-    if mode == "Indexed" && !set(spec, "completions") {
-        e.required(format!("{path}.completions"), "when completion mode is Indexed");
+    if mode == "Indexed" {
+        let Some(completions) = number(spec, "completions") else {
+            return e.required(format!("{path}.completions"), "when completion mode is Indexed");
+        };
+        let parallelism = number(spec, "parallelism").unwrap_or(0);
+        if parallelism > MOST_PARALLEL {
+            let why = format!("must be less than or equal to {MOST_PARALLEL} when completion mode is Indexed");
+            e.invalid(format!("{path}.parallelism"), &json!(parallelism), why);
+        }
+        if let Some(failed) = number(spec, "maxFailedIndexes").filter(|failed| *failed > completions) {
+            let why = "must be less than or equal to completions";
+            e.invalid(format!("{path}.maxFailedIndexes"), &json!(failed), why);
+        }
+    } else if mode.is_null() || mode == "NonIndexed" {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+            if set(spec, field) {
+                e.invalid(format!("{path}.{field}"), at(spec, field), "requires indexed completion mode");
+            }
+        }
     }
-    e.optional_one_of(
-        &format!("{path}.podReplacementPolicy"),
-        at(spec, "podReplacementPolicy"),
-        &["Failed", "TerminatingOrFailed"],
-    );
-    template(e, spec, path);
 }
 
 fn template(e: &mut Errors, spec: &Value, path: &str) {
@@ -106,7 +150,7 @@ pub(super) fn cron_job(e: &mut Errors, object: &Value) {
     if schedule.is_empty() {
         e.required("spec.schedule", "");
     } else {
-        if let Err(why) = cron(schedule) {
+        if let Err(why) = cron::parse(schedule) {
             e.invalid("spec.schedule", &json!(schedule), why);
         }
         if schedule.contains("TZ") {
@@ -124,10 +168,14 @@ pub(super) fn cron_job(e: &mut Errors, object: &Value) {
     e.non_negative("spec.startingDeadlineSeconds", at(spec, "startingDeadlineSeconds"));
     e.one_of("spec.concurrencyPolicy", at(spec, "concurrencyPolicy"), &["Allow", "Forbid", "Replace"]);
     let job = at(spec, "jobTemplate.spec");
+    self::spec(e, job, "spec.jobTemplate.spec");
+    if set(job, "selector") {
+        let (field, why) = ("spec.jobTemplate.spec.selector", "`selector` will be auto-generated");
+        e.push(go::invalid(field, at(job, "selector"), "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", why));
+    }
     if at(job, "manualSelector") == true {
         e.unsupported("spec.jobTemplate.spec.manualSelector", &json!(true), &["nil", "false"]);
     }
-    self::spec(e, job, "spec.jobTemplate.spec");
     for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         e.non_negative(format!("spec.{field}"), at(spec, field));
     }
@@ -150,82 +198,4 @@ fn time_zone(e: &mut Errors, zone: &Value) {
     } else if jiff::tz::TimeZone::get(name).is_err() {
         e.invalid("spec.timeZone", zone, format!("unknown time zone {name}"));
     }
-}
-
-/// Bounds of the five fields, and names that stand for numbers.
-const FIELDS: [(u32, u32, &[&str]); 5] = [
-    (0, 59, &[]),
-    (0, 23, &[]),
-    (1, 31, &[]),
-    (1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]),
-    (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
-];
-
-/// `cron.ParseStandard`: five fields or a descriptor.
-fn cron(schedule: &str) -> Result<(), String> {
-    if let Some(descriptor) = schedule.strip_prefix('@') {
-        if let Some(duration) = descriptor.strip_prefix("every ") {
-            let ok = duration.ends_with(['s', 'm', 'h']) && duration.starts_with(|c: char| c.is_ascii_digit());
-            return if ok {
-                Ok(())
-            } else {
-                Err(format!("failed to parse duration {schedule}: time: invalid duration {duration:?}"))
-            };
-        }
-        return match descriptor {
-            "yearly" | "annually" | "monthly" | "weekly" | "daily" | "midnight" | "hourly" => Ok(()),
-            _ => Err(format!("unrecognized descriptor: {schedule}")),
-        };
-    }
-    let parts: Vec<&str> = schedule.split_whitespace().collect();
-    if parts.len() != FIELDS.len() {
-        return Err(format!("expected exactly 5 fields, found {}: [{}]", parts.len(), parts.join(" ")));
-    }
-    for (part, (low, high, names)) in parts.iter().zip(FIELDS) {
-        for range in part.split(',') {
-            cron_range(range, low, high, names)?;
-        }
-    }
-    Ok(())
-}
-
-fn cron_range(range: &str, low: u32, high: u32, names: &[&str]) -> Result<(), String> {
-    let number = |text: &str| -> Result<u32, String> {
-        let lower = text.to_lowercase();
-        if let Some(index) = names.iter().position(|name| *name == lower) {
-            return Ok(low + u32::try_from(index).unwrap_or(0));
-        }
-        text.parse::<u32>()
-            .map_err(|_| format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax"))
-    };
-    let steps: Vec<&str> = range.split('/').collect();
-    let bounds: Vec<&str> = steps[0].split('-').collect();
-    let (start, end) = match bounds.as_slice() {
-        ["*" | "?"] => (low, high),
-        [one] => {
-            let start = number(one)?;
-            (start, if steps.len() == 2 { high } else { start })
-        }
-        [from, to] => (number(from)?, number(to)?),
-        _ => return Err(format!("too many hyphens: {range}")),
-    };
-    match steps.as_slice() {
-        [_] => {}
-        [_, step] => {
-            if number(step)? == 0 {
-                return Err(format!("step of range should be a positive number: {range}"));
-            }
-        }
-        _ => return Err(format!("too many slashes: {range}")),
-    }
-    if start < low {
-        return Err(format!("beginning of range ({start}) below minimum ({low}): {range}"));
-    }
-    if end > high {
-        return Err(format!("end of range ({end}) above maximum ({high}): {range}"));
-    }
-    if start > end {
-        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {range}"));
-    }
-    Ok(())
 }

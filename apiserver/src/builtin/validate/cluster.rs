@@ -1,89 +1,16 @@
-//! Autoscalers, disruption budgets, leases, nodes, signing requests, priority classes, events.
+//! Disruption budgets, leases, nodes, signing requests, priority classes.
 
 use super::selector::label_selector;
 use super::{
-    Errors, Value, at, dns1123_subdomain, items, json, label_value, number, path_segment, qualified_name, set, text,
+    Errors, Value, at, dns1123_subdomain, fields, items, json, label_value, number, qualified_name, set, text,
 };
-
-pub(super) fn autoscaler(e: &mut Errors, object: &Value) {
-    let spec = at(object, "spec");
-    let minimum = number(spec, "minReplicas");
-    if let Some(count) = minimum.filter(|n| *n < 1) {
-        e.invalid("spec.minReplicas", &json!(count), "must be greater than or equal to 1");
-    }
-    let maximum = number(spec, "maxReplicas").unwrap_or(0);
-    if maximum < 1 {
-        e.invalid("spec.maxReplicas", &json!(maximum), "must be greater than 0");
-    }
-    if minimum.is_some_and(|minimum| maximum < minimum) {
-        e.invalid("spec.maxReplicas", &json!(maximum), "must be greater than or equal to `minReplicas`");
-    }
-    target(e, at(spec, "scaleTargetRef"), "spec.scaleTargetRef");
-    for (index, metric) in items(spec, "metrics").iter().enumerate() {
-        self::metric(e, metric, &format!("spec.metrics[{index}]"));
-    }
-}
-
-fn target(e: &mut Errors, reference: &Value, path: &str) {
-    for field in ["kind", "name"] {
-        let value = text(reference, field);
-        if value.is_empty() {
-            e.required(format!("{path}.{field}"), "");
-        } else {
-            e.names(&format!("{path}.{field}"), value, path_segment(value, false));
-        }
-    }
-    let version = text(reference, "apiVersion");
-    if version.is_empty() {
-        e.invalid(format!("{path}.apiVersion"), &json!(version), "apiVersion must specify API group");
-    }
-}
-
-fn metric(e: &mut Errors, metric: &Value, path: &str) {
-    const KINDS: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
-    let kind = text(metric, "type");
-    if kind.is_empty() {
-        return e.required(format!("{path}.type"), "must specify a metric source type");
-    }
-    if !KINDS.contains(&kind) {
-        return e.unsupported(format!("{path}.type"), &json!(kind), &KINDS);
-    }
-    let field = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
-    let source = at(metric, &field);
-    let path = format!("{path}.{field}");
-    if source.is_null() {
-        return e.required(path, "must populate information for the given metric source");
-    }
-    if matches!(kind, "Resource" | "ContainerResource") {
-        if text(source, "name").is_empty() {
-            e.required(format!("{path}.name"), "must specify a resource name");
-        }
-        if kind == "ContainerResource" && text(source, "container").is_empty() {
-            e.required(format!("{path}.container"), "must specify a container");
-        }
-    } else if text(source, "metric.name").is_empty() {
-        e.required(format!("{path}.metric.name"), "must specify a metric name");
-    }
-    let target = at(source, "target");
-    let kind = text(target, "type");
-    if kind.is_empty() {
-        e.required(format!("{path}.target.type"), "must specify a metric target type");
-    } else if !matches!(kind, "AverageValue" | "Utilization" | "Value") {
-        e.invalid(format!("{path}.target.type"), &json!(kind), "must be either Utilization, Value, or AverageValue");
-    }
-    if number(target, "averageUtilization").is_some_and(|percent| percent < 1) {
-        e.invalid(
-            format!("{path}.target.averageUtilization"),
-            at(target, "averageUtilization"),
-            "must be greater than 0",
-        );
-    }
-}
 
 pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     if set(spec, "minAvailable") && set(spec, "maxUnavailable") {
-        e.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set");
+        let definition = "io.k8s.api.policy.v1.PodDisruptionBudgetSpec";
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        e.push(super::go::invalid("spec", spec, definition, why));
     }
     for field in ["minAvailable", "maxUnavailable"] {
         let (value, path) = (at(spec, field), format!("spec.{field}"));
@@ -113,20 +40,42 @@ pub(super) fn lease(e: &mut Errors, object: &Value) {
         e.invalid("spec.leaseDurationSeconds", &json!(seconds), "must be greater than 0");
     }
     e.non_negative("spec.leaseTransitions", at(spec, "leaseTransitions"));
-    if set(spec, "holderIdentity") && text(spec, "holderIdentity").is_empty() && set(spec, "strategy") {
-        e.invalid("spec.holderIdentity", &json!(""), "must not be empty");
+    if let Some(strategy) = at(spec, "strategy").as_str() {
+        if strategy.contains('/') {
+            e.names("spec.strategy.strategy", strategy, qualified_name(strategy));
+        } else if strategy != "OldestEmulationVersion" {
+            e.unsupported("spec.strategy.strategy", &json!(strategy), &["OldestEmulationVersion"]);
+        }
+    }
+    if !text(spec, "preferredHolder").is_empty() && text(spec, "strategy").is_empty() {
+        e.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined");
     }
 }
 
 pub(super) fn node(e: &mut Errors, object: &Value) {
     taints(e, object);
-    for (index, cidr) in items(object, "spec.podCIDRs").iter().enumerate() {
-        if !super::network::is_cidr(cidr.as_str().unwrap_or_default()) {
-            e.invalid(
-                format!("spec.podCIDRs[{index}]"),
-                cidr,
-                "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
-            );
+    node_resources(e, object);
+    let ranges = items(object, "spec.podCIDRs");
+    for (index, range) in ranges.iter().enumerate() {
+        super::network::cidr(e, &format!("spec.podCIDRs[{index}]"), range.as_str().unwrap_or_default());
+    }
+    if ranges.len() < 2 {
+        return;
+    }
+    let is_v6 = |range: &Value| range.as_str().is_some_and(|range| range.contains(':'));
+    let dual = ranges.iter().any(is_v6) && !ranges.iter().all(is_v6);
+    if !dual || ranges.len() > 2 {
+        e.invalid("spec.podCIDRs", &json!(ranges), "may specify no more than one CIDR for each IP family");
+    }
+    for (index, range) in ranges.iter().enumerate().filter(|(index, range)| ranges[..*index].contains(range)) {
+        e.duplicate(format!("spec.podCIDRs[{index}]"), range);
+    }
+}
+
+fn node_resources(e: &mut Errors, object: &Value) {
+    for list in ["capacity", "allocatable"] {
+        for (name, amount) in fields(object, &format!("status.{list}")) {
+            super::resources::resource_value(e, name, amount, &format!("status.{list}.{name}"));
         }
     }
 }
@@ -135,7 +84,8 @@ fn taints(e: &mut Errors, object: &Value) {
     const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (index, taint) in items(object, "spec.taints").iter().enumerate() {
-        let path = format!("spec.taints[{index}]");
+        // kube-apiserver names a taint as if it were metadata.
+        let path = format!("metadata.taints[{index}]");
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
         e.names(&format!("{path}.key"), key, qualified_name(key));
         let why = label_value(value);
@@ -157,21 +107,31 @@ fn taints(e: &mut Errors, object: &Value) {
 }
 
 pub(super) fn node_update(e: &mut Errors, old: &Value, new: &Value) {
-    node(e, new);
-    for field in ["podCIDR", "podCIDRs", "providerID"] {
-        let path = format!("spec.{field}");
-        let before = at(old, &path);
-        if !before.is_null() && before != "" && before != at(new, &path) {
-            e.forbidden(&path, "node updates may not change this field except from \"\" to valid");
-        }
+    node_resources(e, new);
+    let addresses = items(new, "status.addresses");
+    for (index, address) in addresses.iter().enumerate().filter(|(index, one)| addresses[..*index].contains(one)) {
+        let shown = format!("{{\"Type\":{},\"Address\":{}}}", at(address, "type"), at(address, "address"));
+        let kind = super::FieldErrorKind::Duplicate;
+        e.push(super::FieldError::new(kind, format!("status.addresses[{index}]"), Some(shown), ""));
     }
+    let (before, after) = (items(old, "spec.podCIDRs"), items(new, "spec.podCIDRs"));
+    let changes = if before.len() == after.len() {
+        before.iter().zip(after).filter(|(before, after)| before != after).count()
+    } else {
+        usize::from(!before.is_empty())
+    };
+    for _ in 0..changes {
+        e.forbidden("spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid");
+    }
+    let provider = text(old, "spec.providerID");
+    if !provider.is_empty() && provider != text(new, "spec.providerID") {
+        e.forbidden("spec.providerID", "node updates may not change providerID except from \"\" to valid");
+    }
+    taints(e, new);
 }
 
 pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
-    if items(spec, "usages").is_empty() {
-        e.required("spec.usages", "usages must be provided");
-    }
     let request = text(spec, "request");
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
     let well_formed = x509_parser::pem::parse_x509_pem(&pem).is_ok_and(|(_, block)| {
@@ -185,6 +145,7 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     if !well_formed {
         e.invalid("spec.request", at(spec, "request"), "PEM block type must be CERTIFICATE REQUEST");
     }
+    usages(e, items(spec, "usages"));
     let signer = text(spec, "signerName");
     if signer.is_empty() {
         e.required("spec.signerName", "");
@@ -217,6 +178,46 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     approval(e, object);
 }
 
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+fn usages(e: &mut Errors, usages: &[Value]) {
+    if usages.is_empty() {
+        e.required("spec.usages", "");
+    }
+    for (index, usage) in usages.iter().enumerate() {
+        if !USAGES.iter().any(|known| usage == known) {
+            e.unsupported(format!("spec.usages[{index}]"), usage, &USAGES);
+        }
+    }
+    for (index, usage) in usages.iter().enumerate().filter(|(index, usage)| usages[..*index].contains(usage)) {
+        e.duplicate(format!("spec.usages[{index}]"), usage);
+    }
+}
+
 pub(super) fn approval(e: &mut Errors, object: &Value) {
     let mut seen: Vec<&str> = Vec::new();
     for (index, condition) in items(object, "status.conditions").iter().enumerate() {
@@ -224,15 +225,12 @@ pub(super) fn approval(e: &mut Errors, object: &Value) {
         if kind.is_empty() {
             e.required(format!("{path}.type"), "");
         }
-        if matches!(kind, "Approved" | "Denied" | "Failed") {
-            match text(condition, "status") {
-                "" => e.required(format!("{path}.status"), ""),
-                "True" => {}
-                other => e.unsupported(format!("{path}.status"), &json!(other), &["True"]),
-            }
-        }
+        let known: &[&str] =
+            if matches!(kind, "Approved" | "Denied" | "Failed") { &["True"] } else { &["False", "True", "Unknown"] };
+        e.one_of(&format!("{path}.status"), at(condition, "status"), known);
         if kind == "Denied" && seen.contains(&"Approved") || kind == "Approved" && seen.contains(&"Denied") {
-            e.invalid(format!("{path}.type"), &json!(kind), "Approved and Denied conditions are mutually exclusive");
+            let why = "Approved and Denied conditions are mutually exclusive";
+            e.invalid("status.conditions", &json!(kind), why);
         }
         if seen.contains(&kind) {
             e.duplicate(format!("{path}.type"), &json!(kind));
@@ -245,13 +243,28 @@ pub(super) fn priority_class(e: &mut Errors, object: &Value) {
     let name = text(object, "metadata.name");
     let value = number(object, "value").unwrap_or(0);
     if name.starts_with("system-") {
-        if !matches!(name, "system-node-critical" | "system-cluster-critical") {
-            e.forbidden("metadata.name", "priority class names with 'system-' prefix are reserved for system use only. error: error: unknown name for a system priority class");
+        if let Some(why) = system_class(name, value, at(object, "globalDefault") == true) {
+            const RESERVED: &str =
+                "priority class names with 'system-' prefix are reserved for system use only. error: ";
+            e.forbidden("metadata.name", &format!("{RESERVED}{why}"));
         }
     } else if value > 1_000_000_000 {
         e.forbidden("value", "maximum allowed value of a user defined priority is 1000000000");
     }
-    e.optional_one_of("preemptionPolicy", at(object, "preemptionPolicy"), &["Never", "PreemptLowerPriority"]);
+    e.optional_one_of("preemptionPolicy", at(object, "preemptionPolicy"), &["PreemptLowerPriority", "Never"]);
+}
+
+/// `IsKnownSystemPriorityClass`: what tells a class from the server's own.
+fn system_class(name: &str, value: i64, default: bool) -> Option<String> {
+    let known = match name {
+        "system-node-critical" => 2_000_001_000,
+        "system-cluster-critical" => 2_000_000_000,
+        _ => return Some(format!("{name} is not a known system priority class")),
+    };
+    if value != known {
+        return Some(format!("value of {name} PriorityClass must be {known}"));
+    }
+    default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }
 
 pub(super) fn priority_class_update(e: &mut Errors, old: &Value, new: &Value) {
@@ -263,11 +276,19 @@ pub(super) fn priority_class_update(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-pub(super) fn event(e: &mut Errors, namespace: &str, object: &Value) {
-    let involved = if object.get("involvedObject").is_some() { "involvedObject" } else { "regarding" };
-    let of = text(object, &format!("{involved}.namespace"));
-    let wrong = if of.is_empty() { !matches!(namespace, "default" | "kube-system" | "") } else { of != namespace };
-    if wrong {
-        e.invalid(format!("{involved}.namespace"), &json!(of), "does not match event.namespace");
+/// A namespace's own finalizers, told by their index when they are all that is written.
+pub(super) fn finalizers(e: &mut Errors, object: &Value, indexed: bool) {
+    for (index, finalizer) in items(object, "spec.finalizers").iter().enumerate() {
+        let name = finalizer.as_str().unwrap_or_default();
+        let path = if indexed { format!("spec.finalizers[{index}]") } else { "spec.finalizers".to_owned() };
+        let why = qualified_name(name);
+        // Both the generic check and the one of the core group say so.
+        let times = if why.is_empty() { 2 } else { 1 };
+        e.names(&path, name, why);
+        if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+            for _ in 0..times {
+                e.invalid(&path, &json!(name), "name is neither a standard finalizer name nor is it fully qualified");
+            }
+        }
     }
 }

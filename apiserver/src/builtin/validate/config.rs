@@ -84,7 +84,9 @@ pub(super) fn secret(e: &mut Errors, object: &Value) {
             e.required("data[username]", "");
             e.required("data[password]", "");
         }
-        "kubernetes.io/ssh-auth" => needs("ssh-privatekey"),
+        "kubernetes.io/ssh-auth" if data.get("ssh-privatekey").is_none_or(|key| key == "") => {
+            e.required("data[ssh-privatekey]", "");
+        }
         "kubernetes.io/tls" => {
             needs("tls.crt");
             needs("tls.key");

@@ -1,10 +1,11 @@
-//! Containers: ports, environment, mounts, probes, lifecycle, security context.
+//! Containers: names, ports, environment, restart rules, security context.
 
 use std::collections::BTreeSet;
 
+use super::mount::{self, Volumes};
 use super::{
-    Errors, Value, at, config, dns1123_label, flag, items, json, number, port, port_name, port_number, qualified_name,
-    resources, set, text, unset,
+    Errors, Value, at, config, dns1123_label, dns1123_subdomain, flag, items, json, number, port_name, port_number,
+    probe, qualified_name, resources, set, text, unset,
 };
 
 /// What a container is part of.
@@ -43,79 +44,153 @@ const DOWNWARD_FIELDS: [&str; 14] = [
     "status.podIPs",
 ];
 
+/// What the containers of a pod may refer to.
+pub(super) struct Pod<'a> {
+    pub(super) spec: &'a Value,
+    pub(super) volumes: Volumes,
+}
+
+impl Pod<'_> {
+    fn grace(&self) -> Option<i64> {
+        number(self.spec, "terminationGracePeriodSeconds")
+    }
+
+    /// True when the containers share the host's user namespace.
+    fn host_users(&self) -> bool {
+        at(self.spec, "hostUsers") != false
+    }
+}
+
 /// Containers of one list. `names` are those already taken in the pod.
-pub(super) fn list(
+pub(super) fn list<'a>(
     e: &mut Errors,
-    containers: &[Value],
+    containers: &'a [Value],
     role: Role,
-    volumes: &BTreeSet<String>,
-    names: &mut BTreeSet<String>,
-    path: &str,
+    pod: &Pod<'_>,
+    names: &mut BTreeSet<&'a str>,
+    list: &str,
 ) {
-    let mut own = BTreeSet::new();
     for (index, container) in containers.iter().enumerate() {
-        let path = format!("{path}[{index}]");
-        common(e, container, volumes, &path);
+        let path = format!("{list}[{index}]");
+        common(e, container, pod, &path);
+        if role == Role::Init && set(container, "restartPolicy") {
+            restart(e, container, &path);
+        }
         let name = text(container, "name");
-        let taken = own.contains(name) || (role != Role::Main && names.contains(name));
-        if taken {
+        if names.contains(name) {
             e.duplicate(format!("{path}.name"), &json!(name));
-        } else if !name.is_empty() {
-            own.insert(name.to_owned());
+        } else if role != Role::Init || !name.is_empty() {
+            names.insert(name);
         }
         match role {
-            Role::Main => handlers(e, container, &path),
-            Role::Init => init(e, container, &path),
-            Role::Ephemeral => ephemeral(e, container, &path),
+            Role::Main => {
+                probe::handlers(e, container, pod.grace(), &path);
+                restart(e, container, &path);
+            }
+            Role::Init => init(e, container, pod.grace(), list, &path),
+            Role::Ephemeral => ephemeral(e, container, pod, &path),
         }
     }
-    names.extend(own);
-    if role != Role::Ephemeral {
-        host_ports(e, containers, path);
+    if role == Role::Main {
+        host_ports(e, containers, list);
     }
 }
 
-fn init(e: &mut Errors, container: &Value, path: &str) {
+/// `validateContainerRestartPolicy`: the container's own policy and what its exit codes lead to.
+fn restart(e: &mut Errors, container: &Value, path: &str) {
+    let (policy, rules) = (at(container, "restartPolicy"), items(container, "restartPolicyRules"));
+    let known = ["Always", "Never", "OnFailure"];
+    if policy.is_null() {
+        if !rules.is_empty() {
+            e.required(format!("{path}.restartPolicy"), "must specify restartPolicy when restart rules are used");
+        }
+    } else if !known.iter().any(|name| policy == name) {
+        e.unsupported(format!("{path}.restartPolicy"), policy, &known);
+    }
+    if rules.len() > 20 {
+        e.too_many(format!("{path}.restartPolicyRules"), rules.len(), 20);
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let path = format!("{path}.restartPolicyRules[{index}]");
+        if at(rule, "action") != "Restart" && at(rule, "action") != "RestartAllContainers" {
+            e.unsupported(format!("{path}.action"), &json!(text(rule, "action")), &["Restart", "RestartAllContainers"]);
+        }
+        if !set(rule, "exitCodes") {
+            e.required(format!("{path}.exitCodes"), "must be specified");
+            continue;
+        }
+        let operator = text(rule, "exitCodes.operator");
+        if !matches!(operator, "In" | "NotIn") {
+            e.unsupported(format!("{path}.exitCodes.operator"), &json!(operator), &["In", "NotIn"]);
+        }
+        let values = items(rule, "exitCodes.values").len();
+        if values > 255 {
+            e.too_many(format!("{path}.exitCodes.values"), values, 255);
+        }
+    }
+}
+
+fn init(e: &mut Errors, container: &Value, grace: Option<i64>, list: &str, path: &str) {
+    // Init containers run one by one: only the ports of one may collide, which is told of the first.
+    host_ports(e, std::slice::from_ref(container), list);
     // A restartable init container is a sidecar and may have all a container may.
-    match text(container, "restartPolicy") {
-        "Always" => handlers(e, container, path),
-        "" => {
-            for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-                if set(container, field) {
-                    e.forbidden(
-                        format!("{path}.{field}"),
-                        "may not be set for init containers without restartPolicy=Always",
-                    );
-                }
+    if text(container, "restartPolicy") == "Always" {
+        return probe::handlers(e, container, grace, path);
+    }
+    for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        if set(container, field) {
+            e.forbidden(format!("{path}.{field}"), "may not be set for init containers without restartPolicy=Always");
+        }
+    }
+}
+
+fn ephemeral(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
+    const WHY: &str = "cannot be set for an Ephemeral Container";
+    let target = text(container, "targetContainerName");
+    let mut others = items(pod.spec, "containers").iter().chain(items(pod.spec, "initContainers"));
+    if !target.is_empty() && !others.any(|other| text(other, "name") == target) {
+        e.push(super::FieldError::not_found(format!("{path}.targetContainerName"), &json!(target)));
+    }
+    for field in ["ports", "resources", "resizePolicy", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"]
+    {
+        let filled = match at(container, field) {
+            Value::Array(list) => !list.is_empty(),
+            Value::Object(fields) => field != "resources" || !fields.is_empty(),
+            _ => false,
+        };
+        if filled {
+            e.forbidden(format!("{path}.{field}"), WHY);
+        }
+    }
+    for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
+        for field in ["subPath", "subPathExpr"] {
+            if !unset(mount, field) {
+                e.forbidden(format!("{path}.volumeMounts[{index}].{field}"), WHY);
             }
         }
-        _ => e.unsupported(format!("{path}.restartPolicy"), at(container, "restartPolicy"), &["Always"]),
     }
 }
 
-fn ephemeral(e: &mut Errors, container: &Value, path: &str) {
-    for field in ["ports", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-        if set(container, field) {
-            e.forbidden(format!("{path}.{field}"), "cannot be set for an Ephemeral Container");
+/// `validateContainerOnlyForPod`: a template's image may still be padded.
+pub(super) fn images(e: &mut Errors, containers: &[Value], path: &str) {
+    for (index, container) in containers.iter().enumerate() {
+        let image = text(container, "image");
+        if image.trim() != image {
+            let why = "must not have leading or trailing whitespace";
+            e.invalid(format!("{path}[{index}].image"), &json!(image), why);
         }
     }
-    if at(container, "resources").as_object().is_some_and(|r| !r.is_empty()) {
-        e.forbidden(format!("{path}.resources"), "cannot be set for an Ephemeral Container");
-    }
 }
 
-fn common(e: &mut Errors, container: &Value, volumes: &BTreeSet<String>, path: &str) {
+fn common(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
     let name = text(container, "name");
     if name.is_empty() {
         e.required(format!("{path}.name"), "");
     } else {
         e.names(&format!("{path}.name"), name, dns1123_label(name));
     }
-    let image = text(container, "image");
-    if image.is_empty() {
+    if text(container, "image").is_empty() {
         e.required(format!("{path}.image"), "");
-    } else if image.trim() != image {
-        e.invalid(format!("{path}.image"), &json!(image), "must not have leading or trailing whitespace");
     }
     e.one_of(
         &format!("{path}.terminationMessagePolicy"),
@@ -124,14 +199,32 @@ fn common(e: &mut Errors, container: &Value, volumes: &BTreeSet<String>, path: &
     );
     ports(e, container, path);
     env(e, container, path);
-    mounts(e, container, volumes, path);
+    mount::mounts(e, container, &pod.volumes, &format!("{path}.volumeMounts"));
+    mount::devices(e, container, &pod.volumes, &format!("{path}.volumeDevices"));
     e.one_of(
         &format!("{path}.imagePullPolicy"),
         at(container, "imagePullPolicy"),
         &["Always", "IfNotPresent", "Never"],
     );
-    resources::requirements(e, at(container, "resources"), &format!("{path}.resources"));
-    security(e, at(container, "securityContext"), &format!("{path}.securityContext"));
+    resources::requirements(e, at(container, "resources"), Some(pod.spec), &format!("{path}.resources"));
+    resize(e, container, text(pod.spec, "restartPolicy"), &format!("{path}.resizePolicy"));
+    security(e, at(container, "securityContext"), pod.host_users(), &format!("{path}.securityContext"));
+}
+
+fn resize(e: &mut Errors, container: &Value, restart: &str, path: &str) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, policy) in items(container, "resizePolicy").iter().enumerate() {
+        let (resource, wanted) = (text(policy, "resourceName"), at(policy, "restartPolicy"));
+        if seen.contains(&resource) {
+            e.duplicate(format!("{path}[{index}]"), &json!(resource));
+        }
+        seen.push(resource);
+        e.one_of(path, at(policy, "resourceName"), &["cpu", "memory"]);
+        e.one_of(path, wanted, &["NotRequired", "RestartContainer"]);
+        if restart == "Never" && wanted != "NotRequired" {
+            e.invalid(path, wanted, "must be 'NotRequired' when `restartPolicy` is 'Never'");
+        }
+    }
 }
 
 fn ports(e: &mut Errors, container: &Value, path: &str) {
@@ -202,23 +295,27 @@ fn env(e: &mut Errors, container: &Value, path: &str) {
             value_from(e, variable, &format!("{path}.valueFrom"));
         }
     }
+    let list = format!("{path}.envFrom");
     for (index, source) in items(container, "envFrom").iter().enumerate() {
-        let path = format!("{path}.envFrom[{index}]");
+        let path = format!("{list}[{index}]");
         let prefix = text(source, "prefix");
         e.names(&format!("{path}.prefix"), prefix, env_name(prefix));
         let mut sources = 0;
         for kind in ["configMapRef", "secretRef"] {
             if set(source, kind) {
                 sources += 1;
-                if text(source, &format!("{kind}.name")).is_empty() {
-                    e.required(format!("{path}.{kind}.name"), "");
+                let (name, field) = (text(source, &format!("{kind}.name")), format!("{path}.{kind}.name"));
+                if name.is_empty() {
+                    e.required(field, "");
+                } else {
+                    e.names(&field, name, dns1123_subdomain(name));
                 }
             }
         }
         match sources {
-            0 => e.invalid(path, &json!(""), "must specify one of: `configMapRef` or `secretRef`"),
+            0 => e.invalid(&list, &json!(""), "must specify one of: `configMapRef` or `secretRef`"),
             1 => {}
-            _ => e.invalid(path, &json!(""), "may not have more than one field specified at a time"),
+            _ => e.invalid(&list, &json!(""), "may not have more than one field specified at a time"),
         }
     }
 }
@@ -232,15 +329,14 @@ fn value_from(e: &mut Errors, variable: &Value, path: &str) {
     }
     if set(source, "resourceFieldRef") {
         sources += 1;
-        resource_field(e, at(source, "resourceFieldRef"), &format!("{path}.resourceFieldRef"));
+        resource_field(e, at(source, "resourceFieldRef"), false, &format!("{path}.resourceFieldRef"));
     }
     for kind in ["configMapKeyRef", "secretKeyRef"] {
         if set(source, kind) {
             sources += 1;
             let (path, reference) = (format!("{path}.{kind}"), at(source, kind));
-            if text(reference, "name").is_empty() {
-                e.required(format!("{path}.name"), "");
-            }
+            let name = text(reference, "name");
+            e.names(&format!("{path}.name"), name, dns1123_subdomain(name));
             let key = text(reference, "key");
             if key.is_empty() {
                 e.required(format!("{path}.key"), "");
@@ -265,7 +361,7 @@ fn value_from(e: &mut Errors, variable: &Value, path: &str) {
     }
 }
 
-fn resource_field(e: &mut Errors, reference: &Value, path: &str) {
+pub(super) fn resource_field(e: &mut Errors, reference: &Value, in_volume: bool, path: &str) {
     const NAMES: [&str; 6] = [
         "limits.cpu",
         "limits.ephemeral-storage",
@@ -275,10 +371,30 @@ fn resource_field(e: &mut Errors, reference: &Value, path: &str) {
         "requests.memory",
     ];
     let resource = text(reference, "resource");
-    if resource.is_empty() {
+    let huge = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
+    if in_volume && text(reference, "containerName").is_empty() {
+        e.required(format!("{path}.containerName"), "");
+    } else if resource.is_empty() {
         e.required(format!("{path}.resource"), "");
-    } else if !NAMES.contains(&resource) && !resource.contains("hugepages-") {
+    } else if !NAMES.contains(&resource) && !huge {
         e.unsupported(format!("{path}.resource"), &json!(resource), &NAMES);
+    }
+    let divisor = resources::amount(at(reference, "divisor")).filter(|divisor| !divisor.is_zero());
+    let Some(divisor) = divisor.map(|divisor| divisor.to_string()) else { return };
+    const SIZES: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+    let kind = match resource.split_once('.') {
+        Some((_, "cpu")) if divisor != "1m" && divisor != "1" => {
+            let why = "only divisor's values 1m and 1 are supported with the cpu resource";
+            return e.invalid(format!("{path}.divisor"), &json!(resource), why);
+        }
+        Some((_, "memory")) => "memory",
+        Some((_, "ephemeral-storage")) => "local ephemeral storage",
+        _ if huge => "hugepages",
+        _ => return,
+    };
+    if !SIZES.contains(&divisor.as_str()) {
+        let why = format!("only divisor's values {} are supported with the {kind} resource", SIZES.join(", "));
+        e.invalid(format!("{path}.divisor"), &json!(resource), why);
     }
 }
 
@@ -296,8 +412,16 @@ pub(super) fn field_selector(e: &mut Errors, reference: &Value, supported: &[&st
         return e.invalid(at_path, &json!(field), why);
     }
     let subscript = field.split_once("['").and_then(|(head, rest)| Some((head, rest.strip_suffix("']")?)));
-    if let Some(("metadata.annotations" | "metadata.labels", key)) = subscript {
-        return e.names(&at_path, key, qualified_name(&key.to_lowercase()));
+    match subscript {
+        Some(("metadata.annotations", key)) => {
+            return e.names(path, &key.to_lowercase(), qualified_name(&key.to_lowercase()));
+        }
+        Some(("metadata.labels", key)) => return e.names(path, key, qualified_name(key)),
+        Some(_) => {
+            let why = format!("error converting fieldPath: field label does not support subscript: {field}");
+            return e.invalid(at_path, &json!(field), why);
+        }
+        None => {}
     }
     if !DOWNWARD_FIELDS.contains(&field) {
         let why = format!("error converting fieldPath: field label not supported: {field}");
@@ -307,144 +431,53 @@ pub(super) fn field_selector(e: &mut Errors, reference: &Value, supported: &[&st
     }
 }
 
-fn relative(e: &mut Errors, path: &str, value: &str) {
-    if value.starts_with('/') {
-        e.invalid(path, &json!(value), "must be a relative path");
-    }
-    if value.split('/').any(|part| part == "..") {
-        e.invalid(path, &json!(value), "must not contain '..'");
-    }
-}
-
-fn mounts(e: &mut Errors, container: &Value, volumes: &BTreeSet<String>, path: &str) {
-    let mut points = BTreeSet::new();
-    for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
-        let path = format!("{path}.volumeMounts[{index}]");
-        let name = text(mount, "name");
-        if name.is_empty() {
-            e.required(format!("{path}.name"), "");
-        }
-        if !volumes.contains(name) {
-            e.push(super::FieldError::not_found(format!("{path}.name"), &json!(name)));
-        }
-        let point = text(mount, "mountPath");
-        if point.is_empty() {
-            e.required(format!("{path}.mountPath"), "");
-        }
-        if !points.insert(point) {
-            e.invalid(format!("{path}.mountPath"), &json!(point), "must be unique");
-        }
-        let (sub, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
-        relative(e, &format!("{path}.subPath"), sub);
-        if !expression.is_empty() {
-            if !sub.is_empty() {
-                e.invalid(
-                    format!("{path}.subPathExpr"),
-                    &json!(expression),
-                    "subPathExpr and subPath are mutually exclusive",
-                );
-            }
-            relative(e, &format!("{path}.subPathExpr"), expression);
-        }
-        e.optional_one_of(
-            &format!("{path}.mountPropagation"),
-            at(mount, "mountPropagation"),
-            &["Bidirectional", "HostToContainer", "None"],
-        );
-    }
-}
-
-fn handlers(e: &mut Errors, container: &Value, path: &str) {
-    for name in ["postStart", "preStop"] {
-        let handler = at(container, &format!("lifecycle.{name}"));
-        if !handler.is_null() {
-            action(e, handler, &format!("{path}.lifecycle.{name}"));
-        }
-    }
-    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let probe = at(container, name);
-        if probe.is_null() {
-            continue;
-        }
-        let path = format!("{path}.{name}");
-        action(e, probe, &path);
-        for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
-        {
-            e.non_negative(format!("{path}.{field}"), at(probe, field));
-        }
-        if let Some(seconds) = number(probe, "terminationGracePeriodSeconds").filter(|n| *n <= 0) {
-            e.invalid(format!("{path}.terminationGracePeriodSeconds"), &json!(seconds), "must be greater than 0");
-        }
-        if name != "readinessProbe" && number(probe, "successThreshold").unwrap_or(1) != 1 {
-            e.invalid(format!("{path}.successThreshold"), at(probe, "successThreshold"), "must be 1");
-        }
-    }
-}
-
-fn action(e: &mut Errors, handler: &Value, path: &str) {
-    let mut handlers = 0;
-    let mut count = |e: &mut Errors, kind: &str| {
-        handlers += 1;
-        let first = handlers == 1;
-        if !first {
-            e.forbidden(format!("{path}.{kind}"), "may not specify more than 1 handler type");
-        }
-        first
-    };
-    if set(handler, "exec") && count(e, "exec") && items(handler, "exec.command").is_empty() {
-        e.required(format!("{path}.exec.command"), "");
-    }
-    if set(handler, "httpGet") && count(e, "httpGet") {
-        let (get, path) = (at(handler, "httpGet"), format!("{path}.httpGet"));
-        if unset(get, "path") {
-            e.required(format!("{path}.path"), "");
-        }
-        port(e, &format!("{path}.port"), at(get, "port"));
-        if !matches!(text(get, "scheme"), "HTTP" | "HTTPS") {
-            e.unsupported(format!("{path}.scheme"), at(get, "scheme"), &["HTTP", "HTTPS"]);
-        }
-        for (index, header) in items(get, "httpHeaders").iter().enumerate() {
-            let name = text(header, "name");
-            if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
-                e.invalid(format!("{path}.httpHeaders[{index}].name"), &json!(name), "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')");
-            }
-        }
-    }
-    if set(handler, "tcpSocket") && count(e, "tcpSocket") {
-        port(e, &format!("{path}.tcpSocket.port"), at(handler, "tcpSocket.port"));
-    }
-    if set(handler, "grpc") && count(e, "grpc") {
-        port(e, &format!("{path}.grpc.port"), at(handler, "grpc.port"));
-    }
-    if set(handler, "sleep") && count(e, "sleep") && number(handler, "sleep.seconds").unwrap_or(0) < 0 {
-        e.invalid(format!("{path}.sleep"), at(handler, "sleep.seconds"), "must be non-negative");
-    }
-    if handlers == 0 {
-        e.required(path, "must specify a handler type");
-    }
-}
-
-fn security(e: &mut Errors, context: &Value, path: &str) {
+fn security(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
     for field in ["runAsUser", "runAsGroup"] {
         if let Some(id) = number(context, field).filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
             e.invalid(format!("{path}.{field}"), &json!(id), "must be between 0 and 2147483647, inclusive");
         }
     }
+    let proc = at(context, "procMount");
+    if !proc.is_null() && proc != "Default" && proc != "Unmasked" {
+        e.unsupported(format!("{path}.procMount"), proc, &["Default", "Unmasked"]);
+    }
+    if host_users && proc == "Unmasked" {
+        e.invalid(format!("{path}.procMount"), proc, "`hostUsers` must be false to use `Unmasked`");
+    }
+    seccomp(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
     if at(context, "allowPrivilegeEscalation") == false {
         const WHY: &str = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
         if flag(context, "privileged") {
             e.invalid(path, context, WHY);
         }
-        if items(context, "capabilities.add").iter().any(|c| c == "CAP_SYS_ADMIN") {
-            e.invalid(
-                path,
-                context,
-                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
-            );
+        for _ in items(context, "capabilities.add").iter().filter(|c| *c == "CAP_SYS_ADMIN") {
+            let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            e.invalid(path, context, why);
         }
     }
-    e.optional_one_of(&format!("{path}.procMount"), at(context, "procMount"), &["Default", "Unmasked"]);
-    seccomp(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
+    app_armor(e, at(context, "appArmorProfile"), &format!("{path}.appArmorProfile"));
+}
+
+pub(super) fn app_armor(e: &mut Errors, profile: &Value, path: &str) {
+    const NEEDED: &str = "must be set when AppArmor type is Localhost";
+    if profile.is_null() {
+        return;
+    }
+    let (field, given) = (format!("{path}.localhostProfile"), at(profile, "localhostProfile"));
+    match text(profile, "type") {
+        "Localhost" => match given.as_str() {
+            Some(name) if name.trim() != name => e.invalid(field, given, "must not be padded with whitespace"),
+            Some(name) if name.len() > 4095 => e.push(super::FieldError::too_long(field, 4095)),
+            None | Some("") => e.required(field, NEEDED),
+            Some(_) => {}
+        },
+        "RuntimeDefault" | "Unconfined" if !given.is_null() => {
+            e.invalid(field, given, "can only be set when AppArmor type is Localhost");
+        }
+        "RuntimeDefault" | "Unconfined" => {}
+        "" => e.required(format!("{path}.type"), "type is required when appArmorProfile is set"),
+        other => e.unsupported(format!("{path}.type"), &json!(other), &["Localhost", "RuntimeDefault", "Unconfined"]),
+    }
 }
 
 pub(super) fn seccomp(e: &mut Errors, profile: &Value, path: &str) {
@@ -456,7 +489,7 @@ pub(super) fn seccomp(e: &mut Errors, profile: &Value, path: &str) {
         "Localhost" if localhost.is_empty() => {
             e.required(format!("{path}.localhostProfile"), "must be set when seccomp type is Localhost")
         }
-        "Localhost" => relative(e, &format!("{path}.localhostProfile"), localhost),
+        "Localhost" => mount::descending(e, &format!("{path}.localhostProfile"), localhost),
         "RuntimeDefault" | "Unconfined" if !localhost.is_empty() => {
             e.invalid(
                 format!("{path}.localhostProfile"),

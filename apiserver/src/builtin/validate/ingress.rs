@@ -1,7 +1,8 @@
 //! Ingresses and their classes.
 
 use super::{
-    Errors, Value, at, dns1035_label, dns1123_subdomain, items, json, number, port_name, port_number, set, text,
+    Errors, Value, at, dns1035_label, dns1123_label, dns1123_subdomain, items, json, number, path_segment, port_name,
+    port_number, set, text,
 };
 
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -10,7 +11,7 @@ const BAD_PATHS: [&str; 7] = ["//", "/./", "/../", "%2f", "%2F", "/..", "/."];
 pub(super) fn create(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     if items(spec, "rules").is_empty() && !set(spec, "defaultBackend") {
-        e.invalid("spec", spec, "either `defaultBackend` or `rules` must be specified");
+        e.invalid("spec", at(spec, "rules"), "either `defaultBackend` or `rules` must be specified");
     }
     if set(spec, "defaultBackend") {
         backend(e, at(spec, "defaultBackend"), "spec.defaultBackend");
@@ -27,10 +28,26 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
                 e.names(&path, host, dns1123_subdomain(host));
             }
         }
+        let secret = text(tls, "secretName");
+        if !secret.is_empty() {
+            e.names(&format!("spec.tls[{index}].secretName"), secret, dns1123_subdomain(secret));
+        }
     }
-    let class = text(spec, "ingressClassName");
-    if !class.is_empty() {
+    let class = at(spec, "ingressClassName").as_str();
+    if let Some(class) = class {
         e.names("spec.ingressClassName", class, dns1123_subdomain(class));
+    }
+}
+
+/// The old annotation is checked where an ingress is made, not where it is changed.
+pub(super) fn annotation(e: &mut Errors, object: &Value) {
+    const ANNOTATION: &str = "kubernetes.io/ingress.class";
+    let annotation = at(object, "metadata.annotations").get(ANNOTATION).and_then(Value::as_str);
+    if let (Some(annotation), Some(class)) = (annotation, at(object, "spec.ingressClassName").as_str())
+        && annotation != class
+    {
+        let why = "must match `ingressClassName` when both are specified";
+        e.invalid(format!("annotations.{ANNOTATION}"), &json!(annotation), why);
     }
 }
 
@@ -104,14 +121,10 @@ fn backend(e: &mut Errors, backend: &Value, path: &str) {
         (true, true) => e.invalid(path, &json!(""), "cannot set both resource and service backends"),
         (false, false) => e.invalid(path, &json!(""), "resource or service backend is required"),
         (true, false) => {
-            for field in ["kind", "name"] {
-                if text(backend, &format!("resource.{field}")).is_empty() {
-                    e.required(format!("{path}.resource.{field}"), "");
-                }
-            }
+            reference(e, at(backend, "resource"), &format!("{path}.resource"));
         }
         (false, true) => {
-            let (service, path) = (at(backend, "service"), format!("{path}.service"));
+            let (service, whole, path) = (at(backend, "service"), path, format!("{path}.service"));
             let name = text(service, "name");
             if name.is_empty() {
                 e.required(format!("{path}.name"), "");
@@ -121,8 +134,8 @@ fn backend(e: &mut Errors, backend: &Value, path: &str) {
             let (port, number) = (text(service, "port.name"), number(service, "port.number").unwrap_or(0));
             match (port.is_empty(), number) {
                 (false, 0) => e.names(&format!("{path}.port.name"), port, port_name(port)),
-                (false, _) => e.invalid(&path, &json!(""), "cannot set both port name & port number"),
-                (true, 0) => e.required(path, "port name or number is required"),
+                (false, _) => e.invalid(whole, &json!(""), "cannot set both port name & port number"),
+                (true, 0) => e.required(whole, "port name or number is required"),
                 (true, number) => {
                     if let Some(why) = port_number(number) {
                         e.invalid(format!("{path}.port.number"), &json!(number), why);
@@ -133,14 +146,57 @@ fn backend(e: &mut Errors, backend: &Value, path: &str) {
     }
 }
 
+/// `validateIngressTypedLocalObjectReference`.
+fn reference(e: &mut Errors, reference: &Value, path: &str) {
+    if let Some(group) = at(reference, "apiGroup").as_str() {
+        e.names(&format!("{path}.apiGroup"), group, dns1123_subdomain(group));
+    }
+    for field in ["kind", "name"] {
+        let (value, path) = (text(reference, field), format!("{path}.{field}"));
+        if value.is_empty() {
+            e.required(path, "");
+        } else {
+            e.names(&path, value, path_segment(value, false));
+        }
+    }
+}
+
+/// `IsDomainPrefixedPath`.
+pub(super) fn domain_path(e: &mut Errors, field: &str, value: &str) {
+    const PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+    if value.is_empty() {
+        return e.required(field, "");
+    }
+    match value.split_once('/') {
+        Some((host, path)) if !host.is_empty() && !path.is_empty() => {
+            e.names(field, host, dns1123_subdomain(host));
+            if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
+                e.invalid(field, &json!(path), PATH);
+            }
+        }
+        _ => e.invalid(field, &json!(value), "must be a domain-prefixed path (such as \"acme.io/foo\")"),
+    }
+}
+
 pub(super) fn class(e: &mut Errors, object: &Value) {
     let controller = text(object, "spec.controller");
     if controller.len() > 250 {
         e.push(super::FieldError::too_long("spec.controller", 250));
     }
-    if controller.is_empty() {
-        e.required("spec.controller", "");
-    } else if !controller.contains('/') {
-        e.invalid("spec.controller", &json!(controller), "must be a domain-prefixed path (such as \"acme.io/foo\")");
+    domain_path(e, "spec.controller", controller);
+    let parameters = at(object, "spec.parameters");
+    if parameters.is_null() {
+        return;
+    }
+    reference(e, parameters, "spec.parameters");
+    let namespace = at(parameters, "namespace").as_str();
+    const NAMESPACE: &str = "spec.parameters.namespace";
+    match (text(parameters, "scope"), namespace) {
+        ("Namespace", None) => e.required(NAMESPACE, "`parameters.scope` is set to 'Namespace'"),
+        ("Namespace", Some(name)) => e.names(NAMESPACE, name, dns1123_label(name)),
+        ("Cluster", Some(_)) => e.forbidden(NAMESPACE, "`parameters.scope` is set to 'Cluster'"),
+        ("Cluster", None) => {}
+        _ if !set(parameters, "scope") => e.required("spec.parameters.scope", ""),
+        (other, _) => e.unsupported("spec.parameters.scope", &json!(other), &["Cluster", "Namespace"]),
     }
 }

@@ -9,20 +9,30 @@ use crate::registry::validation::{
     dns1035_label, dns1123_label, dns1123_subdomain, label_value, labels, path_segment, qualified_name,
 };
 
+mod autoscaler;
 mod batch;
 mod cluster;
 mod config;
 mod container;
+mod cron;
+mod event;
 mod go;
 mod ingress;
+mod job_policy;
+mod mount;
 mod network;
 mod pod;
+mod pod_context;
+mod probe;
 mod quota;
 mod rbac;
 mod resources;
+mod scheduling;
 mod selector;
 mod service;
 mod storage;
+#[cfg(test)]
+mod tests;
 mod volume;
 mod workload;
 
@@ -58,6 +68,11 @@ impl Errors {
     /// One error for each text of a name check.
     fn names(&mut self, field: &str, value: &str, why: Vec<String>) {
         why.into_iter().for_each(|why| self.invalid(field, &json!(value), why));
+    }
+
+    fn too_many(&mut self, field: impl Into<String>, given: usize, most: usize) {
+        let why = format!("must have at most {most} items");
+        self.push(FieldError::new(FieldErrorKind::TooMany, field, Some(given.to_string()), why));
     }
 
     fn non_negative(&mut self, field: impl Into<String>, value: &Value) {
@@ -107,7 +122,10 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "Service") => service::create(e, object),
         ("", "Endpoints") => network::endpoints(e, object),
         ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(e, object),
-        ("networking.k8s.io", "Ingress") => ingress::create(e, object),
+        ("networking.k8s.io", "Ingress") => {
+            ingress::create(e, object);
+            ingress::annotation(e, object);
+        }
         ("networking.k8s.io", "IngressClass") => ingress::class(e, object),
         ("networking.k8s.io", "NetworkPolicy") => network::policy(e, object),
         ("", "ConfigMap") => config::config_map(e, object),
@@ -115,7 +133,7 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "PersistentVolumeClaim") => storage::claim(e, at(object, "spec"), "spec"),
         ("", "PersistentVolume") => storage::volume(e, object),
         ("storage.k8s.io", "StorageClass") => storage::class(e, object),
-        ("autoscaling", _) => cluster::autoscaler(e, object),
+        ("autoscaling", _) => autoscaler::autoscaler(e, object),
         ("rbac.authorization.k8s.io", _) => rbac::create(e, kind, object),
         ("", "Node") => cluster::node(e, object),
         ("policy", "PodDisruptionBudget") => cluster::disruption_budget(e, object),
@@ -124,7 +142,8 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class(e, object),
         ("", "ResourceQuota") => quota::resource_quota(e, object),
         ("", "LimitRange") => quota::limit_range(e, object),
-        ("", "Event") => cluster::event(e, &ctx.namespace, object),
+        ("", "Namespace") => cluster::finalizers(e, object, false),
+        ("" | "events.k8s.io", "Event") => event::event(e, group, &ctx.namespace, object),
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
             e.0.extend(crate::admission::webhook::validation::validate(object));
         }
@@ -145,6 +164,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         match kind {
             "Pod" => pod::status(e, old, new),
             "CertificateSigningRequest" => cluster::approval(e, new),
+            "Namespace" if ctx.subresource == "finalize" => cluster::finalizers(e, new, true),
             "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
                 workload::status(e, kind, new);
             }
@@ -189,16 +209,22 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         ("", "Node") => cluster::node_update(e, old, new),
         ("", "ResourceQuota") => {
             quota::resource_quota(e, new);
-            for field in ["spec.scopes", "spec.scopeSelector"] {
-                e.immutable(field, at(old, field), at(new, field));
-            }
+            quota::quota_update(e, old, new);
+        }
+        ("", "Namespace") => {}
+        ("networking.k8s.io", "Ingress") => ingress::create(e, new),
+        ("policy", "PodDisruptionBudget") => cluster::disruption_budget(e, new),
+        ("discovery.k8s.io", "EndpointSlice") => {
+            network::endpoint_slice(e, new);
+            e.immutable("addressType", at(old, "addressType"), at(new, "addressType"));
         }
         ("networking.k8s.io", "IngressClass") => {
             e.immutable("spec.controller", at(old, "spec.controller"), at(new, "spec.controller"));
+            ingress::class(e, new);
         }
         ("apps", "ControllerRevision") => {
-            e.immutable("data", at(old, "data"), at(new, "data"));
             workload::revision(e, new);
+            e.immutable("data", at(old, "data"), at(new, "data"));
         }
         _ => e.0.extend(create(ctx, group, kind, new)),
     }

@@ -1,9 +1,46 @@
 //! Endpoints, endpoint slices, network policies.
 
+use std::net::IpAddr;
+
 use super::selector::label_selector;
-use super::{Errors, Value, at, dns1123_label, items, json, number, port, port_number, set, text};
+use super::{
+    Errors, Value, at, dns1123_label, dns1123_subdomain, items, json, number, port, port_number, qualified_name, set,
+    text,
+};
 
 pub(super) const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+
+const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+pub(super) fn cidr(e: &mut Errors, field: &str, range: &str) {
+    if !is_cidr(range) {
+        e.invalid(field, &json!(range), BAD_CIDR);
+    }
+}
+
+/// `ValidateNonSpecialIP`.
+pub(super) fn not_special(e: &mut Errors, field: &str, value: &Value) {
+    let given = value.as_str().unwrap_or_default();
+    let Ok(address) = given.parse::<IpAddr>() else {
+        return e.invalid(field, &json!(given), "must be a valid IP address");
+    };
+    let (link_local, multicast) = match address {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(ip) => (ip.is_unicast_link_local(), ip.segments()[0] & 0xff0f == 0xff02),
+    };
+    if address.is_unspecified() {
+        e.invalid(field, value, format!("may not be unspecified ({given})"));
+    }
+    if address.is_loopback() {
+        e.invalid(field, value, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+    }
+    if link_local {
+        e.invalid(field, value, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+    }
+    if multicast {
+        e.invalid(field, value, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
+    }
+}
 
 fn address(e: &mut Errors, field: &str, value: &Value) {
     if value.as_str().is_none_or(|a| a.parse::<std::net::IpAddr>().is_err()) {
@@ -19,7 +56,16 @@ pub(super) fn endpoints(e: &mut Errors, object: &Value) {
         }
         for list in ["addresses", "notReadyAddresses"] {
             for (index, entry) in items(subset, list).iter().enumerate() {
-                address(e, &format!("{path}.{list}[{index}].ip"), &json!(text(entry, "ip")));
+                let (path, ip) = (format!("{path}.{list}[{index}]"), json!(text(entry, "ip")));
+                address(e, &format!("{path}.ip"), &ip);
+                let host = text(entry, "hostname");
+                if !host.is_empty() {
+                    e.names(&format!("{path}.hostname"), host, dns1123_label(host));
+                }
+                if let Some(node) = at(entry, "nodeName").as_str() {
+                    e.names(&format!("{path}.nodeName"), node, dns1123_subdomain(node));
+                }
+                not_special(e, &format!("{path}.ip"), &ip);
             }
         }
         let ports = items(subset, "ports");
@@ -36,6 +82,9 @@ pub(super) fn endpoints(e: &mut Errors, object: &Value) {
                 e.invalid(format!("{path}.port"), &json!(number), why);
             }
             e.one_of(&format!("{path}.protocol"), at(entry, "protocol"), &["SCTP", "TCP", "UDP"]);
+            if let Some(protocol) = at(entry, "appProtocol").as_str() {
+                e.names(&format!("{path}.appProtocol"), protocol, qualified_name(protocol));
+            }
         }
     }
 }
@@ -47,25 +96,88 @@ pub(super) fn endpoint_slice(e: &mut Errors, object: &Value) {
     } else if !matches!(kind, "FQDN" | "IPv4" | "IPv6") {
         e.unsupported("addressType", &json!(kind), &["FQDN", "IPv4", "IPv6"]);
     }
-    for (index, endpoint) in items(object, "endpoints").iter().enumerate() {
-        let addresses = items(endpoint, "addresses");
-        if addresses.is_empty() {
-            e.required(format!("endpoints[{index}].addresses"), "must contain at least 1 address");
-        }
-        for (position, value) in addresses.iter().enumerate().filter(|_| kind != "FQDN") {
-            address(e, &format!("endpoints[{index}].addresses[{position}]"), value);
+    let endpoints = items(object, "endpoints");
+    if endpoints.len() > 1000 {
+        e.too_many("endpoints", endpoints.len(), 1000);
+    } else {
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            self::endpoint(e, endpoint, kind, &format!("endpoints[{index}]"));
         }
     }
+    let ports = items(object, "ports");
+    if ports.len() > 20000 {
+        return e.too_many("ports", ports.len(), 20000);
+    }
     let mut names: Vec<&str> = Vec::new();
-    for (index, entry) in items(object, "ports").iter().enumerate() {
-        let name = text(entry, "name");
+    for (index, entry) in ports.iter().enumerate() {
+        let (name, path) = (text(entry, "name"), format!("ports[{index}]"));
         if !name.is_empty() {
-            e.names(&format!("ports[{index}].name"), name, dns1123_label(name));
+            e.names(&format!("{path}.name"), name, dns1123_label(name));
         }
         if names.contains(&name) {
-            e.duplicate(format!("ports[{index}].name"), &json!(name));
+            e.duplicate(format!("{path}.name"), &json!(name));
         }
         names.push(name);
+        if let Some(number) = number(entry, "port")
+            && let Some(why) = port_number(number)
+        {
+            e.invalid(format!("{path}.port"), &json!(number), why);
+        }
+        e.one_of(&format!("{path}.protocol"), at(entry, "protocol"), &["SCTP", "TCP", "UDP"]);
+        if let Some(protocol) = at(entry, "appProtocol").as_str() {
+            e.names(&format!("{path}.appProtocol"), protocol, qualified_name(protocol));
+        }
+    }
+}
+
+fn endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
+    let addresses = items(endpoint, "addresses");
+    if addresses.is_empty() {
+        e.required(format!("{path}.addresses"), "must contain at least 1 address");
+    } else if addresses.len() > 100 {
+        e.too_many(format!("{path}.addresses"), addresses.len(), 100);
+    }
+    for (position, value) in addresses.iter().enumerate() {
+        let field = format!("{path}.addresses[{position}]");
+        let parsed = value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
+        match kind {
+            "IPv4" if !matches!(parsed, Some(IpAddr::V4(_))) => {
+                e.invalid(&field, value, "must be a valid IPv4 address")
+            }
+            "IPv6" if !matches!(parsed, Some(IpAddr::V6(_))) => {
+                e.invalid(&field, value, "must be a valid IPv6 address")
+            }
+            _ => {}
+        }
+        if matches!(kind, "IPv4" | "IPv6") {
+            not_special(e, &field, value);
+        } else if kind == "FQDN" {
+            domain(e, &field, value.as_str().unwrap_or_default());
+        }
+    }
+    if let Some(node) = at(endpoint, "nodeName").as_str() {
+        e.names(&format!("{path}.nodeName"), node, dns1123_subdomain(node));
+    }
+    if let Some(host) = at(endpoint, "hostname").as_str() {
+        e.names(&format!("{path}.hostname"), host, dns1123_label(host));
+    }
+}
+
+/// `IsFullyQualifiedDomainName`.
+fn domain(e: &mut Errors, field: &str, name: &str) {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if name.is_empty() {
+        return e.required(field, "");
+    }
+    let why = dns1123_subdomain(name);
+    if !why.is_empty() {
+        return e.names(field, name, why);
+    }
+    if name.split('.').count() < 2 {
+        e.invalid(field, &json!(name), "should be a domain with at least two segments separated by dots");
+    }
+    for label in name.split('.') {
+        e.names(field, label, dns1123_label(label));
     }
 }
 
@@ -90,7 +202,7 @@ pub(super) fn policy(e: &mut Errors, object: &Value) {
     }
     for (index, kind) in types.iter().enumerate() {
         if kind != "Ingress" && kind != "Egress" {
-            e.unsupported(format!("spec.policyTypes[{index}]"), kind, &["Egress", "Ingress"]);
+            e.unsupported(format!("spec.policyTypes[{index}]"), kind, &["Ingress", "Egress"]);
         }
     }
 }
@@ -100,13 +212,24 @@ fn policy_port(e: &mut Errors, entry: &Value, path: &str) {
         e.unsupported(format!("{path}.protocol"), at(entry, "protocol"), &["TCP", "UDP", "SCTP"]);
     }
     if set(entry, "port") {
-        port(e, &format!("{path}.port"), at(entry, "port"));
-        if let Some(end) = number(entry, "endPort") {
-            if number(entry, "port").is_none() {
-                e.invalid(format!("{path}.endPort"), &json!(end), "may not be specified when `port` is non-numeric");
-            } else if number(entry, "port").is_some_and(|start| end < start) {
-                e.invalid(format!("{path}.endPort"), &json!(end), "must be greater than or equal to `port`");
+        let (start, end, field) = (number(entry, "port"), number(entry, "endPort"), format!("{path}.endPort"));
+        if start.is_some() {
+            port(e, &format!("{path}.port"), at(entry, "port"));
+        }
+        match (start, end) {
+            (Some(start), Some(end)) => {
+                if end < start {
+                    e.invalid(&field, &json!(end), "must be greater than or equal to `port`");
+                }
+                if let Some(why) = port_number(end) {
+                    e.invalid(field, &json!(end), why);
+                }
             }
+            (None, Some(end)) => e.invalid(field, &json!(end), "may not be specified when `port` is non-numeric"),
+            _ => {}
+        }
+        if start.is_none() {
+            port(e, &format!("{path}.port"), at(entry, "port"));
         }
     } else if let Some(end) = number(entry, "endPort") {
         e.invalid(format!("{path}.endPort"), &json!(end), "may not be specified when `port` is not specified");
@@ -123,16 +246,7 @@ fn peer(e: &mut Errors, entry: &Value, path: &str) {
     }
     if set(entry, "ipBlock") {
         peers += 1;
-        let cidr = text(entry, "ipBlock.cidr");
-        if cidr.is_empty() {
-            e.required(format!("{path}.ipBlock.cidr"), "");
-        } else if !is_cidr(cidr) {
-            e.invalid(
-                format!("{path}.ipBlock.cidr"),
-                &json!(cidr),
-                "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
-            );
-        }
+        block(e, at(entry, "ipBlock"), &format!("{path}.ipBlock"));
     }
     if peers == 0 {
         e.required(path, "must specify a peer");
@@ -141,11 +255,50 @@ fn peer(e: &mut Errors, entry: &Value, path: &str) {
     }
 }
 
-pub(super) fn is_cidr(text: &str) -> bool {
-    let Some((address, bits)) = text.split_once('/') else { return false };
-    match (address.parse::<std::net::IpAddr>(), bits.parse::<u8>()) {
-        (Ok(std::net::IpAddr::V4(_)), Ok(bits)) => bits <= 32,
-        (Ok(std::net::IpAddr::V6(_)), Ok(bits)) => bits <= 128,
-        _ => false,
+fn block(e: &mut Errors, block: &Value, path: &str) {
+    let range = text(block, "cidr");
+    if range.is_empty() {
+        return e.required(format!("{path}.cidr"), "");
     }
+    cidr(e, &format!("{path}.cidr"), range);
+    let Some(range) = block_of(range) else { return };
+    for (index, except) in items(block, "except").iter().enumerate() {
+        let (given, field) = (except.as_str().unwrap_or_default(), format!("{path}.except[{index}]"));
+        cidr(e, &field, given);
+        let Some(inner) = block_of(given) else { continue };
+        if !range.holds(&inner) {
+            e.invalid(field, except, "must be a strict subset of `cidr`");
+        }
+    }
+}
+
+/// A block of addresses as numbers.
+struct Block {
+    first: u128,
+    prefix: u32,
+    /// Bits of an address of its family.
+    width: u32,
+}
+
+impl Block {
+    /// True when the other is a part of this one and smaller.
+    fn holds(&self, other: &Self) -> bool {
+        let host = self.width - self.prefix;
+        let same = host >= 128 || self.first >> host == other.first >> host;
+        self.width == other.width && self.prefix < other.prefix && same
+    }
+}
+
+fn block_of(text: &str) -> Option<Block> {
+    let (address, prefix) = text.split_once('/')?;
+    let prefix: u32 = prefix.parse().ok()?;
+    let (first, width) = match address.parse::<IpAddr>().ok()? {
+        IpAddr::V4(ip) => (u128::from(u32::from(ip)), 32),
+        IpAddr::V6(ip) => (u128::from(ip), 128),
+    };
+    (prefix <= width).then_some(Block { first, prefix, width })
+}
+
+pub(super) fn is_cidr(text: &str) -> bool {
+    block_of(text).is_some()
 }

@@ -3,19 +3,59 @@
 use std::collections::BTreeSet;
 
 use super::container::{self, Role};
-use super::selector::{label_selector, node_selector, node_selector_term};
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, flag, items, json, label_value, labels, number,
-    qualified_name, set, text, volume,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, labels, number, pod_context,
+    qualified_name, resources, scheduling, set, text, volume,
 };
 
-const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const UPDATE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
-    spec(e, at(object, "spec"), "spec");
+    whole(e, object);
     if !items(object, "spec.ephemeralContainers").is_empty() {
         e.forbidden("spec.ephemeralContainers", "cannot be set on create");
+    }
+    if !text(object, "spec.nodeName").is_empty() && !items(object, "spec.schedulingGates").is_empty() {
+        e.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared");
+    }
+}
+
+/// A pod itself: what `spec` checks, and what templates are not held to.
+fn whole(e: &mut Errors, object: &Value) {
+    let pod = at(object, "spec");
+    annotations(e, at(object, "metadata"), pod, "metadata.annotations");
+    spec(e, pod, Some(text(object, "metadata.name")), "spec");
+    if text(pod, "serviceAccountName").is_empty() {
+        for (v, volume) in items(pod, "volumes").iter().enumerate() {
+            for (s, source) in items(volume, "projected.sources").iter().enumerate() {
+                if set(source, "serviceAccountToken") {
+                    let field = format!("spec.volumes[{v}].projected.sources[{s}].serviceAccountToken");
+                    e.forbidden(field, "must not be specified when serviceAccountName is not set");
+                }
+            }
+        }
+    }
+    for list in ["containers", "initContainers"] {
+        container::images(e, items(pod, list), &format!("spec.{list}"));
+    }
+}
+
+/// `ValidatePodSpecificAnnotations`, as far as the annotations still mean something.
+fn annotations(e: &mut Errors, metadata: &Value, spec: &Value, path: &str) {
+    const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    const MIRROR: &str = "kubernetes.io/config.mirror";
+    let all = fields(metadata, "annotations");
+    if let Some(mirror) = all.get(MIRROR)
+        && text(spec, "nodeName").is_empty()
+    {
+        e.invalid(format!("{path}[{MIRROR}]"), mirror, "must set spec.nodeName if mirror pod annotation is set");
+    }
+    if let Some(cost) = all.get(COST) {
+        let value = cost.as_str().unwrap_or_default();
+        let padded = value.starts_with('+') || (value.starts_with('0') && value != "0");
+        if padded || value.parse::<i32>().is_err() {
+            e.invalid(format!("{path}[{COST}]"), cost, "must be a 32bit integer");
+        }
     }
 }
 
@@ -27,14 +67,18 @@ pub(super) fn template(e: &mut Errors, template: &Value, path: &str) {
         metadata.and_then(|m| m.get("annotations")),
         &format!("{path}.annotations"),
     ));
-    spec(e, at(template, "spec"), &format!("{path}.spec"));
+    annotations(e, at(template, "metadata"), at(template, "spec"), &format!("{path}.annotations"));
+    spec(e, at(template, "spec"), None, &format!("{path}.spec"));
     if !items(template, "spec.ephemeralContainers").is_empty() {
         e.forbidden(format!("{path}.spec.ephemeralContainers"), "ephemeral containers not allowed in pod template");
     }
 }
 
-pub(super) fn spec(e: &mut Errors, spec: &Value, path: &str) {
-    let volumes = volume::list(e, spec, path);
+/// `name` is the pod's own, absent for the spec of a template.
+pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str) {
+    let volumes = volume::list(e, spec, name, path);
+    pod_context::resource_claims(e, spec, path);
+    let pod = container::Pod { spec, volumes };
     let mut names = BTreeSet::new();
     if items(spec, "containers").is_empty() {
         e.required(format!("{path}.containers"), "");
@@ -42,8 +86,10 @@ pub(super) fn spec(e: &mut Errors, spec: &Value, path: &str) {
     for (list, role) in
         [("containers", Role::Main), ("initContainers", Role::Init), ("ephemeralContainers", Role::Ephemeral)]
     {
-        container::list(e, items(spec, list), role, &volumes, &mut names, &format!("{path}.{list}"));
+        container::list(e, items(spec, list), role, &pod, &mut names, &format!("{path}.{list}"));
     }
+    resources::pod(e, spec, &format!("{path}.resources"));
+    pod_context::host_network(e, spec, name.is_some(), path);
     e.one_of(&format!("{path}.restartPolicy"), at(spec, "restartPolicy"), &["Always", "OnFailure", "Never"]);
     e.one_of(
         &format!("{path}.dnsPolicy"),
@@ -51,166 +97,34 @@ pub(super) fn spec(e: &mut Errors, spec: &Value, path: &str) {
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
     );
     e.0.extend(labels(spec.get("nodeSelector"), &format!("{path}.nodeSelector")));
-    security(e, spec, path);
-    for (index, secret) in items(spec, "imagePullSecrets").iter().enumerate() {
-        if text(secret, "name").is_empty() {
-            e.required(format!("{path}.imagePullSecrets[{index}].name"), "");
-        }
-    }
-    affinity(e, at(spec, "affinity"), &format!("{path}.affinity"));
-    dns(e, spec, path);
+    pod_context::security(e, spec, path);
+    scheduling::affinity(e, at(spec, "affinity"), &format!("{path}.affinity"));
+    pod_context::dns(e, spec, path);
     for (index, gate) in items(spec, "readinessGates").iter().enumerate() {
         let name = text(gate, "conditionType");
         e.names(&format!("{path}.readinessGates[{index}].conditionType"), name, qualified_name(name));
     }
-    gates(e, spec, path);
-    spread(e, spec, path);
+    scheduling::gates(e, spec, path);
+    scheduling::spread(e, spec, path);
+    pod_context::host_users(e, spec, path);
     identity(e, spec, path);
-    tolerations(e, spec, path);
-    let class = text(spec, "priorityClassName");
-    if !class.is_empty() {
-        e.names(&format!("{path}.priorityClassName"), class, dns1123_subdomain(class));
-    }
-    let runtime = text(spec, "runtimeClassName");
-    if !runtime.is_empty() {
-        e.names(&format!("{path}.runtimeClassName"), runtime, dns1123_subdomain(runtime));
+    scheduling::tolerations(e, spec, path);
+    pod_context::host_aliases(e, spec, path);
+    for field in ["priorityClassName", "runtimeClassName"] {
+        let class = text(spec, field);
+        if !class.is_empty() {
+            e.names(&format!("{path}.{field}"), class, dns1123_subdomain(class));
+        }
     }
     e.optional_one_of(
         &format!("{path}.preemptionPolicy"),
         at(spec, "preemptionPolicy"),
-        &["Never", "PreemptLowerPriority"],
+        &["PreemptLowerPriority", "Never"],
     );
-    e.optional_one_of(&format!("{path}.os.name"), at(spec, "os.name"), &["linux", "windows"]);
-}
-
-fn security(e: &mut Errors, spec: &Value, path: &str) {
-    let (context, at_path) = (at(spec, "securityContext"), format!("{path}.securityContext"));
-    if flag(spec, "hostPID") && flag(spec, "shareProcessNamespace") {
-        e.invalid(
-            format!("{path}.shareProcessNamespace"),
-            &json!(true),
-            "ShareProcessNamespace and HostPID cannot both be enabled",
-        );
+    if set(spec, "overhead") {
+        resources::requirements(e, &json!({"limits": at(spec, "overhead")}), None, &format!("{path}.overhead"));
     }
-    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
-        if let Some(id) = number(context, field).filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
-            e.invalid(format!("{at_path}.{field}"), &json!(id), "must be between 0 and 2147483647, inclusive");
-        }
-    }
-    for (index, group) in items(context, "supplementalGroups").iter().enumerate() {
-        if group.as_i64().is_some_and(|id| !(0..=i64::from(i32::MAX)).contains(&id)) {
-            e.invalid(
-                format!("{at_path}.supplementalGroups[{index}]"),
-                group,
-                "must be between 0 and 2147483647, inclusive",
-            );
-        }
-    }
-    e.optional_one_of(
-        &format!("{at_path}.fsGroupChangePolicy"),
-        at(context, "fsGroupChangePolicy"),
-        &["Always", "OnRootMismatch"],
-    );
-    container::seccomp(e, at(context, "seccompProfile"), &format!("{at_path}.seccompProfile"));
-}
-
-fn affinity(e: &mut Errors, affinity: &Value, path: &str) {
-    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
-    let node = at(affinity, "nodeAffinity");
-    if set(node, REQUIRED) {
-        node_selector(e, at(node, REQUIRED), &format!("{path}.nodeAffinity.{REQUIRED}"));
-    }
-    for (index, term) in items(node, PREFERRED).iter().enumerate() {
-        let path = format!("{path}.nodeAffinity.{PREFERRED}[{index}]");
-        weight(e, term, &path);
-        node_selector_term(e, at(term, "preference"), &format!("{path}.preference"));
-    }
-    for kind in ["podAffinity", "podAntiAffinity"] {
-        let group = at(affinity, kind);
-        for (index, term) in items(group, REQUIRED).iter().enumerate() {
-            pod_term(e, term, &format!("{path}.{kind}.{REQUIRED}[{index}]"));
-        }
-        for (index, term) in items(group, PREFERRED).iter().enumerate() {
-            let path = format!("{path}.{kind}.{PREFERRED}[{index}]");
-            weight(e, term, &path);
-            pod_term(e, at(term, "podAffinityTerm"), &format!("{path}.podAffinityTerm"));
-        }
-    }
-}
-
-fn weight(e: &mut Errors, term: &Value, path: &str) {
-    let weight = number(term, "weight").unwrap_or(0);
-    if !(1..=100).contains(&weight) {
-        e.invalid(format!("{path}.weight"), &json!(weight), "must be in the range 1-100");
-    }
-}
-
-fn pod_term(e: &mut Errors, term: &Value, path: &str) {
-    label_selector(e, at(term, "labelSelector"), &format!("{path}.labelSelector"));
-    label_selector(e, at(term, "namespaceSelector"), &format!("{path}.namespaceSelector"));
-    let key = text(term, "topologyKey");
-    if key.is_empty() {
-        e.required(format!("{path}.topologyKey"), "can not be empty");
-    } else {
-        e.names(&format!("{path}.topologyKey"), key, qualified_name(key));
-    }
-}
-
-fn dns(e: &mut Errors, spec: &Value, path: &str) {
-    let config = at(spec, "dnsConfig");
-    if text(spec, "dnsPolicy") == "None" {
-        if config.is_null() {
-            e.required(format!("{path}.dnsConfig"), "must provide `dnsConfig` when `dnsPolicy` is None");
-        } else if items(config, "nameservers").is_empty() {
-            e.required(
-                format!("{path}.dnsConfig.nameservers"),
-                "must provide at least one DNS nameserver when `dnsPolicy` is None",
-            );
-        }
-    }
-    if items(config, "nameservers").len() > 3 {
-        let list = at(config, "nameservers");
-        e.invalid(format!("{path}.dnsConfig.nameservers"), list, "must not have more than 3 nameservers");
-    }
-    for (index, address) in items(config, "nameservers").iter().enumerate() {
-        if address.as_str().is_none_or(|a| a.parse::<std::net::IpAddr>().is_err()) {
-            e.invalid(format!("{path}.dnsConfig.nameservers[{index}]"), address, super::network::BAD_IP);
-        }
-    }
-}
-
-fn gates(e: &mut Errors, spec: &Value, path: &str) {
-    let mut seen: Vec<&str> = Vec::new();
-    for (index, gate) in items(spec, "schedulingGates").iter().enumerate() {
-        let (name, field) = (text(gate, "name"), format!("{path}.schedulingGates[{index}]"));
-        e.names(&field, name, qualified_name(name));
-        if seen.contains(&name) {
-            e.duplicate(&field, &json!(name));
-        }
-        seen.push(name);
-    }
-}
-
-fn spread(e: &mut Errors, spec: &Value, path: &str) {
-    for (index, constraint) in items(spec, "topologySpreadConstraints").iter().enumerate() {
-        let path = format!("{path}.topologySpreadConstraints[{index}]");
-        let skew = number(constraint, "maxSkew").unwrap_or(0);
-        if skew <= 0 {
-            e.invalid(format!("{path}.maxSkew"), &json!(skew), "must be greater than zero");
-        }
-        let key = text(constraint, "topologyKey");
-        if key.is_empty() {
-            e.required(format!("{path}.topologyKey"), "can not be empty");
-        } else {
-            e.names(&format!("{path}.topologyKey"), key, qualified_name(key));
-        }
-        let when = text(constraint, "whenUnsatisfiable");
-        if !matches!(when, "DoNotSchedule" | "ScheduleAnyway") {
-            e.unsupported(format!("{path}.whenUnsatisfiable"), &json!(when), &["DoNotSchedule", "ScheduleAnyway"]);
-        }
-        label_selector(e, at(constraint, "labelSelector"), &format!("{path}.labelSelector"));
-    }
+    pod_context::os(e, spec, path);
 }
 
 fn identity(e: &mut Errors, spec: &Value, path: &str) {
@@ -237,59 +151,23 @@ fn identity(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
-pub(super) fn tolerations(e: &mut Errors, spec: &Value, path: &str) {
-    for (index, toleration) in items(spec, "tolerations").iter().enumerate() {
-        let path = format!("{path}.tolerations[{index}]");
-        let (key, operator, value, effect) = (
-            text(toleration, "key"),
-            text(toleration, "operator"),
-            text(toleration, "value"),
-            text(toleration, "effect"),
-        );
-        if !key.is_empty() {
-            e.names(&format!("{path}.key"), key, qualified_name(key));
-        } else if operator != "Exists" {
-            let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            e.invalid(format!("{path}.operator"), &json!(operator), why);
-        }
-        if set(toleration, "tolerationSeconds") && effect != "NoExecute" {
-            e.invalid(
-                format!("{path}.effect"),
-                &json!(effect),
-                "effect must be 'NoExecute' when `tolerationSeconds` is set",
-            );
-        }
-        match operator {
-            "Equal" | "" => {
-                let why = label_value(value);
-                if !why.is_empty() {
-                    e.invalid(format!("{path}.operator"), &json!(value), why.join(";"));
-                }
-            }
-            "Exists" if !value.is_empty() => {
-                e.invalid(format!("{path}.operator"), toleration, "value must be empty when `operator` is 'Exists'");
-            }
-            "Exists" => {}
-            _ => e.unsupported(format!("{path}.operator"), &json!(operator), &["Equal", "Exists"]),
-        }
-        if !effect.is_empty() && !EFFECTS.contains(&effect) {
-            e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);
-        }
-    }
-}
-
 pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
+    whole(e, new);
     if matches!(subresource, "ephemeralcontainers" | "resize") {
-        spec(e, at(new, "spec"), "spec");
         return;
     }
     let (before, after) = (at(old, "spec"), at(new, "spec"));
-    spec(e, after, "spec");
     for list in ["containers", "initContainers"] {
         if items(before, list).len() != items(after, list).len() {
             e.forbidden(format!("spec.{list}"), "pod updates may not add or remove containers");
             return;
         }
+        for (index, container) in items(after, list).iter().enumerate() {
+            if text(container, "image").is_empty() {
+                e.required(format!("spec.{list}[{index}].image"), "");
+            }
+        }
+        container::images(e, items(after, list), &format!("spec.{list}"));
     }
     let mut allowed = after.clone();
     for list in ["containers", "initContainers"] {
@@ -299,12 +177,29 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
             super::super::object::put(container, "image", images.next().unwrap_or_default());
         });
     }
-    deadline(e, before, after);
-    let kept = items(before, "tolerations").iter().all(|t| items(after, "tolerations").contains(t));
-    if !kept {
+    if !deadline(e, before, after) {
+        return;
+    }
+    // Only how long a toleration holds may change.
+    let timeless = |toleration: &Value| {
+        let mut copy = toleration.clone();
+        super::super::object::take(&mut copy, "tolerationSeconds");
+        copy
+    };
+    let now: Vec<Value> = items(after, "tolerations").iter().map(timeless).collect();
+    if items(before, "tolerations").iter().all(|toleration| now.contains(&timeless(toleration))) {
+        scheduling::tolerations(e, after, "spec");
+    } else {
         e.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds");
     }
-    for field in ["activeDeadlineSeconds", "tolerations"] {
+    let gates_before = items(before, "schedulingGates");
+    for (index, gate) in items(after, "schedulingGates").iter().enumerate() {
+        if !gates_before.contains(gate) {
+            let why = format!("only deletion is allowed, but found new scheduling gate '{}'", text(gate, "name"));
+            e.forbidden(format!("spec.schedulingGates[{index}].name"), &why);
+        }
+    }
+    for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         super::super::object::copy(before, &mut allowed, field);
     }
     if number(before, "terminationGracePeriodSeconds").is_some_and(|n| n < 0)
@@ -312,13 +207,14 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
     {
         super::super::object::copy(before, &mut allowed, "terminationGracePeriodSeconds");
     }
-    let (gates_before, gates_after) = (items(before, "schedulingGates"), items(after, "schedulingGates"));
     if !gates_before.is_empty() {
-        // A gated pod may lose gates and be narrowed to fewer nodes.
-        if gates_after.iter().any(|gate| !gates_before.contains(gate)) {
-            e.forbidden("spec.schedulingGates", "only deletion is allowed, but found new scheduling gate");
+        // A gated pod may be narrowed to fewer nodes.
+        let kept = |(key, value): (&String, &Value)| fields(after, "nodeSelector").get(key) == Some(value);
+        if !fields(before, "nodeSelector").iter().all(kept) {
+            let why = "only additions are allowed";
+            e.invalid("spec.nodeSelector", at(after, "nodeSelector"), why);
         }
-        for field in ["schedulingGates", "nodeSelector", "affinity"] {
+        for field in ["nodeSelector", "affinity"] {
             super::super::object::copy(before, &mut allowed, field);
         }
     }
@@ -327,18 +223,24 @@ pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value
     }
 }
 
-fn deadline(e: &mut Errors, before: &Value, after: &Value) {
+/// False when the comparison of the rest is not worth telling.
+fn deadline(e: &mut Errors, before: &Value, after: &Value) -> bool {
+    const FIELD: &str = "spec.activeDeadlineSeconds";
     let (old, new) = (number(before, "activeDeadlineSeconds"), number(after, "activeDeadlineSeconds"));
     match (old, new) {
-        (Some(old), Some(new)) if new > old => {
-            e.invalid("spec.activeDeadlineSeconds", &json!(new), "must be less than or equal to previous value");
+        (_, Some(new)) if !(0..=i64::from(i32::MAX)).contains(&new) => {
+            e.invalid(FIELD, &json!(new), "must be between 0 and 2147483647, inclusive");
+            false
         }
-        (Some(_), None) => e.invalid(
-            "spec.activeDeadlineSeconds",
-            &Value::Null,
-            "must not update from a positive integer to nil value",
-        ),
-        _ => {}
+        (Some(old), Some(new)) if new > old => {
+            e.invalid(FIELD, &json!(new), "must be less than or equal to previous value");
+            false
+        }
+        (Some(_), None) => {
+            e.invalid(FIELD, &Value::Null, "must not update from a positive integer to nil value");
+            true
+        }
+        _ => true,
     }
 }
 

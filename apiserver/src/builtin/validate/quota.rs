@@ -1,7 +1,9 @@
 //! Resource quotas and limit ranges.
 
-use super::resources::{amount, resource_name, resource_value};
-use super::{Errors, FieldError, FieldErrorKind, Value, fields, items, json, text};
+use crowsnest_api::quantity::Quantity;
+
+use super::resources::{amount, container_resource_name, overcommit, resource_name, resource_value};
+use super::{Errors, FieldError, FieldErrorKind, Value, fields, items, json, qualified_name, text};
 
 const SCOPES: [&str; 7] = [
     "BestEffort",
@@ -19,19 +21,89 @@ pub(super) fn resource_quota(e: &mut Errors, object: &Value) {
             let path = format!("{list}[{name}]");
             resource_name(e, name.strip_prefix("requests.").filter(|n| n.contains('/')).unwrap_or(name), &path);
             if !name.contains('/') && !is_quota_resource(name) {
-                e.invalid(&path, &json!(name), "must be a standard resource for quotas");
+                e.invalid(&path, &json!(name), "must be a standard resource for quota");
             }
             resource_value(e, name, value, &path);
         }
     }
     let scopes = items(object, "spec.scopes");
-    for _ in scopes.iter().filter(|scope| !SCOPES.iter().any(|known| scope == known)) {
-        e.invalid("spec.scopes", &json!(scopes), "unsupported scope");
-    }
-    for (first, second) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
-        if scopes.iter().any(|s| s == first) && scopes.iter().any(|s| s == second) {
-            e.invalid("spec.scopes", &json!(scopes), "conflicting scopes");
+    let names: Vec<&str> = scopes.iter().filter_map(Value::as_str).collect();
+    for scope in &names {
+        if !SCOPES.contains(scope) {
+            e.invalid("spec.scopes", &json!(scopes), "unsupported scope");
         }
+        for _ in unfit(object, scope) {
+            e.invalid("spec.scopes", &json!(scopes), "unsupported scope applied to resource");
+        }
+    }
+    conflicts(e, &names, "spec.scopes", scopes);
+    selector(e, object, scopes);
+}
+
+/// Limits that mean nothing in a scope.
+fn unfit<'a>(object: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a String> {
+    const COMPUTE: [&str; 7] =
+        ["cpu", "memory", "limits.cpu", "limits.memory", "pods", "requests.cpu", "requests.memory"];
+    let fits = move |name: &str| match scope {
+        "BestEffort" => name == "pods",
+        "VolumeAttributesClass" => matches!(name, "persistentvolumeclaims" | "requests.storage"),
+        scope if SCOPES.contains(&scope) => COMPUTE.contains(&name),
+        _ => true,
+    };
+    fields(object, "spec.hard").keys().filter(move |name| is_quota_resource(name) && !fits(name))
+}
+
+fn conflicts(e: &mut Errors, names: &[&str], field: &str, shown: &[Value]) {
+    for (first, second) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+        if names.contains(&first) && names.contains(&second) {
+            e.invalid(field, &json!(shown), "conflicting scopes");
+        }
+    }
+}
+
+fn selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
+    const PATH: &str = "spec.scopeSelector.matchExpressions";
+    let expressions = items(object, "spec.scopeSelector.matchExpressions");
+    let mut names = Vec::new();
+    for expression in expressions {
+        let (scope, operator) = (text(expression, "scopeName"), text(expression, "operator"));
+        let values = items(expression, "values");
+        if !SCOPES.contains(&scope) {
+            e.invalid(format!("{PATH}.scopeName"), &json!(scope), "unsupported scope");
+        }
+        for _ in unfit(object, scope) {
+            let shown = super::at(object, "spec.scopeSelector");
+            let definition = "io.k8s.api.core.v1.ScopeSelector";
+            e.push(super::go::invalid(PATH, shown, definition, "unsupported scope applied to resource"));
+        }
+        let by_value = matches!(scope, "PriorityClass" | "VolumeAttributesClass") || !SCOPES.contains(&scope);
+        if !by_value && operator != "Exists" {
+            let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            e.invalid(format!("{PATH}.operator"), &json!(operator), why);
+        }
+        match operator {
+            "In" | "NotIn" if values.is_empty() => {
+                let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                e.required(format!("{PATH}.values"), why);
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                e.invalid(format!("{PATH}.values"), &json!(values), why);
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => e.invalid(format!("{PATH}.operator"), &json!(other), "not a valid selector operator"),
+        }
+        names.push(scope);
+    }
+    conflicts(e, &names, PATH, scopes);
+}
+
+/// The scopes of a quota are chosen once.
+pub(super) fn quota_update(e: &mut Errors, old: &Value, new: &Value) {
+    let (before, after) = (items(old, "spec.scopes"), items(new, "spec.scopes"));
+    let same = before.iter().all(|scope| after.contains(scope)) && after.iter().all(|scope| before.contains(scope));
+    if !same {
+        e.invalid("spec.scopes", super::at(new, "spec.scopes"), "field is immutable");
     }
 }
 
@@ -40,7 +112,11 @@ pub(super) fn limit_range(e: &mut Errors, object: &Value) {
     for (index, limit) in items(object, "spec.limits").iter().enumerate() {
         let path = format!("spec.limits[{index}]");
         let kind = text(limit, "type");
-        if !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") && !kind.contains('/') {
+        let why = qualified_name(kind);
+        let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") || kind.contains('/');
+        if !why.is_empty() {
+            e.names(&format!("{path}.type"), kind, why);
+        } else if !standard {
             e.invalid(format!("{path}.type"), &json!(kind), "must be a standard limit type or fully qualified");
         }
         if kinds.contains(&kind) {
@@ -52,39 +128,53 @@ pub(super) fn limit_range(e: &mut Errors, object: &Value) {
             ));
         }
         kinds.push(kind);
-        if kind == "Pod" {
-            for field in ["default", "defaultRequest"] {
-                if !fields(limit, field).is_empty() {
-                    e.forbidden(format!("{path}.{field}"), "may not be specified when `type` is 'Pod'");
-                }
-            }
-        }
-        if kind == "PersistentVolumeClaim"
-            && !fields(limit, "min").contains_key("storage")
-            && !fields(limit, "max").contains_key("storage")
-        {
-            e.required(
-                format!("{path}.limits"),
-                "either minimum or maximum storage value is required, but neither was provided",
-            );
-        }
+        resource_names(e, limit, kind, &path);
         bounds(e, limit, &path);
     }
 }
 
-fn bounds(e: &mut Errors, limit: &Value, path: &str) {
-    let mut names: Vec<&String> = Vec::new();
+/// What a limit speaks of; only claims are limited in more than containers have.
+fn resource_names(e: &mut Errors, limit: &Value, kind: &str, path: &str) {
+    let of_container = matches!(kind, "Pod" | "Container");
     for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
-        for name in fields(limit, field).keys() {
-            resource_name(e, name, &format!("{path}.{field}[{name}]"));
-            if !names.contains(&name) {
-                names.push(name);
+        let names = fields(limit, field);
+        if field == "maxLimitRequestRatio" && kind == "PersistentVolumeClaim" {
+            storage_bound(e, limit, path);
+        }
+        if kind == "Pod" && field.starts_with("default") {
+            if !names.is_empty() {
+                e.forbidden(format!("{path}.{field}"), "may not be specified when `type` is 'Pod'");
+            }
+            continue;
+        }
+        for name in names.keys() {
+            let field = format!("{path}.{field}[{name}]");
+            if of_container {
+                container_resource_name(e, name, &field);
+            } else {
+                resource_name(e, name, &field);
             }
         }
     }
+}
+
+fn storage_bound(e: &mut Errors, limit: &Value, path: &str) {
+    if !fields(limit, "min").contains_key("storage") && !fields(limit, "max").contains_key("storage") {
+        let why = "either minimum or maximum storage value is required, but neither was provided";
+        e.required(format!("{path}.limits"), why);
+    }
+}
+
+fn bounds(e: &mut Errors, limit: &Value, path: &str) {
+    let pod = text(limit, "type") == "Pod";
+    let lists = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
+    let counted = |field: &&str| !(pod && field.starts_with("default"));
+    let mut names: Vec<&String> =
+        lists.iter().copied().filter(counted).flat_map(|field| fields(limit, field).keys()).collect();
     names.sort();
+    names.dedup();
     for name in names {
-        let value = |field: &str| fields(limit, field).get(name.as_str()).and_then(amount);
+        let value = |field: &str| fields(limit, field).get(name.as_str()).and_then(amount).filter(|_| counted(&field));
         // (smaller, larger, field at fault, its value): the order and the choice of fields are kube-apiserver's.
         for (low, high, field, shown) in [
             ("min", "max", "min", "min"),
@@ -102,6 +192,29 @@ fn bounds(e: &mut Errors, limit: &Value, path: &str) {
                 e.invalid(format!("{path}.{field}[{name}]"), &json!(shown), why);
             }
         }
+        if let Some(ratio) = value("maxLimitRequestRatio") {
+            let field = format!("{path}.maxLimitRequestRatio[{name}]");
+            self::ratio(e, &ratio, value("min").zip(value("max")), &field);
+        }
+        if let Some((limit, request)) = value("default").zip(value("defaultRequest"))
+            && !overcommit(name)
+            && limit != request
+        {
+            let why = format!("default value {limit} must equal to defaultRequest value {request} in {name}");
+            e.invalid(format!("{path}.defaultRequest[{name}]"), &json!(request.to_string()), why);
+        }
+    }
+}
+
+fn ratio(e: &mut Errors, ratio: &Quantity, bounds: Option<(Quantity, Quantity)>, field: &str) {
+    let shown = json!(ratio.to_string());
+    if ratio.milli_value() < 1000 {
+        e.invalid(field, &shown, format!("ratio {ratio} is less than 1"));
+    }
+    let Some((low, high)) = bounds else { return };
+    let most = high.as_f64() / low.as_f64();
+    if ratio.as_f64() > most {
+        e.invalid(field, &shown, format!("ratio {ratio} is greater than max/min = {most:.6}"));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crowsnest_api::quantity::Quantity;
 
-use super::{Errors, Value, at, fields, items, json, qualified_name};
+use super::{Errors, Value, at, dns1123_label, fields, items, json, qualified_name, text};
 
 const STANDARD: [&str; 12] = [
     "cpu",
@@ -35,26 +35,57 @@ pub(super) fn amount(value: &Value) -> Option<Quantity> {
 }
 
 /// `validateResourceName`.
-pub(super) fn resource_name(e: &mut Errors, name: &str, path: &str) {
+pub(super) fn resource_name(e: &mut Errors, name: &str, path: &str) -> bool {
+    let before = e.0.len();
     let why = qualified_name(name);
     let wrong = !why.is_empty();
     e.names(path, name, why);
-    let standard = STANDARD.contains(&name) || OBJECT_COUNTS.contains(&name) || name.starts_with("hugepages-");
+    let standard = STANDARD.contains(&name) || OBJECT_COUNTS.contains(&name) || is_huge(name) || is_huge_request(name);
     if !wrong && !name.contains('/') && !standard {
         e.invalid(path, &json!(name), "must be a standard resource type or fully qualified");
     }
+    e.0.len() == before
 }
 
-fn container_resource_name(e: &mut Errors, name: &str, path: &str) {
+pub(super) fn is_huge(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+fn is_huge_request(name: &str) -> bool {
+    name.starts_with("requests.hugepages-")
+}
+
+/// Resources of Kubernetes itself, which may be promised more than once.
+fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+pub(super) fn overcommit(name: &str) -> bool {
+    is_native(name) && !is_huge(name)
+}
+
+/// `IsExtendedResourceName`.
+fn is_extended(name: &str) -> bool {
+    !is_native(name) && !name.starts_with("requests.") && qualified_name(&format!("requests.{name}")).is_empty()
+}
+
+pub(super) fn container_resource_name(e: &mut Errors, name: &str, path: &str) {
     resource_name(e, name, path);
-    let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
-    if !name.contains('/') && !standard {
-        e.invalid(path, &json!(name), "must be a standard resource for containers");
-    } else if let Some((prefix, _)) = name.split_once('/')
-        && !prefix.ends_with("kubernetes.io")
-        && prefix.starts_with("requests.")
-    {
+    let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge(name);
+    if !name.contains('/') {
+        if !standard {
+            e.invalid(path, &json!(name), "must be a standard resource for containers");
+        }
+    } else if !is_native(name) && !is_extended(name) {
         e.invalid(path, &json!(name), "doesn't follow extended resource name standard");
+    }
+}
+
+/// `validatePodResourceName`: what a whole pod may ask for.
+fn pod_resource_name(e: &mut Errors, name: &str, path: &str) {
+    let known = matches!(name, "cpu" | "memory") || is_huge(name);
+    if resource_name(e, name, path) && !known {
+        e.unsupported(path, &json!(name), &["cpu", "hugepages-", "memory"]);
     }
 }
 
@@ -62,53 +93,126 @@ fn container_resource_name(e: &mut Errors, name: &str, path: &str) {
 pub(super) fn resource_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
     let Some(quantity) = amount(value) else { return };
     if quantity.sign() < 0 {
-        e.invalid(path, value, "must be greater than or equal to 0");
+        e.invalid(path, &json!(quantity.to_string()), "must be greater than or equal to 0");
     }
-    let whole = OBJECT_COUNTS.contains(&name) || name == "pods" || name.contains('/');
+    let whole = OBJECT_COUNTS.contains(&name) || name == "pods" || is_extended(name);
     if whole && quantity.milli_value() % 1000 != 0 {
         e.invalid(path, value, "must be an integer");
     }
 }
 
-/// `ValidateContainerResourceRequirements`.
-pub(super) fn requirements(e: &mut Errors, resources: &Value, path: &str) {
+/// Huge pages come in whole pages.
+fn huge_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
+    let (Some(page), Some(quantity)) = (name.strip_prefix("hugepages-"), amount(value)) else { return };
+    let Ok(page) = Quantity::parse(page) else { return };
+    if page.value() > 0 && quantity.value() % page.value() != 0 {
+        let why = format!("{quantity} is not positive integer multiple of {name}");
+        e.invalid(path, &json!(quantity.to_string()), why);
+    }
+}
+
+/// `ValidateContainerResourceRequirements`; `pod` is the spec whose claims a container may name.
+pub(super) fn requirements(e: &mut Errors, resources: &Value, pod: Option<&Value>, path: &str) {
+    lists(e, resources, container_resource_name, path);
+    claims(e, resources, pod, path);
+}
+
+/// `validatePodResources`.
+pub(super) fn pod(e: &mut Errors, spec: &Value, path: &str) {
+    let resources = at(spec, "resources");
+    if resources.is_null() {
+        return;
+    }
+    if !items(resources, "claims").is_empty() {
+        e.forbidden(format!("{path}.claims"), "claims cannot be set for Resources at pod-level");
+    }
+    lists(e, resources, pod_resource_name, path);
+    claims(e, resources, Some(spec), path);
+    for (index, container) in items(spec, "containers").iter().enumerate() {
+        for (name, limit) in fields(container, "resources.limits") {
+            let bound = fields(resources, "limits").get(name).and_then(amount);
+            if let (Some(limit), Some(bound)) = (amount(limit), bound)
+                && limit > bound
+            {
+                let field = format!("{path}.containers[{index}][{name}].limits");
+                let why = format!("must be less than or equal to pod limits of {bound}");
+                e.invalid(field, &json!(limit.to_string()), why);
+            }
+        }
+    }
+}
+
+fn lists(e: &mut Errors, resources: &Value, check_name: fn(&mut Errors, &str, &str), path: &str) {
     let limits = fields(resources, "limits");
     let requests = fields(resources, "requests");
     for (name, value) in limits {
         let field = format!("{path}.limits[{name}]");
-        container_resource_name(e, name, &field);
+        check_name(e, name, &field);
         resource_value(e, name, value, &field);
+        huge_value(e, name, value, &field);
     }
     for (name, value) in requests {
         let field = format!("{path}.requests[{name}]");
-        container_resource_name(e, name, &field);
+        check_name(e, name, &field);
         resource_value(e, name, value, &field);
-        let overcommit = !name.contains('/') && !name.starts_with("hugepages-");
-        match (limits.get(name), amount(value)) {
-            (Some(limit), Some(request)) => {
-                let Some(bound) = amount(limit) else { continue };
-                if !overcommit && request != bound {
-                    e.invalid(format!("{path}.requests"), value, format!("must be equal to {name} limit of {bound}"));
-                } else if overcommit && request > bound {
-                    e.invalid(
-                        format!("{path}.requests"),
-                        value,
-                        format!("must be less than or equal to {name} limit of {bound}"),
-                    );
+        let bound = limits.get(name).and_then(amount);
+        match (bound, amount(value)) {
+            (Some(bound), Some(request)) => {
+                let why = if !overcommit(name) && request != bound {
+                    format!("must be equal to {name} limit of {bound}")
+                } else if request > bound {
+                    format!("must be less than or equal to {name} limit of {bound}")
+                } else {
+                    String::new()
+                };
+                if !why.is_empty() {
+                    e.invalid(format!("{path}.requests"), &json!(request.to_string()), why);
                 }
             }
-            (None, Some(_)) if !overcommit => {
+            (None, Some(_)) if !overcommit(name) => {
                 e.required(format!("{path}.limits"), "Limit must be set for non overcommitable resources");
             }
             _ => {}
         }
+        huge_value(e, name, value, &field);
     }
-    let mut seen: Vec<&Value> = Vec::new();
+    let all = || limits.keys().chain(requests.keys());
+    if all().any(|name| is_huge(name)) && !all().any(|name| name == "cpu" || name == "memory") {
+        e.forbidden(path, "HugePages require cpu or memory");
+    }
+}
+
+fn claims(e: &mut Errors, resources: &Value, pod: Option<&Value>, path: &str) {
+    let known: std::collections::BTreeSet<&str> = pod
+        .map(|pod| items(pod, "resourceClaims").iter().map(|claim| text(claim, "name")).collect())
+        .unwrap_or_default();
+    let mut seen: Vec<String> = Vec::new();
     for (index, claim) in items(resources, "claims").iter().enumerate() {
-        let name = at(claim, "name");
-        if seen.contains(&name) {
-            e.duplicate(format!("{path}.claims[{index}]"), name);
+        let (name, request, path) = (text(claim, "name"), text(claim, "request"), format!("{path}.claims[{index}]"));
+        if name.is_empty() {
+            e.required(path, "");
+            continue;
         }
-        seen.push(name);
+        let key = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
+        if seen.iter().any(|other| other == name) {
+            e.duplicate(&path, &json!(name));
+        } else {
+            if !request.is_empty() {
+                e.names(&format!("{path}.request"), request, dns1123_label(request));
+            }
+            let part = format!("{name}/");
+            if seen.contains(&key) {
+                e.duplicate(&path, &json!(key));
+            } else if request.is_empty() && seen.iter().any(|other| other.starts_with(&part)) {
+                e.duplicate(&path, &json!(name));
+            }
+            seen.push(key);
+        }
+        if !known.contains(name) {
+            let mut why = "must be one of the names in pod.spec.resourceClaims".to_owned();
+            let names: Vec<&str> = known.iter().copied().collect();
+            why += &if names.is_empty() { " which is empty".to_owned() } else { format!(": {}", names.join(", ")) };
+            e.push(super::FieldError::not_found(path, &json!(name)).with_detail(why));
+        }
     }
 }

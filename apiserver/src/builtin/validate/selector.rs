@@ -1,6 +1,6 @@
 //! Label selectors and node selectors.
 
-use super::{Errors, Value, fields, items, json, label_value, qualified_name, text};
+use super::{Errors, Value, dns1123_subdomain, fields, items, json, label_value, qualified_name, text};
 
 pub(super) fn label_selector(e: &mut Errors, selector: &Value, path: &str) {
     for (key, value) in fields(selector, "matchLabels") {
@@ -39,11 +39,16 @@ pub(super) fn node_selector(e: &mut Errors, selector: &Value, path: &str) {
         e.required(format!("{path}.nodeSelectorTerms"), "must have at least one node selector term");
     }
     for (index, term) in terms.iter().enumerate() {
-        node_selector_term(e, term, &format!("{path}.nodeSelectorTerms[{index}]"));
+        node_selector_term(e, term, true, &format!("{path}.nodeSelectorTerms[{index}]"));
     }
 }
 
-pub(super) fn node_selector_term(e: &mut Errors, term: &Value, path: &str) {
+/// A term of a preference, whose values need not be labels: with one node it was always fulfilled.
+pub(super) fn preferred_term(e: &mut Errors, term: &Value, path: &str) {
+    node_selector_term(e, term, false, path);
+}
+
+fn node_selector_term(e: &mut Errors, term: &Value, strict: bool, path: &str) {
     for (index, expression) in items(term, "matchExpressions").iter().enumerate() {
         let path = format!("{path}.matchExpressions[{index}]");
         let values = items(expression, "values");
@@ -65,6 +70,10 @@ pub(super) fn node_selector_term(e: &mut Errors, term: &Value, path: &str) {
         }
         let key = text(expression, "key");
         e.names(&format!("{path}.key"), key, qualified_name(key));
+        for (index, value) in values.iter().enumerate().filter(|_| strict) {
+            let value = value.as_str().unwrap_or_default();
+            e.names(&format!("{path}.values[{index}]"), value, label_value(value));
+        }
     }
     for (index, expression) in items(term, "matchFields").iter().enumerate() {
         let path = format!("{path}.matchFields[{index}]");
@@ -80,6 +89,11 @@ pub(super) fn node_selector_term(e: &mut Errors, term: &Value, path: &str) {
         }
         if text(expression, "key") != "metadata.name" {
             e.invalid(format!("{path}.key"), &json!(text(expression, "key")), "not a valid field selector key");
+            continue;
+        }
+        for (index, value) in items(expression, "values").iter().enumerate() {
+            let value = value.as_str().unwrap_or_default();
+            e.names(&format!("{path}.values[{index}]"), value, dns1123_subdomain(value));
         }
     }
 }

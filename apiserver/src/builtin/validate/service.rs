@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::network::BAD_IP;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, items, json, labels, number, port, port_number, text, unset,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, items, json, labels, number, port, port_number, set, text,
+    unset,
 };
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
@@ -15,32 +16,24 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
         e.required("spec.ports", "");
     }
     match kind {
-        "LoadBalancer" => {
-            for (index, port) in items(spec, "ports").iter().enumerate() {
-                if number(port, "port") == Some(10250) {
-                    e.invalid(
-                        format!("spec.ports[{index}].port"),
-                        &json!(10250),
-                        "may not expose port 10250 externally since it is used by kubelet",
-                    );
-                }
-            }
-            if headless {
-                e.invalid("spec.clusterIPs[0]", &json!("None"), "may not be set to 'None' for LoadBalancer services");
-            }
+        "LoadBalancer" if headless => {
+            e.invalid("spec.clusterIPs[0]", &json!("None"), "may not be set to 'None' for LoadBalancer services");
         }
         "NodePort" if headless => {
             e.invalid("spec.clusterIPs[0]", &json!("None"), "may not be set to 'None' for NodePort services")
         }
         "ExternalName" => {
-            let name = text(spec, "externalName").trim_end_matches('.');
+            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                if !items(spec, field).is_empty() || !text(spec, field).is_empty() {
+                    e.forbidden(format!("spec.{field}"), "may not be set for ExternalName services");
+                }
+            }
+            let given = text(spec, "externalName");
+            let name = given.strip_suffix('.').unwrap_or(given);
             if name.is_empty() {
                 e.required("spec.externalName", "");
             } else {
                 e.names("spec.externalName", name, dns1123_subdomain(name));
-            }
-            if !items(spec, "clusterIPs").is_empty() {
-                e.forbidden("spec.clusterIPs", "may not be set when `type` is 'ExternalName'");
             }
         }
         _ => {}
@@ -58,9 +51,17 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
             );
         }
     }
-    cluster_ips(e, spec);
+    if text(spec, "sessionAffinity") == "None" && set(spec, "sessionAffinityConfig") {
+        e.forbidden("spec.sessionAffinityConfig", "must not be set when session affinity is None");
+    }
+    if kind != "ExternalName" {
+        cluster_ips(e, spec);
+    }
     for (index, address) in items(spec, "externalIPs").iter().enumerate() {
-        ip(e, &format!("spec.externalIPs[{index}]"), address);
+        let field = format!("spec.externalIPs[{index}]");
+        if ip(e, &field, address) {
+            super::network::not_special(e, &field, address);
+        }
     }
     if kind.is_empty() {
         e.required("spec.type", "");
@@ -75,6 +76,8 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
         }
     }
     node_ports(e, spec);
+    repeated_ports(e, spec);
+    balancer(e, object, kind);
     traffic(e, spec, kind);
 }
 
@@ -100,11 +103,14 @@ fn ports(e: &mut Errors, spec: &Value) {
         }
         e.one_of(&format!("{path}.protocol"), at(service_port, "protocol"), &["SCTP", "TCP", "UDP"]);
         port(e, &format!("{path}.targetPort"), at(service_port, "targetPort"));
-        let protocol = text(service_port, "appProtocol");
-        if !protocol.is_empty() {
+        if let Some(protocol) = at(service_port, "appProtocol").as_str() {
             e.names(&format!("{path}.appProtocol"), protocol, super::qualified_name(protocol));
         }
     }
+}
+
+fn repeated_ports(e: &mut Errors, spec: &Value) {
+    let list = items(spec, "ports");
     let mut seen: Vec<(&Value, &Value)> = Vec::new();
     for (index, port) in list.iter().enumerate() {
         let key = (at(port, "protocol"), at(port, "port"));
@@ -136,32 +142,37 @@ fn node_ports(e: &mut Errors, spec: &Value) {
     }
 }
 
-fn ip(e: &mut Errors, field: &str, address: &Value) {
-    if address.as_str().is_none_or(|a| a.parse::<std::net::IpAddr>().is_err()) {
+fn ip(e: &mut Errors, field: &str, address: &Value) -> bool {
+    let valid = address.as_str().is_some_and(|a| a.parse::<std::net::IpAddr>().is_ok());
+    if !valid {
         e.invalid(field, address, BAD_IP);
     }
+    valid
+}
+
+fn is_v6(address: &Value) -> bool {
+    address.as_str().is_some_and(|address| address.contains(':'))
 }
 
 fn cluster_ips(e: &mut Errors, spec: &Value) {
-    let list = items(spec, "clusterIPs");
-    let single = text(spec, "clusterIP");
-    if !list.is_empty() && single.is_empty() {
-        e.required("spec.clusterIP", "must be set to the same value as spec.clusterIPs[0]");
-    } else if let Some(first) = list.first()
-        && first != single
-    {
-        e.invalid("spec.clusterIPs", &json!(list), "first value must match `clusterIP`");
+    const FIELD: &str = "spec.clusterIPs";
+    let (list, single) = (items(spec, "clusterIPs"), text(spec, "clusterIP"));
+    match (list.first(), single) {
+        (Some(_), "") => e.invalid(FIELD, &json!(list), "must be empty when `clusterIP` is not specified"),
+        (Some(first), single) if first != single => {
+            e.invalid(FIELD, &json!(list), "first value must match `clusterIP`");
+        }
+        (None, single) if !single.is_empty() => e.required(FIELD, ""),
+        _ => {}
     }
-    if list.len() > 1 && list.iter().any(|address| address == "None") {
-        let none = list.iter().position(|address| address == "None").unwrap_or(0);
-        e.invalid(format!("spec.clusterIPs[{none}]"), &json!("None"), "'None' must be the first and only value");
-    }
-    for (index, address) in list.iter().enumerate().filter(|(_, address)| *address != "None" && *address != "") {
-        ip(e, &format!("spec.clusterIPs[{index}]"), address);
-    }
-    for (index, family) in items(spec, "ipFamilies").iter().enumerate() {
+    let families = items(spec, "ipFamilies");
+    for (index, family) in families.iter().enumerate() {
+        let field = format!("spec.ipFamilies[{index}]");
         if family != "IPv4" && family != "IPv6" {
-            e.unsupported(format!("spec.ipFamilies[{index}]"), family, &["IPv4", "IPv6"]);
+            e.unsupported(&field, family, &["IPv4", "IPv6"]);
+        }
+        if families[..index].contains(family) {
+            e.duplicate(field, family);
         }
     }
     e.optional_one_of(
@@ -169,43 +180,156 @@ fn cluster_ips(e: &mut Errors, spec: &Value) {
         at(spec, "ipFamilyPolicy"),
         &["PreferDualStack", "RequireDualStack", "SingleStack"],
     );
+    let mut valid = true;
+    for (index, address) in list.iter().enumerate() {
+        if index == 0 && address == "None" {
+            if list.len() > 1 {
+                valid = false;
+                e.invalid(FIELD, &json!(list), "'None' must be the first and only value");
+            }
+            continue;
+        }
+        valid &= ip(e, &format!("{FIELD}[{index}]"), address);
+    }
+    if list.len() > 2 {
+        e.invalid(FIELD, &json!(list), "may only hold up to 2 values");
+    }
+    if !valid {
+        return;
+    }
+    if list.len() > 1 && list.iter().all(|address| is_v6(address) == is_v6(&list[0])) {
+        e.invalid(FIELD, &json!(list), "may specify no more than one IP for each IP family");
+    }
+    for (index, (address, family)) in list.iter().zip(families).enumerate().filter(|(_, (a, _))| *a != "None") {
+        if is_v6(address) != (family == "IPv6") && (family == "IPv4" || family == "IPv6") {
+            let family = family.as_str().unwrap_or_default();
+            let why = format!("expected an {family} value as indicated by `ipFamilies[{index}]`");
+            e.invalid(format!("{FIELD}[{index}]"), address, why);
+        }
+    }
+}
+
+/// What only a load balancer has.
+fn balancer(e: &mut Errors, object: &Value, kind: &str) {
+    const ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
+    const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+    let spec = at(object, "spec");
+    let ranges = items(spec, "loadBalancerSourceRanges");
+    if !ranges.is_empty() {
+        if kind != "LoadBalancer" {
+            e.forbidden("spec.LoadBalancerSourceRanges", ONLY);
+        }
+        for (index, range) in ranges.iter().enumerate() {
+            let range = range.as_str().unwrap_or_default().trim();
+            super::network::cidr(e, &format!("spec.LoadBalancerSourceRanges[{index}]"), range);
+        }
+    } else if let Some(annotation) = at(object, "metadata.annotations").get(ANNOTATION).and_then(Value::as_str) {
+        let field = format!("metadata.annotations[{ANNOTATION}]");
+        if kind != "LoadBalancer" {
+            e.forbidden(&field, ONLY);
+        }
+        for range in annotation.trim().split(',').filter(|_| !annotation.trim().is_empty()) {
+            super::network::cidr(e, &field, range.trim());
+        }
+    }
+    if set(spec, "allocateLoadBalancerNodePorts") && kind != "LoadBalancer" {
+        e.forbidden("spec.allocateLoadBalancerNodePorts", ONLY);
+    }
+    let class = at(spec, "loadBalancerClass");
+    if !class.is_null() && kind != "LoadBalancer" {
+        e.forbidden("spec.loadBalancerClass", ONLY);
+    } else if let Some(name) = class.as_str() {
+        e.names("spec.loadBalancerClass", name, super::qualified_name(name));
+    }
 }
 
 fn traffic(e: &mut Errors, spec: &Value, kind: &str) {
     let external = text(spec, "externalTrafficPolicy");
     let facing =
         matches!(kind, "NodePort" | "LoadBalancer") || (kind == "ClusterIP" && !items(spec, "externalIPs").is_empty());
-    if !external.is_empty() && !facing {
+    if facing {
+        e.one_of("spec.externalTrafficPolicy", at(spec, "externalTrafficPolicy"), &["Cluster", "Local"]);
+    } else if !external.is_empty() {
         e.invalid("spec.externalTrafficPolicy", &json!(external), "may only be set for externally-accessible services");
-    } else {
-        e.optional_one_of("spec.externalTrafficPolicy", at(spec, "externalTrafficPolicy"), &["Cluster", "Local"]);
+    }
+    let health = number(spec, "healthCheckNodePort").unwrap_or(0);
+    if health != 0 {
+        if kind != "LoadBalancer" || external != "Local" {
+            let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+            e.invalid("spec.healthCheckNodePort", &json!(health), why);
+        } else if let Some(why) = port_number(health) {
+            e.invalid("spec.healthCheckNodePort", &json!(health), why);
+        }
     }
     e.optional_one_of("spec.internalTrafficPolicy", at(spec, "internalTrafficPolicy"), &["Cluster", "Local"]);
-    if kind != "LoadBalancer" {
-        if !items(spec, "loadBalancerSourceRanges").is_empty() {
-            e.forbidden("spec.LoadBalancerSourceRanges", "may only be used when `type` is 'LoadBalancer'");
-        }
-        for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
-            if !unset(spec, field) {
-                e.forbidden(format!("spec.{field}"), "may only be used when `type` is 'LoadBalancer'");
-            }
-        }
+    let distribution = at(spec, "trafficDistribution");
+    let known = ["PreferClose", "PreferSameNode", "PreferSameZone"];
+    if !distribution.is_null() && !known.iter().any(|name| distribution == name) {
+        e.unsupported("spec.trafficDistribution", distribution, &known);
     }
 }
 
 pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
     let (before, after) = (at(old, "spec"), at(new, "spec"));
-    let has_ip = |spec: &Value| text(spec, "type") != "ExternalName";
-    if has_ip(before) && has_ip(after) {
-        let (from, to) = (items(before, "clusterIPs"), items(after, "clusterIPs"));
-        if let Some(first) = from.first()
-            && first != ""
-            && to.first() != Some(first)
-        {
-            e.invalid("spec.clusterIPs[0]", &json!(to), "may not change once set");
+    let is = |spec: &Value, kind: &str| text(spec, "type") == kind;
+    if !is(before, "ExternalName") && !is(after, "ExternalName") {
+        address_change(e, before, after);
+        let headless = |spec: &Value| text(spec, "clusterIP") == "None";
+        if !headless(before) && !headless(after) {
+            family_change(e, before, after);
         }
     }
+    let class = |spec: &Value| at(spec, "loadBalancerClass").clone();
+    if is(before, "LoadBalancer") && is(after, "LoadBalancer") && class(before) != class(after) {
+        e.invalid("spec.loadBalancerClass", &class(after), "may not change once set");
+    }
+    let checked = |spec: &Value| is(spec, "LoadBalancer") && text(spec, "externalTrafficPolicy") == "Local";
+    if checked(before) && checked(after) && at(before, "healthCheckNodePort") != at(after, "healthCheckNodePort") {
+        e.forbidden("spec.healthCheckNodePort", "field is immutable");
+    }
     create(e, new);
+}
+
+fn address_change(e: &mut Errors, before: &Value, after: &Value) {
+    let (from, to) = (items(before, "clusterIPs"), items(after, "clusterIPs"));
+    if from.first().is_some_and(|first| first == "None") && to.first().is_some_and(|first| first == "None") {
+        return;
+    }
+    if from.len() == to.len() {
+        for (index, _) in from.iter().zip(to).enumerate().filter(|(_, (from, to))| from != to) {
+            e.invalid(format!("spec.clusterIPs[{index}]"), &json!(to), "may not change once set");
+        }
+        return;
+    }
+    if to.is_empty() {
+        e.invalid("spec.clusterIPs[0]", &json!(to), "primary clusterIP can not be unset");
+    } else if from.first().is_some_and(|first| to.first() != Some(first)) {
+        e.invalid("spec.clusterIPs[0]", &json!(to), "may not change once set");
+    }
+    if from.len() > to.len() && to.len() == 1 && text(after, "ipFamilyPolicy") != "SingleStack" {
+        let why = "must be set to 'SingleStack' when releasing the secondary clusterIP";
+        e.invalid("spec.ipFamilyPolicy", at(after, "ipFamilyPolicy"), why);
+    }
+}
+
+fn family_change(e: &mut Errors, before: &Value, after: &Value) {
+    let (from, to) = (items(before, "ipFamilies"), items(after, "ipFamilies"));
+    const FIRST: &str = "spec.ipFamilies[0]";
+    if from.len() == to.len() {
+        for _ in from.iter().zip(to).filter(|(from, to)| from != to) {
+            e.invalid(FIRST, &json!(to), "may not change once set");
+        }
+        return;
+    }
+    if let (Some(was), Some(is)) = (from.first(), to.first())
+        && was != is
+    {
+        e.invalid(FIRST, &json!(items(after, "clusterIPs")), "may not change once set");
+    }
+    if from.len() > to.len() && to.len() == 1 && text(after, "ipFamilyPolicy") != "SingleStack" {
+        let why = "must be set to 'SingleStack' when releasing the secondary ipFamily";
+        e.invalid("spec.ipFamilyPolicy", at(after, "ipFamilyPolicy"), why);
+    }
 }
 
 pub(super) fn warnings(object: &Value) -> Vec<String> {

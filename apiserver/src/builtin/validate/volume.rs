@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Errors, FieldError, Value, at, container, dns1123_label, items, json, number, set, text};
+use super::mount::{self, Volumes};
+use super::{
+    Errors, FieldError, Value, at, container, dns1123_label, dns1123_subdomain, items, json, number, set, text,
+};
 
 /// In the order the sources are looked at: the first that is set counts, the others are refused.
-const SOURCES: [&str; 30] = [
-    "emptyDir",
+const SOURCES: [&str; 29] = [
     "hostPath",
     "gitRepo",
     "gcePersistentDisk",
@@ -15,6 +17,7 @@ const SOURCES: [&str; 30] = [
     "nfs",
     "iscsi",
     "glusterfs",
+    "flocker",
     "persistentVolumeClaim",
     "rbd",
     "cinder",
@@ -22,9 +25,8 @@ const SOURCES: [&str; 30] = [
     "quobyte",
     "downwardAPI",
     "fc",
-    "flocker",
-    "configMap",
     "flexVolume",
+    "configMap",
     "azureFile",
     "vsphereVolume",
     "photonPersistentDisk",
@@ -39,104 +41,111 @@ const SOURCES: [&str; 30] = [
 ];
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// Returns the names of the volumes that are in order.
-pub(super) fn list(e: &mut Errors, spec: &Value, path: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
+/// Returns the volumes that are in order. `pod` is the pod's name, absent in a template.
+pub(super) fn list(e: &mut Errors, spec: &Value, pod: Option<&str>, path: &str) -> Volumes {
+    let mut volumes = Volumes::default();
+    let pod = pod.filter(|name| !name.is_empty());
+    let made: Vec<String> = items(spec, "volumes")
+        .iter()
+        .filter(|volume| set(volume, "ephemeral"))
+        .filter_map(|volume| Some(format!("{}-{}", pod?, text(volume, "name"))))
+        .collect();
     for (index, volume) in items(spec, "volumes").iter().enumerate() {
         let path = format!("{path}.volumes[{index}]");
         let mut own = Errors::default();
-        source(&mut own, volume, &path);
+        source(&mut own, volume, pod, &path);
         let name = text(volume, "name");
         if name.is_empty() {
             own.required(format!("{path}.name"), "");
         } else {
             own.names(&format!("{path}.name"), name, dns1123_label(name));
         }
-        if names.contains(name) {
+        if volumes.names.contains(name) {
             own.duplicate(format!("{path}.name"), &json!(name));
         }
         if own.0.is_empty() {
-            names.insert(name.to_owned());
+            volumes.names.insert(name.to_owned());
+            if set(volume, "persistentVolumeClaim") || set(volume, "ephemeral") {
+                volumes.claims.insert(name.to_owned());
+            }
+            if set(volume, "image") {
+                volumes.images.insert(name.to_owned());
+            }
+        }
+        let claim = text(volume, "persistentVolumeClaim.claimName");
+        if made.iter().any(|name| name == claim) {
+            let why = "must not reference a PVC that gets created for an ephemeral volume";
+            own.invalid(format!("{path}.persistentVolumeClaim.claimName"), &json!(claim), why);
         }
         e.0.extend(own.0);
     }
-    names
+    volumes
 }
 
-fn source(e: &mut Errors, volume: &Value, path: &str) {
-    let mut found = false;
-    for kind in SOURCES {
-        if !set(volume, kind) {
-            continue;
-        }
-        let here = format!("{path}.{kind}");
+fn source(e: &mut Errors, volume: &Value, pod: Option<&str>, path: &str) {
+    let mut found = set(volume, "emptyDir");
+    let limit = super::resources::amount(at(volume, "emptyDir.sizeLimit"));
+    if limit.is_some_and(|limit| limit.sign() < 0) {
+        e.forbidden(format!("{path}.emptyDir.sizeLimit"), "SizeLimit field must be a valid resource quantity");
+    }
+    for kind in SOURCES.into_iter().filter(|kind| set(volume, kind)) {
         if found {
-            e.forbidden(here, "may not specify more than 1 volume type");
+            // Two kinds are misspelled by kube-apiserver.
+            let shown = match kind {
+                "cephfs" => "cephFS",
+                "downwardAPI" => "downwarAPI",
+                kind => kind,
+            };
+            e.forbidden(format!("{path}.{shown}"), "may not specify more than 1 volume type");
             continue;
         }
         found = true;
-        one(e, kind, at(volume, kind), &here);
+        let shown = if kind == "gcePersistentDisk" { "persistentDisk" } else { kind };
+        one(e, kind, at(volume, kind), pod.is_some(), &format!("{path}.{shown}"));
+        if kind == "ephemeral"
+            && let Some(pod) = pod
+        {
+            let name = text(volume, "name");
+            let claim = format!("{pod}-{name}");
+            for why in dns1123_subdomain(&claim).into_iter().filter(|_| !name.is_empty()) {
+                e.invalid(format!("{path}.name"), &json!(name), format!("PVC name {claim:?}: {why}"));
+            }
+        }
     }
     if !found {
         e.required(path, "must specify a volume type");
     }
 }
 
-fn one(e: &mut Errors, kind: &str, source: &Value, path: &str) {
-    let mut needs = |fields: &[&str]| {
-        for field in fields {
-            if text(source, field).is_empty() {
-                e.required(format!("{path}.{field}"), "");
-            }
-        }
-    };
+/// Fields that may not be empty, of a pod's volume sources and a persistent volume's alike.
+pub(super) fn needs(e: &mut Errors, source: &Value, fields: &[&str], path: &str) {
+    for field in fields.iter().filter(|field| text(source, field).is_empty()) {
+        e.required(format!("{path}.{field}"), "");
+    }
+}
+
+fn one(e: &mut Errors, kind: &str, source: &Value, in_pod: bool, path: &str) {
     match kind {
-        "hostPath" => {
-            needs(&["path"]);
-            if text(source, "path").split('/').any(|part| part == "..") {
-                e.invalid(format!("{path}.path"), at(source, "path"), "must not contain '..'");
-            }
-            let kinds =
-                ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
-            if !kinds.contains(&text(source, "type")) {
-                e.unsupported(
-                    format!("{path}.type"),
-                    at(source, "type"),
-                    &["BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"],
-                );
-            }
-        }
         "secret" => {
-            needs(&["secretName"]);
+            needs(e, source, &["secretName"], path);
             mode(e, source, "defaultMode", path);
             keys(e, source, path);
         }
         "configMap" => {
-            needs(&["name"]);
+            needs(e, source, &["name"], path);
             mode(e, source, "defaultMode", path);
             keys(e, source, path);
         }
-        "nfs" => {
-            needs(&["server", "path"]);
-            if !text(source, "path").is_empty() && !text(source, "path").starts_with('/') {
-                e.invalid(format!("{path}.path"), at(source, "path"), "must be an absolute path");
-            }
+        "persistentVolumeClaim" => needs(e, source, &["claimName"], path),
+        "gitRepo" => {
+            needs(e, source, &["repository"], path);
+            mount::descending(e, &format!("{path}.directory"), text(source, "directory"));
         }
-        "persistentVolumeClaim" => needs(&["claimName"]),
-        "gitRepo" => needs(&["repository"]),
-        "gcePersistentDisk" => needs(&["pdName"]),
-        "awsElasticBlockStore" | "cinder" => needs(&["volumeID"]),
-        "iscsi" => needs(&["targetPortal", "iqn"]),
-        "glusterfs" => needs(&["endpoints", "path"]),
-        "rbd" => needs(&["image"]),
-        "flexVolume" | "csi" => needs(&["driver"]),
-        "azureFile" => needs(&["secretName", "shareName"]),
-        "vsphereVolume" => needs(&["volumePath"]),
-        "azureDisk" => needs(&["diskName", "diskURI"]),
-        "emptyDir" => {
-            let limit = super::resources::amount(at(source, "sizeLimit"));
-            if limit.is_some_and(|limit| limit.sign() < 0) {
-                e.forbidden(format!("{path}.sizeLimit"), "SizeLimit field must be a valid resource quantity");
+        "azureFile" => needs(e, source, &["secretName", "shareName"], path),
+        "csi" => {
+            driver(e, at(source, "driver"), &format!("{path}.driver"));
+            if set(source, "nodePublishSecretRef") {
+                needs(e, source, &["nodePublishSecretRef.name"], path);
             }
         }
         "downwardAPI" => {
@@ -146,10 +155,154 @@ fn one(e: &mut Errors, kind: &str, source: &Value, path: &str) {
         "projected" => projected(e, source, path),
         "ephemeral" => match at(source, "volumeClaimTemplate") {
             Value::Null => e.required(format!("{path}.volumeClaimTemplate"), ""),
-            template => super::storage::claim(e, at(template, "spec"), &format!("{path}.volumeClaimTemplate.spec")),
+            template => {
+                let path = format!("{path}.volumeClaimTemplate");
+                let metadata = at(template, "metadata");
+                let all = crate::registry::validation::annotations(
+                    metadata.get("annotations"),
+                    &format!("{path}.metadata.annotations"),
+                );
+                e.0.extend(all);
+                e.0.extend(super::labels(metadata.get("labels"), &format!("{path}.metadata.labels")));
+                super::storage::claim(e, at(template, "spec"), &format!("{path}.spec"));
+            }
         },
+        "image" => {
+            if in_pod {
+                needs(e, source, &["reference"], path);
+            }
+            e.one_of(&format!("{path}.pullPolicy"), at(source, "pullPolicy"), &["Always", "IfNotPresent", "Never"]);
+        }
+        shared => self::shared(e, shared, source, path),
+    }
+}
+
+/// Sources that a pod and a persistent volume describe alike.
+pub(super) fn shared(e: &mut Errors, kind: &str, source: &Value, path: &str) {
+    match kind {
+        "hostPath" => {
+            let given = text(source, "path");
+            if given.is_empty() {
+                return e.required(format!("{path}.path"), "");
+            }
+            if mount::climbs(given) {
+                e.invalid(format!("{path}.path"), &json!(given), "must not contain '..'");
+            }
+            let kinds =
+                ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+            if !kinds.contains(&text(source, "type")) {
+                e.unsupported(format!("{path}.type"), at(source, "type"), &kinds);
+            }
+        }
+        "local" => {
+            needs(e, source, &["path"], path);
+            if mount::climbs(text(source, "path")) {
+                e.invalid(format!("{path}.path"), at(source, "path"), "must not contain '..'");
+            }
+        }
+        "nfs" => {
+            needs(e, source, &["server", "path"], path);
+            if !text(source, "path").starts_with('/') {
+                e.invalid(format!("{path}.path"), &json!(text(source, "path")), "must be an absolute path");
+            }
+        }
+        "gcePersistentDisk" | "awsElasticBlockStore" => {
+            needs(e, source, &[if kind == "gcePersistentDisk" { "pdName" } else { "volumeID" }], path);
+            if number(source, "partition").is_some_and(|number| !(0..=255).contains(&number)) {
+                let why = "must be between 1 and 255, inclusive";
+                e.invalid(format!("{path}.partition"), at(source, "partition"), why);
+            }
+        }
+        "cinder" | "portworxVolume" => needs(e, source, &["volumeID"], path),
+        "iscsi" => iscsi(e, source, path),
+        "fc" => fibre(e, source, path),
+        "glusterfs" => needs(e, source, &["endpoints", "path"], path),
+        "rbd" | "cephfs" => {
+            if items(source, "monitors").is_empty() {
+                e.required(format!("{path}.monitors"), "");
+            }
+            if kind == "rbd" {
+                needs(e, source, &["image"], path);
+            }
+        }
+        "flexVolume" => needs(e, source, &["driver"], path),
+        "vsphereVolume" => needs(e, source, &["volumePath"], path),
+        "photonPersistentDisk" => needs(e, source, &["pdID"], path),
+        "azureDisk" => {
+            needs(e, source, &["diskName", "diskURI"], path);
+            e.optional_one_of(
+                &format!("{path}.cachingMode"),
+                at(source, "cachingMode"),
+                &["None", "ReadOnly", "ReadWrite"],
+            );
+            e.optional_one_of(&format!("{path}.kind"), at(source, "kind"), &["Dedicated", "Managed", "Shared"]);
+            let (managed, uri) = (text(source, "kind") == "Managed", text(source, "diskURI"));
+            let known = if managed {
+                "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+            } else {
+                "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+            };
+            if !uri.starts_with(if managed { "/subscriptions/" } else { "https://" }) {
+                e.unsupported(format!("{path}.diskURI"), &json!(uri), &[known]);
+            }
+        }
+        "scaleIO" => needs(e, source, &["gateway", "system", "volumeName"], path),
+        "storageos" => {
+            needs(e, source, &["volumeName"], path);
+            let name = text(source, "volumeName");
+            if !name.is_empty() {
+                e.names(&format!("{path}.volumeName"), name, dns1123_label(name));
+            }
+        }
         _ => {}
     }
+}
+
+fn iscsi(e: &mut Errors, source: &Value, path: &str) {
+    needs(e, source, &["targetPortal", "iqn"], path);
+    let name = text(source, "iqn");
+    if !name.is_empty() && !["iqn", "eui", "naa"].iter().any(|start| name.starts_with(start)) {
+        e.invalid(format!("{path}.iqn"), &json!(name), "must be valid format starting with iqn, eui, or naa");
+    }
+    if number(source, "lun").is_some_and(|lun| !(0..=255).contains(&lun)) {
+        e.invalid(format!("{path}.lun"), at(source, "lun"), "must be between 0 and 255, inclusive");
+    }
+    let chap = at(source, "chapAuthDiscovery") == true || at(source, "chapAuthSession") == true;
+    if chap && !set(source, "secretRef") {
+        e.required(format!("{path}.secretRef"), "");
+    }
+}
+
+fn fibre(e: &mut Errors, source: &Value, path: &str) {
+    let (targets, ids) = (items(source, "targetWWNs"), items(source, "wwids"));
+    let field = format!("{path}.targetWWNs");
+    match (targets.is_empty(), ids.is_empty()) {
+        (true, true) => e.required(field, "must specify either targetWWNs or wwids, but not both"),
+        (false, false) => {
+            e.invalid(field, &json!(targets), "targetWWNs and wwids can not be specified simultaneously");
+        }
+        _ => {}
+    }
+    match number(source, "lun") {
+        _ if targets.is_empty() => {}
+        None => e.required(format!("{path}.lun"), "lun is required if targetWWNs is specified"),
+        Some(lun) if !(0..=255).contains(&lun) => {
+            e.invalid(format!("{path}.lun"), &json!(lun), "must be between 0 and 255, inclusive");
+        }
+        Some(_) => {}
+    }
+}
+
+/// `ValidateCSIDriverName`.
+pub(super) fn driver(e: &mut Errors, name: &Value, path: &str) {
+    let name = name.as_str().unwrap_or_default();
+    if name.is_empty() {
+        e.required(path, "");
+    }
+    if name.len() > 63 {
+        e.push(FieldError::too_long(path, 63));
+    }
+    e.names(path, name, dns1123_subdomain(&name.to_lowercase()));
 }
 
 fn mode(e: &mut Errors, source: &Value, field: &str, path: &str) {
@@ -186,74 +339,87 @@ fn keys(e: &mut Errors, source: &Value, path: &str) {
     }
 }
 
+/// Files are not told apart: findings point to the source.
 fn downward(e: &mut Errors, source: &Value, path: &str) {
-    for (index, item) in items(source, "items").iter().enumerate() {
-        let path = format!("{path}.items[{index}]");
+    for item in items(source, "items") {
         local_path(e, format!("{path}.path"), at(item, "path"));
         match (set(item, "fieldRef"), set(item, "resourceFieldRef")) {
-            (true, true) => e.invalid(
-                &path,
-                &json!("resource"),
-                "fieldRef and resourceFieldRef can not be specified simultaneously",
-            ),
-            (true, false) => container::field_selector(
-                e,
-                at(item, "fieldRef"),
-                &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"],
-                &format!("{path}.fieldRef"),
-            ),
-            (false, true) => {}
-            (false, false) => e.required(path.clone(), "one of fieldRef and resourceFieldRef is required"),
+            (true, both) => {
+                container::field_selector(
+                    e,
+                    at(item, "fieldRef"),
+                    &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"],
+                    &format!("{path}.fieldRef"),
+                );
+                if both {
+                    let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
+                    e.invalid(path, &json!("resource"), why);
+                }
+            }
+            (false, true) => {
+                let reference = at(item, "resourceFieldRef");
+                container::resource_field(e, reference, true, &format!("{path}.resourceFieldRef"));
+            }
+            (false, false) => e.required(path, "one of fieldRef and resourceFieldRef is required"),
         }
-        mode(e, item, "mode", &path);
+        mode(e, item, "mode", path);
     }
 }
 
 fn projected(e: &mut Errors, source: &Value, path: &str) {
     mode(e, source, "defaultMode", path);
-    let mut paths: BTreeSet<String> = BTreeSet::new();
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
     for (index, part) in items(source, "sources").iter().enumerate() {
-        let path = format!("{path}.sources[{index}]");
+        let here = format!("{path}.sources[{index}]");
         let mut sources = 0;
-        for kind in
-            ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"]
-        {
-            if !set(part, kind) {
-                continue;
-            }
-            sources += 1;
-            let (here, part) = (format!("{path}.{kind}"), at(part, kind));
-            match kind {
-                "secret" | "configMap" => {
-                    if text(part, "name").is_empty() {
-                        e.required(format!("{here}.name"), "");
+        for kind in ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle"] {
+            if set(part, kind) {
+                sources += 1;
+                projection(e, kind, at(part, kind), path, &format!("{here}.{kind}"));
+                for item in items(part, &format!("{kind}.items")) {
+                    let target = text(item, "path");
+                    if !target.is_empty() && !taken.insert(target) {
+                        let shown = if kind == "downwardAPI" { target } else { text(part, &format!("{kind}.name")) };
+                        e.invalid(path, &json!(shown), "conflicting duplicate paths");
                     }
-                    keys(e, part, &here);
-                }
-                "downwardAPI" => downward(e, part, &here),
-                "serviceAccountToken" => {
-                    if let Some(seconds) = number(part, "expirationSeconds").filter(|s| *s < 600) {
-                        e.invalid(
-                            format!("{here}.expirationSeconds"),
-                            &json!(seconds),
-                            "may not specify a duration less than 10 minutes",
-                        );
-                    }
-                    if text(part, "path").is_empty() {
-                        e.required(format!("{here}.path"), "");
-                    }
-                }
-                _ => {}
-            }
-            for item in items(part, "items") {
-                let target = text(item, "path");
-                if !target.is_empty() && !paths.insert(target.to_owned()) {
-                    e.push(FieldError::invalid(format!("{here}.path"), &json!(target), "conflicting duplicate paths"));
                 }
             }
         }
+        if set(part, "podCertificate") {
+            sources += 1;
+        }
         if sources > 1 {
-            e.forbidden(path, "may not specify more than 1 volume type per source");
+            e.forbidden(here, "may not specify more than 1 volume type per source");
+        }
+    }
+}
+
+fn projection(e: &mut Errors, kind: &str, part: &Value, whole: &str, path: &str) {
+    match kind {
+        "secret" | "configMap" => {
+            needs(e, part, &["name"], path);
+            keys(e, part, path);
+        }
+        "downwardAPI" => downward(e, part, path),
+        "serviceAccountToken" => {
+            let seconds = number(part, "expirationSeconds").unwrap_or(0);
+            let field = format!("{path}.expirationSeconds");
+            if seconds < 600 {
+                e.invalid(&field, &json!(seconds), "may not specify a duration less than 10 minutes");
+            }
+            if seconds > 1 << 32 {
+                e.invalid(&field, &json!(seconds), "may not specify a duration larger than 2^32 seconds");
+            }
+            local_path(e, format!("{whole}.path"), at(part, "path"));
+        }
+        _ => {
+            let (name, signer) = (set(part, "name"), set(part, "signerName"));
+            match (name, signer) {
+                (true, true) => e.invalid(path, part, "only one of name and signerName may be used"),
+                (false, false) => e.required(path, "either name or signerName must be specified"),
+                _ => {}
+            }
+            local_path(e, format!("{path}.path"), at(part, "path"));
         }
     }
 }

@@ -44,8 +44,16 @@ fn selector(e: &mut Errors, object: &Value, kind: &str) {
 }
 
 /// The template's labels must be selected; then the pod itself, which must restart always.
-fn template(e: &mut Errors, object: &Value) {
-    let template = at(object, "spec.template");
+fn template(e: &mut Errors, object: &Value, kind: &str) {
+    let claims = items(object, "spec.volumeClaimTemplates");
+    let whole;
+    let template = match at(object, "spec.template") {
+        template if claims.is_empty() => template,
+        template => {
+            whole = with_claims(template, claims);
+            &whole
+        }
+    };
     let selector = at(object, "spec.selector");
     let labels = at(template, "metadata.labels");
     let valid = {
@@ -58,16 +66,30 @@ fn template(e: &mut Errors, object: &Value) {
         e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
     }
     pod::template(e, template, "spec.template");
-    restart_always(e, template);
+    restart_always(e, template, kind);
 }
 
-fn restart_always(e: &mut Errors, template: &Value) {
+/// The pods of a stateful set have a volume for each of its claims, in place of one of that name.
+fn with_claims(template: &Value, claims: &[Value]) -> Value {
+    let mut whole = template.clone();
+    let names: Vec<&str> = claims.iter().map(|claim| text(claim, "metadata.name")).collect();
+    let mut volumes: Vec<Value> = items(template, "spec.volumes").to_vec();
+    volumes.retain(|volume| !names.contains(&text(volume, "name")));
+    volumes.extend(names.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}})));
+    if let Some(spec) = super::super::object::inside(&mut whole, "spec") {
+        super::super::object::put(spec, "volumes", volumes);
+    }
+    whole
+}
+
+fn restart_always(e: &mut Errors, template: &Value, kind: &str) {
     let policy = at(template, "spec.restartPolicy");
     if policy != "Always" {
         e.unsupported("spec.template.spec.restartPolicy", policy, &["Always"]);
     }
     if set(template, "spec.activeDeadlineSeconds") {
-        e.forbidden("spec.template.spec.activeDeadlineSeconds", "activeDeadlineSeconds in ReplicaSet is not Supported");
+        let why = format!("activeDeadlineSeconds in {kind} is not Supported");
+        e.forbidden("spec.template.spec.activeDeadlineSeconds", &why);
     }
 }
 
@@ -102,7 +124,7 @@ pub(super) fn deployment(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     e.non_negative("spec.replicas", at(spec, "replicas"));
     selector(e, object, "deployment");
-    template(e, object);
+    template(e, object, "ReplicaSet");
     let strategy = at(spec, "strategy");
     match text(strategy, "type") {
         "Recreate" if set(strategy, "rollingUpdate") => {
@@ -142,12 +164,16 @@ pub(super) fn replica_set(e: &mut Errors, object: &Value) {
     e.non_negative("spec.replicas", at(object, "spec.replicas"));
     e.non_negative("spec.minReadySeconds", at(object, "spec.minReadySeconds"));
     selector(e, object, "deployment");
-    template(e, object);
+    template(e, object, "ReplicaSet");
 }
 
 pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
-    e.one_of("spec.podManagementPolicy", at(spec, "podManagementPolicy"), &["OrderedReady", "Parallel"]);
+    match text(spec, "podManagementPolicy") {
+        "" => e.required("spec.podManagementPolicy", ""),
+        "OrderedReady" | "Parallel" => {}
+        other => e.invalid("spec.podManagementPolicy", &json!(other), "must be 'OrderedReady' or 'Parallel'"),
+    }
     let strategy = at(spec, "updateStrategy");
     match text(strategy, "type") {
         "" => e.required("spec.updateStrategy", ""),
@@ -176,7 +202,7 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
         let path = format!("persistentVolumeClaimRetentionPolicy.{field}");
         let policy = at(spec, &path);
         if !policy.is_null() && policy != "Retain" && policy != "Delete" {
-            e.unsupported(format!("spec.{path}"), policy, &["Delete", "Retain"]);
+            e.unsupported(format!("spec.{path}"), policy, &["Retain", "Delete"]);
         }
     }
     e.non_negative("spec.replicas", at(spec, "replicas"));
@@ -187,7 +213,7 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
         e.names("spec.serviceName", service, super::dns1123_subdomain(service));
     }
     selector(e, object, "statefulset");
-    template(e, object);
+    template(e, object, "StatefulSet");
     e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
 }
 
@@ -229,7 +255,7 @@ pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
     }
     let template = at(spec, "template");
     pod::template(e, template, "spec.template");
-    restart_always(e, template);
+    restart_always(e, template, "DaemonSet");
     e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
     let strategy = at(spec, "updateStrategy");
     match text(strategy, "type") {
@@ -279,7 +305,7 @@ pub(super) fn replication_controller(e: &mut Errors, object: &Value) {
         );
     }
     pod::template(e, at(spec, "template"), "spec.template");
-    restart_always(e, at(spec, "template"));
+    restart_always(e, at(spec, "template"), "ReplicationController");
 }
 
 pub(super) fn revision(e: &mut Errors, object: &Value) {

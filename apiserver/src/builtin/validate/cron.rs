@@ -1,0 +1,79 @@
+//! Schedules of cron jobs, as `robfig/cron` reads and refuses them. Called by `batch`; pure.
+
+/// Bounds of the five fields, and names that stand for numbers.
+const FIELDS: [(u32, u32, &[&str]); 5] = [
+    (0, 59, &[]),
+    (0, 23, &[]),
+    (1, 31, &[]),
+    (1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]),
+    (0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
+];
+
+/// `cron.ParseStandard`: five fields or a descriptor.
+pub(super) fn parse(schedule: &str) -> Result<(), String> {
+    if let Some(descriptor) = schedule.strip_prefix('@') {
+        if let Some(duration) = descriptor.strip_prefix("every ") {
+            let ok = duration.ends_with(['s', 'm', 'h']) && duration.starts_with(|c: char| c.is_ascii_digit());
+            return if ok {
+                Ok(())
+            } else {
+                Err(format!("failed to parse duration {schedule}: time: invalid duration {duration:?}"))
+            };
+        }
+        return match descriptor {
+            "yearly" | "annually" | "monthly" | "weekly" | "daily" | "midnight" | "hourly" => Ok(()),
+            _ => Err(format!("unrecognized descriptor: {schedule}")),
+        };
+    }
+    let parts: Vec<&str> = schedule.split_whitespace().collect();
+    if parts.len() != FIELDS.len() {
+        return Err(format!("expected exactly 5 fields, found {}: [{}]", parts.len(), parts.join(" ")));
+    }
+    for (part, (low, high, names)) in parts.iter().zip(FIELDS) {
+        for range in part.split(',') {
+            cron_range(range, low, high, names)?;
+        }
+    }
+    Ok(())
+}
+
+fn cron_range(range: &str, low: u32, high: u32, names: &[&str]) -> Result<(), String> {
+    let number = |text: &str| -> Result<u32, String> {
+        let lower = text.to_lowercase();
+        if let Some(index) = names.iter().position(|name| *name == lower) {
+            return Ok(low + u32::try_from(index).unwrap_or(0));
+        }
+        text.parse::<u32>()
+            .map_err(|_| format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax"))
+    };
+    let steps: Vec<&str> = range.split('/').collect();
+    let bounds: Vec<&str> = steps[0].split('-').collect();
+    let (start, end) = match bounds.as_slice() {
+        ["*" | "?"] => (low, high),
+        [one] => {
+            let start = number(one)?;
+            (start, if steps.len() == 2 { high } else { start })
+        }
+        [from, to] => (number(from)?, number(to)?),
+        _ => return Err(format!("too many hyphens: {range}")),
+    };
+    match steps.as_slice() {
+        [_] => {}
+        [_, step] => {
+            if number(step)? == 0 {
+                return Err(format!("step of range should be a positive number: {range}"));
+            }
+        }
+        _ => return Err(format!("too many slashes: {range}")),
+    }
+    if start < low {
+        return Err(format!("beginning of range ({start}) below minimum ({low}): {range}"));
+    }
+    if end > high {
+        return Err(format!("end of range ({end}) above maximum ({high}): {range}"));
+    }
+    if start > end {
+        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {range}"));
+    }
+    Ok(())
+}

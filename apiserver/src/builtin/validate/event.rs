@@ -1,0 +1,86 @@
+//! Events: what both of their API groups refuse. Called by the strategy; pure.
+
+use super::{Errors, Value, at, json, qualified_name, text, unset};
+
+/// How long the texts of an event may be; the message is the longest.
+const SHORT: usize = 128;
+const LONG: usize = 1024;
+
+/// The first of two names of a field that is set: the groups call some fields differently.
+fn either<'a>(object: &'a Value, names: [&str; 2]) -> &'a str {
+    let first = text(object, names[0]);
+    if first.is_empty() { text(object, names[1]) } else { first }
+}
+
+pub(super) fn event(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
+    const FIELD: &str = "involvedObject.namespace";
+    let of = either(object, ["involvedObject.namespace", "regarding.namespace"]);
+    let new = !unset(object, "eventTime");
+    let wrong = match (of.is_empty(), new) {
+        (true, true) => !matches!(namespace, "default" | "kube-system"),
+        (true, false) => !matches!(namespace, "default" | ""),
+        (false, true) => false,
+        (false, false) => of != namespace,
+    };
+    if wrong {
+        e.invalid(FIELD, &json!(of), "does not match event.namespace");
+    }
+    if new {
+        reported(e, object);
+    }
+    if group == "events.k8s.io" {
+        strict(e, object, new);
+    }
+}
+
+fn reported(e: &mut Errors, object: &Value) {
+    let controller = either(object, ["reportingComponent", "reportingController"]);
+    if controller.is_empty() {
+        e.required("reportingController", "");
+    }
+    e.names("reportingController", controller, qualified_name(controller));
+    for field in ["reportingInstance", "action", "reason"] {
+        let value = text(object, field);
+        if value.is_empty() {
+            e.required(field, "");
+        }
+        if value.len() > SHORT {
+            e.invalid(field, &json!(""), format!("can have at most {SHORT} characters"));
+        }
+    }
+    if either(object, ["message", "note"]).len() > LONG {
+        e.invalid("message", &json!(""), format!("can have at most {LONG} characters"));
+    }
+}
+
+/// What the newer group asks for on top.
+fn strict(e: &mut Errors, object: &Value, new: bool) {
+    let series = at(object, "series");
+    if !series.is_null() {
+        if at(series, "count").as_i64().unwrap_or(0) < 2 {
+            e.invalid("series.count", &json!(""), "should be at least 2");
+        }
+        if unset(series, "lastObservedTime") {
+            e.required("series.lastObservedTime", "");
+        }
+    }
+    if !new {
+        e.required("eventTime", "");
+    }
+    let kind = text(object, "type");
+    if !matches!(kind, "Normal" | "Warning") {
+        e.invalid("type", &json!(""), format!("has invalid value: {kind}"));
+    }
+    for (field, shown) in [
+        ("deprecatedFirstTimestamp", "firstTimestamp"),
+        ("deprecatedLastTimestamp", "lastTimestamp"),
+        ("deprecatedCount", "count"),
+        ("deprecatedSource", "source"),
+    ] {
+        let given = at(object, field);
+        let empty = given.is_null() || given == 0 || given.as_object().is_some_and(serde_json::Map::is_empty);
+        if !empty {
+            e.invalid(shown, &json!(""), "needs to be unset");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a job makes of its pods' ends: failure and success policies. Called by `batch`; pure.
+
+use std::collections::BTreeSet;
+
+use super::{Errors, FieldError, FieldErrorKind, Value, at, items, json, number, qualified_name, set, text};
+
+const MOST_RULES: usize = 20;
+
+/// An error that prints no value.
+fn bare(e: &mut Errors, path: &str, why: &str) {
+    e.push(FieldError::new(FieldErrorKind::Invalid, path, None, why));
+}
+
+/// Like `one_of`, with the values in the detail of what is missing.
+fn listed(e: &mut Errors, field: &str, value: &Value, known: &[&str]) {
+    if value.is_null() || value == "" {
+        let names: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
+        e.required(field, &format!("valid values: [{}]", names.join(" ")));
+    } else if !known.iter().any(|name| value == name) {
+        e.unsupported(field, value, known);
+    }
+}
+
+pub(super) fn failure(e: &mut Errors, spec: &Value, path: &str) {
+    let rules = items(spec, "podFailurePolicy.rules");
+    if rules.len() > MOST_RULES {
+        e.too_many(format!("{path}.rules"), rules.len(), MOST_RULES);
+    }
+    let pod = at(spec, "template.spec");
+    let names: BTreeSet<&str> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| items(pod, list))
+        .map(|container| text(container, "name"))
+        .collect();
+    for (index, rule) in rules.iter().enumerate() {
+        let path = format!("{path}.rules[{index}]");
+        let action = at(rule, "action");
+        if action == "FailIndex" {
+            if !set(spec, "backoffLimitPerIndex") {
+                e.invalid(format!("{path}.action"), action, "requires the backoffLimitPerIndex to be set");
+            }
+        } else {
+            listed(e, &format!("{path}.action"), action, &["Count", "FailIndex", "FailJob", "Ignore"]);
+        }
+        let codes = set(rule, "onExitCodes");
+        if codes {
+            exit_codes(e, at(rule, "onExitCodes"), &names, &format!("{path}.onExitCodes"));
+        }
+        let conditions = items(rule, "onPodConditions");
+        self::conditions(e, conditions, &format!("{path}.onPodConditions"));
+        match (codes, conditions.is_empty()) {
+            (true, false) => bare(e, &path, "specifying both OnExitCodes and OnPodConditions is not supported"),
+            (false, true) => bare(e, &path, "specifying one of OnExitCodes and OnPodConditions is required"),
+            _ => {}
+        }
+    }
+}
+
+fn conditions(e: &mut Errors, conditions: &[Value], path: &str) {
+    if conditions.len() > MOST_RULES {
+        e.too_many(path, conditions.len(), MOST_RULES);
+    }
+    for (index, condition) in conditions.iter().enumerate() {
+        let (path, kind) = (format!("{path}[{index}]"), text(condition, "type"));
+        e.names(&format!("{path}.type"), kind, qualified_name(kind));
+        listed(e, &format!("{path}.status"), at(condition, "status"), &["False", "True", "Unknown"]);
+    }
+}
+
+fn exit_codes(e: &mut Errors, codes: &Value, names: &BTreeSet<&str>, path: &str) {
+    listed(e, &format!("{path}.operator"), at(codes, "operator"), &["In", "NotIn"]);
+    if let Some(name) = at(codes, "containerName").as_str().filter(|name| !names.contains(name)) {
+        let why = "must be one of the container or initContainer names in the pod template";
+        e.invalid(format!("{path}.containerName"), &json!(name), why);
+    }
+    let (values, field) = (items(codes, "values"), format!("{path}.values"));
+    if values.is_empty() {
+        e.invalid(&field, &json!(values), "at least one value is required");
+    } else if values.len() > 255 {
+        e.too_many(&field, values.len(), 255);
+    }
+    for (index, value) in values.iter().enumerate() {
+        if value == 0 && text(codes, "operator") == "In" {
+            e.invalid(format!("{field}[{index}]"), value, "must not be 0 for the In operator");
+        }
+        if values[..index].contains(value) {
+            e.duplicate(format!("{field}[{index}]"), value);
+        }
+    }
+    if values.windows(2).any(|pair| pair[0].as_i64() > pair[1].as_i64()) {
+        e.invalid(field, &json!(values), "must be ordered");
+    }
+}
+
+pub(super) fn success(e: &mut Errors, spec: &Value, path: &str) {
+    let (rules, path) = (items(spec, "successPolicy.rules"), format!("{path}.rules"));
+    if rules.is_empty() {
+        let why = "at least one rules must be specified when the successPolicy is specified";
+        e.required(&path, why);
+    }
+    if rules.len() > MOST_RULES {
+        e.too_many(&path, rules.len(), MOST_RULES);
+    }
+    let completions = number(spec, "completions").unwrap_or(0);
+    for (index, rule) in rules.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        if !set(rule, "succeededCount") && !set(rule, "succeededIndexes") {
+            e.required(&path, "at least one of succeededCount or succeededIndexes must be specified");
+        }
+        let field = format!("{path}.succeededCount");
+        e.non_negative(&field, at(rule, "succeededCount"));
+        if let Some(count) = number(rule, "succeededCount").filter(|count| *count > completions) {
+            let why = format!("must be less than or equal to {completions} (the number of specified completions)");
+            e.invalid(field, &json!(count), why);
+        }
+    }
+}

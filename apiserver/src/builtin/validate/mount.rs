@@ -1,0 +1,152 @@
+//! Volume mounts and block devices of a container. Called by `container`; pure.
+
+use std::collections::BTreeSet;
+
+use super::{Errors, FieldError, Value, at, flag, items, json, set, text};
+
+/// What a pod's volumes are, by their names.
+#[derive(Default)]
+pub(super) struct Volumes {
+    pub(super) names: BTreeSet<String>,
+    /// Volumes that may be used as block devices.
+    pub(super) claims: BTreeSet<String>,
+    pub(super) images: BTreeSet<String>,
+}
+
+/// `validateLocalDescendingPath`.
+pub(super) fn descending(e: &mut Errors, path: &str, value: &str) {
+    if value.starts_with('/') {
+        e.invalid(path, &json!(value), "must be a relative path");
+    }
+    if climbs(value) {
+        e.invalid(path, &json!(value), "must not contain '..'");
+    }
+}
+
+/// True when a part of the path is `..`.
+pub(super) fn climbs(value: &str) -> bool {
+    value.split('/').any(|part| part == "..")
+}
+
+pub(super) fn mounts(e: &mut Errors, container: &Value, volumes: &Volumes, list: &str) {
+    let devices = items(container, "volumeDevices");
+    let mut points = BTreeSet::new();
+    for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
+        let path = format!("{list}[{index}]");
+        let (name, point) = (text(mount, "name"), text(mount, "mountPath"));
+        if name.is_empty() {
+            e.required(format!("{path}.name"), "");
+        }
+        if !volumes.names.contains(name) {
+            e.push(FieldError::not_found(format!("{path}.name"), &json!(name)));
+        }
+        if point.is_empty() {
+            e.required(format!("{path}.mountPath"), "");
+        }
+        if !points.insert(point) {
+            e.invalid(format!("{path}.mountPath"), &json!(point), "must be unique");
+        }
+        if devices.iter().any(|device| text(device, "name") == name) {
+            e.invalid(format!("{path}.name"), &json!(name), "must not already exist in volumeDevices");
+        }
+        if devices.iter().any(|device| text(device, "devicePath") == point) {
+            e.invalid(format!("{path}.mountPath"), &json!(point), "must not already exist as a path in volumeDevices");
+        }
+        sub_paths(e, mount, volumes.images.contains(name), list, &path);
+        propagation(e, container, mount, list);
+        read_only(e, mount, &format!("{list}.recursiveReadOnly"));
+    }
+}
+
+/// Where these findings point to the list and not to the mount, so does kube-apiserver.
+fn sub_paths(e: &mut Errors, mount: &Value, image: bool, list: &str, path: &str) {
+    let (sub, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
+    if image {
+        for (field, value) in [("subPath", sub), ("subPathExpr", expression)] {
+            if !value.is_empty() {
+                e.invalid(format!("{path}.{field}"), &json!(value), "not allowed in image volume sources");
+            }
+        }
+    }
+    descending(e, &format!("{list}.subPath"), sub);
+    if expression.is_empty() {
+        return;
+    }
+    if !sub.is_empty() {
+        e.invalid(format!("{path}.subPathExpr"), &json!(expression), "subPathExpr and subPath are mutually exclusive");
+    }
+    descending(e, &format!("{list}.subPathExpr"), expression);
+}
+
+fn propagation(e: &mut Errors, container: &Value, mount: &Value, list: &str) {
+    let (mode, path) = (at(mount, "mountPropagation"), format!("{list}.mountPropagation"));
+    if mode.is_null() {
+        return;
+    }
+    let known = ["Bidirectional", "HostToContainer", "None"];
+    if !known.iter().any(|name| mode == name) {
+        e.unsupported(&path, mode, &known);
+    }
+    if mode == "Bidirectional" && !flag(container, "securityContext.privileged") {
+        e.forbidden(path, "Bidirectional mount propagation is available only to privileged containers");
+    }
+}
+
+fn read_only(e: &mut Errors, mount: &Value, path: &str) {
+    match text(mount, "recursiveReadOnly") {
+        "Disabled" => {}
+        "Enabled" | "IfPossible" => {
+            if !flag(mount, "readOnly") {
+                e.forbidden(path, "may only be specified when readOnly is true");
+            }
+            if set(mount, "mountPropagation") && text(mount, "mountPropagation") != "None" {
+                e.forbidden(path, "may only be specified when mountPropagation is None or not specified");
+            }
+        }
+        _ if !set(mount, "recursiveReadOnly") => {}
+        other => e.unsupported(path, &json!(other), &["Disabled", "Enabled", "IfPossible"]),
+    }
+}
+
+pub(super) fn devices(e: &mut Errors, container: &Value, volumes: &Volumes, list: &str) {
+    let mounts = items(container, "volumeMounts");
+    let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
+    for (index, device) in items(container, "volumeDevices").iter().enumerate() {
+        let (at_name, at_path) = (format!("{list}[{index}].name"), format!("{list}[{index}].devicePath"));
+        let (name, path) = (text(device, "name"), text(device, "devicePath"));
+        let known = volumes.names.contains(name);
+        if name.is_empty() {
+            e.required(&at_name, "");
+        }
+        if names.contains(name) {
+            e.invalid(&at_name, &json!(name), "must be unique");
+        }
+        if known && !volumes.claims.contains(name) {
+            let why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+            e.invalid(&at_name, &json!(name), why);
+        }
+        if !known {
+            e.push(FieldError::not_found(&at_name, &json!(name)));
+        }
+        if path.is_empty() {
+            e.required(&at_path, "");
+        }
+        if paths.contains(path) {
+            e.invalid(&at_path, &json!(path), "must be unique");
+        }
+        if climbs(path) {
+            e.invalid(&at_path, &json!(path), "can not contain backsteps ('..')");
+        } else {
+            paths.insert(path);
+        }
+        if mounts.iter().any(|mount| text(mount, "name") == name) {
+            e.invalid(&at_name, &json!(name), "must not already exist in volumeMounts");
+        }
+        if mounts.iter().any(|mount| text(mount, "mountPath") == path) {
+            e.invalid(&at_path, &json!(path), "must not already exist as a path in volumeMounts");
+        }
+        if !name.is_empty() {
+            names.insert(name);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What surrounds a pod's containers: its security context, operating system, name resolution and claims of devices.
+//! Called by `pod`; pure.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::container;
+use super::network::BAD_IP;
+use super::{Errors, Value, at, dns1123_label, dns1123_subdomain, flag, items, json, number, set, text};
+
+/// As kube-apiserver prints it.
+const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+const UNDERSCORED: &str = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
+
+static SYSCTL_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(SYSCTL).ok());
+static UNDERSCORED_NAME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&format!("^{UNDERSCORED}$")).ok());
+
+fn matches(pattern: &Option<Regex>, text: &str) -> bool {
+    pattern.as_ref().is_none_or(|pattern| pattern.is_match(text))
+}
+
+pub(super) fn security(e: &mut Errors, spec: &Value, path: &str) {
+    let (context, path) = (at(spec, "securityContext"), format!("{path}.securityContext"));
+    let id = |e: &mut Errors, field: String, id: &Value| {
+        if id.as_i64().is_some_and(|id| !(0..=i64::from(i32::MAX)).contains(&id)) {
+            e.invalid(field, id, "must be between 0 and 2147483647, inclusive");
+        }
+    };
+    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
+        id(e, format!("{path}.{field}"), at(context, field));
+    }
+    for (index, group) in items(context, "supplementalGroups").iter().enumerate() {
+        id(e, format!("{path}.supplementalGroups[{index}]"), group);
+    }
+    if flag(spec, "hostPID") && flag(spec, "shareProcessNamespace") {
+        let why = "ShareProcessNamespace and HostPID cannot both be enabled";
+        e.invalid(format!("{path}.shareProcessNamespace"), &json!(true), why);
+    }
+    sysctls(e, spec, &path);
+    let one_of = |e: &mut Errors, field: &str, known: &[&str]| {
+        let given = at(context, field);
+        if !given.is_null() && !known.iter().any(|name| given == name) {
+            e.unsupported(format!("{path}.{field}"), given, known);
+        }
+    };
+    one_of(e, "fsGroupChangePolicy", &["Always", "OnRootMismatch"]);
+    container::seccomp(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
+    container::app_armor(e, at(context, "appArmorProfile"), &format!("{path}.appArmorProfile"));
+    one_of(e, "supplementalGroupsPolicy", &["Merge", "Strict"]);
+    one_of(e, "seLinuxChangePolicy", &["MountOption", "Recursive"]);
+}
+
+/// The namespace a sysctl belongs to, as the kernel groups them.
+fn namespace(name: &str) -> &'static str {
+    let dotted = name.replace('/', ".");
+    let ipc = ["kernel.sem", "kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced"];
+    if ipc.contains(&dotted.as_str()) || dotted.starts_with("kernel.msg") || dotted.starts_with("fs.mqueue.") {
+        "ipc"
+    } else if dotted.starts_with("net.") {
+        "net"
+    } else {
+        ""
+    }
+}
+
+fn sysctls(e: &mut Errors, spec: &Value, path: &str) {
+    let mut seen = BTreeSet::new();
+    for (index, sysctl) in items(spec, "securityContext.sysctls").iter().enumerate() {
+        let (name, field) = (text(sysctl, "name"), format!("{path}.sysctls[{index}].name"));
+        if name.is_empty() {
+            e.required(&field, "");
+        } else if name.len() > 253 || !matches(&SYSCTL_NAME, name) {
+            e.invalid(&field, &json!(name), format!("must have at most 253 characters and match regex {SYSCTL}"));
+        } else if seen.contains(name) {
+            e.duplicate(&field, &json!(name));
+        }
+        match namespace(name) {
+            "net" if flag(spec, "hostNetwork") => {
+                e.invalid(field, &json!(name), "may not be specified when 'hostNetwork' is true");
+            }
+            "ipc" if flag(spec, "hostIPC") => {
+                e.invalid(field, &json!(name), "may not be specified when 'hostIPC' is true");
+            }
+            _ => {}
+        }
+        seen.insert(name);
+    }
+}
+
+pub(super) fn ip(e: &mut Errors, field: String, address: &Value) {
+    if address.as_str().is_none_or(|a| a.parse::<std::net::IpAddr>().is_err()) {
+        e.invalid(field, &json!(address.as_str().unwrap_or_default()), BAD_IP);
+    }
+}
+
+pub(super) fn dns(e: &mut Errors, spec: &Value, path: &str) {
+    let (config, path) = (at(spec, "dnsConfig"), format!("{path}.dnsConfig"));
+    let (servers, searches) = (items(config, "nameservers"), items(config, "searches"));
+    if text(spec, "dnsPolicy") == "None" {
+        if config.is_null() {
+            return e.required(path, "must provide `dnsConfig` when `dnsPolicy` is None");
+        }
+        if servers.is_empty() {
+            let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+            return e.required(format!("{path}.nameservers"), why);
+        }
+    }
+    if servers.len() > 3 {
+        e.invalid(format!("{path}.nameservers"), &json!(servers), "must not have more than 3 nameservers");
+    }
+    for (index, address) in servers.iter().enumerate() {
+        ip(e, format!("{path}.nameservers[{index}]"), address);
+    }
+    if searches.len() > 32 {
+        e.invalid(format!("{path}.searches"), &json!(searches), "must not have more than 32 search paths");
+    }
+    let letters: usize = searches.iter().map(|search| search.as_str().map_or(0, str::len) + 1).sum();
+    if letters > 2049 {
+        let why = "must not have more than 2048 characters (including spaces) in the search list";
+        e.invalid(format!("{path}.searches"), &json!(searches), why);
+    }
+    for (index, search) in searches.iter().filter_map(Value::as_str).enumerate().filter(|(_, s)| *s != ".") {
+        let search = search.strip_suffix('.').unwrap_or(search);
+        e.names(&format!("{path}.searches[{index}]"), search, underscored(search));
+    }
+    for (index, option) in items(config, "options").iter().enumerate() {
+        if text(option, "name").is_empty() {
+            e.required(format!("{path}.options[{index}]"), "must not be empty");
+        }
+    }
+}
+
+/// `IsDNS1123SubdomainWithUnderscore`.
+fn underscored(name: &str) -> Vec<String> {
+    let mut why = Vec::new();
+    if name.len() > 253 {
+        why.push("must be no more than 253 characters".to_owned());
+    }
+    if !matches(&UNDERSCORED_NAME, name) {
+        why.push(format!("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{UNDERSCORED}')"));
+    }
+    why
+}
+
+pub(super) fn host_aliases(e: &mut Errors, spec: &Value, path: &str) {
+    for (index, alias) in items(spec, "hostAliases").iter().enumerate() {
+        let path = format!("{path}.hostAliases[{index}]");
+        ip(e, format!("{path}.ip"), at(alias, "ip"));
+        for (index, name) in items(alias, "hostnames").iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            e.names(&format!("{path}.hostnames[{index}]"), name, dns1123_subdomain(name));
+        }
+    }
+}
+
+/// Ports of a pod on the host's network are the host's.
+pub(super) fn host_network(e: &mut Errors, spec: &Value, is_pod: bool, path: &str) {
+    if !flag(spec, "hostNetwork") {
+        return;
+    }
+    for (c, container) in items(spec, "containers").iter().enumerate() {
+        for (p, port) in items(container, "ports").iter().enumerate() {
+            let host = number(port, "hostPort").unwrap_or(0);
+            if (is_pod || host != 0) && host != number(port, "containerPort").unwrap_or(0) {
+                let field = format!("{path}.containers[{c}].ports[{p}].hostPort");
+                e.invalid(field, &json!(host), "must match `containerPort` when `hostNetwork` is true");
+            }
+        }
+    }
+}
+
+pub(super) fn host_users(e: &mut Errors, spec: &Value, path: &str) {
+    if at(spec, "hostUsers") != false {
+        return;
+    }
+    for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+        if flag(spec, field) {
+            e.forbidden(format!("{path}.{shown}"), "when `pod.Spec.HostUsers` is false");
+        }
+    }
+}
+
+pub(super) fn resource_claims(e: &mut Errors, spec: &Value, path: &str) {
+    let mut seen = BTreeSet::new();
+    for (index, claim) in items(spec, "resourceClaims").iter().enumerate() {
+        let (path, name) = (format!("{path}.resourceClaims[{index}]"), text(claim, "name"));
+        if name.is_empty() {
+            e.required(format!("{path}.name"), "");
+        } else if !seen.insert(name) {
+            e.duplicate(format!("{path}.name"), &json!(name));
+        } else {
+            e.names(&format!("{path}.name"), name, dns1123_label(name));
+        }
+        for field in ["resourceClaimName", "resourceClaimTemplateName"] {
+            if let Some(name) = at(claim, field).as_str() {
+                e.names(&format!("{path}.{field}"), name, dns1123_subdomain(name));
+            }
+        }
+    }
+}
+
+/// `spec.os` and what the other system's pods may not have.
+pub(super) fn os(e: &mut Errors, spec: &Value, path: &str) {
+    if !set(spec, "os") {
+        return;
+    }
+    let others: &[&str] = match text(spec, "os.name") {
+        "" => return e.required(format!("{path}.os.name"), "cannot be empty"),
+        "linux" => &["windowsOptions"],
+        "windows" => &[
+            "appArmorProfile",
+            "seLinuxOptions",
+            "seccompProfile",
+            "fsGroup",
+            "fsGroupChangePolicy",
+            "sysctls",
+            "runAsUser",
+            "runAsGroup",
+            "supplementalGroups",
+            "supplementalGroupsPolicy",
+            "seLinuxChangePolicy",
+            "capabilities",
+            "readOnlyRootFilesystem",
+            "privileged",
+            "allowPrivilegeEscalation",
+            "procMount",
+        ],
+        other => return e.unsupported(format!("{path}.os"), &json!(other), &["linux", "windows"]),
+    };
+    let windows = text(spec, "os.name") == "windows";
+    let why = if windows { "cannot be set for a windows pod" } else { "windows options cannot be set for a linux pod" };
+    let refuse = |e: &mut Errors, owner: &Value, path: String| {
+        for field in others.iter().filter(|field| set(owner, &format!("securityContext.{field}"))) {
+            e.forbidden(format!("{path}.securityContext.{field}"), why);
+        }
+    };
+    if windows {
+        for field in ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"] {
+            if set(spec, field) && at(spec, field) != false {
+                e.forbidden(format!("{path}.{field}"), why);
+            }
+        }
+    }
+    refuse(e, spec, path.to_owned());
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for (index, container) in items(spec, list).iter().enumerate() {
+            refuse(e, container, format!("{path}.{list}[{index}]"));
+        }
+    }
+}

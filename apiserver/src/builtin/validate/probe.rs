@@ -1,0 +1,86 @@
+//! Probes and lifecycle handlers of a container. Called by `container`; pure.
+
+use super::{Errors, Value, at, items, json, number, port, set, text, unset};
+
+/// `grace` is the pod's `terminationGracePeriodSeconds`, which bounds a sleep.
+pub(super) fn handlers(e: &mut Errors, container: &Value, grace: Option<i64>, path: &str) {
+    for name in ["postStart", "preStop"] {
+        let handler = at(container, &format!("lifecycle.{name}"));
+        if !handler.is_null() {
+            action(e, handler, grace, &format!("{path}.lifecycle.{name}"));
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let probe = at(container, name);
+        if !probe.is_null() {
+            self::probe(e, name, probe, grace, &format!("{path}.{name}"));
+        }
+    }
+}
+
+fn probe(e: &mut Errors, name: &str, probe: &Value, grace: Option<i64>, path: &str) {
+    action(e, probe, grace, path);
+    for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+        e.non_negative(format!("{path}.{field}"), at(probe, field));
+    }
+    let period = number(probe, "terminationGracePeriodSeconds");
+    let at_period = format!("{path}.terminationGracePeriodSeconds");
+    if let Some(seconds) = period.filter(|n| *n <= 0) {
+        e.invalid(&at_period, &json!(seconds), "must be greater than 0");
+    }
+    if name == "readinessProbe" {
+        if let Some(seconds) = period {
+            e.invalid(at_period, &json!(seconds), "must not be set for readinessProbes");
+        }
+    } else if number(probe, "successThreshold").unwrap_or(1) != 1 {
+        e.invalid(format!("{path}.successThreshold"), at(probe, "successThreshold"), "must be 1");
+    }
+}
+
+fn action(e: &mut Errors, handler: &Value, grace: Option<i64>, path: &str) {
+    let mut found = false;
+    for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
+        if !set(handler, kind) {
+            continue;
+        }
+        let (here, source) = (format!("{path}.{kind}"), at(handler, kind));
+        if found {
+            e.forbidden(here, "may not specify more than 1 handler type");
+            continue;
+        }
+        found = true;
+        match kind {
+            "exec" if items(source, "command").is_empty() => e.required(format!("{here}.command"), ""),
+            "httpGet" => http_get(e, source, &here),
+            "tcpSocket" | "grpc" => port(e, &format!("{here}.port"), at(source, "port")),
+            "sleep" => {
+                let seconds = number(source, "seconds").unwrap_or(0);
+                if let Some(grace) = grace.filter(|grace| seconds < 0 || seconds > *grace) {
+                    let why = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+                    e.invalid(here, &json!(seconds), why);
+                }
+            }
+            _ => {}
+        }
+    }
+    if !found {
+        e.required(path, "must specify a handler type");
+    }
+}
+
+fn http_get(e: &mut Errors, get: &Value, path: &str) {
+    const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
+    if unset(get, "path") {
+        e.required(format!("{path}.path"), "");
+    }
+    port(e, &format!("{path}.port"), at(get, "port"));
+    if !matches!(text(get, "scheme"), "HTTP" | "HTTPS") {
+        e.unsupported(format!("{path}.scheme"), at(get, "scheme"), &["HTTP", "HTTPS"]);
+    }
+    for header in items(get, "httpHeaders") {
+        let name = text(header, "name");
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+            e.invalid(format!("{path}.httpHeaders"), &json!(name), HEADER);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Where a pod may run: affinity, tolerations, topology spread, scheduling gates. Called by `pod`; pure.
+
+use super::selector::{label_selector, node_selector, preferred_term};
+use super::{
+    Errors, FieldError, FieldErrorKind, Value, at, dns1123_label, fields, items, json, label_value, number,
+    qualified_name, set, text,
+};
+
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+pub(super) fn affinity(e: &mut Errors, affinity: &Value, path: &str) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let node = at(affinity, "nodeAffinity");
+    if set(node, REQUIRED) {
+        node_selector(e, at(node, REQUIRED), &format!("{path}.nodeAffinity.{REQUIRED}"));
+    }
+    for (index, term) in items(node, PREFERRED).iter().enumerate() {
+        let path = format!("{path}.nodeAffinity.{PREFERRED}[{index}]");
+        weight(e, term, &path);
+        preferred_term(e, at(term, "preference"), &format!("{path}.preference"));
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let group = at(affinity, kind);
+        for (index, term) in items(group, REQUIRED).iter().enumerate() {
+            pod_term(e, term, &format!("{path}.{kind}.{REQUIRED}[{index}]"));
+        }
+        for (index, term) in items(group, PREFERRED).iter().enumerate() {
+            let path = format!("{path}.{kind}.{PREFERRED}[{index}]");
+            weight(e, term, &path);
+            pod_term(e, at(term, "podAffinityTerm"), &format!("{path}.podAffinityTerm"));
+        }
+    }
+}
+
+fn weight(e: &mut Errors, term: &Value, path: &str) {
+    let weight = number(term, "weight").unwrap_or(0);
+    if !(1..=100).contains(&weight) {
+        e.invalid(format!("{path}.weight"), &json!(weight), "must be in the range 1-100");
+    }
+}
+
+fn pod_term(e: &mut Errors, term: &Value, path: &str) {
+    label_selector(e, at(term, "labelSelector"), &format!("{path}.labelSelector"));
+    label_selector(e, at(term, "namespaceSelector"), &format!("{path}.namespaceSelector"));
+    for namespace in items(term, "namespaces") {
+        let name = namespace.as_str().unwrap_or_default();
+        e.names(&format!("{path}.namespace"), name, dns1123_label(name));
+    }
+    let without = !set(term, "labelSelector");
+    for list in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let keys = items(term, list);
+        if !keys.is_empty() && without {
+            e.forbidden(format!("{path}.{list}"), "must not be specified when labelSelector is not set");
+            continue;
+        }
+        label_keys(e, keys, &format!("{path}.{list}"));
+    }
+    for (index, key) in items(term, "matchLabelKeys").iter().enumerate() {
+        if items(term, "mismatchLabelKeys").contains(key) {
+            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
+            e.invalid(format!("{path}.matchLabelKeys[{index}]"), key, why);
+        }
+    }
+    let key = text(term, "topologyKey");
+    if key.is_empty() {
+        e.required(format!("{path}.topologyKey"), "can not be empty");
+    }
+    e.names(&format!("{path}.topologyKey"), key, qualified_name(key));
+}
+
+fn label_keys(e: &mut Errors, keys: &[Value], path: &str) {
+    for (index, key) in keys.iter().enumerate() {
+        let key = key.as_str().unwrap_or_default();
+        e.names(&format!("{path}[{index}]"), key, qualified_name(key));
+    }
+}
+
+pub(super) fn gates(e: &mut Errors, spec: &Value, path: &str) {
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, gate) in items(spec, "schedulingGates").iter().enumerate() {
+        let (name, field) = (text(gate, "name"), format!("{path}.schedulingGates[{index}]"));
+        e.names(&field, name, qualified_name(name));
+        if seen.contains(&name) {
+            e.duplicate(&field, &json!(name));
+        }
+        seen.push(name);
+    }
+}
+
+pub(super) fn spread(e: &mut Errors, spec: &Value, path: &str) {
+    let all = items(spec, "topologySpreadConstraints");
+    for (index, constraint) in all.iter().enumerate() {
+        let path = format!("{path}.topologySpreadConstraints[{index}]");
+        let skew = number(constraint, "maxSkew").unwrap_or(0);
+        if skew <= 0 {
+            e.invalid(format!("{path}.maxSkew"), &json!(skew), "must be greater than zero");
+        }
+        let (key, when) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+        if key.is_empty() {
+            e.required(format!("{path}.topologyKey"), "can not be empty");
+        }
+        if !matches!(when, "DoNotSchedule" | "ScheduleAnyway") {
+            e.unsupported(format!("{path}.whenUnsatisfiable"), &json!(when), &["DoNotSchedule", "ScheduleAnyway"]);
+        }
+        let same = |other: &Value| text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == when;
+        if all[index + 1..].iter().any(same) {
+            let shown = json!(format!("{{{key}, {when}}}")).to_string();
+            let field = format!("{path}.{{topologyKey, whenUnsatisfiable}}");
+            e.push(FieldError::new(FieldErrorKind::Duplicate, field, Some(shown), ""));
+        }
+        domains(e, constraint, when, &path);
+        for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            let given = at(constraint, policy);
+            if !given.is_null() && given != "Honor" && given != "Ignore" {
+                e.unsupported(format!("{path}.{policy}"), given, &["Honor", "Ignore"]);
+            }
+        }
+        spread_keys(e, constraint, &path);
+        label_selector(e, at(constraint, "labelSelector"), &format!("{path}.labelSelector"));
+    }
+}
+
+fn domains(e: &mut Errors, constraint: &Value, when: &str, path: &str) {
+    let Some(count) = number(constraint, "minDomains") else { return };
+    let field = format!("{path}.minDomains");
+    if count <= 0 {
+        e.invalid(&field, &json!(count), "must be greater than zero");
+    }
+    if when != "DoNotSchedule" {
+        let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}");
+        e.invalid(field, &json!(count), why);
+    }
+}
+
+fn spread_keys(e: &mut Errors, constraint: &Value, path: &str) {
+    let (keys, selector) = (items(constraint, "matchLabelKeys"), at(constraint, "labelSelector"));
+    let path = format!("{path}.matchLabelKeys");
+    if !keys.is_empty() && selector.is_null() {
+        e.forbidden(&path, "must not be specified when labelSelector is not set");
+    }
+    for (index, key) in keys.iter().enumerate() {
+        let name = key.as_str().unwrap_or_default();
+        e.names(&format!("{path}[{index}]"), name, qualified_name(name));
+        let selected = fields(selector, "matchLabels").contains_key(name)
+            || items(selector, "matchExpressions").iter().any(|expression| at(expression, "key") == key);
+        if selected {
+            e.invalid(format!("{path}[{index}]"), key, "exists in both matchLabelKeys and labelSelector");
+        }
+    }
+}
+
+pub(super) fn tolerations(e: &mut Errors, spec: &Value, path: &str) {
+    for (index, toleration) in items(spec, "tolerations").iter().enumerate() {
+        let path = format!("{path}.tolerations[{index}]");
+        let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
+        let (value, effect) = (text(toleration, "value"), text(toleration, "effect"));
+        if !key.is_empty() {
+            e.names(&format!("{path}.key"), key, qualified_name(key));
+        } else if operator != "Exists" {
+            let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            e.invalid(format!("{path}.operator"), &json!(operator), why);
+        }
+        if set(toleration, "tolerationSeconds") && effect != "NoExecute" {
+            let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            e.invalid(format!("{path}.effect"), &json!(effect), why);
+        }
+        match operator {
+            "Equal" | "" => {
+                let why = label_value(value);
+                if !why.is_empty() {
+                    e.invalid(format!("{path}.operator"), &json!(value), why.join(";"));
+                }
+            }
+            "Exists" if !value.is_empty() => {
+                let why = "value must be empty when `operator` is 'Exists'";
+                e.invalid(format!("{path}.operator"), &json!(value), why);
+            }
+            "Exists" => {}
+            _ => e.unsupported(format!("{path}.operator"), &json!(operator), &["Equal", "Exists"]),
+        }
+        if !effect.is_empty() && !EFFECTS.contains(&effect) {
+            e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);
+        }
+    }
+}
