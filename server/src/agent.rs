@@ -33,20 +33,8 @@ const MAX_STATUS: usize = 64 << 10;
 
 /// Runs until told to stop.
 pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
-    let mut signals = Stop::new()?;
     let stop = CancellationToken::new();
-    let mut serving = std::pin::pin!(serve(args, &stop));
-    tokio::select! {
-        served = serving.as_mut() => served?,
-        () = signals.wait() => {
-            stop.cancel();
-            // A second signal ends the drain.
-            tokio::select! {
-                served = serving => served?,
-                () = signals.wait() => bail!("stopped before everything was drained"),
-            }
-        }
-    }
+    Stop::new()?.drained(&stop, serve(args, &stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -43,20 +43,8 @@ const RELOAD: Duration = Duration::from_secs(60);
 
 /// Runs until told to stop.
 pub(crate) async fn run(args: EstimatorArgs) -> anyhow::Result<ExitCode> {
-    let mut signals = Stop::new()?;
     let stop = CancellationToken::new();
-    let mut serving = std::pin::pin!(serve(args, &stop));
-    tokio::select! {
-        served = serving.as_mut() => served?,
-        () = signals.wait() => {
-            stop.cancel();
-            // A second signal ends the drain.
-            tokio::select! {
-                served = serving => served?,
-                () = signals.wait() => bail!("stopped before everything was drained"),
-            }
-        }
-    }
+    Stop::new()?.drained(&stop, serve(args, &stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 

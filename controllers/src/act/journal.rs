@@ -1,6 +1,6 @@
 //! Writes the fleet's journal: entries become Events of the control plane, each its own. Unlike [`super::events`] nothing is
-//! counted up, and nothing gives way for good: whoever notes an entry waits while the queue is full, writers go on with an
-//! entry until the API server has it, and at the end what waits is written before anything else stops. While others wait
+//! counted up, and nothing gives way for good: whoever notes an entry waits while the queue is full (but not at the end), writers
+//! go on with an entry until the API server has it, and at the end what waits is written before anything else stops. While others wait
 //! for the API server, writers take their time.
 //!
 //! Owned by whoever has the future of [`Journal::new`]: the loops' supervisor, and the webhooks' server.
@@ -50,27 +50,30 @@ pub struct Journal {
     /// What was noted lately: whoever looks again at what has not changed writes nothing.
     noted: Arc<Mutex<LruCache<u64, ()>>>,
     asked: Arc<Mutex<LruCache<BindingKey, String>>>,
+    /// Whoever notes is to end: nobody waits for a place any more.
+    ending: CancellationToken,
 }
 
 impl Journal {
-    /// The journal, and the task that writes for it until it is closed and nothing waits.
+    /// The journal, and the task that writes for it until it is closed and nothing waits. Those who note are to end with
+    /// `ending`, before it is closed.
     pub fn new(
         objects: Objects,
         component: &'static str,
         traffic: Arc<Traffic>,
+        ending: CancellationToken,
         closing: CancellationToken,
     ) -> (Self, impl Future<Output = ()>) {
-        let (journal, entries) = Self::queue(WAITING);
+        let (journal, entries) = Self::queue(WAITING, ending);
         let waiting = Arc::clone(&journal.waiting);
         let writer = Writer { objects, component, traffic, breath: BREATH };
         (journal, write_all(entries, waiting, writer, closing))
     }
 
-    fn queue(length: usize) -> (Self, mpsc::Receiver<Entry>) {
+    fn queue(length: usize, ending: CancellationToken) -> (Self, mpsc::Receiver<Entry>) {
         let (entries, receiver) = mpsc::channel(length);
-        let journal =
-            Journal { entries, waiting: Arc::new(watch::Sender::new(0)), noted: lately(NOTED), asked: lately(ASKED) };
-        (journal, receiver)
+        let waiting = Arc::new(watch::Sender::new(0));
+        (Journal { entries, waiting, noted: lately(NOTED), asked: lately(ASKED), ending }, receiver)
     }
 
     /// Notes an entry, unless it is one that was noted. Waits while the queue is full.
@@ -82,8 +85,13 @@ impl Journal {
             return;
         }
         // Nothing is counted, nor known, of an entry whose noter waits no longer.
-        let Ok(place) = self.entries.reserve().await else {
-            tracing::warn!(entry = entry.id, entry.message, "the journal has ended; an entry is in this log alone");
+        let place = tokio::select! {
+            biased;
+            place = self.entries.reserve() => place.ok(),
+            () = self.ending.cancelled() => None,
+        };
+        let Some(place) = place else {
+            tracing::warn!(entry = entry.id, entry.message, "the journal ends; an entry is in this log alone");
             return;
         };
         if self.noted.lock().put(key, ()).is_none() {

@@ -129,7 +129,7 @@ impl Manager {
             Events::new(Objects::new(fleet.control_plane()), "crowsnest-controllers", stop.child_token());
         let closing = CancellationToken::new();
         let (objects, traffic) = (Objects::new(fleet.control_plane()), Arc::clone(events.traffic()));
-        let (journal, entries) = Journal::new(objects, "crowsnest-controllers", traffic, closing.clone());
+        let (journal, entries) = Journal::new(objects, "crowsnest-controllers", traffic, stop.clone(), closing.clone());
         let context = Context::new(fleet, world, events, journal, config);
         let loops = Arc::new(Loops::new(context));
         loops.close_switched_off();

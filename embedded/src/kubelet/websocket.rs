@@ -215,4 +215,22 @@ mod tests {
         let decoded = decode(encoding, &Bytes::from_static(payload)).unwrap();
         assert_eq!(decoded, expected.map(|(channel, data)| (channel, Bytes::from(data))));
     }
+
+    #[tokio::test]
+    async fn what_is_large_is_sent_in_pieces() {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let channels = Channels::new(ours, 3, Encoding::Binary).await;
+        let said: Vec<u8> = (0..=250).cycle().take(2 * LARGEST_SENT + 1).collect();
+        let mut client = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
+        let (sink, large) = (channels.sink(1), Bytes::from(said.clone()));
+        sink.send(large).await.unwrap();
+        sink.close_socket().await.unwrap();
+        let (mut heard, mut sizes) = (Vec::new(), Vec::new());
+        while let Some(Ok(Message::Binary(message))) = client.next().await {
+            assert_eq!(message[0], 1);
+            sizes.push(message.len() - 1);
+            heard.extend_from_slice(&message[1..]);
+        }
+        assert_eq!((sizes, heard), (vec![LARGEST_SENT, LARGEST_SENT, 1], said));
+    }
 }

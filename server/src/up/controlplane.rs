@@ -131,7 +131,8 @@ impl ControlPlane {
             metrics_adapter,
         };
         let objects = act::objects::Objects::new(client.clone());
-        let (journal, entries) = Journal::new(objects, "crowsnest-webhook", Arc::default(), serving.clone());
+        let (journal, entries) =
+            Journal::new(objects, "crowsnest-webhook", Arc::default(), serving.clone(), serving.clone());
         servers.spawn(entries);
         let webhooks = Webhooks {
             control_plane: client.clone(),

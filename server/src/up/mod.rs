@@ -131,6 +131,23 @@ impl Stop {
             _ = self.terminate.recv() => {}
         }
     }
+
+    /// Runs what ends with `stop` until it ends, or a signal comes and it has been drained. A second signal ends the drain.
+    pub(crate) async fn drained(
+        mut self,
+        stop: &CancellationToken,
+        serving: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let mut serving = std::pin::pin!(serving);
+        tokio::select! {
+            served = serving.as_mut() => return served,
+            () = self.wait() => stop.cancel(),
+        }
+        tokio::select! {
+            served = serving => served,
+            () = self.wait() => bail!("stopped before everything was drained"),
+        }
+    }
 }
 
 fn open(path: Option<&Path>, reset: bool) -> anyhow::Result<DataDir> {

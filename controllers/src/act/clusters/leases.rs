@@ -55,7 +55,10 @@ impl Clusters {
             let mut now = Cluster::clone(&typed);
             now.status.conditions.clone_from(&all);
             let before = shown.map(|shown| &*shown.status);
-            context.journal.note_all(journal::flipped(&now, before, &ready.message, self.context.config.clock.wall())).await;
+            context
+                .journal
+                .note_all(journal::flipped(&now, before, &ready.message, self.context.config.clock.wall()))
+                .await;
             if let Some(written) = conditions::find(&all, condition::READY) {
                 beat.wrote(written.clone());
             }

@@ -64,7 +64,7 @@ fn server(refuses: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static
 
 /// A journal whose queue is short, and what writes for it.
 fn short(objects: Objects, length: usize, closing: CancellationToken) -> (Journal, impl Future<Output = ()>) {
-    let (journal, entries) = Journal::queue(length);
+    let (journal, entries) = Journal::queue(length, CancellationToken::new());
     let writer = Writer { objects, component: "test", traffic: Arc::default(), breath: Duration::from_millis(1) };
     let waiting = Arc::clone(&journal.waiting);
     (journal, write_all(entries, waiting, writer, closing))
@@ -121,6 +121,19 @@ async fn the_end_waits_for_what_is_not_written() {
     assert!(journal.is_told());
 }
 
+#[tokio::test]
+async fn nobody_waits_for_a_place_at_the_end() {
+    let ending = CancellationToken::new();
+    // Nobody writes.
+    let (journal, _entries) = Journal::queue(1, ending.clone());
+    journal.note(entry(1)).await;
+    let mut waits = std::pin::pin!(journal.note(entry(2)));
+    assert!(futures::poll!(waits.as_mut()).is_pending());
+    ending.cancel();
+    waits.await;
+    assert_eq!(*journal.waiting.borrow(), 1);
+}
+
 #[rstest]
 #[case::written_before(409, Fate::There)]
 #[case::its_namespace_is_gone(404, Fate::Refused)]
@@ -137,7 +150,7 @@ async fn refusals(#[case] code: u16, #[case] expected: Fate) {
 
 #[test]
 fn who_asked_is_told_once() {
-    let (journal, _entries) = Journal::queue(1);
+    let (journal, _entries) = Journal::queue(1, CancellationToken::new());
     let key = ("shop".to_owned(), "web-deployment".to_owned());
     journal.asks(key.clone(), "shop/web.1".to_owned());
     assert_eq!(journal.asked_by(&key).as_deref(), Some("shop/web.1"));

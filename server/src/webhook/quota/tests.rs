@@ -245,7 +245,10 @@ async fn run(rounds: &[Vec<Vec<Deed>>], replicas: usize, pauses: Vec<usize>) {
         gates: Gates { federated_quota_enforcement: true, ..Gates::default() },
         allow_no_execute_taint_policy: false,
         // Nobody writes it here.
-        journal: Journal::new(Objects::new(control_plane.clone()), "test", Arc::default(), CancellationToken::new()).0,
+        journal: {
+            let (objects, stop) = (Objects::new(control_plane.clone()), CancellationToken::new());
+            Journal::new(objects, "test", Arc::default(), stop.clone(), stop).0
+        },
     };
     let replicas: Vec<_> = (0..replicas).map(|_| (webhooks(), Arc::<Turns>::default())).collect();
     for writers in rounds {
