@@ -42,7 +42,10 @@ export async function getText(path: string, accept: string, signal?: AbortSignal
 async function toError(response: Response): Promise<ApiError> {
   const text = await response.text()
   try {
-    const status = JSON.parse(text) as { message?: string; reason?: string; details?: { causes?: Cause[] } }
+    // Failures come in the encoding that was asked for, as answers do.
+    const inYaml = response.headers.get('Content-Type')?.includes('yaml') ?? false
+    const read: (text: string) => unknown = inYaml ? (await import('yaml')).parse : JSON.parse
+    const status = (read(text) ?? {}) as { message?: string; reason?: string; details?: { causes?: Cause[] } }
     return new ApiError(response.status, status.reason ?? '', status.message ?? response.statusText, status.details?.causes)
   } catch {
     return new ApiError(response.status, '', text || response.statusText)
