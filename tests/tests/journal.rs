@@ -125,6 +125,9 @@ fn queries_find_it(fleet: &Fleet) -> Result<()> {
 
 /// What a quota refuses is told of the template and of the quota, once however often it is asked for.
 fn a_refusal_has_its_numbers(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    // What web used in m1 is given back once it is counted.
+    let used = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed.cpu}"];
+    kubectl.until(&used, |out| out == "200m")?;
     kubectl.ok(&["apply", "-f", "-"], BIG)?;
     let mut journal = Value::Null;
     let told = until("the refusal to be told", || {
