@@ -44,6 +44,7 @@ export function account(cluster: string): Made[] {
         rule('cluster.karmada.io', 'clusters', ['patch'], [cluster]),
         rule('cluster.karmada.io', 'clusters/attach', ['create'], [cluster]),
         rule('', 'namespaces', ['get'], [NAMESPACE]),
+        rule('certificates.k8s.io', 'certificatesigningrequests', ['create', 'get']),
       ],
     }),
     of('Role', 'roles', true, {
