@@ -2,6 +2,7 @@
 //! sign: whoever has a token knows by that the right control plane from another.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::core;
+use super::{core, keep_following};
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";
@@ -31,22 +32,11 @@ const AT_THE_LATEST: Duration = Duration::from_secs(60);
 
 /// Follows the ConfigMap and the tokens until the server stops.
 pub async fn run(server: ApiServer) {
-    let stopped = server.stopped();
-    loop {
-        let followed = tokio::select! {
-            followed = follow(&server) => followed,
-            () = stopped.cancelled() => return,
-        };
-        match followed {
-            Err(Error::Closed) => return,
-            Ok(()) => {}
-            Err(error) => tracing::warn!(%error, "signing cluster-info: starting over"),
-        }
-    }
+    keep_following(server, "signing cluster-info", follow).await;
 }
 
 /// Signs once, then when the ConfigMap or a token changed, and in turn.
-async fn follow(server: &ApiServer) -> Result<(), Error> {
+async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let store = &server.registry().store;
     let since = store.revision();
     let mut secrets = store.watch(&ResourceKey::new("", "secrets"), since)?;
@@ -54,7 +44,7 @@ async fn follow(server: &ApiServer) -> Result<(), Error> {
     let map = ObjectKey::new(NAMESPACE, NAME);
     let tokens = ObjectKey::new(TOKENS, TOKEN);
     loop {
-        if let Err(error) = pass(server).await {
+        if let Err(error) = pass(&server).await {
             tracing::warn!(%error, "signing cluster-info");
         }
         let until = Instant::now() + AT_THE_LATEST;

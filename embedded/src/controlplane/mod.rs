@@ -12,9 +12,12 @@ pub mod namespaces;
 pub mod tokencleaner;
 pub mod tokens;
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_apiserver::ApiServer;
+use crowsnest_apiserver::error::Error;
 use crowsnest_apiserver::registry::Registry;
 use crowsnest_apiserver::registry::resource::{Gvr, ResourceRef};
 use crowsnest_apiserver::status::ApiResult;
@@ -43,6 +46,26 @@ pub fn start(server: &ApiServer, controllers: Controllers) {
         published.extend(controllers.service_certificates.then_some(accounts::SERVICE));
         server.spawn(accounts::run(registry, server.authority().certificate().to_owned(), published, stopped));
     }
+}
+
+/// Before whoever follows the server's objects starts over, so that an error that stays costs little.
+const BREATH: Duration = Duration::from_secs(1);
+
+/// Follows until the server stops, and starts over where that failed: a watch that fell behind, a store that could not be read.
+async fn keep_following<F>(server: ApiServer, what: &'static str, follow: fn(ApiServer) -> F)
+where
+    F: Future<Output = Result<Infallible, Error>>,
+{
+    let following = async {
+        loop {
+            match follow(server.clone()).await {
+                Err(Error::Closed) => return,
+                Err(error) => tracing::warn!(%error, "{what}: starting over"),
+            }
+            tokio::time::sleep(BREATH).await;
+        }
+    };
+    server.stopped().run_until_cancelled(following).await;
 }
 
 fn core(registry: &Arc<Registry>, plural: &str) -> ApiResult<ResourceRef> {

@@ -1,5 +1,6 @@
 //! Deletes bootstrap tokens that have expired: each when its time comes, those that are found expired at once.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use base64::Engine;
@@ -15,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::core;
+use super::{core, keep_following};
 
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
@@ -25,27 +26,16 @@ const AT_THE_LATEST: Duration = Duration::from_secs(600);
 
 /// Follows the tokens until the server stops.
 pub async fn run(server: ApiServer) {
-    let stopped = server.stopped();
-    loop {
-        let followed = tokio::select! {
-            followed = follow(&server) => followed,
-            () = stopped.cancelled() => return,
-        };
-        match followed {
-            Err(Error::Closed) => return,
-            Ok(()) => {}
-            Err(error) => tracing::warn!(%error, "cleaning up tokens: starting over"),
-        }
-    }
+    keep_following(server, "cleaning up tokens", follow).await;
 }
 
 /// Looks at all of them when one changed, and when the next one expires.
-async fn follow(server: &ApiServer) -> Result<(), Error> {
+async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let store = &server.registry().store;
     let mut secrets = store.watch(&ResourceKey::new("", "secrets"), store.revision())?;
     let tokens = ObjectKey::new(NAMESPACE, PREFIX);
     loop {
-        let wait = match pass(server, Timestamp::now()).await {
+        let wait = match pass(&server, Timestamp::now()).await {
             Ok(wait) => wait.unwrap_or(AT_THE_LATEST).min(AT_THE_LATEST),
             Err(error) => {
                 tracing::warn!(%error, "cleaning up tokens");

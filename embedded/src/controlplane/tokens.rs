@@ -1,5 +1,6 @@
 //! Fills Secrets of type `kubernetes.io/service-account-token`, and removes those whose account is gone.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use base64::Engine;
@@ -16,7 +17,7 @@ use crowsnest_apiserver::status::{ApiError, ApiResult, Reason};
 use crowsnest_apiserver::storage::{ChangeKind, ResourceKey};
 use serde_json::{Value, json};
 
-use super::core;
+use super::{core, keep_following};
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -24,21 +25,11 @@ const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 
 /// Follows secrets and service accounts until the server stops.
 pub async fn run(server: ApiServer) {
-    let stopped = server.stopped();
-    loop {
-        let followed = tokio::select! {
-            followed = follow(&server) => followed,
-            () = stopped.cancelled() => return,
-        };
-        match followed {
-            Ok(()) => return,
-            Err(error) => tracing::warn!(%error, "service-account tokens: starting over"),
-        }
-    }
+    keep_following(server, "service-account tokens", follow).await;
 }
 
 /// Looks at every secret once, then at those that change; at all of them when an account changed.
-async fn follow(server: &ApiServer) -> Result<(), Error> {
+async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let registry = server.registry();
     let secrets = core(registry, "secrets")?;
     let since = registry.store.revision();
@@ -48,14 +39,14 @@ async fn follow(server: &ApiServer) -> Result<(), Error> {
     loop {
         if std::mem::take(&mut all) {
             for secret in registry.list_all(&secrets).await? {
-                check(server, &secrets, &secret).await?;
+                check(&server, &secrets, &secret).await?;
             }
         }
         tokio::select! {
             changes = changed_secrets.next() => {
                 for change in changes? {
                     if change.kind != ChangeKind::Deleted {
-                        check(server, &secrets, &change.body.value(change.revision)?).await?;
+                        check(&server, &secrets, &change.body.value(change.revision)?).await?;
                     }
                 }
             }
