@@ -45,25 +45,41 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
-    let Some((word, name)) = args.object.split_once('/').filter(|(word, name)| !word.is_empty() && !name.is_empty())
-    else {
-        bail!("{:?} names no object: KIND/NAME does, as in deployment/web", args.object)
-    };
-    let config = args.connection.config().await?;
-    let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let client = kube::Client::try_from(config)?;
-    let served = crowsnest_fleet::discovery::discover(&client).await?;
-    let kind = Kind::of(word, &served).ok_or_else(|| anyhow!("the control plane has no resource type {word:?}"))?;
-    let path = match &*kind.gvr.group {
-        "work.karmada.io" => {
-            let (kind, namespace, name) = bound(&client, &served, &kind, &namespace, name).await?;
-            path(&kind, &namespace, &name)
-        }
-        _ => path(&kind, &namespace, name),
-    };
+    let Asked { client, kind, namespace, name } =
+        asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
+    let path = path(&kind, &namespace, &name);
     let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
     let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
     print(&answer, args.output, |out| render(out, &answer))
+}
+
+/// An object of the control plane that somebody asks about.
+pub(super) struct Asked {
+    pub(super) client: kube::Client,
+    pub(super) kind: Kind,
+    /// Empty for one without.
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// Which object KIND/NAME means; of a binding it is the template.
+pub(super) async fn asked(object: &str, namespace: Option<&str>, connection: &ConnectionArgs) -> anyhow::Result<Asked> {
+    let Some((word, name)) = object.split_once('/').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
+        bail!("{object:?} names no object: KIND/NAME does, as in deployment/web")
+    };
+    let config = connection.config().await?;
+    let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
+    let client = kube::Client::try_from(config)?;
+    let served = crowsnest_fleet::discovery::discover(&client).await?;
+    let kind = Kind::of(word, &served).ok_or_else(|| anyhow!("the control plane has no resource type {word:?}"))?;
+    let (kind, namespace, name) = match (&*kind.gvr.group, &*kind.gvr.resource) {
+        ("work.karmada.io", "resourcebindings" | "clusterresourcebindings") => {
+            bound(&client, &served, &kind, &namespace, name).await?
+        }
+        _ => (kind, namespace, name.to_owned()),
+    };
+    let namespace = if kind.namespaced { namespace } else { String::new() };
+    Ok(Asked { client, kind, namespace, name })
 }
 
 /// The explanation of a template.
@@ -77,7 +93,7 @@ fn path(kind: &Kind, namespace: &str, name: &str) -> String {
 }
 
 /// The template of a binding.
-pub(super) async fn bound(
+async fn bound(
     client: &kube::Client,
     served: &ApiResources,
     kind: &Kind,

@@ -3,15 +3,14 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::columns;
 use super::connection::ConnectionArgs;
-use super::explain::{bound, list, named, text};
-use super::get::kind::Kind;
+use super::explain::{Asked, asked, list, named, text};
 use super::get::{is_broken_pipe, yaml};
 use super::reach::said;
 use super::search::PARTIAL;
@@ -55,22 +54,8 @@ pub(crate) struct JournalArgs {
 }
 
 pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
-    let Some((word, name)) = args.object.split_once('/').filter(|(word, name)| !word.is_empty() && !name.is_empty())
-    else {
-        bail!("{:?} names no object: KIND/NAME does, as in deployment/web", args.object)
-    };
-    let config = args.connection.config().await?;
-    let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let client = kube::Client::try_from(config)?;
-    let served = crowsnest_fleet::discovery::discover(&client).await?;
-    let kind = Kind::of(word, &served).ok_or_else(|| anyhow!("the control plane has no resource type {word:?}"))?;
-    let (kind, namespace, name) = match (&*kind.gvr.group, &*kind.gvr.resource) {
-        ("work.karmada.io", "resourcebindings" | "clusterresourcebindings") => {
-            bound(&client, &served, &kind, &namespace, name).await?
-        }
-        _ => (kind, namespace, name.to_owned()),
-    };
-    let namespace = if kind.namespaced { namespace } else { String::new() };
+    let Asked { client, kind, namespace, name } =
+        asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
     let about = format!("{}/{namespace}/{name}", kind.gvr.resource);
     let mut path = format!("{PATH}?limit={}&about={}", args.limit, encoded(&about));
     for (parameter, value) in [("at", &args.at), ("within", &args.within)] {
