@@ -3,6 +3,7 @@ import { lazy, Suspense, useEffect, useState } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readObject, type ObjectView, type Tab } from '../api/address'
 import { ApiError, getJson, objectPath, type ObjectRef } from '../api/client'
+import { aboutOf, isTold } from '../api/journal'
 import type { KubeObject } from '../api/types'
 import { useMay } from '../api/useMay'
 import { ClusterName } from '../parts/ClusterName'
@@ -16,6 +17,7 @@ import { commands, type Command } from './object/commands'
 import { Events } from './object/Events'
 import { explain } from './object/explain'
 import { History } from './object/History'
+import { Journal } from './object/Journal'
 import { Logs, logsOf } from './object/Logs'
 import { groupOf, isSecret, readWithheld } from './object/objects'
 import { Overview } from './object/Overview'
@@ -66,9 +68,10 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
     ...(!mayExec && { terminal: t.mayNot('create', 'pods/exec', where, cluster) }),
   }
   const pod = ref.apiVersion === 'v1' && ref.resource === 'pods'
-  const tabs: Tab[] = ['overview', 'yaml', 'events', 'related', 'history', ...(q === undefined ? [] : (['logs'] as const)), ...(pod ? (['terminal'] as const) : [])]
+  const about = isTold(ref, object.data) ? aboutOf(ref, object.data) : undefined
+  const tabs: Tab[] = ['overview', 'yaml', 'events', 'related', 'history', ...(about === undefined ? [] : (['journal'] as const)), ...(q === undefined ? [] : (['logs'] as const)), ...(pod ? (['terminal'] as const) : [])]
   const kind = object.data?.kind ?? ref.resource
-  const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }) }
+  const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
   const gone = object.error instanceof ApiError && object.error.code === 404
   return (
     <article className="resource">
@@ -110,6 +113,7 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
       {!object.data && !object.error && <p className="empty">{t.loading}</p>}
       {tab === 'history' && <History refTo={ref} />}
       {tab === 'related' && <Related refTo={ref} />}
+      {tab === 'journal' && about !== undefined && <Journal refTo={ref} about={about} />}
       {object.data && <Tabbed tab={tab} refTo={ref} object={object.data} q={q} pod={pod} may={why[tab] === undefined} revealed={revealed} onReveal={setRevealed} />}
     </article>
   )

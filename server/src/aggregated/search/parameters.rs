@@ -7,6 +7,7 @@ use crowsnest_index::search::{Cursor, SearchRequest};
 
 use std::collections::BTreeMap;
 
+use super::columns::Columns;
 use crate::aggregated::reply::Failure;
 
 /// Hits of one page when nothing is said, and at most.
@@ -67,6 +68,11 @@ impl Parameters {
             request.facet(facets.split(',').filter(|name| !name.is_empty())).map_err(Failure::bad_request)?;
         }
         Ok(request)
+    }
+
+    /// What hits are asked for beyond their fields.
+    pub(super) fn columns(&self) -> Result<Columns, Failure> {
+        Columns::read(self.get("columns"))
     }
 
     pub(super) fn cluster(&self, name: &str) -> Result<ClusterName, Failure> {
