@@ -209,6 +209,34 @@ async function columns(page, origin) {
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
   await page.getByRole('button', { name: 'As it was' }).click()
   await page.keyboard.press('Escape')
+  await kindsColumns(page, origin)
+}
+
+/** What kubectl prints of a kind, and any label. */
+async function kindsColumns(page, origin) {
+  await search(page, origin, 'kind:deployment name:=web cluster:member1')
+  await page.getByRole('button', { name: 'Columns', exact: true }).click()
+  await page.getByRole('group', { name: 'As kubectl prints Deployment' }).getByRole('checkbox', { name: 'Up-to-date' }).check()
+  await page.getByRole('combobox', { name: 'Label' }).fill('app')
+  await page.getByRole('button', { name: 'Add', exact: true }).click()
+  await page.waitForURL((url) => url.searchParams.get('columns')?.endsWith('print:Up-to-date,label:app'))
+  await accessible(page)
+  await page.keyboard.press('Escape')
+  const row = page.locator('.hits .row:not(.head)')
+  await row.locator('[data-column="print:Up-to-date"]', { hasText: '2' }).waitFor()
+  assert.equal(await row.locator('[data-column="label:app"]').textContent(), 'web')
+  await page.getByRole('columnheader', { name: 'Up-to-date', exact: true }).waitFor()
+  // Whoever gets the address sees the same; a file has them, too.
+  await page.reload()
+  await row.locator('[data-column="label:app"]', { hasText: 'web' }).waitFor()
+  await page.getByRole('button', { name: 'Export' }).click()
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'These columns (CSV)' }).click()])
+  const [head, first] = (await readFile(await file.path(), 'utf8')).split('\r\n')
+  assert.match(head, /print:Up-to-date,label:app$/)
+  assert.match(first, /,2,web$/)
+  await page.getByRole('button', { name: 'Columns', exact: true }).click()
+  await page.getByRole('button', { name: 'As it was' }).click()
+  await page.keyboard.press('Escape')
 }
 
 async function palette(page, origin) {

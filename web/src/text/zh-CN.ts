@@ -205,5 +205,10 @@ export const zh: Text = {
   signInWith: (provider) => `使用 ${provider} 登录`,
   token: '控制面的令牌',
   signIn: '登录',
+  kubeconfig: '或选择 kubeconfig 文件',
+  kubeconfigHint: '以其中的用户登录（客户端证书或令牌）。两者都保存在此页面的服务器中，直到您退出登录。',
+  sessionOver: (why) => `您的登录已失效 (401)：${why}。`,
+  signInBeside: '在另一个标签页中重新登录',
+  goOn: '然后在此继续',
   unknownToken: '控制面不认识此令牌 (401)。',
 }

@@ -4,6 +4,7 @@ import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readObject, type ObjectView, type Tab } from '../api/address'
 import { ApiError, getJson, objectPath, type ObjectRef } from '../api/client'
 import { aboutOf, isTold } from '../api/journal'
+import { patiently, Silent } from '../api/kube'
 import type { KubeObject } from '../api/types'
 import { useMay } from '../api/useMay'
 import { ClusterName } from '../parts/ClusterName'
@@ -28,7 +29,7 @@ import './object/object.css'
 
 const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
 
-const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500), staleTime: 2_000 } } })
+const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent), staleTime: 2_000 } } })
 
 /** One object, read live from its cluster with the user's own rights. */
 export function Resource() {
@@ -49,7 +50,7 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
   const hidden = isSecret(ref) && !revealed
   const object = useQuery({
     queryKey: ['object', ref, hidden],
-    queryFn: ({ signal }) => (hidden ? readWithheld(ref, signal) : getJson<KubeObject>(objectPath(ref), signal)),
+    queryFn: ({ signal }) => (hidden ? readWithheld(ref, signal) : patiently((patience) => getJson<KubeObject>(objectPath(ref), patience), signal)),
     refetchInterval: 5_000,
     ...(isSecret(ref) && { gcTime: 0 }),
   })
@@ -73,6 +74,8 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
   const kind = object.data?.kind ?? ref.resource
   const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
   const gone = object.error instanceof ApiError && object.error.code === 404
+  // A member that does not answer has said before what it has: the cache kept that.
+  const kept = gone || object.error instanceof Silent || (object.error instanceof ApiError && object.error.code >= 500)
   return (
     <article className="resource">
       <header>
@@ -106,7 +109,7 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
       </nav>
       {object.error && (
         <p role="alert">
-          {explain(object.error, cluster, t)} {gone && tab !== 'history' && <Link href={objectAddress(ref, 'history')}>{t.seeHistory}</Link>}
+          {explain(object.error, cluster, t)} {kept && tab !== 'history' && <Link href={objectAddress(ref, 'history')}>{t.seeHistory}</Link>}
         </p>
       )}
       {why[tab] && <p role="alert">{why[tab]}</p>}
