@@ -99,9 +99,10 @@ async function policy() {
   }
   // Scripts and styles in the page, evaluation, pictures and requests elsewhere, frames: all of it is refused.
   await page.goto(origin)
-  const refused = await page.evaluate(async (elsewhere) => {
-    const refused = new Set()
-    document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => refused.add(effectiveDirective))
+  const wanted = ['connect-src', 'frame-src', 'img-src', 'script-src-attr', 'script-src-elem', 'style-src-elem']
+  await page.evaluate(async (elsewhere) => {
+    window.refused = new Set()
+    document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => window.refused.add(effectiveDirective))
     const add = (name, given, into = document.body) => into.append(Object.assign(document.createElement(name), given))
     add('script', { textContent: 'window.ran = true' })
     add('style', { textContent: 'body { display: none }' })
@@ -111,10 +112,10 @@ async function policy() {
     await fetch(`${elsewhere}/a`).catch(() => undefined)
     document.body.setAttribute('onclick', 'window.ran = true')
     document.body.click()
-    await new Promise((done) => setTimeout(done, 500))
-    return { refused: [...refused].sort(), ran: window.ran === true, shown: getComputedStyle(document.body).display }
   }, 'http://127.0.0.1:9')
-  assert.deepEqual(refused, { refused: ['connect-src', 'frame-src', 'img-src', 'script-src-attr', 'script-src-elem', 'style-src-elem'], ran: false, shown: 'block' })
+  await page.waitForFunction((wanted) => wanted.every((directive) => window.refused.has(directive)), wanted)
+  const done = await page.evaluate(() => ({ ran: window.ran === true, display: getComputedStyle(document.body).display }))
+  assert.deepEqual(done, { ran: false, display: 'block' })
   // The server itself refuses what no page of its own asks for.
   const bare = await page.request.get(`${origin}/apis`)
   assert.equal(bare.status(), 403)

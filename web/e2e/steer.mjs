@@ -102,6 +102,16 @@ async function overview(page, origin, shot) {
   assert.match(await row.getByRole('meter').first().getAttribute('aria-valuetext'), /of .*%/)
   await row.getByText(/\d+s ago/).waitFor()
   await page.getByText('3 of 3 ready').waitFor()
+  // Clusters are told apart by name, colour and shape, which are the same elsewhere.
+  const marks = () =>
+    page.locator('tr[data-cluster] .cluster').evaluateAll((all) => Object.fromEntries(all.map((one) => [one.textContent, one.querySelector('svg').getAttribute('fill') + one.querySelector('path').getAttribute('d')])))
+  const here = await marks()
+  assert.equal(new Set(Object.values(here)).size, 3)
+  await page.goto(origin)
+  await page.locator('tr[data-cluster]').nth(2).waitFor()
+  assert.deepEqual(await marks(), here)
+  await page.goBack()
+  await row.getByText('✓ Ready').waitFor()
   // Problems are queries.
   await page.getByRole('heading', { name: 'What is wrong' }).waitFor()
   await accessible(page)
@@ -472,6 +482,20 @@ async function quotas(page, origin) {
   assert.match(await bar.getAttribute('aria-valuetext'), /of 16Gi/)
   await card.getByText('member1').waitFor()
   await page.getByRole('heading', { name: 'Refused' }).waitFor()
+  await page.getByText('Nothing is refused.').waitFor()
+  // A refusal is told by hand, so that what is shown of it is exact.
+  const refused = /v1alpha1\/export\?.*reason%3AQuotaExceeded/
+  const message = 'requested cpu=10, used cpu=0, limited cpu=8'
+  const binding = {
+    apiVersion: 'work.karmada.io/v1alpha2',
+    kind: 'ResourceBinding',
+    metadata: { name: 'web-deployment', namespace: 'default' },
+    spec: { resource: { apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'default', name: 'web' } },
+    status: { conditions: [{ type: 'Scheduled', status: 'False', reason: 'QuotaExceeded', message, lastTransitionTime: new Date().toISOString() }] },
+  }
+  await page.route(refused, (route) => route.fulfill({ body: `${JSON.stringify(binding)}\n`, contentType: 'application/jsonl' }))
+  await page.locator('tr[data-refused=web]').getByText(message).waitFor()
+  await page.unroute(refused)
   await api(page, 'DELETE', `${POLICIES}/federatedresourcequotas/team`)
 }
 
@@ -556,6 +580,19 @@ async function oneNamespace(page, origin, pictures, problems) {
   await other.getByRole('alert').getByText(/cannot update|forbidden/).waitFor()
   await other.getByRole('button', { name: 'What if…' }).click()
   await other.getByText('No template is affected.').waitFor()
+  // What is found is what may be read, and what may not be done with it says so.
+  await other.goto(`${origin}/search?q=kind%3Adeployment+name%3A%3Dweb`)
+  await other.getByText(/^1 objects? in/).waitFor()
+  await other.locator('.row:not(.head) a').first().click()
+  await other.getByRole('link', { name: 'YAML' }).click()
+  const edit = other.getByRole('button', { name: 'Edit', disabled: true })
+  assert.equal(await edit.getAttribute('title'), 'You may not update deployments in default of @control-plane.')
+  await other.getByRole('button', { name: 'Delete', disabled: true }).waitFor()
+  await accessible(other)
+  await other.goto(`${origin}/search?q=kind%3Asecret+ns%3Akube-system`)
+  await other.getByText(/Results hold only what you may read in each cluster/).waitFor()
+  await other.goto(`${origin}/object?cluster=%40control-plane&apiVersion=v1&resource=configmaps&namespace=kube-system&name=extension-apiserver-authentication`)
+  await other.getByRole('alert').getByText(/does not let you: .*(403|forbidden|cannot get)/).waitFor()
   await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
   await other.context().close()
   for (const path of [`${rbac}/rolebindings/${name}`, `${rbac}/roles/${name}`, `${accounts}/${name}`]) await api(page, 'DELETE', path)
@@ -572,7 +609,17 @@ async function hanging(page, origin, problems, shot) {
     await shot('hanging')
     await page.getByRole('link', { name: 'member2' }).click()
     await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
+    // An object there: what the cache kept of it does not need the member.
+    const at = (cluster, tab) => `/object?cluster=${cluster}&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web&tab=${tab}`
+    await page.goto(origin + at('member3', 'overview'))
+    await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
+    await page.getByRole('link', { name: 'See what was kept of it.' }).click()
+    await page.getByRole('table', { name: 'Versions' }).waitFor()
     for (const [path, there] of [
+      ['/search?q=kind%3Adeployment+cluster%3Amember3', '.hits .row:not(.head) a'],
+      [at('member3', 'related'), '.graph .place'],
+      [at('member1', 'yaml'), '.editor .cm-line'],
+      [`${at('%40control-plane', 'logs')}&tail=5`, '.log .line'],
       ['/fleet', 'tr[data-cluster=member1]'],
       ['/cluster/member3', 'tr[data-condition=Ready]'],
       [`/topology?${WEB}`, '[data-kind=Pod]'],
