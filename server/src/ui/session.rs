@@ -48,7 +48,8 @@ impl Upstream {
     fn proven(&self, user: AuthInfo) -> Result<kube::Client, Failure> {
         let mut config = self.config.clone();
         config.auth_info = user;
-        let unusable = |error| Failure::bad_request(format!("its client certificate or key can't be used: {error}"));
+        let unusable =
+            |error: kube::Error| Failure::bad_request(format!("its client certificate or key can't be used: {error}"));
         kube::Client::try_from(config).map_err(unusable)
     }
 }
@@ -87,8 +88,9 @@ pub(crate) async fn sign_in(
 ) -> Response {
     match opened(&ui, &sign_in).await {
         Ok((user, opened)) => {
-            // One session at a time: of cookies with one name the last one counts.
+            // One session at a time: whatever was there before is forgotten.
             let (mut set, _) = ended(&ui, &headers).await;
+            set.retain(|gone| gone.name != opened.name);
             set.push(opened);
             cookies::set(json(StatusCode::OK, &user), &set)
         }

@@ -1,11 +1,9 @@
 // What can be done with an answer: follow it, choose its columns, keep it, take it along.
 import { useEffect, useId, useState } from 'react'
-import { getJson } from '../api/client'
 import { command, download, type Format } from '../api/export'
 import { ofThePast } from '../api/query'
 import { keep } from '../api/saved'
-import type { Hit } from '../api/types'
-import { API, type SearchState, type Live } from '../api/useSearch'
+import type { SearchState, Live } from '../api/useSearch'
 import { useText } from '../text'
 import { exported, move, otherColumns, titleOf, type Column } from './columns'
 import { Control } from './Control'
@@ -96,7 +94,7 @@ function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' |
             ))}
           </ul>
           <Printed q={q} result={result} names={names} onAdd={(name) => onColumns([...names, name])} />
-          <LabelColumn keys={(result.facets.label ?? []).map(({ value }) => value)} onAdd={(key) => onColumns([...names, `label:${key}`])} />
+          <LabelColumn keys={(result.facets.label ?? []).map(({ value }) => value)} onAdd={(name) => onColumns([...names, name])} />
           <button type="button" onClick={() => onColumns(undefined)}>
             {t.resetColumns}
           </button>
@@ -105,9 +103,6 @@ function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' |
     </Popover>
   )
 }
-
-/** Shown by columns that every hit has. */
-const ALREADY = ['print:Name', 'print:Age']
 
 /** Where all hits are of one kind: what kubectl prints of it. */
 function Printed({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> & { names: string[]; onAdd: (name: string) => void }) {
@@ -119,14 +114,13 @@ function Printed({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> &
     setPrinted([])
     if (kind === undefined) return
     const abort = new AbortController()
-    getJson<{ hits: Hit[] }>(`${API}/query?limit=1&facets=&columns=print:*&q=${encodeURIComponent(q)}`, abort.signal).then(
-      ({ hits }) => setPrinted(Object.keys(hits[0]?.columns ?? {})),
-      // Without it there are the other columns.
-      () => undefined,
-    )
+    import('../api/printed')
+      .then(({ printedOf }) => printedOf(q, abort.signal))
+      // Without them there are the other columns.
+      .then((names) => !abort.signal.aborted && setPrinted(names), () => undefined)
     return () => abort.abort()
   }, [q, kind])
-  const others = printed.filter((name) => !ALREADY.includes(name) && !names.includes(name))
+  const others = printed.filter((name) => !names.includes(name))
   if (kind === undefined || others.length === 0) return null
   return (
     <fieldset>
@@ -144,8 +138,8 @@ function Printed({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> &
   )
 }
 
-/** Any label by its key; those that hits have are offered. */
-function LabelColumn({ keys, onAdd }: { keys: string[]; onAdd: (key: string) => void }) {
+/** Any label by its key, of which those that hits have are offered, or any path into manifests. */
+function LabelColumn({ keys, onAdd }: { keys: string[]; onAdd: (name: string) => void }) {
   const t = useText()
   const list = useId()
   return (
@@ -153,7 +147,8 @@ function LabelColumn({ keys, onAdd }: { keys: string[]; onAdd: (key: string) => 
       className="labelled"
       onSubmit={(event) => {
         event.preventDefault()
-        onAdd(String(new FormData(event.currentTarget).get('key')).trim())
+        const key = String(new FormData(event.currentTarget).get('key'))
+        onAdd(key.startsWith('.') ? key : `label:${key}`)
         event.currentTarget.reset()
       }}
     >

@@ -15,12 +15,12 @@ test.each([
 })
 
 test('labels and what kubectl prints can be columns', () => {
-  const columns = columnsNamed(['name', 'label:app.kubernetes.io/name', 'print:Up-to-date', 'label:', 'label:a,b'])
-  expect(columns.map((column) => titleOf(column, en))).toEqual(['Name', 'app.kubernetes.io/name', 'Up-to-date'])
-  expect(columns.map(({ name }) => isAsked(name))).toEqual([false, true, true])
-  const hit = { name: 'web', matched: [], columns: { 'label:app.kubernetes.io/name': 'web', 'print:Up-to-date': '2' } } as unknown as Hit
-  expect(columns.slice(1).map(({ show }) => show(hit))).toEqual(['web', '2'])
-  expect(exported(columns)).toEqual(['name', 'label:app.kubernetes.io/name', 'print:Up-to-date'])
+  const columns = columnsNamed(['name', 'label:app.kubernetes.io/name', 'print:Up-to-date', '.spec.replicas', 'label:', 'label:a,b', '.'])
+  expect(columns.map((column) => titleOf(column, en))).toEqual(['Name', 'app.kubernetes.io/name', 'Up-to-date', '.spec.replicas'])
+  expect(columns.map(({ name }) => isAsked(name))).toEqual([false, true, true, true])
+  const hit = { name: 'web', matched: [], columns: { 'label:app.kubernetes.io/name': 'web', 'print:Up-to-date': '2', '.spec.replicas': '3' } } as unknown as Hit
+  expect(columns.slice(1).map(({ show }) => show(hit))).toEqual(['web', '2', '3'])
+  expect(exported(columns)).toEqual(['name', 'label:app.kubernetes.io/name', 'print:Up-to-date', '.spec.replicas'])
 })
 
 test('what is not shown can be chosen', () => {

@@ -11,7 +11,7 @@ import { marked, since } from './format'
 export type ColumnName = keyof Text['columnNames']
 
 export interface Column {
-  /** Of `ColumnName`, or one that is asked for: `label:KEY`, `print:NAME`. */
+  /** Of `ColumnName`, or one that is asked for: `label:KEY`, `print:NAME`, `.spec.replicas`. */
   name: string
   /** Of a grid: smallest and largest width. */
   width: string
@@ -72,7 +72,7 @@ function Marked({ hit, field, text }: { hit: Hit; field: string; text: string })
   return marked(text, reason?.marks).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))
 }
 
-/** The value of a label, or what kubectl prints in that column of its kind. */
+/** The value of a label, what kubectl prints in that column of its kind, or what its manifest has at a path. */
 function asked(name: string): Column | undefined {
   if (!isAsked(name)) return undefined
   const value = (hit: Hit) => hit.columns?.[name]
@@ -80,11 +80,14 @@ function asked(name: string): Column | undefined {
 }
 
 /** Hits have it only where it is asked for. */
-export const isAsked = (name: string) => /^(label|print):[^,]+$/.test(name)
+export const isAsked = (name: string) => /^(label:|print:|\.)[^,]+$/.test(name)
+
+/** It makes sense of one kind only. */
+export const isOfKind = (name: string) => /^(print:|\.)/.test(name)
 
 /** What a column is called. */
 export function titleOf({ name }: Pick<Column, 'name'>, t: Text): string {
-  return isAsked(name) ? name.slice(name.indexOf(':') + 1) : t.columnNames[name as ColumnName]
+  return isAsked(name) ? name.replace(/^(label|print):/, '') : t.columnNames[name as ColumnName]
 }
 
 /** The columns of these names, in their order; names nobody knows are left out, and none at all are the usual ones. */

@@ -93,7 +93,7 @@ export const en = {
   lastColumn: 'A table has at least one column.',
   resetColumns: 'As it was',
   printedOf: (kind: string) => `As kubectl prints ${kind}`,
-  labelColumn: 'Label',
+  labelColumn: 'Label or .path',
   addColumn: 'Add',
   sortBy: (column: string) => `Sort by ${column}`,
   export: 'Export',

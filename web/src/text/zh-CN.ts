@@ -105,7 +105,7 @@ export const zh: Text = {
   lastColumn: '表格至少要有一列。',
   resetColumns: '恢复默认',
   printedOf: (kind) => `kubectl 显示的 ${kind} 列`,
-  labelColumn: '标签',
+  labelColumn: '标签或 .path',
   addColumn: '添加',
   sortBy: (column) => `按“${column}”排序`,
   export: '导出',

@@ -4,7 +4,7 @@ import { readSearch, searchAddress } from '../api/address'
 import { toggle } from '../api/query'
 import { useSaved } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
-import { columnsNamed, isAsked } from '../parts/columns'
+import { columnsNamed, isAsked, isOfKind } from '../parts/columns'
 import { FacetRail } from '../parts/Facets'
 import { age } from '../parts/format'
 import { Hits } from '../parts/Hits'
@@ -76,8 +76,8 @@ export function Search() {
               result={result}
               columns={shown}
               onColumns={(chosen) => {
-                // What kubectl prints is of one kind: the next query may be about another.
-                setPrefs({ columns: chosen?.filter((name) => !name.startsWith('print:')) })
+                // What is of one kind stays in the address: the next query may be about another.
+                setPrefs({ columns: chosen?.filter((name) => !isOfKind(name)) })
                 go({ columns: chosen }, true)
               }}
               live={following}

@@ -44,7 +44,7 @@ pub(super) async fn export(index: &Index, caller: &UserInfo, parameters: &Parame
         return Err(Failure::bad_request(why));
     }
     request.limit = parameters.number("limit")?;
-    request.bodies = format == Format::JsonLines;
+    request.bodies = format.reads_manifests();
     let hits = index.export(request).await.map_err(|error| match error {
         Error::Incomplete => Failure::bad_request(error.to_string()),
         other => Failure::internal(other),
@@ -58,6 +58,15 @@ pub(super) async fn export(index: &Index, caller: &UserInfo, parameters: &Parame
 }
 
 impl Format {
+    fn reads_manifests(&self) -> bool {
+        match self {
+            Self::JsonLines => true,
+            Self::Csv(columns) => {
+                columns.iter().filter_map(|name| Column::named(name)).any(|column| column.reads_manifests())
+            }
+        }
+    }
+
     fn head(&self) -> Vec<u8> {
         let mut text = Vec::new();
         if let Self::Csv(columns) = self {

@@ -80,7 +80,8 @@ fn accepts_events(request: &Request) -> bool {
 }
 
 async fn whole(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
-    let (request, columns) = (parameters.question(caller)?, parameters.columns()?);
+    let columns = parameters.columns()?;
+    let request = parameters.question_with(caller, &columns)?;
     let answer = running.index.search_all(request).await.map_err(Failure::internal)?;
     let summary = answer.summary.map(|s| done(&s)).unwrap_or_default();
     let mut body = json!({
@@ -131,14 +132,15 @@ fn piece(piece: Result<SearchEvent, crowsnest_index::Error>, columns: &Columns) 
 
 fn events(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
     let columns = parameters.columns()?;
-    let pieces = running.index.search(parameters.question(caller)?).map(move |next| piece(next, &columns));
-    Ok(sent(pieces))
+    let request = parameters.question_with(caller, &columns)?;
+    Ok(sent(running.index.search(request).map(move |next| piece(next, &columns))))
 }
 
 /// The answer, and behind its `done` what changes: `changed` hits, `left` ones, `counts`, and `behind` when too much did.
 fn live(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
     let columns = parameters.columns()?;
-    let stream = running.index.live(parameters.question(caller)?).map(move |next| match next {
+    let request = parameters.question_with(caller, &columns)?;
+    let stream = running.index.live(request).map(move |next| match next {
         Ok(LiveEvent::Answer(answer)) => piece(Ok(answer), &columns),
         Ok(LiveEvent::Changed(found)) => match hit(&found, &columns, Timestamp::now()) {
             Ok(hit) => event("changed", &hit),

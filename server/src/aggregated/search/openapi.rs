@@ -19,7 +19,7 @@ const FACETS: Parameter = (
 const COLUMNS: Parameter = (
     "columns",
     "string",
-    "What each hit has beyond its fields, separated by commas: label:KEY, print:NAME (a column of kubectl's), print:* (all of these).",
+    "What each hit has beyond its fields, separated by commas: label:KEY, print:NAME (a column of kubectl's), print:* (all of these), .PATH into its manifest.",
     false,
 );
 const OBJECT: [Parameter; 5] = [
@@ -105,7 +105,12 @@ const PATHS: &[Path] = &[
             Q,
             LIMIT,
             ("format", "string", "jsonl or csv.", false),
-            ("columns", "string", "Of CSV, separated by commas: fields of a hit, label:KEY, or print:NAME.", false),
+            (
+                "columns",
+                "string",
+                "Of CSV, separated by commas: fields of a hit, label:KEY, print:NAME, or .PATH.",
+                false,
+            ),
         ],
         object: false,
         answers: &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])],

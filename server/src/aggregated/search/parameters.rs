@@ -59,8 +59,14 @@ impl Parameters {
 
     /// The question, with the page it asks for.
     pub(super) fn question(&self, caller: &UserInfo) -> Result<SearchRequest, Failure> {
+        self.question_with(caller, &Columns::default())
+    }
+
+    /// The same, with what these columns of its hits need.
+    pub(super) fn question_with(&self, caller: &UserInfo, columns: &Columns) -> Result<SearchRequest, Failure> {
         let mut request = SearchRequest::new(self.get("q").unwrap_or_default(), caller.clone());
         request.scopes = self.scopes.clone();
+        request.bodies = columns.read_manifests();
         request.limit = Some(self.number("limit")?.unwrap_or(PAGE).min(LARGEST_PAGE));
         let cursor = self.get("cursor").filter(|cursor| !cursor.is_empty()).map(str::parse::<Cursor>).transpose();
         request.after = cursor.map_err(|error| Failure::bad_request(error.to_string()))?.map(|cursor| cursor.0);

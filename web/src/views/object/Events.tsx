@@ -1,5 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { clusterRoot, getJson, type ObjectRef } from '../../api/client'
+import { patiently } from '../../api/kube'
 import type { KubeEvent, KubeObject } from '../../api/types'
 import { since } from '../../parts/format'
 import { Table } from '../../parts/Table'
@@ -17,7 +18,7 @@ export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; objec
   const selector = encodeURIComponent(`involvedObject.uid=${uid ?? ''}`)
   const events = useQuery({
     queryKey: ['events', cluster, uid],
-    queryFn: ({ signal }) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1${scope}/events?fieldSelector=${selector}`, signal),
+    queryFn: ({ signal }) => patiently((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1${scope}/events?fieldSelector=${selector}`, patience), signal),
     refetchInterval: 5_000,
   })
   if (events.error) return <p role="alert">{explain(events.error, cluster, t)}</p>
