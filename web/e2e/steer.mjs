@@ -2,10 +2,10 @@
 // As part of the quickstart, or alone: node e2e/steer.mjs <address with token> <folder for pictures>
 // The fleet has the Deployment default/web, its policy and its override, as tests/tests/quickstart.rs makes them.
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { accessible, open, paste } from './browser.mjs'
+import { hanging, oneNamespace } from './bounds.mjs'
+import { accessible, api, expected, open, paste } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 const POLICIES = '/apis/policy.karmada.io/v1alpha1/namespaces/default'
@@ -60,27 +60,6 @@ export async function steer(page, origin, pictures, problems) {
 
 const heading = (page, name) => page.getByRole('heading', { level: 1, name })
 const table = (page, name) => page.getByRole('table', { name })
-
-/** A request with the page's own session; answers other than those that are expected fail. */
-async function api(page, method, path, body, fine = [200, 201, 202]) {
-  const answer = await page.evaluate(
-    async ([method, path, body]) => {
-      const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json'
-      const headers = { 'X-Crowsnest-Client': 'web', 'Content-Type': type }
-      const response = await fetch(path, { method, headers, ...(body && { body: JSON.stringify(body) }) })
-      return { code: response.status, text: await response.text() }
-    },
-    [method, path, body],
-  )
-  assert.ok(fine.includes(answer.code), `${method} ${path}: ${answer.code} ${answer.text}`)
-  return JSON.parse(answer.text)
-}
-
-/** The browser logs each answer that is an error; those that a check is about are taken out again. */
-function expected(problems, pattern) {
-  const others = problems.filter((problem) => !pattern.test(problem))
-  problems.splice(0, problems.length, ...others)
-}
 
 /** Until something holds that the page does not show. */
 async function until(what, holds) {
@@ -548,93 +527,6 @@ async function languages(page, origin, problems, shot) {
   expected(problems, /422/)
   await page.getByRole('combobox', { name: '语言' }).selectOption('en')
   await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')
-}
-
-/** Somebody with rights in one namespace: sees what is there, and is told why not of the rest. */
-async function oneNamespace(page, origin, pictures, problems) {
-  const name = 'one-namespace'
-  const rbac = '/apis/rbac.authorization.k8s.io/v1/namespaces/default'
-  const accounts = '/api/v1/namespaces/default/serviceaccounts'
-  const rules = [{ apiGroups: ['*'], resources: ['*'], verbs: ['get', 'list', 'watch'] }]
-  await api(page, 'POST', accounts, { metadata: { name } }, [201, 409])
-  await api(page, 'POST', `${rbac}/roles`, { metadata: { name }, rules }, [201, 409])
-  const subjects = [{ kind: 'ServiceAccount', name, namespace: 'default' }]
-  await api(page, 'POST', `${rbac}/rolebindings`, { metadata: { name }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name }, subjects }, [201, 409])
-  const { status } = await api(page, 'POST', `${accounts}/${name}/token`, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} })
-  const other = await (await page.context().browser().newContext({ viewport: { width: 1400, height: 850 } })).newPage()
-  other.setDefaultTimeout(60_000)
-  await other.goto(`${origin}/steer#token=${status.token}`)
-  await table(other, 'Policies').locator('tr[data-policy="default/web"]').first().waitFor()
-  await other.goto(`${origin}/why?${WEB}`)
-  await table(other, 'Where it is').locator('tr[data-target=member1]').waitFor()
-  await other.goto(`${origin}/fleet`)
-  await table(other, 'Clusters').locator('tr[data-cluster=member1]').waitFor()
-  await other.getByText('Capacity is not shown: you may not list clusters.').waitFor()
-  await other.goto(`${origin}/cluster/member1`)
-  await other.getByText('You may not see or do this (403)').waitFor()
-  const cordon = other.getByRole('button', { name: 'Cordon' })
-  assert.match(await cordon.getAttribute('title'), /You may not patch the cluster member1/)
-  await accessible(other)
-  await other.goto(`${origin}/plan?apiVersion=policy.karmada.io%2Fv1alpha1&kind=PropagationPolicy&namespace=default&name=web`)
-  // Who may only read may ask what if, and is told why not to apply.
-  await other.getByRole('alert').getByText(/cannot update|forbidden/).waitFor()
-  await other.getByRole('button', { name: 'What if…' }).click()
-  await other.getByText('No template is affected.').waitFor()
-  // What is found is what may be read, and what may not be done with it says so.
-  await other.goto(`${origin}/search?q=kind%3Adeployment+name%3A%3Dweb`)
-  await other.getByText(/^1 objects? in/).waitFor()
-  await other.locator('.row:not(.head) a').first().click()
-  await other.getByRole('link', { name: 'YAML' }).click()
-  const edit = other.getByRole('button', { name: 'Edit', disabled: true })
-  assert.equal(await edit.getAttribute('title'), 'You may not update deployments in default of @control-plane.')
-  await other.getByRole('button', { name: 'Delete', disabled: true }).waitFor()
-  await accessible(other)
-  await other.goto(`${origin}/search?q=kind%3Asecret+ns%3Akube-system`)
-  await other.getByText(/Results hold only what you may read in each cluster/).waitFor()
-  await other.goto(`${origin}/object?cluster=%40control-plane&apiVersion=v1&resource=configmaps&namespace=kube-system&name=extension-apiserver-authentication`)
-  await other.getByRole('alert').getByText(/does not let you: .*(403|forbidden|cannot get)/).waitFor()
-  await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
-  await other.context().close()
-  for (const path of [`${rbac}/rolebindings/${name}`, `${rbac}/roles/${name}`, `${accounts}/${name}`]) await api(page, 'DELETE', path)
-  expected(problems, /403/)
-}
-
-/** A member that takes requests and never answers: what needs it says so, everything else goes on. */
-async function hanging(page, origin, problems, shot) {
-  const sim = (...fault) => execFileSync(process.env.CROWSNEST_BINARY, ['sim', 'member3', ...fault])
-  sim('silence')
-  try {
-    await page.goto(`${origin}/drift?${WEB}&cluster=member3`)
-    await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
-    await shot('hanging')
-    await page.getByRole('link', { name: 'member2' }).click()
-    await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
-    // An object there: what the cache kept of it does not need the member.
-    const at = (cluster, tab) => `/object?cluster=${cluster}&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web&tab=${tab}`
-    await page.goto(origin + at('member3', 'overview'))
-    await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
-    await page.getByRole('link', { name: 'See what was kept of it.' }).click()
-    await page.getByRole('table', { name: 'Versions' }).waitFor()
-    for (const [path, there] of [
-      ['/search?q=kind%3Adeployment+cluster%3Amember3', '.hits .row:not(.head) a'],
-      [at('member3', 'related'), '.graph .place'],
-      [at('member1', 'yaml'), '.editor .cm-line'],
-      [`${at('%40control-plane', 'logs')}&tail=5`, '.log .line'],
-      ['/fleet', 'tr[data-cluster=member1]'],
-      ['/cluster/member3', 'tr[data-condition=Ready]'],
-      [`/topology?${WEB}`, '[data-kind=Pod]'],
-      [`/why?${WEB}`, 'tr[data-target=member3]'],
-      ['/fleet/events', 'table[aria-label=Events] tbody tr'],
-    ]) {
-      const begun = Date.now()
-      await page.goto(origin + path)
-      await page.locator(there).first().waitFor()
-      assert.ok(Date.now() - begun < 8_000, `${path} took ${Date.now() - begun} ms while a member hangs`)
-    }
-  } finally {
-    sim('start')
-  }
-  expected(problems, /50[0-9]/)
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
