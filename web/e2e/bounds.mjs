@@ -50,9 +50,41 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await other.goto(`${origin}/object?cluster=%40control-plane&apiVersion=v1&resource=configmaps&namespace=kube-system&name=extension-apiserver-authentication`)
   await other.getByRole('alert').getByText(/does not let you: .*(403|forbidden|cannot get)/).waitFor()
   await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
+  await inOneMember(page, other, origin, name, pictures)
   await other.context().close()
   for (const path of [`${rbac}/rolebindings/${name}`, `${rbac}/roles/${name}`, `${accounts}/${name}`]) await api(page, 'DELETE', path)
   expected(problems, /403/)
+}
+
+/** The same in one member: what is found is of there, and what may not be done there says so, as the member itself has it. */
+async function inOneMember(page, other, origin, name, pictures) {
+  const rbac = '/apis/rbac.authorization.k8s.io/v1'
+  const roleRef = (kind) => ({ apiGroup: 'rbac.authorization.k8s.io', kind, name })
+  const member = `/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy${rbac}/namespaces/default`
+  const reading = [{ apiGroups: [''], resources: ['pods', 'pods/log', 'events'], verbs: ['get', 'list', 'watch'] }]
+  const user = { kind: 'User', apiGroup: 'rbac.authorization.k8s.io', name: `system:serviceaccount:default:${name}` }
+  const through = [{ apiGroups: ['cluster.karmada.io'], resources: ['clusters/proxy'], resourceNames: ['member1'], verbs: ['*'] }]
+  const made = [
+    [`${member}/roles`, { metadata: { name }, rules: reading }],
+    [`${member}/rolebindings`, { metadata: { name }, roleRef: roleRef('Role'), subjects: [user] }],
+    [`${rbac}/clusterroles`, { metadata: { name }, rules: through }],
+    [`${rbac}/clusterrolebindings`, { metadata: { name }, roleRef: roleRef('ClusterRole'), subjects: [user] }],
+  ]
+  for (const [path, body] of made) await api(page, 'POST', path, body, [201, 409])
+  const pods = 'kind%3Apod+label%3Aapp%3Dweb'
+  for (let total = 0; total !== 2; ) total = (await api(other, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${pods}`)).total
+  await other.goto(`${origin}/search?q=${pods}`)
+  await other.getByText(/^2 objects in/).waitFor()
+  await other.locator('.row:not(.head) a').first().click()
+  await other.getByRole('heading', { name: /^Pod web-/ }).waitFor()
+  await other.getByRole('link', { name: 'Terminal: You may not create pods/exec in default of member1.' }).waitFor()
+  const remove = other.getByRole('button', { name: 'Delete', disabled: true })
+  assert.equal(await remove.getAttribute('title'), 'You may not delete pods in default of member1.')
+  await other.getByRole('link', { name: 'Logs', exact: true }).click()
+  await other.locator('.log .line').first().waitFor()
+  await accessible(other)
+  await other.screenshot({ path: join(pictures, 'reader-logs.png'), fullPage: true })
+  for (const [path] of made.reverse()) await api(page, 'DELETE', `${path}/${name}`)
 }
 
 /** A member that takes requests and never answers: what needs it says so, everything else goes on. */
