@@ -105,6 +105,24 @@ mod tests {
         )
     }
 
+    #[tokio::test]
+    async fn a_handle_leads_to_one_session_until_it_ends() {
+        let identities = Identities::new();
+        let answers = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::empty()))
+        });
+        let opened = identities.open(kube::Client::new(answers, "default"), [1; 32]);
+        let mut headers = HeaderMap::new();
+        let cookie = format!("{}={}", opened.full_name(), opened.value);
+        headers.insert(http::header::COOKIE, cookie.parse().unwrap());
+        assert!(identities.client(&headers).unwrap().is_some());
+        assert!(identities.client(&HeaderMap::new()).unwrap().is_none());
+        let gone = identities.end(&headers);
+        assert_eq!((gone.full_name(), gone.value.as_str(), gone.max_age), (opened.full_name(), "", Some(0)));
+        let over = identities.client(&headers).err().map(|failure| failure.code());
+        assert_eq!(over, Some(StatusCode::UNAUTHORIZED));
+    }
+
     #[rstest]
     #[case::certificate("{client-certificate-data: YQ==, client-key-data: Yg==}", (true, false))]
     #[case::token("{token: abc}", (false, true))]
