@@ -1,6 +1,7 @@
 import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import { isTold } from '../../api/journal'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
@@ -87,7 +88,7 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
 
 /** A copy that the fleet keeps as its template says. */
 export const isManaged = (refTo: ObjectRef, object: KubeObject) =>
-  refTo.cluster !== CONTROL_PLANE && object.metadata.labels?.['karmada.io/managed'] === 'true'
+  refTo.cluster !== CONTROL_PLANE && isTold(refTo, object)
 
 /** Says where such an object comes from: what is changed here is put back. */
 export function Managed({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
