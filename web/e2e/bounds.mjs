@@ -63,16 +63,20 @@ async function inOneMember(page, other, origin, name, pictures) {
   const member = `/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy${rbac}/namespaces/default`
   const reading = [{ apiGroups: [''], resources: ['pods', 'pods/log', 'events'], verbs: ['get', 'list', 'watch'] }]
   const user = { kind: 'User', apiGroup: 'rbac.authorization.k8s.io', name: `system:serviceaccount:default:${name}` }
+  const account = { kind: 'ServiceAccount', name, namespace: 'default' }
   const through = [{ apiGroups: ['cluster.karmada.io'], resources: ['clusters/proxy'], resourceNames: ['member1'], verbs: ['*'] }]
   const made = [
     [`${member}/roles`, { metadata: { name }, rules: reading }],
     [`${member}/rolebindings`, { metadata: { name }, roleRef: roleRef('Role'), subjects: [user] }],
     [`${rbac}/clusterroles`, { metadata: { name }, rules: through }],
-    [`${rbac}/clusterrolebindings`, { metadata: { name }, roleRef: roleRef('ClusterRole'), subjects: [user] }],
+    [`${rbac}/clusterrolebindings`, { metadata: { name }, roleRef: roleRef('ClusterRole'), subjects: [account] }],
   ]
   for (const [path, body] of made) await api(page, 'POST', path, body, [201, 409])
   const pods = 'kind%3Apod+label%3Aapp%3Dweb'
   for (let total = 0; total !== 2; ) total = (await api(other, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${pods}`)).total
+  // The member lets itself be asked for somebody once the fleet has told it to.
+  const asked = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/namespaces/default/pods'
+  for (let kind = 'Status'; kind === 'Status'; ) kind = (await api(other, 'GET', asked, undefined, [200, 403])).kind
   await other.goto(`${origin}/search?q=${pods}`)
   await other.getByText(/^2 objects in/).waitFor()
   await other.locator('.row:not(.head) a').first().click()
