@@ -25,11 +25,12 @@ export async function open(address, elsewhere = []) {
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
   })
   const problems = []
-  const page = await browser.newPage({
+  const context = await browser.newContext({
     viewport: { width: 1400, height: 850 },
     // Other places are tests' own, with certificates nobody knows.
     ignoreHTTPSErrors: elsewhere.length > 0,
   })
+  const page = await context.newPage()
   page.setDefaultTimeout(60_000)
   const origin = new URL(address).origin
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`))
