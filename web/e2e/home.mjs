@@ -219,7 +219,7 @@ async function columns(page, origin) {
 async function kindsColumns(page, origin) {
   await search(page, origin, 'kind:deployment name:=web cluster:member1')
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
-  await page.getByRole('group', { name: 'As kubectl prints Deployment' }).getByRole('checkbox', { name: 'Up-to-date' }).check()
+  await page.getByRole('group', { name: 'As kubectl prints Deployment' }).getByRole('checkbox', { name: 'Up-to-date' }).click()
   for (const name of ['app', '.spec.replicas']) {
     await page.getByRole('combobox', { name: 'Label or .path' }).fill(name)
     await page.getByRole('button', { name: 'Add', exact: true }).click()
