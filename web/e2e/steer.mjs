@@ -200,7 +200,7 @@ async function joining(page, origin) {
   await page.getByText('crowsnest join edge-1').waitFor()
   // The account may do what an agent does, and nothing else; and it goes again.
   const rules = await api(page, 'GET', '/apis/rbac.authorization.k8s.io/v1/clusterroles/crowsnest:agent:edge-1')
-  assert.equal(rules.rules.length, 4)
+  assert.equal(rules.rules.length, 5)
   const rbac = '/apis/rbac.authorization.k8s.io/v1'
   for (const path of [`${rbac}/clusterroles`, `${rbac}/clusterrolebindings`, `${rbac}/namespaces/karmada-cluster/roles`, `${rbac}/namespaces/karmada-cluster/rolebindings`]) {
     await api(page, 'DELETE', `${path}/crowsnest:agent:edge-1`)
