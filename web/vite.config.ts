@@ -9,6 +9,8 @@ const proxy = { '/api': server, '/apis': { target: server, ws: true }, '/openapi
 /** The server's own (server/src/ui). */
 const headers = {
   'Content-Security-Policy': "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'",
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'no-referrer',
 }
 
 // No inlined assets: the content security policy allows no data: scripts or styles.

@@ -1,8 +1,11 @@
 //! Why did it move? A member dies, what ran there goes elsewhere, and the journal tells the chain from the last to the first cause:
 //! by `crowsnest journal`, by the query language, to whoever may read it, and after the API server has forgotten its Events.
 
-use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, until};
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use crowsnest_tests::{Fleet, Kubectl, chromium, until};
 use serde_json::Value;
 
 const FLEET: &str = include_str!("journal/fleet.yaml");
@@ -26,6 +29,7 @@ fn the_journal_tells_why_it_moved() -> Result<()> {
     is_healthy_in(&kubectl, "m2").with_context(|| fleet.log())?;
     the_chain(&fleet).with_context(|| fleet.log())?;
     queries_find_it(&fleet).with_context(|| fleet.log())?;
+    pages_show_it(&fleet).with_context(|| fleet.log())?;
     a_refusal_has_its_numbers(&fleet, &kubectl).with_context(|| fleet.log())?;
     rights_hold(&kubectl)?;
     it_outlives_its_events(&fleet, &kubectl).with_context(|| fleet.log())?;
@@ -119,6 +123,25 @@ fn queries_find_it(fleet: &Fleet) -> Result<()> {
             Ok(said.is_empty() != found)
         })
         .with_context(|| said.clone())?;
+    }
+    Ok(())
+}
+
+/// In a real browser, which leaves pictures behind.
+fn pages_show_it(fleet: &Fleet) -> Result<()> {
+    let Some(chromium) = chromium()? else { return Ok(()) };
+    let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pictures");
+    std::fs::create_dir_all(&pictures)?;
+    let output = Command::new("node")
+        .args(["e2e/journal.mjs", &fleet.ui_url])
+        .arg(&pictures)
+        .env("CROWSNEST_CHROMIUM", chromium)
+        .current_dir(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../web"))
+        .output()
+        .context("running node")?;
+    if !output.status.success() {
+        let said = [output.stdout, output.stderr].concat();
+        bail!("the browser test failed: {}", String::from_utf8_lossy(&said));
     }
     Ok(())
 }

@@ -320,6 +320,9 @@ fn the_pages_lead_to_the_provider_and_back() -> Result<()> {
     let Some(chromium) = chromium()? else { return Ok(()) };
     let dir = tempfile::tempdir()?;
     let stage = Stage::start(dir.path())?;
+    // Tokens that end this soon are renewed for each request, which nobody sees.
+    stage.provider.lifetime(9);
+    let before = stage.provider.renewals();
     let output = Command::new("node")
         .arg("e2e/oidc.mjs")
         .args([&stage.ui, &stage.provider.issuer()])
@@ -331,6 +334,7 @@ fn the_pages_lead_to_the_provider_and_back() -> Result<()> {
         let said = [output.stdout, output.stderr].concat();
         bail!("the browser test failed: {}{}", String::from_utf8_lossy(&said), stage.fleet.log());
     }
+    ensure!(stage.provider.renewals() > before, "the pages' session was never renewed");
     ensure!(stage.fleet.stop()?.success());
     Ok(())
 }

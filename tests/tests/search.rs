@@ -126,6 +126,21 @@ fn exports(kubectl: &Kubectl) -> Result<()> {
     let csv =
         kubectl.ok(&["get", "--raw", &path("export", query, "&format=csv&columns=cluster,name,label:app")], "")?;
     ensure!(csv == "cluster,name,label:app\r\nmember1,settings,checkout\r\nmember2,settings,checkout\r\n", "{csv}");
+    let deployments = "kind:deployment name:checkout sort:cluster";
+    let columns = "&format=csv&columns=cluster,print:Containers,print:Nothing,.spec.replicas";
+    let csv = kubectl.ok(&["get", "--raw", &path("export", deployments, columns)], "")?;
+    ensure!(
+        csv == "cluster,print:Containers,print:Nothing,.spec.replicas\r\nmember1,app,,1\r\nmember2,app,,1\r\n",
+        "{csv}"
+    );
+    let hits = raw(
+        kubectl,
+        &path("query", deployments, "&limit=1&columns=label:app,label:none,print:Containers,.spec.replicas,.spec.none"),
+    )?;
+    let told = json!({"label:app": "checkout", "print:Containers": "app", ".spec.replicas": "1"});
+    ensure!(hits["hits"][0]["columns"] == told, "{hits}");
+    let wrong = path("query", deployments, "&columns=name");
+    kubectl.says(&["get", "--raw", &wrong], "", 1, "label:KEY, print:NAME and .PATH can be asked for")?;
     let lines = kubectl.ok(&["get", "--raw", &path("export", query, "")], "")?;
     let objects = lines.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
     let from = |object: &Value| object["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].clone();

@@ -9,13 +9,13 @@ const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
 const WCAG_AA = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
 
 /** What a page may log as errors for now: answers that a test asks for. */
-const expected = new WeakMap()
+const toBeRefused = new WeakMap()
 
 /** Does something that the server refuses, which the browser logs as an error. */
 export async function refused(page, statuses, something) {
-  expected.set(page, statuses)
+  toBeRefused.set(page, statuses)
   await something()
-  expected.delete(page)
+  toBeRefused.delete(page)
 }
 
 /** Opens a page at an address; `problems` fills with errors and with requests to anywhere but there and `elsewhere`. */
@@ -25,17 +25,18 @@ export async function open(address, elsewhere = []) {
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
   })
   const problems = []
-  const page = await browser.newPage({
+  const context = await browser.newContext({
     viewport: { width: 1400, height: 850 },
     // Other places are tests' own, with certificates nobody knows.
     ignoreHTTPSErrors: elsewhere.length > 0,
   })
+  const page = await context.newPage()
   page.setDefaultTimeout(60_000)
   const origin = new URL(address).origin
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`))
   page.on('console', (message) => {
     // The browser logs the 401 that asks for a sign-in; everything else is ours to answer for.
-    const known = [401, ...(expected.get(page) ?? [])].some((status) => message.text().includes(`status of ${status}`))
+    const known = [401, ...(toBeRefused.get(page) ?? [])].some((status) => message.text().includes(`status of ${status}`))
     if (message.type() === 'error' && !known) {
       problems.push(`console: ${message.text()} ${message.location().url}`)
     }
@@ -64,4 +65,25 @@ export async function accessible(page) {
     return violations.map(({ id, help, nodes }) => `${id} (${help}): ${nodes.slice(0, 5).map(({ html }) => html.slice(0, 160)).join('; ')}`)
   }, WCAG_AA)
   assert.deepEqual(broken, [], `${page.url()} is not accessible`)
+}
+
+/** A request with the page's own session; answers other than those that are expected fail. */
+export async function api(page, method, path, body, fine = [200, 201, 202]) {
+  const answer = await page.evaluate(
+    async ([method, path, body]) => {
+      const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json'
+      const headers = { 'X-Crowsnest-Client': 'web', 'Content-Type': type }
+      const response = await fetch(path, { method, headers, ...(body && { body: JSON.stringify(body) }) })
+      return { code: response.status, text: await response.text() }
+    },
+    [method, path, body],
+  )
+  assert.ok(fine.includes(answer.code), `${method} ${path}: ${answer.code} ${answer.text}`)
+  return JSON.parse(answer.text)
+}
+
+/** The browser logs each answer that is an error; those that a check is about are taken out again. */
+export function expected(problems, pattern) {
+  const others = problems.filter((problem) => !pattern.test(problem))
+  problems.splice(0, problems.length, ...others)
 }

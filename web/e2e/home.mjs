@@ -206,6 +206,40 @@ async function columns(page, origin) {
   const lines = (await readFile(await file.path(), 'utf8')).split('\r\n')
   assert.equal(lines[0], 'cluster,namespace,name,status,ready,restarts,created,node')
   assert.ok(lines.length > 2)
+  const [manifests] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Whole objects (JSON lines)' }).click()])
+  const objects = (await readFile(await manifests.path(), 'utf8')).trim().split('\n').map((line) => JSON.parse(line))
+  assert.ok(objects.length > 0 && objects.every(({ kind }) => kind === 'Pod'), `${objects.length} objects`)
+  await page.getByRole('button', { name: 'Columns', exact: true }).click()
+  await page.getByRole('button', { name: 'As it was' }).click()
+  await page.keyboard.press('Escape')
+  await kindsColumns(page, origin)
+}
+
+/** What kubectl prints of a kind, and any label. */
+async function kindsColumns(page, origin) {
+  await search(page, origin, 'kind:deployment name:=web cluster:member1')
+  await page.getByRole('button', { name: 'Columns', exact: true }).click()
+  await page.getByRole('group', { name: 'As kubectl prints Deployment' }).getByRole('checkbox', { name: 'Up-to-date' }).click()
+  for (const name of ['app', '.spec.replicas']) {
+    await page.getByRole('combobox', { name: 'Label or .path' }).fill(name)
+    await page.getByRole('button', { name: 'Add', exact: true }).click()
+  }
+  await page.waitForURL((url) => url.searchParams.get('columns')?.endsWith('print:Up-to-date,label:app,.spec.replicas'))
+  await accessible(page)
+  await page.keyboard.press('Escape')
+  const row = page.locator('.hits .row:not(.head)')
+  await row.locator('[data-column="print:Up-to-date"]', { hasText: '2' }).waitFor()
+  assert.equal(await row.locator('[data-column="label:app"]').textContent(), 'web')
+  await row.locator('[data-column=".spec.replicas"]', { hasText: '2' }).waitFor()
+  await page.getByRole('columnheader', { name: 'Up-to-date', exact: true }).waitFor()
+  // Whoever gets the address sees the same; a file has them, too.
+  await page.reload()
+  await row.locator('[data-column="label:app"]', { hasText: 'web' }).waitFor()
+  await page.getByRole('button', { name: 'Export' }).click()
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'These columns (CSV)' }).click()])
+  const [head, first] = (await readFile(await file.path(), 'utf8')).split('\r\n')
+  assert.match(head, /print:Up-to-date,label:app,\.spec\.replicas$/)
+  assert.match(first, /,2,web,2$/)
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
   await page.getByRole('button', { name: 'As it was' }).click()
   await page.keyboard.press('Escape')

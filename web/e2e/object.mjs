@@ -279,6 +279,10 @@ async function logs(page, origin, pod, pictures) {
   const lines = page.locator('.log .line')
   for (const member of ['member1', 'member2', 'member3']) await lines.filter({ hasText: member }).first().waitFor()
   await page.getByText('6 logs').waitFor()
+  // Clusters have their colours and shapes, pods a colour each.
+  await page.waitForFunction(() => new Set([...document.querySelectorAll('.log .cluster svg')].map((mark) => mark.outerHTML)).size === 3)
+  const looks = await lines.evaluateAll((all) => all.map((line) => [line.querySelector('.pod').textContent, line.querySelector('.pod').style.borderLeftColor]))
+  assert.equal(new Set(looks.map(([pod, colour]) => `${pod} ${colour}`)).size, new Set(looks.map(([pod]) => pod)).size)
   await page.getByText('following', { exact: true }).waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'logs-merged.png') })
@@ -352,7 +356,14 @@ async function terminal(page, origin, pod, pictures) {
         super(...given)
         window.sockets.push(this)
       }
+      send(message) {
+        window.sent = (window.sent ?? 0) + 1
+        super.send(message)
+      }
     }
+    // What keeps an idle terminal comes sooner here.
+    const every = window.setInterval
+    window.setInterval = (act, pause, ...given) => every(act, pause === 25_000 ? 200 : pause, ...given)
   })
   await show(page, origin, { resource: 'pods', name: pod, tab: 'terminal' })
   await page.getByText(/^connected: /).waitFor()
@@ -360,6 +371,12 @@ async function terminal(page, origin, pod, pictures) {
   await screen.getByText(new RegExp(`${pod.slice(0, 12)}`)).first().waitFor()
   await page.keyboard.type('echo a"b"z $HOSTNAME\n')
   await screen.getByText(`abz ${pod}`).first().waitFor()
+  // Nobody types: a word now and then keeps it, and disturbs nothing.
+  const [sent, sockets] = await page.evaluate(() => [window.sent, window.sockets.length])
+  await page.waitForFunction((before) => window.sent >= before + 3, sent)
+  await page.keyboard.type('echo st"i"ll\n')
+  await screen.getByText('still').first().waitFor()
+  assert.equal(await page.evaluate(() => window.sockets.length), sockets)
   // Styles are applied, though the policy allows no style elements.
   assert.equal(await screen.locator('span').first().evaluate((span) => getComputedStyle(span).display), 'inline-block')
   assert.equal(await page.locator('style').count(), 0)

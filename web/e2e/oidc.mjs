@@ -10,6 +10,13 @@ try {
   await page.getByRole('link', { name: 'Sign in with 127.0.0.1' }).click()
   await page.waitForURL(there)
   await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()
+  // It is renewed for every request of these; nobody is asked for anything.
+  for (const view of ['/fleet', '/steer', '/saved', '/search?q=kind%3Apod']) {
+    await page.goto(origin + view)
+    await page.locator('.who', { hasText: 'oidc:alice' }).waitFor()
+    await page.locator('main h1').first().waitFor({ state: 'attached' })
+  }
+  assert.equal(await page.locator('.over').count(), 0)
   const readable = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }]))
   assert.ok(readable.startsWith('["",') && !readable.includes('eyJ'), readable)
 

@@ -52,6 +52,7 @@ pub use live::LiveEvent;
 pub use nothing::Wider;
 pub use object::{Diff, Edge, Graph, Past};
 pub use order::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
+pub use paths::ManifestPath;
 pub(crate) use permitted::{Decided, Permitted};
 pub(crate) use prepare::prepare;
 pub use suggest::{SuggestRequest, Suggestion, Suggestions};

@@ -36,6 +36,28 @@ enum Want {
     Between(Option<f64>, Option<f64>),
 }
 
+/// A path by itself: what manifests have there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestPath(Vec<Step>);
+
+impl ManifestPath {
+    /// Of `.spec.replicas`; None where that is no path.
+    pub fn new(text: &str) -> Option<Self> {
+        steps(text.strip_prefix('.')?).map(Self)
+    }
+
+    /// The values it leads to, as they are written; objects and lists are none.
+    pub fn values(&self, manifest: &Value) -> Vec<String> {
+        let mut values = Vec::new();
+        walk(manifest, &self.0, &mut |value| {
+            if !matches!(value, Value::Object(_) | Value::Array(_) | Value::Null) {
+                values.push(written(value));
+            }
+        });
+        values
+    }
+}
+
 fn steps(path: &str) -> Option<Vec<Step>> {
     let mut steps = Vec::new();
     let mut rest = path;
@@ -218,5 +240,24 @@ mod tests {
         };
         let path = PathTest::new(&path, exact, &values.any[0], 0).unwrap();
         assert_eq!(path.finds(&manifest).as_deref(), expected, "{query}");
+    }
+
+    #[rstest]
+    #[case(".spec.replicas", Some(&["3"][..]))]
+    #[case(".spec.containers.image", Some(&["nginx:1", "redis:7"][..]))]
+    #[case(".spec.containers[1].image", Some(&["redis:7"][..]))]
+    #[case(".metadata.labels[app.kubernetes.io/name]", Some(&["web"][..]))]
+    #[case(".metadata.finalizers", Some(&["a", "b"][..]))]
+    #[case(".spec", Some(&[][..]))]
+    #[case(".nothing", Some(&[][..]))]
+    #[case("spec", None)]
+    #[case(".", None)]
+    #[case(".spec[", None)]
+    fn paths_have_values(#[case] path: &str, #[case] expected: Option<&[&str]>) {
+        let manifest = json!({"spec": {"replicas": 3, "containers": [{"image": "nginx:1"}, {"image": "redis:7"}]},
+            "metadata": {"labels": {"app.kubernetes.io/name": "web"}, "finalizers": ["a", "b"]}});
+        let values = ManifestPath::new(path).map(|path| path.values(&manifest));
+        let expected = expected.map(|expected| expected.iter().map(|value| value.to_string()).collect::<Vec<_>>());
+        assert_eq!(values, expected, "{path}");
     }
 }

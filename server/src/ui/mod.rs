@@ -1,10 +1,12 @@
 //! The web UI's server: the embedded pages, the session, and the way from the browser to the control plane.
 //!
 //! The browser talks to nothing else, but for an issuer's pages to sign in there. A session is the user's own bearer token, in an
-//! HttpOnly cookie or behind one; requests under `/api`, `/apis` and `/openapi/v3` are handed to the control plane with that token,
+//! HttpOnly cookie or behind one, or a client certificate behind one; requests under `/api`, `/apis` and `/openapi/v3` are handed to the control plane with that,
 //! so each is made with the user's own rights. So are WebSockets.
 
 mod cookies;
+mod handle;
+mod identities;
 pub(crate) mod oidc;
 mod pages;
 mod session;
@@ -21,6 +23,7 @@ use http::{HeaderValue, StatusCode, header};
 use kube::client::Body as KubeBody;
 
 use crate::aggregated::reply::{Body, Failure};
+pub(crate) use identities::Identities;
 pub(crate) use session::Upstream;
 pub(crate) use tunnel::Tunnels;
 
@@ -33,6 +36,8 @@ pub(crate) struct Ui {
     pub(crate) upstream: Upstream,
     /// People can sign in at an issuer.
     pub(crate) oidc: Option<Arc<oidc::SignIn>>,
+    /// Of people who signed in with a kubeconfig.
+    pub(crate) identities: Identities,
     pub(crate) tunnels: Tunnels,
 }
 
@@ -91,8 +96,7 @@ async fn forward(State(ui): State<Ui>, request: Request) -> Response {
 }
 
 async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failure> {
-    let token = session::token(ui, request.headers()).await?;
-    let client = ui.upstream.as_user(&token).await?;
+    let client = session::client(ui, request.headers()).await?;
     let browser = tunnel::take(&mut request);
     let (mut parts, body) = request.into_parts();
     for name in [header::COOKIE, header::HOST, header::AUTHORIZATION, header::ORIGIN, header::ACCEPT_ENCODING] {

@@ -251,7 +251,8 @@ impl Fleet {
             None => None,
         };
         let tunnels = ui::Tunnels { tasks: servers.clone(), stopping: serving.clone() };
-        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc, tunnels };
+        let identities = ui::Identities::new();
+        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc, identities, tunnels };
         servers.spawn(serving::serve(ui_listener, None, ui::router(ui), serving.clone()));
         if let Some(load) = &args.load {
             members.load(load, progress).await?;

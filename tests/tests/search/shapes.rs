@@ -61,6 +61,7 @@ impl Served {
         for (resource, query, more) in [
             ("query", format!("{all} group:kind"), "&facets=kind,label:app,region&limit=2"),
             ("query", "checkout".to_owned(), ""),
+            ("query", all.to_owned(), "&columns=label:app,print:Age,print:*"),
             ("query", "chekout kind:deployment ns:shop".to_owned(), ""),
             ("query", "at:now-1h during:x kind:".to_owned(), ""),
             ("count", all.to_owned(), ""),

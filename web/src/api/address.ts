@@ -29,7 +29,7 @@ export function searchAddress({ q, columns, live }: SearchView): string {
 }
 
 /** Views of one object. */
-export const TABS = ['overview', 'yaml', 'events', 'related', 'history', 'logs', 'terminal'] as const
+export const TABS = ['overview', 'yaml', 'events', 'related', 'history', 'journal', 'logs', 'terminal'] as const
 export type Tab = (typeof TABS)[number]
 
 export interface ObjectView extends ObjectRef {

@@ -23,10 +23,17 @@ export class ApiError extends Error {
 /** Sent with each request; a cross-site form can't set it, so the server refuses requests without it. */
 const HEADERS = { 'X-Crowsnest-Client': 'web' }
 
+/** Told to the page when an answer says that nobody is signed in any more. */
+export const SIGNED_OUT = 'crowsnest-signed-out'
+/** The server's own about sessions: these ask who is signed in. */
+const SESSION = '/ui/session'
+
 export async function request(path: string, init: RequestInit = {}): Promise<Response> {
   const response = await fetch(path, { ...init, credentials: 'same-origin', headers: { ...HEADERS, ...init.headers } })
   if (response.ok) return response
-  throw await toError(response)
+  const error = await toError(response)
+  if (error.code === 401 && path !== SESSION) window.dispatchEvent(new CustomEvent<ApiError>(SIGNED_OUT, { detail: error }))
+  throw error
 }
 
 export async function getJson<T>(path: string, signal?: AbortSignal): Promise<T> {

@@ -17,6 +17,8 @@ export interface Hit {
   deleting?: string
   deleted?: string
   until?: string
+  /** What was asked for beyond these: `label:KEY`, `print:NAME`. */
+  columns?: Record<string, string>
   matched: Matched[]
 }
 

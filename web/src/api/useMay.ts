@@ -1,5 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { clusterRoot, request } from './client'
+import { patiently } from './kube'
 
 export interface Wish {
   cluster: string
@@ -17,15 +18,17 @@ export interface Wish {
 export function useMay({ cluster, ...wish }: Wish): boolean {
   const asked = useQuery({
     queryKey: ['may', cluster, wish],
-    queryFn: async ({ signal }) => {
-      const response = await request(`${clusterRoot(cluster)}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`, {
-        method: 'POST',
-        signal,
-        headers: { 'Content-Type': 'application/json' },
-        body: JSON.stringify({ apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: wish } }),
-      })
-      return (await response.json()) as { status?: { allowed?: boolean } }
-    },
+    // A member that hangs must not keep the browser's few connections.
+    queryFn: ({ signal: gone }) =>
+      patiently(async (signal) => {
+        const response = await request(`${clusterRoot(cluster)}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`, {
+          method: 'POST',
+          signal,
+          headers: { 'Content-Type': 'application/json' },
+          body: JSON.stringify({ apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: wish } }),
+        })
+        return (await response.json()) as { status?: { allowed?: boolean } }
+      }, gone),
     staleTime: 60_000,
     retry: false,
   })

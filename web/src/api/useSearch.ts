@@ -129,14 +129,16 @@ function received(state: State, event: string, data: unknown): State {
   }
 }
 
-const path = (q: string, limit: number, more: string) => `${API}/query?limit=${limit}&q=${encodeURIComponent(q)}${more}`
+const path = (q: string, limit: number, columns: string, more: string) =>
+  `${API}/query?limit=${limit}&q=${encodeURIComponent(q)}${columns && `&columns=${encodeURIComponent(columns)}`}${more}`
 const explain = (error: unknown) => (error instanceof Error ? error.message : String(error))
 
 /**
  * Runs a query and follows its stream; a newer query cancels the older one. `look` says which rows are in view: pages come and go with
- * them. Live, changes are shown as they come, or wait while it is paused.
+ * them. Live, changes are shown as they come, or wait while it is paused. `columns` are those that hits have only where they are asked for,
+ * with commas between them.
  */
-export function useSearch(q: string | undefined, live: Live): SearchState & { look: (first: number, last: number) => void } {
+export function useSearch(q: string | undefined, live: Live, columns = ''): SearchState & { look: (first: number, last: number) => void } {
   const [state, dispatch] = useReducer(reduce, EMPTY)
   const waiting = useRef<Changes>(new Map())
   const paused = useRef(live === 'paused')
@@ -176,7 +178,7 @@ export function useSearch(q: string | undefined, live: Live): SearchState & { lo
         }
         if (waiting.current.size > MOST_WAITING) overrun()
       }
-      streamEvents(path(q, FIRST, `&facets=${FACETS.join()}${wanted ? '&watch=true' : ''}`), signal, (event) => heard(event.event, JSON.parse(event.data))).then(
+      streamEvents(path(q, FIRST, columns, `&facets=${FACETS.join()}${wanted ? '&watch=true' : ''}`), signal, (event) => heard(event.event, JSON.parse(event.data))).then(
         () => {
           // The server ends what was followed for ten minutes, and at once what cannot change.
           if (wanted && !signal.aborted) timer = setTimeout(begin, (pause = Math.min(pause * 2, 10_000)))
@@ -197,7 +199,7 @@ export function useSearch(q: string | undefined, live: Live): SearchState & { lo
     again.current = begin
     begin()
     return stop
-  }, [q, wanted])
+  }, [q, wanted, columns])
 
   useEffect(() => {
     paused.current = live === 'paused'
@@ -234,7 +236,7 @@ export function useSearch(q: string | undefined, live: Live): SearchState & { lo
           paging.current = undefined
           dispatch(action)
         }
-        getJson<{ hits: Hit[]; cursor?: string }>(path(q, PAGE, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
+        getJson<{ hits: Hit[]; cursor?: string }>(path(q, PAGE, columns, `&facets=&cursor=${encodeURIComponent(cursor)}`), abort.signal).then(
           ({ hits, cursor: next }) => came(gone === undefined ? { type: 'next', after: cursor, hits, cursor: next } : { type: 'again', nth: gone, cursor, hits }),
           (error: unknown) => came({ type: 'error', message: explain(error) }),
         )
@@ -242,7 +244,7 @@ export function useSearch(q: string | undefined, live: Live): SearchState & { lo
       dispatch({ type: 'look', first, last })
     },
     // Each page that came is a reason to look again, even one that came too late.
-    [pages, q, state.arrived],
+    [pages, q, columns, state.arrived],
   )
   return { ...state, look }
 }

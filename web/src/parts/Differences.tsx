@@ -1,32 +1,46 @@
+import type { ReactNode } from 'react'
 import type { Difference } from '../api/propagation'
 import { useTextOf } from '../text'
 import { asking } from '../text/asking'
 import { Table } from './Table'
 
-/** A value on one line; what is longer is cut, and whole in its title. */
+/** Characters that fit a line of a table. */
+const SHORT = 160
+
+/** A value: on a line when it is short, else in a box of its own. */
 export function Value({ value }: { value: unknown }) {
   if (value === undefined) return <span className="why">—</span>
   const text = typeof value === 'string' ? value : JSON.stringify(value)
-  return <code title={text}>{text.length > 160 ? `${text.slice(0, 160)}…` : text}</code>
+  if (text.length <= SHORT && !text.includes('\n')) return <code>{text}</code>
+  // The box scrolls, also by keyboard.
+  return <pre tabIndex={0}>{typeof value === 'string' ? value : JSON.stringify(value, null, 2)}</pre>
 }
 
-/** Fields that change, with what they were and are. */
-export function Differences({ label, of }: { label: string; of: Difference[] }) {
+interface DifferencesProps {
+  label: string
+  of: Difference[]
+  /** What the two sides are called; absent: before and after. */
+  sides?: [string, string]
+  /** The label stands above the table. */
+  caption?: boolean
+  /** What is shown instead of values that are not to be seen. */
+  hide?: (path: string) => ReactNode
+}
+
+/** Fields that differ, with what they are on the one side and on the other. */
+export function Differences({ label, of, sides, caption = false, hide }: DifferencesProps) {
   const t = useTextOf(asking)
   if (of.length === 0) return null
+  const value = (path: string, of: unknown) => (of === undefined ? undefined : hide?.(path)) ?? <Value value={of} />
   return (
-    <Table label={label} heads={[t.field, t.before, t.after]}>
+    <Table label={label} caption={caption} heads={[t.field, ...(sides ?? [t.before, t.after])]}>
       {of.map(({ path, before, after }) => (
         <tr key={path}>
           <th scope="row">
             <code>{path}</code>
           </th>
-          <td className="removed">
-            <Value value={before} />
-          </td>
-          <td className="added">
-            <Value value={after} />
-          </td>
+          <td className="removed">{value(path, before)}</td>
+          <td className="added">{value(path, after)}</td>
         </tr>
       ))}
     </Table>

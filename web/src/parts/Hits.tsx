@@ -5,7 +5,7 @@ import { keyOf, rowAt, rows, type Pages } from '../api/pages'
 import { sortBy, sorting } from '../api/query'
 import type { Hit } from '../api/types'
 import { useText } from '../text'
-import { leastWidth, type Column } from './columns'
+import { leastWidth, titleOf, type Column } from './columns'
 import { isTyping, useKeys } from './keys'
 import { reveal, step, visible, type Window } from './window'
 
@@ -81,7 +81,7 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
     >
       <div role="row" aria-rowindex={1} className="row head">
         {columns.map(({ name, sort }) => {
-          const label = t.columnNames[name]
+          const label = titleOf({ name }, t)
           const here = sort !== undefined && sorted?.by === sort
           return (
             <span key={name} role="columnheader" aria-sort={here ? (sorted.descending ? 'descending' : 'ascending') : undefined}>

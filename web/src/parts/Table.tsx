@@ -1,10 +1,20 @@
 import type { ReactNode } from 'react'
+import './panels.css'
+
+interface TableProps {
+  label: string
+  heads: string[]
+  /** The label stands above it, where no heading does. */
+  caption?: boolean
+  children: ReactNode
+}
 
 /** A table that scrolls by itself where it is too wide, also by keyboard. */
-export function Table({ label, heads, children }: { label: string; heads: string[]; children: ReactNode }) {
+export function Table({ label, heads, caption = false, children }: TableProps) {
   return (
     <div className="scroll" role="region" aria-label={label} tabIndex={0}>
       <table aria-label={label}>
+        {caption && <caption>{label}</caption>}
         <thead>
           <tr>
             {heads.map((head, nth) => (

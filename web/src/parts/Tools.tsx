@@ -1,11 +1,11 @@
 // What can be done with an answer: follow it, choose its columns, keep it, take it along.
-import { useState } from 'react'
+import { useEffect, useId, useState } from 'react'
 import { command, download, type Format } from '../api/export'
 import { ofThePast } from '../api/query'
 import { keep } from '../api/saved'
 import type { SearchState, Live } from '../api/useSearch'
 import { useText } from '../text'
-import { exported, move, otherColumns, type Column } from './columns'
+import { exported, move, otherColumns, titleOf, type Column } from './columns'
 import { Control } from './Control'
 import { useKeys, isTyping } from './keys'
 import { Popover } from './Popover'
@@ -24,7 +24,7 @@ export function Tools({ q, result, columns, onColumns, live, onLive, onSaved }: 
   return (
     <div className="tools">
       <LiveTools q={q} result={result} live={live} onLive={onLive} />
-      <ColumnChooser columns={columns} onColumns={onColumns} />
+      <ColumnChooser q={q} result={result} columns={columns} onColumns={onColumns} />
       <Keep q={q} onSaved={onSaved} />
       <Export q={q} result={result} columns={columns} />
       <Copy q={q} />
@@ -60,16 +60,16 @@ function LiveTools({ q, result, live, onLive }: Pick<ToolsProps, 'q' | 'result' 
   )
 }
 
-function ColumnChooser({ columns, onColumns }: Pick<ToolsProps, 'columns' | 'onColumns'>) {
+function ColumnChooser({ q, result, columns, onColumns }: Pick<ToolsProps, 'q' | 'result' | 'columns' | 'onColumns'>) {
   const t = useText()
-  const names: string[] = columns.map(({ name }) => name)
+  const names = columns.map(({ name }) => name)
   return (
     <Popover label={t.columns}>
       {() => (
         <>
           <ul className="chooser">
             {columns.map(({ name }, nth) => {
-              const label = t.columnNames[name]
+              const label = titleOf({ name }, t)
               const only = names.length === 1
               return (
                 <li key={name}>
@@ -88,17 +88,80 @@ function ColumnChooser({ columns, onColumns }: Pick<ToolsProps, 'columns' | 'onC
             {otherColumns(columns).map(({ name }) => (
               <li key={name}>
                 <label>
-                  <input type="checkbox" checked={false} onChange={() => onColumns([...names, name])} /> {t.columnNames[name]}
+                  <input type="checkbox" checked={false} onChange={() => onColumns([...names, name])} /> {titleOf({ name }, t)}
                 </label>
               </li>
             ))}
           </ul>
+          <Printed q={q} result={result} names={names} onAdd={(name) => onColumns([...names, name])} />
+          <LabelColumn keys={(result.facets.label ?? []).map(({ value }) => value)} onAdd={(name) => onColumns([...names, name])} />
           <button type="button" onClick={() => onColumns(undefined)}>
             {t.resetColumns}
           </button>
         </>
       )}
     </Popover>
+  )
+}
+
+/** Where all hits are of one kind: what kubectl prints of it. */
+function Printed({ q, result, names, onAdd }: Pick<ToolsProps, 'q' | 'result'> & { names: string[]; onAdd: (name: string) => void }) {
+  const t = useText()
+  const [printed, setPrinted] = useState<string[]>([])
+  const kinds = result.facets.kind ?? []
+  const kind = kinds.length === 1 ? kinds[0]?.value : undefined
+  useEffect(() => {
+    setPrinted([])
+    if (kind === undefined) return
+    const abort = new AbortController()
+    import('../api/printed')
+      .then(({ printedOf }) => printedOf(q, abort.signal))
+      // Without them there are the other columns.
+      .then((names) => !abort.signal.aborted && setPrinted(names), () => undefined)
+    return () => abort.abort()
+  }, [q, kind])
+  const others = printed.filter((name) => !names.includes(name))
+  if (kind === undefined || others.length === 0) return null
+  return (
+    <fieldset>
+      <legend>{t.printedOf(kind)}</legend>
+      <ul className="chooser">
+        {others.map((name) => (
+          <li key={name}>
+            <label>
+              <input type="checkbox" checked={false} onChange={() => onAdd(name)} /> {titleOf({ name }, t)}
+            </label>
+          </li>
+        ))}
+      </ul>
+    </fieldset>
+  )
+}
+
+/** Any label by its key, of which those that hits have are offered, or any path into manifests. */
+function LabelColumn({ keys, onAdd }: { keys: string[]; onAdd: (name: string) => void }) {
+  const t = useText()
+  const list = useId()
+  return (
+    <form
+      className="labelled"
+      onSubmit={(event) => {
+        event.preventDefault()
+        const key = String(new FormData(event.currentTarget).get('key'))
+        onAdd(key.startsWith('.') ? key : `label:${key}`)
+        event.currentTarget.reset()
+      }}
+    >
+      <label>
+        {t.labelColumn} <input name="key" list={list} required pattern="[^,\s]+" autoComplete="off" spellCheck={false} />
+      </label>
+      <datalist id={list}>
+        {keys.map((key) => (
+          <option key={key} value={key} />
+        ))}
+      </datalist>
+      <button type="submit">{t.addColumn}</button>
+    </form>
   )
 }
 

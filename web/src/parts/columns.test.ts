@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest'
-import { columnsNamed, DEFAULT_COLUMNS, exported, leastWidth, move, otherColumns } from './columns'
+import type { Hit } from '../api/types'
+import { en } from '../text/en'
+import { columnsNamed, DEFAULT_COLUMNS, exported, isAsked, leastWidth, move, otherColumns, titleOf } from './columns'
 
 const names = (given: string[] | undefined) => columnsNamed(given).map(({ name }) => name)
 
@@ -10,6 +12,15 @@ test.each([
   [['name', 'cluster', 'name', 'nothing'], ['name', 'cluster']],
 ])('%j', (given, expected) => {
   expect(names(given)).toEqual(expected)
+})
+
+test('labels and what kubectl prints can be columns', () => {
+  const columns = columnsNamed(['name', 'label:app.kubernetes.io/name', 'print:Up-to-date', '.spec.replicas', 'label:', 'label:a,b', '.'])
+  expect(columns.map((column) => titleOf(column, en))).toEqual(['Name', 'app.kubernetes.io/name', 'Up-to-date', '.spec.replicas'])
+  expect(columns.map(({ name }) => isAsked(name))).toEqual([false, true, true, true])
+  const hit = { name: 'web', matched: [], columns: { 'label:app.kubernetes.io/name': 'web', 'print:Up-to-date': '2', '.spec.replicas': '3' } } as unknown as Hit
+  expect(columns.slice(1).map(({ show }) => show(hit))).toEqual(['web', '2', '3'])
+  expect(exported(columns)).toEqual(['name', 'label:app.kubernetes.io/name', 'print:Up-to-date', '.spec.replicas'])
 })
 
 test('what is not shown can be chosen', () => {

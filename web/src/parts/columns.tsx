@@ -7,10 +7,12 @@ import type { Text } from '../text'
 import { ClusterName } from './ClusterName'
 import { marked, since } from './format'
 
+/** A column that every hit has. */
 export type ColumnName = keyof Text['columnNames']
 
 export interface Column {
-  name: ColumnName
+  /** Of `ColumnName`, or one that is asked for: `label:KEY`, `print:NAME`, `.spec.replicas`. */
+  name: string
   /** Of a grid: smallest and largest width. */
   width: string
   /** What `sort:` calls it; absent: nothing is ordered by it. */
@@ -62,7 +64,7 @@ const ALL: Column[] = [
   },
 ]
 
-const BY_NAME = new Map(ALL.map((column) => [column.name as string, column]))
+const BY_NAME = new Map(ALL.map((column) => [column.name, column]))
 export const DEFAULT_COLUMNS: ColumnName[] = ['cluster', 'kind', 'namespace', 'name', 'status', 'ready', 'restarts', 'created', 'matched']
 
 function Marked({ hit, field, text }: { hit: Hit; field: string; text: string }) {
@@ -70,9 +72,27 @@ function Marked({ hit, field, text }: { hit: Hit; field: string; text: string })
   return marked(text, reason?.marks).map((piece, nth) => (piece.hit ? <mark key={nth}>{piece.text}</mark> : piece.text))
 }
 
+/** The value of a label, what kubectl prints in that column of its kind, or what its manifest has at a path. */
+function asked(name: string): Column | undefined {
+  if (!isAsked(name)) return undefined
+  const value = (hit: Hit) => hit.columns?.[name]
+  return { name, width: 'minmax(120px, 1fr)', show: value, title: value }
+}
+
+/** Hits have it only where it is asked for. */
+export const isAsked = (name: string) => /^(label:|print:|\.)[^,]+$/.test(name)
+
+/** It makes sense of one kind only. */
+export const isOfKind = (name: string) => /^(print:|\.)/.test(name)
+
+/** What a column is called. */
+export function titleOf({ name }: Pick<Column, 'name'>, t: Text): string {
+  return isAsked(name) ? name.replace(/^(label|print):/, '') : t.columnNames[name as ColumnName]
+}
+
 /** The columns of these names, in their order; names nobody knows are left out, and none at all are the usual ones. */
 export function columnsNamed(names: readonly string[] | undefined): Column[] {
-  const found = [...new Set(names)].flatMap((name) => BY_NAME.get(name) ?? [])
+  const found = [...new Set(names)].flatMap((name) => BY_NAME.get(name) ?? asked(name) ?? [])
   return found.length > 0 ? found : DEFAULT_COLUMNS.flatMap((name) => BY_NAME.get(name) ?? [])
 }
 

@@ -92,6 +92,9 @@ export const en = {
   moveDown: (column: string) => `Move ${column} back`,
   lastColumn: 'A table has at least one column.',
   resetColumns: 'As it was',
+  printedOf: (kind: string) => `As kubectl prints ${kind}`,
+  labelColumn: 'Label or .path',
+  addColumn: 'Add',
   sortBy: (column: string) => `Sort by ${column}`,
   export: 'Export',
   exporting: 'Exporting…',
@@ -190,6 +193,11 @@ export const en = {
   signInWith: (provider: string) => `Sign in with ${provider}`,
   token: 'Token of the control plane',
   signIn: 'Sign in',
+  kubeconfig: 'Or a kubeconfig',
+  kubeconfigHint: 'Its user signs in, by client certificate or token. Both stay with the server of this page until you sign out.',
+  sessionOver: (why: string) => `You are not signed in any more (401): ${why}.`,
+  signInBeside: 'Sign in again in another tab',
+  goOn: 'then go on here',
   unknownToken: 'The control plane does not know this token (401).',
 }
 

@@ -3,6 +3,8 @@ import { lazy, Suspense, useEffect, useState } from 'react'
 import { Link, useSearch as useParameters } from 'wouter'
 import { objectAddress, readObject, type ObjectView, type Tab } from '../api/address'
 import { ApiError, getJson, objectPath, type ObjectRef } from '../api/client'
+import { aboutOf, isTold } from '../api/journal'
+import { patiently, Silent } from '../api/kube'
 import type { KubeObject } from '../api/types'
 import { useMay } from '../api/useMay'
 import { ClusterName } from '../parts/ClusterName'
@@ -16,6 +18,7 @@ import { commands, type Command } from './object/commands'
 import { Events } from './object/Events'
 import { explain } from './object/explain'
 import { History } from './object/History'
+import { Journal } from './object/Journal'
 import { Logs, logsOf } from './object/Logs'
 import { groupOf, isSecret, readWithheld } from './object/objects'
 import { Overview } from './object/Overview'
@@ -26,7 +29,7 @@ import './object/object.css'
 
 const Terminal = lazy(() => import('./object/Terminal').then((part) => ({ default: part.Terminal })))
 
-const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500), staleTime: 2_000 } } })
+const queries = new QueryClient({ defaultOptions: { queries: { retry: (count, error) => count < 1 && !(error instanceof ApiError && error.code < 500) && !(error instanceof Silent), staleTime: 2_000 } } })
 
 /** One object, read live from its cluster with the user's own rights. */
 export function Resource() {
@@ -47,7 +50,7 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
   const hidden = isSecret(ref) && !revealed
   const object = useQuery({
     queryKey: ['object', ref, hidden],
-    queryFn: ({ signal }) => (hidden ? readWithheld(ref, signal) : getJson<KubeObject>(objectPath(ref), signal)),
+    queryFn: ({ signal }) => (hidden ? readWithheld(ref, signal) : patiently((patience) => getJson<KubeObject>(objectPath(ref), patience), signal)),
     refetchInterval: 5_000,
     ...(isSecret(ref) && { gcTime: 0 }),
   })
@@ -66,10 +69,13 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
     ...(!mayExec && { terminal: t.mayNot('create', 'pods/exec', where, cluster) }),
   }
   const pod = ref.apiVersion === 'v1' && ref.resource === 'pods'
-  const tabs: Tab[] = ['overview', 'yaml', 'events', 'related', 'history', ...(q === undefined ? [] : (['logs'] as const)), ...(pod ? (['terminal'] as const) : [])]
+  const about = isTold(ref, object.data) ? aboutOf(ref, object.data) : undefined
+  const tabs: Tab[] = ['overview', 'yaml', 'events', 'related', 'history', ...(about === undefined ? [] : (['journal'] as const)), ...(q === undefined ? [] : (['logs'] as const)), ...(pod ? (['terminal'] as const) : [])]
   const kind = object.data?.kind ?? ref.resource
-  const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }) }
+  const said = { kind, uid: object.data?.metadata.uid, view, ...(q !== undefined && { logs: q }), ...(about !== undefined && { about }) }
   const gone = object.error instanceof ApiError && object.error.code === 404
+  // A member that does not answer has said before what it has: the cache kept that.
+  const kept = gone || object.error instanceof Silent || (object.error instanceof ApiError && object.error.code >= 500)
   return (
     <article className="resource">
       <header>
@@ -103,13 +109,14 @@ function Shown({ view: { tab, ...ref } }: { view: ObjectView }) {
       </nav>
       {object.error && (
         <p role="alert">
-          {explain(object.error, cluster, t)} {gone && tab !== 'history' && <Link href={objectAddress(ref, 'history')}>{t.seeHistory}</Link>}
+          {explain(object.error, cluster, t)} {kept && tab !== 'history' && <Link href={objectAddress(ref, 'history')}>{t.seeHistory}</Link>}
         </p>
       )}
       {why[tab] && <p role="alert">{why[tab]}</p>}
       {!object.data && !object.error && <p className="empty">{t.loading}</p>}
       {tab === 'history' && <History refTo={ref} />}
       {tab === 'related' && <Related refTo={ref} />}
+      {tab === 'journal' && about !== undefined && <Journal refTo={ref} about={about} />}
       {object.data && <Tabbed tab={tab} refTo={ref} object={object.data} q={q} pod={pod} may={why[tab] === undefined} revealed={revealed} onReveal={setRevealed} />}
     </article>
   )

@@ -4,7 +4,7 @@ import { readSearch, searchAddress } from '../api/address'
 import { toggle } from '../api/query'
 import { useSaved } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
-import { columnsNamed } from '../parts/columns'
+import { columnsNamed, isAsked, isOfKind } from '../parts/columns'
 import { FacetRail } from '../parts/Facets'
 import { age } from '../parts/format'
 import { Hits } from '../parts/Hits'
@@ -29,7 +29,10 @@ export function Search() {
   const saved = useSaved()
   const [paused, setPaused] = useState(false)
   const following: Live = !live ? 'off' : paused ? 'paused' : 'on'
-  const result = useSearch(home ? undefined : q, following)
+  const names = columns ?? prefs.columns
+  const shown = useMemo(() => columnsNamed(names), [names?.join()])
+  const asked = shown.map(({ name }) => name).filter(isAsked)
+  const result = useSearch(home ? undefined : q, following, asked.sort().join())
 
   // The callbacks below outlive a render: what they edit is the address of the moment.
   const go = useCallback(
@@ -53,8 +56,6 @@ export function Search() {
     document.title = home ? 'Crowsnest' : `${q || t.search} · Crowsnest`
   }, [home, q, t])
 
-  const names = columns ?? prefs.columns
-  const shown = useMemo(() => columnsNamed(names), [names?.join()])
   return (
     <>
       <h1 className="visually-hidden">{t.search}</h1>
@@ -75,7 +76,8 @@ export function Search() {
               result={result}
               columns={shown}
               onColumns={(chosen) => {
-                setPrefs({ columns: chosen })
+                // What is of one kind stays in the address: the next query may be about another.
+                setPrefs({ columns: chosen?.filter((name) => !isOfKind(name)) })
                 go({ columns: chosen }, true)
               }}
               live={following}

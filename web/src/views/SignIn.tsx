@@ -1,7 +1,7 @@
-// The session: a token from the address (as `crowsnest up` prints it) or typed, kept by the server in an HttpOnly cookie; or one
-// that the server got from an identity provider and keeps to itself.
+// The session: a token from the address (as `crowsnest up` prints it) or typed, kept by the server in an HttpOnly cookie; one that the
+// server got from an identity provider and keeps to itself; or a kubeconfig's user, whose certificate it keeps to itself, too.
 import { createContext, useContext, useEffect, useState, type ReactNode } from 'react'
-import { ApiError, getJson, request } from '../api/client'
+import { ApiError, getJson, request, SIGNED_OUT } from '../api/client'
 import { useText, type Text } from '../text'
 
 /** Who the control plane says the reader is. */
@@ -25,11 +25,11 @@ function tokenFromAddress(): string | undefined {
   return token
 }
 
-async function signIn(token: string): Promise<Who> {
+async function signIn(by: { token: string } | { kubeconfig: string }): Promise<Who> {
   const response = await request('/ui/session', {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ token }),
+    body: JSON.stringify(by),
   })
   return (await response.json()) as Who
 }
@@ -52,11 +52,12 @@ export function SignedIn({ children }: { children: ReactNode }) {
   const [provider, setProvider] = useState<Provider>()
   const [endSession, setEndSession] = useState<string>()
   const [asking, setAsking] = useState(false)
+  const over = useSignedOut(who !== undefined)
 
   useEffect(() => {
     let gone = false
     const token = tokenFromAddress()
-    const known = token ? signIn(token) : getJson<Who>('/ui/session')
+    const known = token ? signIn({ token }) : getJson<Who>('/ui/session')
     known
       .then((known) => !gone && setWho(known))
       .catch((error: unknown) => {
@@ -89,7 +90,12 @@ export function SignedIn({ children }: { children: ReactNode }) {
           setAsking(true)
         })
     }
-    return <Context value={{ ...who, signOut }}>{children}</Context>
+    return (
+      <Context value={{ ...who, signOut }}>
+        {over && <SignedOut {...over} onBack={setWho} />}
+        {children}
+      </Context>
+    )
   }
   if (!asking) return <p className="empty">{t.signingIn}</p>
   return (
@@ -110,14 +116,77 @@ export function SignedIn({ children }: { children: ReactNode }) {
         onSubmit={(event) => {
           event.preventDefault()
           const token = String(new FormData(event.currentTarget).get('token') ?? '')
-          signIn(token).then(setWho, (error: unknown) => setProblem(error))
+          signIn({ token }).then(setWho, (error: unknown) => setProblem(error))
         }}
       >
         <label htmlFor="token">{t.token}</label>
         <input id="token" name="token" type="password" autoComplete="off" required autoFocus />
         <button type="submit">{t.signIn}</button>
       </form>
+      <form>
+        <label htmlFor="kubeconfig">{t.kubeconfig}</label>
+        <input
+          id="kubeconfig"
+          type="file"
+          onChange={({ target }) => {
+            const [file] = target.files ?? []
+            if (!file) return
+            setProblem(undefined)
+            file
+              .text()
+              .then((kubeconfig) => signIn({ kubeconfig }))
+              // The same file can be chosen again.
+              .then(setWho, (error: unknown) => ((target.value = ''), setProblem(error)))
+          }}
+        />
+        <small className="why">{t.kubeconfigHint}</small>
+      </form>
     </main>
+  )
+}
+
+interface Over {
+  why: string
+  forget: () => void
+}
+
+/** What said that the session has ended while the page was in use. */
+function useSignedOut(signedIn: boolean): Over | undefined {
+  const [why, setWhy] = useState<string>()
+  useEffect(() => {
+    if (!signedIn) return
+    const heard = (event: Event) => setWhy((event as CustomEvent<ApiError>).detail.message)
+    window.addEventListener(SIGNED_OUT, heard)
+    return () => {
+      window.removeEventListener(SIGNED_OUT, heard)
+      setWhy(undefined)
+    }
+  }, [signedIn])
+  return why === undefined ? undefined : { why, forget: () => setWhy(undefined) }
+}
+
+/** The page stays as it is, with what was written in it: one signs in beside it and goes on. */
+function SignedOut({ why, forget, onBack }: Over & { onBack: (who: Who) => void }) {
+  const t = useText()
+  const back = () => {
+    getJson<Who>('/ui/session').then(
+      (who) => {
+        forget()
+        onBack(who)
+      },
+      () => undefined,
+    )
+  }
+  return (
+    <p role="alert" className="over">
+      {t.sessionOver(why)}{' '}
+      <a href="/" target="_blank" rel="noopener">
+        {t.signInBeside}
+      </a>{' '}
+      <button type="button" onClick={back}>
+        {t.goOn}
+      </button>
+    </p>
   )
 }
 

@@ -9,8 +9,10 @@ use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::once;
 use http::{HeaderValue, header};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::columns::{Column, Columns};
 use super::hits::{hit, time};
 use super::parameters::Parameters;
 use crate::aggregated::reply::{Body, Failure};
@@ -42,13 +44,13 @@ pub(super) async fn export(index: &Index, caller: &UserInfo, parameters: &Parame
         return Err(Failure::bad_request(why));
     }
     request.limit = parameters.number("limit")?;
-    request.bodies = format == Format::JsonLines;
+    request.bodies = format.reads_manifests();
     let hits = index.export(request).await.map_err(|error| match error {
         Error::Incomplete => Failure::bad_request(error.to_string()),
         other => Failure::internal(other),
     })?;
     let head = once(ready(Ok(Bytes::from(format.head()))));
-    let pieces = head.chain(hits.map(move |hits| format.written(&hits?)));
+    let pieces = head.chain(hits.map(move |hits| format.written(&hits?, Timestamp::now())));
     let some = |piece: &Result<Bytes, Error>| ready(!piece.as_ref().is_ok_and(Bytes::is_empty));
     let mut response = Response::new(Body::from_stream(pieces.filter(some)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -56,6 +58,15 @@ pub(super) async fn export(index: &Index, caller: &UserInfo, parameters: &Parame
 }
 
 impl Format {
+    fn reads_manifests(&self) -> bool {
+        match self {
+            Self::JsonLines => true,
+            Self::Csv(columns) => {
+                columns.iter().filter_map(|name| Column::named(name)).any(|column| column.reads_manifests())
+            }
+        }
+    }
+
     fn head(&self) -> Vec<u8> {
         let mut text = Vec::new();
         if let Self::Csv(columns) = self {
@@ -64,30 +75,30 @@ impl Format {
         text
     }
 
-    fn written(&self, hits: &[Hit]) -> Result<Bytes, Error> {
+    fn written(&self, hits: &[Hit], now: Timestamp) -> Result<Bytes, Error> {
         let mut text = Vec::new();
         for hit in hits {
             match self {
                 Self::JsonLines => line(&mut text, hit)?,
-                Self::Csv(columns) => cells(&mut text, hit, columns)?,
+                Self::Csv(columns) => cells(&mut text, hit, columns, now)?,
             }
         }
         Ok(text.into())
     }
 }
 
-fn cells(text: &mut Vec<u8>, found: &Hit, columns: &[String]) -> Result<(), Error> {
-    let shown = hit(found)?;
-    let cell = |column: &String| match column.strip_prefix("label:") {
-        Some(label) => found.object.record.labels.get(label).cloned().unwrap_or_default(),
-        None => match &shown[column.as_str()] {
+fn cells(text: &mut Vec<u8>, found: &Hit, columns: &[String], now: Timestamp) -> Result<(), Error> {
+    let shown = hit(found, &Columns::default(), now)?;
+    let cell = |column: &String| match Column::named(column) {
+        Some(column) => column.cell(&found.object, now),
+        None => Ok(match &shown[column.as_str()] {
             Value::Null => String::new(),
             Value::String(text) => text.clone(),
             Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
             other => other.to_string(),
-        },
+        }),
     };
-    let cells: Vec<String> = columns.iter().map(cell).collect();
+    let cells = columns.iter().map(cell).collect::<Result<Vec<_>, Error>>()?;
     row(text, cells.iter().map(String::as_str));
     Ok(())
 }

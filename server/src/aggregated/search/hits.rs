@@ -2,7 +2,10 @@
 
 use crowsnest_index::search::{FacetCounts, Hit, Skipped, Summary};
 use crowsnest_index::{Error, Object};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+
+use super::columns::Columns;
 
 pub(super) fn done(summary: &Summary) -> Value {
     let mut value = json!({
@@ -43,11 +46,11 @@ pub(super) fn skipped(clusters: &[Skipped]) -> Value {
     Value::Array(clusters.iter().map(of).collect())
 }
 
-pub(super) fn hits(hits: &[Hit]) -> Result<Vec<Value>, Error> {
-    hits.iter().map(hit).collect()
+pub(super) fn hits(hits: &[Hit], columns: &Columns, now: Timestamp) -> Result<Vec<Value>, Error> {
+    hits.iter().map(|one| hit(one, columns, now)).collect()
 }
 
-pub(super) fn hit(hit: &Hit) -> Result<Value, Error> {
+pub(super) fn hit(hit: &Hit, columns: &Columns, now: Timestamp) -> Result<Value, Error> {
     let mut value = summary(&hit.object)?;
     value.insert("score".into(), json!(hit.score));
     let matched = hit.reasons.iter().map(|reason| {
@@ -61,6 +64,9 @@ pub(super) fn hit(hit: &Hit) -> Result<Value, Error> {
     if let Some(was) = &hit.was {
         let name = if was.deleted { "deleted" } else { "until" };
         value.insert(name.into(), time(Some(was.until / 1000)));
+    }
+    if let Some(told) = columns.of(&hit.object, now)? {
+        value.insert("columns".into(), told);
     }
     Ok(Value::Object(value))
 }

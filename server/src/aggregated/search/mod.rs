@@ -3,6 +3,7 @@
 //! `cache`, `metrics`. Handlers read parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md says
 //! what goes in and out.
 
+mod columns;
 mod export;
 mod hits;
 mod journal;
@@ -21,8 +22,10 @@ use crowsnest_api::user::UserInfo;
 use crowsnest_index::search::{LiveEvent, SearchEvent, SuggestRequest};
 use futures::{Stream, StreamExt};
 use http::{Method, StatusCode, header};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use self::columns::Columns;
 use self::hits::{done, facets, groups, hit, hits, identity, skipped};
 use self::parameters::Parameters;
 use super::fleetwide::running;
@@ -77,12 +80,13 @@ fn accepts_events(request: &Request) -> bool {
 }
 
 async fn whole(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
-    let request = parameters.question(caller)?;
+    let columns = parameters.columns()?;
+    let request = parameters.question_with(caller, &columns)?;
     let answer = running.index.search_all(request).await.map_err(Failure::internal)?;
     let summary = answer.summary.map(|s| done(&s)).unwrap_or_default();
     let mut body = json!({
         "kind": "SearchResult", "apiVersion": API_VERSION,
-        "hits": hits(&answer.hits).map_err(Failure::internal)?,
+        "hits": hits(&answer.hits, &columns, Timestamp::now()).map_err(Failure::internal)?,
         "facets": facets(&answer.facets),
         "skipped": skipped(&answer.skipped),
         "notices": answer.remarks,
@@ -111,13 +115,13 @@ fn failed(error: &crowsnest_index::Error) -> Result<sse::Event, Infallible> {
 }
 
 /// A piece of an answer as an event.
-fn piece(piece: Result<SearchEvent, crowsnest_index::Error>) -> Result<sse::Event, Infallible> {
+fn piece(piece: Result<SearchEvent, crowsnest_index::Error>, columns: &Columns) -> Result<sse::Event, Infallible> {
     match piece {
         Ok(SearchEvent::Remarks(remarks)) => event("notices", &json!(remarks)),
         Ok(SearchEvent::Skipped(clusters)) => event("skipped", &skipped(&clusters)),
         Ok(SearchEvent::Facets(counts)) => event("facets", &facets(&counts)),
         Ok(SearchEvent::Groups(counts)) => event("groups", &groups(&counts)),
-        Ok(SearchEvent::Hits(found)) => match hits(&found) {
+        Ok(SearchEvent::Hits(found)) => match hits(&found, columns, Timestamp::now()) {
             Ok(hits) => event("matches", &Value::Array(hits)),
             Err(error) => failed(&error),
         },
@@ -127,14 +131,18 @@ fn piece(piece: Result<SearchEvent, crowsnest_index::Error>) -> Result<sse::Even
 }
 
 fn events(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
-    Ok(sent(running.index.search(parameters.question(caller)?).map(piece)))
+    let columns = parameters.columns()?;
+    let request = parameters.question_with(caller, &columns)?;
+    Ok(sent(running.index.search(request).map(move |next| piece(next, &columns))))
 }
 
 /// The answer, and behind its `done` what changes: `changed` hits, `left` ones, `counts`, and `behind` when too much did.
 fn live(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
-    let stream = running.index.live(parameters.question(caller)?).map(|next| match next {
-        Ok(LiveEvent::Answer(answer)) => piece(Ok(answer)),
-        Ok(LiveEvent::Changed(found)) => match hit(&found) {
+    let columns = parameters.columns()?;
+    let request = parameters.question_with(caller, &columns)?;
+    let stream = running.index.live(request).map(move |next| match next {
+        Ok(LiveEvent::Answer(answer)) => piece(Ok(answer), &columns),
+        Ok(LiveEvent::Changed(found)) => match hit(&found, &columns, Timestamp::now()) {
             Ok(hit) => event("changed", &hit),
             Err(error) => failed(&error),
         },

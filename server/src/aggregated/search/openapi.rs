@@ -16,6 +16,12 @@ const FACETS: Parameter = (
     "Fields whose values are counted over all hits, separated by commas; label:KEY counts the values of a label.",
     false,
 );
+const COLUMNS: Parameter = (
+    "columns",
+    "string",
+    "What each hit has beyond its fields, separated by commas: label:KEY, print:NAME (a column of kubectl's), print:* (all of these), .PATH into its manifest.",
+    false,
+);
 const OBJECT: [Parameter; 5] = [
     ("cluster", "string", "The member's name.", true),
     ("apiVersion", "string", "Group and version.", true),
@@ -63,7 +69,7 @@ const PATHS: &[Path] = &[
     Path {
         name: "query",
         summary: "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) when asked for by Accept. With watch=true the events go on: changed, left, counts, behind.",
-        parameters: &[Q, LIMIT, CURSOR, FACETS, ("watch", "boolean", "Go on with what changes.", false)],
+        parameters: &[Q, LIMIT, CURSOR, FACETS, COLUMNS, ("watch", "boolean", "Go on with what changes.", false)],
         object: false,
         answers: &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])],
     },
@@ -99,7 +105,12 @@ const PATHS: &[Path] = &[
             Q,
             LIMIT,
             ("format", "string", "jsonl or csv.", false),
-            ("columns", "string", "Of CSV, separated by commas: fields of a hit, or label:KEY.", false),
+            (
+                "columns",
+                "string",
+                "Of CSV, separated by commas: fields of a hit, label:KEY, print:NAME, or .PATH.",
+                false,
+            ),
         ],
         object: false,
         answers: &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])],
@@ -373,7 +384,7 @@ fn hits() -> Schemas {
     let mut hit = identity();
     let more = json!({"status": text(), "ready": text(), "restarts": number(), "node": text(), "images": list(text()),
         "created": time(), "deleting": time(), "deleted": time(), "until": time(), "score": {"type": "number"},
-        "matched": list(of("Matched"))});
+        "matched": list(of("Matched")), "columns": {"type": "object", "additionalProperties": text()}});
     let mut optional = vec!["namespace"];
     if let (Some(hit), Value::Object(more)) = (hit.as_object_mut(), &more) {
         hit.extend(more.clone());

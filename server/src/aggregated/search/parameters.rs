@@ -7,6 +7,7 @@ use crowsnest_index::search::{Cursor, SearchRequest};
 
 use std::collections::BTreeMap;
 
+use super::columns::Columns;
 use crate::aggregated::reply::Failure;
 
 /// Hits of one page when nothing is said, and at most.
@@ -58,8 +59,14 @@ impl Parameters {
 
     /// The question, with the page it asks for.
     pub(super) fn question(&self, caller: &UserInfo) -> Result<SearchRequest, Failure> {
+        self.question_with(caller, &Columns::default())
+    }
+
+    /// The same, with what these columns of its hits need.
+    pub(super) fn question_with(&self, caller: &UserInfo, columns: &Columns) -> Result<SearchRequest, Failure> {
         let mut request = SearchRequest::new(self.get("q").unwrap_or_default(), caller.clone());
         request.scopes = self.scopes.clone();
+        request.bodies = columns.read_manifests();
         request.limit = Some(self.number("limit")?.unwrap_or(PAGE).min(LARGEST_PAGE));
         let cursor = self.get("cursor").filter(|cursor| !cursor.is_empty()).map(str::parse::<Cursor>).transpose();
         request.after = cursor.map_err(|error| Failure::bad_request(error.to_string()))?.map(|cursor| cursor.0);
@@ -67,6 +74,11 @@ impl Parameters {
             request.facet(facets.split(',').filter(|name| !name.is_empty())).map_err(Failure::bad_request)?;
         }
         Ok(request)
+    }
+
+    /// What hits are asked for beyond their fields.
+    pub(super) fn columns(&self) -> Result<Columns, Failure> {
+        Columns::read(self.get("columns"))
     }
 
     pub(super) fn cluster(&self, name: &str) -> Result<ClusterName, Failure> {

@@ -4,28 +4,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crowsnest_apiserver::authn::oidc::{self, Claims, OidcError, whole};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use moka::sync::Cache;
-use ring::digest::{SHA256, digest};
 use tokio::sync::Mutex;
 
 use super::SignIn;
 use super::exchange::{self, Tokens};
 use super::flow::Secret;
 use crate::aggregated::reply::Failure;
+use crate::ui::handle::{self, Fingerprint, fingerprint};
 
 /// Sessions that nobody uses end; how long used ones last is the issuer's to say.
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 const MOST: u64 = 10_000;
 /// A token that ends sooner may end on its way.
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
-
-/// What a session is known by; a handle is in no memory but its browser's.
-type Fingerprint = [u8; 32];
 
 /// See the module.
 pub(super) struct Sessions(Cache<Fingerprint, Arc<Session>>);
@@ -78,12 +73,6 @@ impl From<NoToken> for Failure {
     }
 }
 
-fn fingerprint(handle: &str) -> Fingerprint {
-    let mut fingerprint = Fingerprint::default();
-    fingerprint.copy_from_slice(digest(&SHA256, handle.as_bytes()).as_ref());
-    fingerprint
-}
-
 fn claim<'a>(claims: &'a Claims, name: &str) -> &'a str {
     claims.get(name).and_then(serde_json::Value::as_str).unwrap_or_default()
 }
@@ -95,7 +84,7 @@ impl Sessions {
 
     /// The handle of a new session.
     pub(super) fn open(&self, fresh: Fresh, nonce: String, random: Secret) -> String {
-        let handle = URL_SAFE_NO_PAD.encode(random);
+        let handle = handle::handle(random);
         let session = Session {
             subject: claim(&fresh.claims, "sub").to_owned(),
             nonce,

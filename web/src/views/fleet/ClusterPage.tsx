@@ -18,6 +18,7 @@ import { quantity, readable } from '../../parts/quantity'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText, type FleetText } from '../../text/fleet'
+import { journalText } from '../../text/journal'
 import { EventTable } from './Events'
 import { NodeTable } from './Nodes'
 import { Heard } from './Overview'
@@ -30,6 +31,7 @@ const planAddress = (name: string, more: Record<string, unknown> = {}) =>
 
 export function ClusterPage({ name }: { name: string }) {
   const t = useTextOf(fleetText)
+  const journal = useTextOf(journalText)
   const cluster = useAsk(['cluster', name], (signal) => getObject<Cluster>(refOf(name), signal), 3_000)
   const { fleet } = useFleet()
   const status = fleet?.clusters.find((one) => one.name === name)
@@ -48,6 +50,9 @@ export function ClusterPage({ name }: { name: string }) {
       <h2>{t.nodes}</h2>
       <NodeTable q={`cluster:${name}`} />
       <h2>{t.recentEvents}</h2>
+      <p>
+        <Link href={objectAddress(refOf(name), 'journal')}>{journal.title}</Link>
+      </p>
       <EventTable q={`kind:event (cluster:${name} OR about:cluster/${name})`} live most={25} />
       <Queries name={name} />
     </>

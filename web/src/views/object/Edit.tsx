@@ -5,6 +5,7 @@ import { ClusterName } from '../../parts/ClusterName'
 import { Editor } from '../../parts/Editor'
 import { openApiOf, schemaOf } from '../../parts/schema'
 import { parse, print } from '../../parts/yaml'
+import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
@@ -12,7 +13,6 @@ import { withoutManagedFields } from './manifest'
 import { apply, compare, written, type Change, type Merged } from './merge'
 import { replaceObject, type Earnest, type Written } from './objects'
 import { TALL } from './Printed'
-import { Table } from './Table'
 
 /** The object has changed there since the edit began. */
 interface Met extends Merged {
@@ -167,7 +167,7 @@ function Conflict({ met, onReapply, onDiscard }: { met: Met; onReapply: (mine: C
     <>
       <h2>{t.changedThere}</h2>
       <p>{t.changedThereHint}</p>
-      <Table caption={t.theirChanges} heads={t.changeColumns}>
+      <Table caption label={t.theirChanges} heads={t.changeColumns}>
         {met.theirs.map((change) => (
           <tr key={written(change.path)}>
             <th scope="row">{written(change.path)}</th>
@@ -176,7 +176,7 @@ function Conflict({ met, onReapply, onDiscard }: { met: Met; onReapply: (mine: C
           </tr>
         ))}
       </Table>
-      <Table caption={t.myChanges} heads={[...t.changeColumns, t.decision]}>
+      <Table caption label={t.myChanges} heads={[...t.changeColumns, t.decision]}>
         {met.mine.map((change) => (
           <tr key={written(change.path)}>
             <th scope="row">{written(change.path)}</th>

@@ -1,11 +1,12 @@
 import { useQuery } from '@tanstack/react-query'
 import { clusterRoot, getJson, type ObjectRef } from '../../api/client'
+import { patiently } from '../../api/kube'
 import type { KubeEvent, KubeObject } from '../../api/types'
 import { since } from '../../parts/format'
+import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
-import { Table } from './Table'
 
 const last = (event: KubeEvent) => event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? event.metadata.creationTimestamp
 
@@ -17,7 +18,7 @@ export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; objec
   const selector = encodeURIComponent(`involvedObject.uid=${uid ?? ''}`)
   const events = useQuery({
     queryKey: ['events', cluster, uid],
-    queryFn: ({ signal }) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1${scope}/events?fieldSelector=${selector}`, signal),
+    queryFn: ({ signal }) => patiently((patience) => getJson<{ items: KubeEvent[] }>(`${clusterRoot(cluster)}/api/v1${scope}/events?fieldSelector=${selector}`, patience), signal),
     refetchInterval: 5_000,
   })
   if (events.error) return <p role="alert">{explain(events.error, cluster, t)}</p>
@@ -25,7 +26,7 @@ export function Events({ refTo: { cluster }, object }: { refTo: ObjectRef; objec
   if (events.data.items.length === 0) return <p className="empty">{t.noEvents}</p>
   const sorted = [...events.data.items].sort((a, b) => (last(b) ?? '').localeCompare(last(a) ?? ''))
   return (
-    <Table caption={t.tabs.events} heads={t.eventColumns}>
+    <Table caption label={t.tabs.events} heads={t.eventColumns}>
       {sorted.map((event) => (
         <tr key={event.metadata.uid}>
           <td title={last(event)}>{since(last(event))}</td>

@@ -3,14 +3,14 @@ import { lazy, Suspense } from 'react'
 import { getJson, type ObjectRef } from '../../api/client'
 import type { FacetValue, KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
+import { Differences } from '../../parts/Differences'
 import { age, since } from '../../parts/format'
+import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
-import { Differences, type Diff } from './Differences'
 import { explain } from './explain'
-import { asked, isSecret, readHistory, readVersion, withoutValues } from './objects'
+import { asked, dotted, isNoise, isSecret, readHistory, readVersion, withoutValues, type Diff } from './objects'
 import { useView } from './state'
-import { Table } from './Table'
 
 const Printed = lazy(() => import('./Printed').then((part) => ({ default: part.Printed })))
 
@@ -33,7 +33,7 @@ export function History({ refTo }: { refTo: ObjectRef }) {
       {history.error && <p role="alert">{explain(history.error, refTo.cluster, t)}</p>}
       {history.data && <p className="notice">{t.keptFor(age(history.data.keptForSeconds))}</p>}
       {versions.length > 0 && (
-        <Table caption={t.versions} heads={t.versionColumns}>
+        <Table caption label={t.versions} heads={t.versionColumns}>
           {versions.map((version, nth) => (
             <tr key={version.seq}>
               <th scope="row">
@@ -117,5 +117,17 @@ function Compared({ refTo, parameters, noise, heads }: { refTo: ObjectRef; param
     placeholderData: (previous) => previous,
   })
   if (diff.error) return <p role="alert">{explain(diff.error, refTo.cluster, t)}</p>
-  return diff.data ? <Differences diff={diff.data} noise={noise} heads={heads} secret={isSecret(refTo)} /> : null
+  if (!diff.data) return null
+  const { differences, more } = diff.data
+  const shown = noise ? differences : differences.filter(({ path }) => !isNoise(path))
+  const left = differences.length - shown.length
+  const hide = (path: string) => (isSecret(refTo) && /^(data|stringData)\b/.test(path) ? t.hidden : undefined)
+  return (
+    <>
+      {shown.length === 0 && <p className="empty">{t.noDifference}</p>}
+      {left > 0 && <p className="notice">{t.leftOut(left)}</p>}
+      {more && <p className="notice">{t.moreDifferences}</p>}
+      <Differences caption label={t.differences} sides={heads} of={shown.map((one) => ({ ...one, path: dotted(one.path) }))} hide={hide} />
+    </>
+  )
 }

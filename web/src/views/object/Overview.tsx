@@ -1,13 +1,14 @@
 import { Link } from 'wouter'
 import { objectAddress, searchAddress } from '../../api/address'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import { isTold } from '../../api/journal'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
+import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { facts, keys, resourceOf, type Condition, type Container, type Port } from './facts'
-import { Table } from './Table'
 
 /** What matters of an object at a glance, each value a way to what else has it. */
 export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
@@ -87,7 +88,7 @@ export function Overview({ refTo, object }: { refTo: ObjectRef; object: KubeObje
 
 /** A copy that the fleet keeps as its template says. */
 export const isManaged = (refTo: ObjectRef, object: KubeObject) =>
-  refTo.cluster !== CONTROL_PLANE && object.metadata.labels?.['karmada.io/managed'] === 'true'
+  refTo.cluster !== CONTROL_PLANE && isTold(refTo, object)
 
 /** Says where such an object comes from: what is changed here is put back. */
 export function Managed({ refTo, object }: { refTo: ObjectRef; object: KubeObject }) {
@@ -106,7 +107,7 @@ export function Managed({ refTo, object }: { refTo: ObjectRef; object: KubeObjec
 function Conditions({ conditions }: { conditions: Condition[] }) {
   const t = useTextOf(texts)
   return (
-    <Table caption={t.conditions} heads={t.conditionColumns}>
+    <Table caption label={t.conditions} heads={t.conditionColumns}>
       {conditions.map(({ type, status, good, reason, message, since: from }) => (
         <tr key={type}>
           <th scope="row">{type}</th>
@@ -125,7 +126,7 @@ function Conditions({ conditions }: { conditions: Condition[] }) {
 function Containers({ containers }: { containers: Container[] }) {
   const t = useTextOf(texts)
   return (
-    <Table caption={t.containers} heads={t.containerColumns}>
+    <Table caption label={t.containers} heads={t.containerColumns}>
       {containers.map(({ name, init, image, state, ready, restarts, ports, requests, limits }) => (
         <tr key={name}>
           <th scope="row">
@@ -153,7 +154,7 @@ function Containers({ containers }: { containers: Container[] }) {
 function Ports({ ports }: { ports: Port[] }) {
   const t = useTextOf(texts)
   return (
-    <Table caption={t.ports} heads={t.portColumns}>
+    <Table caption label={t.ports} heads={t.portColumns}>
       {ports.map(({ name, port, target }) => (
         <tr key={port}>
           <th scope="row">{name || '—'}</th>

@@ -6,13 +6,13 @@ import { CONTROL_PLANE, getJson, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
 import { ClusterName } from '../../parts/ClusterName'
 import { colour } from '../../parts/format'
+import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
 import { explain } from './explain'
 import { arrange, BOX, type Box, type Edge, type Graph, type Line, type Node } from './layout'
 import { asked } from './objects'
 import { useView } from './state'
-import { Table } from './Table'
 
 const DEPTH = '2'
 
@@ -189,7 +189,7 @@ function related(nth: number, edges: Edge[]): Relation[] {
 function Listed({ graph: { nodes, edges } }: { graph: Graph }) {
   const t = useTextOf(texts)
   return (
-    <Table caption={t.related} heads={t.relatedColumns}>
+    <Table caption label={t.related} heads={t.relatedColumns}>
       {nodes.map((node, nth) => (
         <tr key={nth}>
           <th scope="row">{nth === 0 ? node.name : <Link href={addressOf(node)}>{node.name}</Link>}</th>

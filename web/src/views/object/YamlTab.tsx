@@ -1,6 +1,7 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { lazy, Suspense, useEffect, useState } from 'react'
 import { getText, objectPath, type ObjectRef } from '../../api/client'
+import { patiently } from '../../api/kube'
 import type { KubeObject } from '../../api/types'
 import { useMay } from '../../api/useMay'
 import { Control } from '../../parts/Control'
@@ -39,7 +40,7 @@ export function YamlTab({ refTo, object, revealed, onReveal }: YamlTabProps) {
   const mayGet = useMay(may('get'))
   const text = useQuery({
     queryKey: ['yaml', refTo, object.metadata],
-    queryFn: ({ signal }) => getText(objectPath(refTo), 'application/yaml', signal),
+    queryFn: ({ signal }) => patiently((patience) => getText(objectPath(refTo), 'application/yaml', patience), signal),
     enabled: !hidden,
     placeholderData: (previous) => previous,
     // Values that are shown are gone with the page.

@@ -5,7 +5,7 @@ import { commands, quote } from './commands'
 
 const web = { cluster: 'member1', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }
 const of = (ref: Partial<typeof web>, tab: Tab, view: Record<string, string> = {}, logs?: string) =>
-  commands({ ...web, ...ref }, tab, { kind: 'Deployment', uid: 'u1', view, ...(logs && { logs }) }).map(({ text }) => text)
+  commands({ ...web, ...ref }, tab, { kind: 'Deployment', uid: 'u1', view, about: 'deployments/shop/web', ...(logs && { logs }) }).map(({ text }) => text)
 
 it.each([
   ['yaml', {}, {}, ['kubectl --context member1 -n shop get deployments.v1.apps/web -o yaml', 'crowsnest get deployments.apps/web -n shop --cluster member1 -o yaml']],
@@ -15,6 +15,10 @@ it.each([
   ['history', {}, { from: '3', to: 'now' }, [
     "kubectl get --raw '/apis/search.crowsnest.io/v1alpha1/history?cluster=member1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web'",
     "kubectl get --raw '/apis/search.crowsnest.io/v1alpha1/diff?cluster=member1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web&from=3&to=now'",
+  ]],
+  ['journal', { cluster: CONTROL_PLANE }, { at: '10:05', within: '1m' }, [
+    "kubectl get --raw '/apis/search.crowsnest.io/v1alpha1/journal?about=deployments%2Fshop%2Fweb&at=10%3A05&within=1m'",
+    'crowsnest journal deployments.apps/web -n shop --at 10:05 --within 1m',
   ]],
 ] as [Tab, Partial<typeof web>, Record<string, string>, string[]][])('%s of %j as %j', (tab, ref, view, expected) => {
   expect(of(ref, tab, view)).toEqual(expected)

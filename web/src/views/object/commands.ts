@@ -16,6 +16,8 @@ export interface Said {
   view: Record<string, string>
   /** The query whose logs are shown. */
   logs?: string
+  /** What the journal calls it. */
+  about?: string
 }
 
 /** For a POSIX shell. */
@@ -27,7 +29,7 @@ const words = (...given: (string | undefined | false)[]) => given.filter((word) 
 /** A flag with its value. */
 const flag = (name: string, value: string | undefined) => (value ? `${name} ${quote(value)}` : undefined)
 
-export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs }: Said): Command[] {
+export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs, about }: Said): Command[] {
   const { cluster, resource, namespace, name } = ref
   const group = groupOf(ref)
   const typed = `${resource}${group && `.${ref.apiVersion.split('/')[1]}.${group}`}/${name}`
@@ -61,6 +63,14 @@ export function commands(ref: ObjectRef, tab: Tab, { kind, uid, view, logs }: Sa
       if (view.with) return [raw(`diff?${asked(ref)}&with=${encodeURIComponent(view.with)}`)]
       const between = ['from', 'to'].filter((end) => view[end]).map((end) => `&${end}=${view[end]}`)
       return [raw(`history?${asked(ref)}`), raw(`diff?${asked(ref)}${between.join('')}`)]
+    }
+    case 'journal': {
+      const around = ['at', 'within'].filter((name) => view[name]).map((name) => `&${name}=${encodeURIComponent(view[name] ?? '')}`)
+      const times = words(flag('--at', view.at), view.at && flag('--within', view.within))
+      return [
+        raw(`journal?about=${encodeURIComponent(about ?? '')}${around.join('')}`),
+        { tool: 'crowsnest', text: words('crowsnest journal', `${resource}${group && `.${group}`}/${name}`, flag('-n', namespace), times) },
+      ]
     }
     case 'logs': {
       const times = words(flag('--since', view.since), flag('--tail', view.tail), view.follow !== 'false' && view.previous !== 'true' && '-f', view.previous === 'true' && '-p')

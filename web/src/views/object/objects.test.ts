@@ -1,11 +1,21 @@
 import { expect, it } from 'vitest'
 import { parameters, type Wish } from './useLogs'
-import { asked, readWarnings, withoutValues } from './objects'
+import { asked, dotted, isNoise, readWarnings, withoutValues } from './objects'
 
 it('a Secret without its values, wherever they are', () => {
   const applied = 'kubectl.kubernetes.io/last-applied-configuration'
   const secret = { apiVersion: 'v1', kind: 'Secret', type: 'Opaque', metadata: { name: 'a', annotations: { [applied]: '{"data":{"b":"c2VjcmV0"}}', kept: 'x' } }, data: { b: 'c2VjcmV0' } }
   expect(withoutValues(secret)).toEqual({ ...secret, metadata: { name: 'a', annotations: { kept: 'x' } }, data: { b: '' } })
+})
+
+it.each([
+  ['/spec/containers/0/image', 'spec.containers[0].image', false],
+  ['/metadata/annotations/a.b~1c', 'metadata.annotations["a.b/c"]', false],
+  ['/status/replicas', 'status.replicas', true],
+  ['/metadata/resourceVersion', 'metadata.resourceVersion', true],
+  ['/data/status', 'data.status', false],
+])('%s is %s', (pointer, path, noise) => {
+  expect([dotted(pointer), isNoise(pointer)]).toEqual([path, noise])
 })
 
 it('warnings are read', () => {

@@ -1,5 +1,6 @@
 // Reads and writes one object in its own cluster, with the reader's own rights.
 import { getJson, objectPath, request, type ObjectRef } from '../../api/client'
+import type { Difference } from '../../api/propagation'
 import type { KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
 
@@ -29,6 +30,25 @@ export interface Version {
 export interface History {
   versions: Version[]
   keptForSeconds: number
+}
+
+/** What differs between two manifests; paths are JSON pointers. */
+export interface Diff {
+  differences: Difference[]
+  more: boolean
+}
+
+/** Parts that change by themselves all the time. */
+export const isNoise = (pointer: string) => /^\/(status|metadata\/(resourceVersion|generation|managedFields))(\/|$)/.test(pointer)
+
+/** A JSON pointer as people write paths: `spec.containers[0].image`. */
+export function dotted(pointer: string): string {
+  const parts = pointer.split('/').slice(1).map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'))
+  return parts.reduce((path, part) => {
+    if (/^\d+$/.test(part)) return `${path}[${part}]`
+    if (!/^[\w-]+$/.test(part)) return `${path}["${part}"]`
+    return path ? `${path}.${part}` : part
+  }, '')
 }
 
 export const readHistory = (ref: ObjectRef, signal?: AbortSignal) => getJson<History>(`${API}/history?${asked(ref)}`, signal)

@@ -1,13 +1,20 @@
 // What leaves where and why, what is kept and why, and whether the fleet doubts itself. docs/FAILOVER.md has the rules.
-import { Link } from 'wouter'
-import { clusterAddress } from '../../api/address'
+import { Link, useLocation, useSearch as useParameters } from 'wouter'
+import { clusterAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
+import { entriesIn, entriesOf } from '../../api/journal'
 import { conditionOf, type Binding, type Cluster, type EvictionTask } from '../../api/karmada'
-import { Answer } from '../../parts/Asking'
+import { objectsOf } from '../../api/kube'
+import type { KubeEvent } from '../../api/types'
+import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { age, since } from '../../parts/format'
+import { JournalTable } from '../../parts/Journal'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
+import { fleetText } from '../../text/fleet'
+import { journalText } from '../../text/journal'
 import { steerText } from '../../text/steer'
+import { isSpan, SPANS } from '../fleet/buckets'
 import { EventTable } from '../fleet/Events'
 import { useClusters } from '../fleet/Overview'
 import { BindingTable, TemplateLink, useBindings } from './Bindings'
@@ -35,9 +42,44 @@ export function Failover() {
       <BindingTable q="ann:failover.crowsnest.io/home" none={t.noneOfThese} />
       <h2>{t.fenced}</h2>
       <BindingTable q="condition:WaitingForFence=True" none={t.noneOfThese} />
+      <Moves />
       <h2>{t.failoverEvents}</h2>
       <EventTable q={`kind:event reason:${EVENTS}`} live most={30} />
       <p className="notice">{t.onlyYours}</p>
+    </>
+  )
+}
+
+/** Entries of the whole fleet that are shown. */
+const MOST_MOVES = 200
+
+/** The journal of the fleet, newest first. */
+function Moves() {
+  const t = useTextOf(journalText)
+  const { spans } = useTextOf(fleetText)
+  const [, navigate] = useLocation()
+  const view = readAddress(useParameters())
+  const last = isSpan(view.last) ? view.last : '1h'
+  const go = (changed: Record<string, string | undefined>) => navigate(`/steer/failover${writeAddress({ ...view, ...changed })}`, { replace: true })
+  const q = entriesOf(last)
+  const moves = useAsk(['moves', last], async (signal) => entriesIn(await objectsOf<KubeEvent>(`${q} sort:-last`, MOST_MOVES, signal)).reverse())
+  return (
+    <>
+      <h2>{t.title}</h2>
+      <p className="acts">
+        <label>
+          {t.last}{' '}
+          <select value={last} onChange={(event) => go({ last: event.target.value, entry: undefined })}>
+            {SPANS.map((span) => (
+              <option key={span} value={span}>
+                {spans[span]}
+              </option>
+            ))}
+          </select>
+        </label>
+        <Link href={searchAddress({ q })}>{t.asQuery}</Link>
+      </p>
+      <Answer of={moves}>{(entries) => (entries.length === 0 ? <p className="empty">{t.nothing}</p> : <JournalTable entries={entries} chosen={view.entry} onChoose={(entry) => go({ entry })} />)}</Answer>
     </>
   )
 }

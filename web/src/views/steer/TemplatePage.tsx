@@ -7,6 +7,7 @@ import { templateAddress, type Template, type TemplatePage as Page } from '../..
 import type { Named } from '../../api/karmada'
 import { Answer, useAsk } from '../../parts/Asking'
 import { useTextOf } from '../../text'
+import { journalText } from '../../text/journal'
 import { steerText } from '../../text/steer'
 import { Drift } from './Drift'
 import { Topology } from './Topology'
@@ -33,6 +34,7 @@ export function TemplatePage({ page }: { page: Page }) {
 
 function Shown({ page, named, resource, cluster }: Address & { page: Page }) {
   const t = useTextOf(steerText)
+  const journal = useTextOf(journalText)
   const { apiVersion, kind, namespace, name } = named
   const complete = name !== '' && apiVersion !== '' && (kind !== '' || resource !== undefined)
   const served = useAsk(
@@ -55,6 +57,7 @@ function Shown({ page, named, resource, cluster }: Address & { page: Page }) {
           </Link>
         ))}
         {served.data?.name && <Link href={objectAddress({ cluster: CONTROL_PLANE, apiVersion, resource: served.data.name, namespace, name })}>{t.object}</Link>}
+        {served.data?.name && <Link href={objectAddress({ cluster: CONTROL_PLANE, apiVersion, resource: served.data.name, namespace, name }, 'journal')}>{journal.title}</Link>}
         <Link href={`/plan${writeAddress({ apiVersion, kind: kind || undefined, resource, namespace, name })}`}>{t.tabs.plan}</Link>
         <Link href={`/steer/rebalance${writeAddress({ chosen: `${apiVersion} ${kind} ${namespace ?? ''} ${name}` })}`}>{t.tabs.rebalance}</Link>
       </nav>

@@ -1,0 +1,165 @@
+//! Columns beyond the fields of a hit, for answers that ask for them: values of labels, what kubectl prints of a kind, and what
+//! manifests have at a path. Pure.
+
+use crowsnest_api::print::table_columns;
+use crowsnest_index::search::ManifestPath;
+use crowsnest_index::{Error, Object};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::aggregated::reply::Failure;
+
+/// Wanted at once.
+const MOST: usize = 32;
+/// Characters of a value that an answer tells; an export has all of them.
+const LONGEST: usize = 256;
+/// Every column that kubectl prints of the hit's kind.
+const ALL: &str = "*";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Column {
+    /// `label:KEY`.
+    Label(String),
+    /// `print:NAME`, as kubectl calls it, wide ones included.
+    Printed(String),
+    /// `.spec.replicas`, as the query language has it.
+    Path(String, ManifestPath),
+}
+
+impl Column {
+    /// None: it is a field of a hit, or nothing that is known.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        if name.starts_with('.') {
+            return ManifestPath::new(name).map(|path| Self::Path(name.to_owned(), path));
+        }
+        let (kind, what) = name.split_once(':').filter(|(_, what)| !what.is_empty())?;
+        match kind {
+            "label" => Some(Self::Label(what.to_owned())),
+            "print" => Some(Self::Printed(what.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// Whether it is in manifests alone.
+    pub(super) fn reads_manifests(&self) -> bool {
+        matches!(self, Self::Path(..))
+    }
+
+    /// What an object has of it, by the columns' names.
+    fn told(&self, object: &Object, manifest: &Value, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
+        let record = &object.record;
+        match self {
+            Self::Label(key) => {
+                let value = record.labels.get(key);
+                Ok(value.map(|value| (format!("label:{key}"), value.clone())).into_iter().collect())
+            }
+            Self::Printed(wanted) => {
+                let columns = table_columns(&record.key.resource().group, &record.kind);
+                let cells = &record.printed()?.cells;
+                let named = columns.iter().zip(cells).filter(|(column, _)| wanted == ALL || column.name == wanted);
+                let shown = named.filter_map(|(column, cell)| {
+                    let text = match cell.render(now.as_second()) {
+                        Value::Null => return None,
+                        Value::String(text) => text,
+                        other => other.to_string(),
+                    };
+                    Some((format!("print:{}", column.name), text))
+                });
+                Ok(shown.collect())
+            }
+            Self::Path(name, path) => {
+                let values = path.values(manifest);
+                Ok(if values.is_empty() { Vec::new() } else { vec![(name.clone(), values.join(", "))] })
+            }
+        }
+    }
+
+    /// What an object has of it, all of it; empty where it has nothing.
+    pub(super) fn cell(&self, object: &Object, now: Timestamp) -> Result<String, Error> {
+        let manifest = if self.reads_manifests() { object.parse()? } else { Value::Null };
+        Ok(self.told(object, &manifest, now)?.into_iter().next().map(|(_, text)| text).unwrap_or_default())
+    }
+}
+
+/// What an answer's hits are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Columns(Vec<Column>);
+
+impl Columns {
+    /// Of a parameter: names, separated by commas.
+    pub(super) fn read(names: Option<&str>) -> Result<Self, Failure> {
+        let names = names.unwrap_or_default().split(',').filter(|name| !name.is_empty());
+        let column = |name: &str| {
+            let wrong = || {
+                let why = "label:KEY, print:NAME and .PATH can be asked for, beside the fields that every hit has";
+                Failure::bad_request(format!("columns={name:?}: {why}"))
+            };
+            Column::named(name).ok_or_else(wrong)
+        };
+        let columns = names.map(column).collect::<Result<Vec<_>, _>>()?;
+        if columns.len() > MOST {
+            let what = format!("{} columns are more than {MOST}, which is the most of one answer", columns.len());
+            return Err(Failure::bad_request(what));
+        }
+        Ok(Self(columns))
+    }
+
+    /// Whether hits are needed with their manifests.
+    pub(super) fn read_manifests(&self) -> bool {
+        self.0.iter().any(Column::reads_manifests)
+    }
+
+    /// What an object has of them; None where nothing is asked for.
+    pub(super) fn of(&self, object: &Object, now: Timestamp) -> Result<Option<Value>, Error> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let manifest = if self.read_manifests() { object.parse()? } else { Value::Null };
+        let mut told = Map::new();
+        for column in &self.0 {
+            let texts = column.told(object, &manifest, now)?.into_iter();
+            told.extend(texts.map(|(name, text)| (name, text.chars().take(LONGEST).collect::<String>().into())));
+        }
+        Ok(Some(Value::Object(told)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::none(None, Ok(vec![]))]
+    #[case::some(
+        Some("label:app.kubernetes.io/name,print:Up-to-date,"),
+        Ok(vec![Column::Label("app.kubernetes.io/name".into()), Column::Printed("Up-to-date".into())])
+    )]
+    #[case::a_field(Some("name"), Err("columns=\"name\": label:KEY, print:NAME and .PATH can be asked for"))]
+    #[case::no_path(Some(".spec["), Err("columns=\".spec[\": label:KEY"))]
+    #[case::no_key(Some("label:"), Err("columns=\"label:\": label:KEY"))]
+    fn what_can_be_asked_for(#[case] names: Option<&str>, #[case] expected: Result<Vec<Column>, &str>) {
+        match (Columns::read(names), expected) {
+            (Ok(Columns(read)), Ok(expected)) => assert_eq!(read, expected),
+            (Err(failure), Err(begin)) => {
+                let status = failure.status();
+                let message = status["message"].as_str().unwrap_or_default();
+                assert!(message.starts_with(begin), "{message}");
+            }
+            (read, expected) => panic!("{} instead of {expected:?}", read.is_ok()),
+        }
+    }
+
+    #[test]
+    fn manifests_are_read_for_paths_alone() {
+        for (names, read) in [("label:app,print:Age", false), ("label:app,.spec.replicas", true)] {
+            assert_eq!(Columns::read(Some(names)).is_ok_and(|columns| columns.read_manifests()), read, "{names}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_bounded() {
+        let names = vec!["label:a"; MOST + 1].join(",");
+        assert!(Columns::read(Some(&names)).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! Sessions of people who signed in with a kubeconfig: the client certificate (or the token) of its user stays in this process, their
+//! browsers hold a handle. Nothing else of a kubeconfig is used: the control plane is the one this server knows, and files and
+//! commands that it names are never read nor run. Written by the sign-in, read by every request of the UI.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use kube::config::{AuthInfo, Kubeconfig};
+use moka::sync::Cache;
+
+use super::cookies::{self, Cookie, SameSite};
+use super::handle::{self, Fingerprint, fingerprint};
+use crate::aggregated::reply::Failure;
+
+const COOKIE: &str = "crowsnest-identity";
+/// Sessions that nobody uses end; a certificate ends by itself.
+const IDLE: Duration = Duration::from_secs(12 * 3600);
+const MOST: u64 = 10_000;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Identities(Cache<Fingerprint, kube::Client>);
+
+impl Identities {
+    pub(crate) fn new() -> Self {
+        Self(Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build())
+    }
+
+    /// A new session of whom a client acts as: the cookie that leads to it.
+    pub(super) fn open(&self, client: kube::Client, random: [u8; 32]) -> Cookie {
+        let handle = handle::handle(random);
+        self.0.insert(fingerprint(&handle), client);
+        cookie(&handle)
+    }
+
+    /// Who a browser's session acts as; None when it has none of this kind.
+    pub(super) fn client(&self, headers: &HeaderMap) -> Result<Option<kube::Client>, Failure> {
+        let Some(handle) = cookies::find(headers, COOKIE) else { return Ok(None) };
+        let over = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "your session is over; sign in again");
+        self.0.get(&fingerprint(&handle)).map(Some).ok_or_else(over)
+    }
+
+    /// Ends a browser's session: the cookie that forgets it.
+    pub(super) fn end(&self, headers: &HeaderMap) -> Cookie {
+        if let Some(handle) = cookies::find(headers, COOKIE) {
+            self.0.invalidate(&fingerprint(&handle));
+        }
+        cookie("").gone()
+    }
+}
+
+fn cookie(handle: &str) -> Cookie {
+    Cookie { name: COOKIE, value: handle.to_owned(), same_site: SameSite::Strict, max_age: None, secure: false }
+}
+
+/// Whom a kubeconfig's current context signs in as, as far as that is in the kubeconfig itself.
+pub(super) fn user_of(text: &str) -> Result<AuthInfo, Failure> {
+    let config =
+        Kubeconfig::from_yaml(text).map_err(|error| Failure::bad_request(format!("that is no kubeconfig: {error}")))?;
+    let current = config.current_context.as_deref().filter(|name| !name.is_empty());
+    let current = current.ok_or_else(|| Failure::bad_request("this kubeconfig has no current-context"))?;
+    let context = config.contexts.iter().find(|one| one.name == current).and_then(|one| one.context.as_ref());
+    let name = context.and_then(|context| context.user.as_deref());
+    let name = name.ok_or_else(|| Failure::bad_request(format!("its context {current:?} has no user")))?;
+    let user = config.auth_infos.iter().find(|one| one.name == name).and_then(|one| one.auth_info.as_ref());
+    let user = user.ok_or_else(|| Failure::bad_request(format!("its user {name:?} is not in it")))?;
+    let proven = user.client_certificate_data.is_some() && user.client_key_data.is_some();
+    if proven || user.token.is_some() {
+        return Ok(AuthInfo {
+            client_certificate_data: user.client_certificate_data.clone().filter(|_| proven),
+            client_key_data: user.client_key_data.clone().filter(|_| proven),
+            token: user.token.clone(),
+            ..AuthInfo::default()
+        });
+    }
+    Err(Failure::bad_request(format!("its user {name:?} {}", lacking(user))))
+}
+
+/// Why nobody can sign in with what is in the kubeconfig.
+fn lacking(user: &AuthInfo) -> String {
+    let files = user.client_certificate.is_some() || user.client_key.is_some() || user.token_file.is_some();
+    if let Some(exec) = &user.exec {
+        let command = exec.command.as_deref().unwrap_or_default();
+        return format!("signs in by the command {command:?}, which is not run here; sign in with a token instead");
+    }
+    if user.auth_provider.is_some() {
+        return "signs in at an auth-provider, which is not asked here; sign in with a token instead".to_owned();
+    }
+    if files {
+        let mend = "kubectl config view --raw --flatten --minify";
+        return format!("names files, which are not read here; `{mend}` prints a kubeconfig that has them in it");
+    }
+    "has neither client-certificate-data with client-key-data nor a token".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn config(user: &str) -> String {
+        format!(
+            "current-context: cp\ncontexts: [{{name: cp, context: {{cluster: cp, user: ann}}}}]\n\
+             clusters: [{{name: cp, cluster: {{server: 'https://elsewhere.example'}}}}]\nusers: [{{name: ann, user: {user}}}]\n"
+        )
+    }
+
+    #[tokio::test]
+    async fn a_handle_leads_to_one_session_until_it_ends() {
+        let identities = Identities::new();
+        let answers = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::empty()))
+        });
+        let opened = identities.open(kube::Client::new(answers, "default"), [1; 32]);
+        let mut headers = HeaderMap::new();
+        let cookie = format!("{}={}", opened.full_name(), opened.value);
+        headers.insert(http::header::COOKIE, cookie.parse().unwrap());
+        assert!(identities.client(&headers).unwrap().is_some());
+        assert!(identities.client(&HeaderMap::new()).unwrap().is_none());
+        let gone = identities.end(&headers);
+        assert_eq!((gone.full_name(), gone.value.as_str(), gone.max_age), (opened.full_name(), "", Some(0)));
+        let over = identities.client(&headers).err().map(|failure| failure.code());
+        assert_eq!(over, Some(StatusCode::UNAUTHORIZED));
+    }
+
+    #[rstest]
+    #[case::certificate("{client-certificate-data: YQ==, client-key-data: Yg==}", (true, false))]
+    #[case::token("{token: abc}", (false, true))]
+    #[case::both("{client-certificate-data: YQ==, client-key-data: Yg==, token: abc}", (true, true))]
+    #[case::half("{client-certificate-data: YQ==, token: abc}", (false, true))]
+    #[case::files_are_left("{client-certificate: /etc/passwd, client-key: /etc/shadow, token: abc}", (false, true))]
+    fn who_is_in_it(#[case] user: &str, #[case] expected: (bool, bool)) {
+        let found = user_of(&config(user)).unwrap_or_else(|failure| panic!("{}", failure.status()));
+        let certificate = found.client_certificate_data.is_some() && found.client_key_data.is_some();
+        assert_eq!((certificate, found.token.is_some()), expected);
+        let others = [found.client_certificate, found.client_key, found.token_file, found.impersonate];
+        assert!(others.iter().all(Option::is_none) && found.exec.is_none() && found.auth_provider.is_none());
+    }
+
+    #[rstest]
+    #[case::text("{", "that is no kubeconfig: ")]
+    #[case::nothing("users: []", "this kubeconfig has no current-context")]
+    #[case::no_context("current-context: cp", "its context \"cp\" has no user")]
+    #[case::no_user(
+        "current-context: cp\ncontexts: [{name: cp, context: {cluster: cp, user: ann}}]",
+        "its user \"ann\" is not in it"
+    )]
+    fn what_is_none_says_so(#[case] text: &str, #[case] begin: &str) {
+        let failure = user_of(text).expect_err("a refusal");
+        let status = failure.status();
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(message.starts_with(begin), "{message}");
+    }
+
+    #[rstest]
+    #[case::command("{exec: {apiVersion: v1, command: aws}}", "signs in by the command \"aws\"")]
+    #[case::files("{client-certificate: a.crt, client-key: a.key}", "names files, which are not read here")]
+    #[case::password("{username: ann, password: x}", "has neither client-certificate-data")]
+    fn what_cannot_be_used_says_why(#[case] user: &str, #[case] why: &str) {
+        let failure = user_of(&config(user)).expect_err("a refusal");
+        let status = failure.status();
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(message.starts_with("its user \"ann\" ") && message.contains(why), "{message}");
+    }
+}

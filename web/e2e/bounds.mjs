@@ -1,0 +1,130 @@
+// What bounds a reader: rights in one namespace only, a member that hangs. Walked by steer.mjs.
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { join } from 'node:path'
+import { accessible, api, expected } from './browser.mjs'
+
+const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
+
+/** Somebody with rights in one namespace: sees what is there, and is told why not of the rest. */
+export async function oneNamespace(page, origin, pictures, problems) {
+  const name = 'one-namespace'
+  const rbac = '/apis/rbac.authorization.k8s.io/v1/namespaces/default'
+  const accounts = '/api/v1/namespaces/default/serviceaccounts'
+  const rules = [{ apiGroups: ['*'], resources: ['*'], verbs: ['get', 'list', 'watch'] }]
+  await api(page, 'POST', accounts, { metadata: { name } }, [201, 409])
+  await api(page, 'POST', `${rbac}/roles`, { metadata: { name }, rules }, [201, 409])
+  const subjects = [{ kind: 'ServiceAccount', name, namespace: 'default' }]
+  await api(page, 'POST', `${rbac}/rolebindings`, { metadata: { name }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name }, subjects }, [201, 409])
+  const { status } = await api(page, 'POST', `${accounts}/${name}/token`, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} })
+  const other = await (await page.context().browser().newContext({ viewport: { width: 1400, height: 850 } })).newPage()
+  other.setDefaultTimeout(60_000)
+  await other.goto(`${origin}/steer#token=${status.token}`)
+  await other.getByRole('table', { name: 'Policies' }).locator('tr[data-policy="default/web"]').first().waitFor()
+  await other.goto(`${origin}/why?${WEB}`)
+  await other.getByRole('table', { name: 'Where it is' }).locator('tr[data-target=member1]').waitFor()
+  await other.goto(`${origin}/fleet`)
+  await other.getByRole('table', { name: 'Clusters' }).locator('tr[data-cluster=member1]').waitFor()
+  await other.getByText('Capacity is not shown: you may not list clusters.').waitFor()
+  await other.goto(`${origin}/cluster/member1`)
+  await other.getByText('You may not see or do this (403)').waitFor()
+  const cordon = other.getByRole('button', { name: 'Cordon' })
+  assert.match(await cordon.getAttribute('title'), /You may not patch the cluster member1/)
+  await accessible(other)
+  await other.goto(`${origin}/plan?apiVersion=policy.karmada.io%2Fv1alpha1&kind=PropagationPolicy&namespace=default&name=web`)
+  // Who may only read may ask what if, and is told why not to apply.
+  await other.getByRole('alert').getByText(/cannot update|forbidden/).waitFor()
+  await other.getByRole('button', { name: 'What if…' }).click()
+  await other.getByText('No template is affected.').waitFor()
+  // What is found is what may be read, and what may not be done with it says so.
+  await other.goto(`${origin}/search?q=kind%3Adeployment+name%3A%3Dweb`)
+  await other.getByText(/^1 objects? in/).waitFor()
+  await other.locator('.row:not(.head) a').first().click()
+  await other.getByRole('link', { name: 'YAML' }).click()
+  const edit = other.getByRole('button', { name: 'Edit', disabled: true })
+  assert.equal(await edit.getAttribute('title'), 'You may not update deployments in default of @control-plane.')
+  await other.getByRole('button', { name: 'Delete', disabled: true }).waitFor()
+  await accessible(other)
+  await other.goto(`${origin}/search?q=kind%3Asecret+ns%3Akube-system`)
+  await other.getByText(/Results hold only what you may read in each cluster/).waitFor()
+  await other.goto(`${origin}/object?cluster=%40control-plane&apiVersion=v1&resource=configmaps&namespace=kube-system&name=extension-apiserver-authentication`)
+  await other.getByRole('alert').getByText(/does not let you: .*(403|forbidden|cannot get)/).waitFor()
+  await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
+  await inOneMember(page, other, origin, name, pictures)
+  await other.context().close()
+  for (const path of [`${rbac}/rolebindings/${name}`, `${rbac}/roles/${name}`, `${accounts}/${name}`]) await api(page, 'DELETE', path)
+  expected(problems, /403/)
+}
+
+/** The same in one member: what is found is of there, and what may not be done there says so, as the member itself has it. */
+async function inOneMember(page, other, origin, name, pictures) {
+  const rbac = '/apis/rbac.authorization.k8s.io/v1'
+  const roleRef = (kind) => ({ apiGroup: 'rbac.authorization.k8s.io', kind, name })
+  const member = `/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy${rbac}/namespaces/default`
+  const reading = [{ apiGroups: [''], resources: ['pods', 'pods/log', 'events'], verbs: ['get', 'list', 'watch'] }]
+  const user = { kind: 'User', apiGroup: 'rbac.authorization.k8s.io', name: `system:serviceaccount:default:${name}` }
+  const account = { kind: 'ServiceAccount', name, namespace: 'default' }
+  const through = [{ apiGroups: ['cluster.karmada.io'], resources: ['clusters/proxy'], resourceNames: ['member1'], verbs: ['*'] }]
+  const made = [
+    [`${member}/roles`, { metadata: { name }, rules: reading }],
+    [`${member}/rolebindings`, { metadata: { name }, roleRef: roleRef('Role'), subjects: [user] }],
+    [`${rbac}/clusterroles`, { metadata: { name }, rules: through }],
+    [`${rbac}/clusterrolebindings`, { metadata: { name }, roleRef: roleRef('ClusterRole'), subjects: [account] }],
+  ]
+  for (const [path, body] of made) await api(page, 'POST', path, body, [201, 409])
+  const pods = 'kind%3Apod+label%3Aapp%3Dweb'
+  for (let total = 0; total !== 2; ) total = (await api(other, 'GET', `/apis/search.crowsnest.io/v1alpha1/count?q=${pods}`)).total
+  // The member lets itself be asked for somebody once the fleet has told it to.
+  const asked = '/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/namespaces/default/pods'
+  for (let kind = 'Status'; kind === 'Status'; ) kind = (await api(other, 'GET', asked, undefined, [200, 403])).kind
+  await other.goto(`${origin}/search?q=${pods}`)
+  await other.getByText(/^2 objects in/).waitFor()
+  await other.locator('.row:not(.head) a').first().click()
+  await other.getByRole('heading', { name: /^Pod web-/ }).waitFor()
+  await other.getByRole('link', { name: 'Terminal: You may not create pods/exec in default of member1.' }).waitFor()
+  const remove = other.getByRole('button', { name: 'Delete', disabled: true })
+  assert.equal(await remove.getAttribute('title'), 'You may not delete pods in default of member1.')
+  await other.getByRole('link', { name: 'Logs', exact: true }).click()
+  await other.locator('.log .line').first().waitFor()
+  await accessible(other)
+  await other.screenshot({ path: join(pictures, 'reader-logs.png'), fullPage: true })
+  for (const [path] of made.reverse()) await api(page, 'DELETE', `${path}/${name}`)
+}
+
+/** A member that takes requests and never answers: what needs it says so, everything else goes on. */
+export async function hanging(page, origin, problems, shot) {
+  const sim = (...fault) => execFileSync(process.env.CROWSNEST_BINARY, ['sim', 'member3', ...fault])
+  sim('silence')
+  try {
+    await page.goto(`${origin}/drift?${WEB}&cluster=member3`)
+    await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
+    await shot('hanging')
+    await page.getByRole('link', { name: 'member2' }).click()
+    await page.getByText('Everything that is wanted is there as it is wanted.').waitFor()
+    // An object there: what the cache kept of it does not need the member.
+    const at = (cluster, tab) => `/object?cluster=${cluster}&apiVersion=apps%2Fv1&resource=deployments&namespace=default&name=web&tab=${tab}`
+    await page.goto(origin + at('member3', 'overview'))
+    await page.getByRole('alert').getByText(/member3 has not answered|member3 answers/).waitFor()
+    await page.getByRole('link', { name: 'See what was kept of it.' }).click()
+    await page.getByRole('table', { name: 'Versions' }).waitFor()
+    for (const [path, there] of [
+      ['/search?q=kind%3Adeployment+cluster%3Amember3', '.hits .row:not(.head) a'],
+      [at('member3', 'related'), '.graph .place'],
+      [at('member1', 'yaml'), '.editor .cm-line'],
+      [`${at('%40control-plane', 'logs')}&tail=5`, '.log .line'],
+      ['/fleet', 'tr[data-cluster=member1]'],
+      ['/cluster/member3', 'tr[data-condition=Ready]'],
+      [`/topology?${WEB}`, '[data-kind=Pod]'],
+      [`/why?${WEB}`, 'tr[data-target=member3]'],
+      ['/fleet/events', 'table[aria-label=Events] tbody tr'],
+    ]) {
+      const begun = Date.now()
+      await page.goto(origin + path)
+      await page.locator(there).first().waitFor()
+      assert.ok(Date.now() - begun < 8_000, `${path} took ${Date.now() - begun} ms while a member hangs`)
+    }
+  } finally {
+    sim('start')
+  }
+  expected(problems, /50[0-9]/)
+}

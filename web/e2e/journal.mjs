@@ -1,0 +1,101 @@
+// Why did it move? A member has failed, what ran there went elsewhere; the pages tell of it: of the template, of its copy, of the cluster,
+// of the whole fleet. As part of tests/tests/journal.rs, whose fleet has it: node e2e/journal.mjs <address with token> <folder for pictures>
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { accessible, open } from './browser.mjs'
+
+/** From the root on. */
+const CHAIN = ['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled']
+const WEB = { cluster: '@control-plane', apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web', tab: 'journal' }
+
+const [address, pictures] = process.argv.slice(2)
+const { browser, page, problems, origin } = await open(address)
+const table = page.getByRole('table', { name: 'What moved, and because of what' })
+const entry = (action) => table.locator(`tr[data-entry=${action}]`).first()
+
+async function show(parameters) {
+  await page.goto(`${origin}/object?${new URLSearchParams(parameters)}`)
+}
+
+/** The way of an entry to its root, as its row says it. */
+async function causes(action) {
+  return entry(action).locator('.causes li button').allTextContents()
+}
+
+try {
+  await page.goto(address)
+  await page.getByRole('combobox', { name: 'Search all clusters' }).waitFor()
+
+  // Of the template: by time, each cause before what it caused.
+  await show(WEB)
+  await entry('Rescheduled').getByText(/Rescheduled from m1:2 to m2:2/).waitFor()
+  const actions = (await table.locator('tr[data-entry] th button').allTextContents()).filter((action) => CHAIN.includes(action))
+  assert.deepEqual(actions, CHAIN)
+  assert.deepEqual(await causes('Rescheduled'), CHAIN.slice(0, -1).reverse())
+  await entry('ClusterFlipped').getByText('nothing before it is known').waitFor()
+  await accessible(page)
+  // An entry has an address; its causes are marked.
+  await entry('Rescheduled').getByRole('button', { name: 'Rescheduled', exact: true }).click()
+  await page.waitForURL(/entry=/)
+  await page.reload()
+  await table.locator('tr[aria-current=true][data-entry=Rescheduled]').waitFor()
+  assert.equal(await table.locator('tr[data-cause]').count(), CHAIN.length - 1)
+  await entry('Rescheduled').getByRole('button', { name: /^Go to ClusterTainted/ }).click()
+  await table.locator('tr[aria-current=true][data-entry=ClusterTainted]').waitFor()
+  await page.emulateMedia({ colorScheme: 'dark' })
+  await accessible(page)
+  await page.emulateMedia({ colorScheme: 'light' })
+  await page.screenshot({ path: join(pictures, 'journal.png'), fullPage: true })
+
+  // Around a time, in the words of the query language.
+  await page.getByRole('textbox', { name: 'Around' }).fill('now-2h')
+  await page.getByRole('button', { name: 'Show' }).click()
+  await page.waitForURL(/at=now-2h/)
+  await page.getByText('Nothing moved, as far as you may read.').waitFor()
+  await page.getByRole('combobox', { name: 'give or take' }).selectOption('6h')
+  await page.waitForURL(/within=6h/)
+  await entry('Rescheduled').waitFor()
+  await page.getByRole('button', { name: 'Copy as command' }).click()
+  await page.getByText('crowsnest journal deployments.apps/web -n shop --at now-2h --within 6h').waitFor()
+  await page.keyboard.press('Escape')
+  await page.getByRole('textbox', { name: 'Around' }).fill('tea')
+  await page.keyboard.press('Enter')
+  await page.getByRole('alert').getByText(/at="tea" is no time such as 10:05/).waitFor()
+  await page.getByRole('button', { name: 'All that is kept' }).click()
+  await entry('Rescheduled').waitFor()
+
+  // Of its copy, which comes from it, of its binding, and of the cluster.
+  await show({ ...WEB, cluster: 'm2' })
+  await page.getByText('this is that of the one this copy comes from').waitFor()
+  await entry('Rescheduled').waitFor()
+  await show({ ...WEB, apiVersion: 'work.karmada.io/v1alpha2', resource: 'resourcebindings', name: 'web-deployment' })
+  await entry('Rescheduled').waitFor()
+  await entry('ClusterFlipped').getByRole('link', { name: 'm1' }).click()
+  await page.waitForURL(`${origin}/cluster/m1`)
+  await page.getByRole('link', { name: 'What moved, and because of what' }).click()
+  await page.waitForURL(/tab=journal/)
+  await entry('ClusterTainted').waitFor()
+
+  // Of the whole fleet, newest first.
+  await page.goto(`${origin}/steer/failover`)
+  await entry('Rescheduled').waitFor()
+  const fleet = (await table.locator('tr[data-entry] th button').allTextContents()).filter((action) => CHAIN.includes(action))
+  assert.ok(fleet.indexOf('Rescheduled') < fleet.indexOf('ClusterFlipped'), fleet.join())
+  assert.deepEqual(await causes('Rescheduled'), CHAIN.slice(0, -1).reverse())
+  await accessible(page)
+  await page.getByRole('combobox', { name: 'Time' }).selectOption('15m')
+  await page.waitForURL(/last=15m/)
+  await page.screenshot({ path: join(pictures, 'journal-failover.png'), fullPage: true })
+  await page.getByRole('combobox', { name: 'Language' }).selectOption('zh-CN')
+  await page.getByRole('table', { name: '发生了哪些变动，原因是什么' }).waitFor()
+
+  const expected = (problem) => /status of 400/.test(problem)
+  assert.deepEqual(problems.filter((problem) => !expected(problem)), [])
+  console.log('1 passed, 0 failed')
+} catch (error) {
+  for (const problem of problems) console.error(problem)
+  await page.screenshot({ path: join(pictures, 'failed.png') })
+  throw error
+} finally {
+  await browser.close()
+}

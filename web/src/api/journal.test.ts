@@ -1,0 +1,63 @@
+import { expect, it } from 'vitest'
+import { CONTROL_PLANE } from './client'
+import { aboutOf, entriesIn, isTold } from './journal'
+import type { KubeEvent } from './types'
+
+const event = (name: string, at: string, action: string, before?: string): KubeEvent => ({
+  apiVersion: 'v1',
+  kind: 'Event',
+  metadata: {
+    name,
+    namespace: 'shop',
+    annotations: {
+      'journal.crowsnest.io/cause': JSON.stringify({ text: 'why', ...(before && { event: `shop/${before}` }) }),
+      'journal.crowsnest.io/entry': JSON.stringify({ action }),
+    },
+  },
+  eventTime: at,
+  type: 'Normal',
+  reason: action,
+  message: `${action} happened`,
+  involvedObject: { kind: 'Deployment', namespace: 'shop', name: 'web' },
+})
+
+it('entries are in their order, each with the way to its root', () => {
+  const other = { ...event('other', '2026-01-01T10:00:00Z', 'x'), metadata: { name: 'other', namespace: 'shop' } }
+  const found = entriesIn([
+    event('moved', '2026-01-01T10:05:02.1Z', 'Rescheduled', 'evicted'),
+    other,
+    event('evicted', '2026-01-01T10:05:01.1Z', 'Evicted', 'tainted'),
+    event('tainted', '2026-01-01T10:05:01.9Z', 'ClusterTainted', 'gone'),
+  ])
+  expect(found.map(({ action, causes }) => [action, causes])).toEqual([
+    ['ClusterTainted', []],
+    ['Evicted', ['shop/tainted']],
+    ['Rescheduled', ['shop/evicted', 'shop/tainted']],
+  ])
+})
+
+it('a circle ends', () => {
+  const found = entriesIn([event('a', '2026-01-01T10:05:02Z', 'A', 'b'), event('b', '2026-01-01T10:05:02Z', 'B', 'a')])
+  expect(found.map(({ causes }) => causes)).toEqual([['shop/b'], ['shop/a']])
+})
+
+it('what is not JSON is no entry', () => {
+  const broken = event('a', '2026-01-01T10:05:02Z', 'A')
+  broken.metadata.annotations = { 'journal.crowsnest.io/cause': '{', 'journal.crowsnest.io/entry': '{}' }
+  expect(entriesIn([broken])).toEqual([])
+})
+
+it('an object is what the journal calls it', () => {
+  const web = { cluster: CONTROL_PLANE, apiVersion: 'apps/v1', resource: 'deployments', namespace: 'shop', name: 'web' }
+  const binding = { cluster: CONTROL_PLANE, apiVersion: 'work.karmada.io/v1alpha2', resource: 'resourcebindings', namespace: 'shop', name: 'web-deployment' }
+  const bound = { apiVersion: '', kind: 'ResourceBinding', metadata: { name: '' }, spec: { resource: { apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'shop', name: 'web' } } }
+  expect([aboutOf(web, undefined), aboutOf(binding, bound), aboutOf(binding, undefined)]).toEqual(['deployments/shop/web', 'deployment/shop/web', undefined])
+  expect(aboutOf({ cluster: CONTROL_PLANE, apiVersion: 'cluster.karmada.io/v1alpha1', resource: 'clusters', name: 'm1' }, undefined)).toBe('clusters//m1')
+})
+
+it('a copy is told of as its template', () => {
+  const copy = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'a', labels: { 'karmada.io/managed': 'true' } } }
+  const own = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'a' } }
+  const there = { cluster: 'm1', apiVersion: 'v1', resource: 'configmaps', name: 'a' }
+  expect([isTold(there, copy), isTold(there, own), isTold({ ...there, cluster: CONTROL_PLANE }, own)]).toEqual([true, false, true])
+})

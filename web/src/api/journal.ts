@@ -1,0 +1,120 @@
+// The journal: what moved in the fleet, and because of what (docs/JOURNAL.md). Entries come from the API that follows causes, or are read
+// from Events that a query found.
+import { CONTROL_PLANE, getJson, type ObjectRef } from './client'
+import type { Binding, Named } from './karmada'
+import type { KubeEvent, KubeObject, Skipped } from './types'
+import { API } from './useSearch'
+
+const CAUSE = 'journal.crowsnest.io/cause'
+const ENTRY = 'journal.crowsnest.io/entry'
+
+/** Who an entry is about, or because of whom it is. */
+export interface Subject {
+  apiVersion?: string
+  kind?: string
+  namespace?: string
+  name?: string
+}
+
+export interface Cause {
+  text?: string
+  ref?: Subject
+  /** Namespace and name of the Event of the entry before it. */
+  event?: string
+}
+
+export interface Entry {
+  /** Namespace and name of its Event. */
+  id: string
+  at: string
+  action: string
+  type: string
+  subject: Subject
+  message: string
+  cause: Cause
+  /** The entries before it, up to the root, as far as they are known. */
+  causes: string[]
+  /** It is there because it is a cause: it happened to another object. */
+  isCause?: boolean
+}
+
+export interface Journal {
+  entries: Entry[]
+  total: number
+  keptForSeconds: number
+  skipped: Skipped[]
+  notices: { message: string }[]
+}
+
+/** When it is asked about; absent: all that is kept. */
+export interface Around {
+  at?: string | undefined
+  within?: string | undefined
+}
+
+export const WITHIN = ['1m', '5m', '15m', '1h', '6h'] as const
+
+export function readJournal(about: string, { at, within }: Around, signal?: AbortSignal): Promise<Journal> {
+  const parameters = new URLSearchParams({ about, limit: '200', ...(at && { at, ...(within && { within }) }) })
+  return getJson<Journal>(`${API}/journal?${parameters}`, signal)
+}
+
+/** What the journal calls an object of the control plane; a binding is its template. Undefined: nothing is told of it. */
+export function aboutOf(ref: ObjectRef, object: KubeObject | undefined): string | undefined {
+  if (ref.resource.endsWith('resourcebindings')) {
+    const bound = (object as Partial<Binding> | undefined)?.spec?.resource
+    return bound && nameOf(bound)
+  }
+  return [ref.resource, ref.namespace ?? '', ref.name].join('/')
+}
+
+const nameOf = ({ kind, namespace, name }: Named) => [kind.toLowerCase(), namespace ?? '', name].join('/')
+
+/** Whether the journal can tell of an object: one of the control plane, or a copy that the fleet keeps of one. */
+export function isTold({ cluster }: ObjectRef, object: KubeObject | undefined): boolean {
+  return cluster === CONTROL_PLANE || object?.metadata.labels?.['karmada.io/managed'] === 'true'
+}
+
+/** The query that finds all entries of the last while, also those that the API server keeps no longer. */
+export const entriesOf = (last: string) => `kind:event cluster:"${CONTROL_PLANE}" ann:${ENTRY} last:<${last} (is:deleted OR -is:deleted)`
+
+function annotation<T>(event: KubeObject, key: string): T | undefined {
+  try {
+    return JSON.parse(event.metadata.annotations?.[key] ?? '') as T
+  } catch {
+    return undefined
+  }
+}
+
+/** Entries of Events, oldest first, each with the way to its root as far as it is among them; other Events are left out. */
+export function entriesIn(events: KubeEvent[]): Entry[] {
+  const entries = new Map<string, Entry>()
+  for (const event of events) {
+    const cause = annotation<Cause>(event, CAUSE)
+    const entry = annotation<{ action?: string }>(event, ENTRY)
+    if (!cause || !entry) continue
+    const id = `${event.metadata.namespace}/${event.metadata.name}`
+    entries.set(id, {
+      id,
+      at: event.eventTime ?? event.metadata.creationTimestamp ?? '',
+      action: entry.action ?? event.reason ?? '',
+      type: event.type ?? '',
+      subject: (event.involvedObject ?? {}) as Subject,
+      message: event.message ?? '',
+      cause,
+      causes: [],
+    })
+  }
+  for (const entry of entries.values()) entry.causes = way(entry, entries)
+  // Times of conditions are whole seconds: within one a cause comes first.
+  const second = ({ at }: Entry) => at.slice(0, 19)
+  return [...entries.values()].sort((a, b) => second(a).localeCompare(second(b)) || a.causes.length - b.causes.length || a.at.localeCompare(b.at))
+}
+
+function way(entry: Entry, entries: ReadonlyMap<string, Entry>): string[] {
+  const way: string[] = []
+  for (let next = entry.cause.event; next !== undefined && entries.has(next) && !way.includes(next) && next !== entry.id; next = entries.get(next)?.cause.event) {
+    way.push(next)
+  }
+  return way
+}

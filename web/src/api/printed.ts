@@ -1,0 +1,29 @@
+// What kubectl prints of the kind that all hits of a query are of, as names of columns.
+import { getJson } from './client'
+import { objectsOf } from './kube'
+import type { Hit, KubeObject } from './types'
+import { API } from './useSearch'
+
+/** Every hit has columns of these. */
+const ALREADY = new Set(['print:Name', 'print:Age', '.metadata.name', '.metadata.creationTimestamp'])
+
+interface Definition extends KubeObject {
+  spec: { versions: { name: string; additionalPrinterColumns?: { jsonPath: string }[] }[] }
+}
+
+export async function printedOf(q: string, signal: AbortSignal): Promise<string[]> {
+  const { hits } = await getJson<{ hits: Hit[] }>(`${API}/query?limit=1&facets=&columns=print:*&q=${encodeURIComponent(q)}`, signal)
+  const [hit] = hits
+  if (!hit) return []
+  const names = Object.keys(hit.columns ?? {}).filter((name) => !ALREADY.has(name))
+  const [group, version] = hit.apiVersion.split('/')
+  if (names.length > 0 || version === undefined) return names
+  // A kind of the cluster's own: its definition says what is printed, by paths.
+  const [definition] = await objectsOf<Definition>(`kind:customresourcedefinition name:="${hit.resource}.${group}" cluster:"${hit.cluster}"`, 1, signal)
+  return pathsOf(definition?.spec.versions.find(({ name }) => name === version)?.additionalPrinterColumns)
+}
+
+/** Those that are plain paths: what chooses among items of a list is none of the query language. */
+export function pathsOf(columns: { jsonPath: string }[] = []): string[] {
+  return columns.map(({ jsonPath }) => jsonPath).filter((path) => /^(\.[\w-]+(\[\d+\])?)+$/.test(path) && !ALREADY.has(path))
+}

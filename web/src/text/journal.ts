@@ -1,0 +1,46 @@
+// Texts of the journal. What it tells is the server's own.
+import type { Locale } from '../prefs'
+
+const en = {
+  title: 'What moved, and because of what',
+  heads: ['At (UTC)', 'What', 'Object', 'What it says', 'Because of'],
+  hint: 'Why it moved: what happened to it, and to others because of which it did. A first place is no move.',
+  ofTemplate: 'The journal is about templates: this is that of the one this copy comes from.',
+  at: 'Around',
+  atHint: '10:05 (UTC), now-2h, 2026-08-01T10:05',
+  within: 'give or take',
+  show: 'Show',
+  all: 'All that is kept',
+  last: 'Time',
+  nothing: 'Nothing moved, as far as you may read.',
+  kept: (age: string) => `Kept for ${age}, within bounds.`,
+  more: (shown: number, all: number) => `These are the newest ${shown} of ${all}.`,
+  root: 'nothing before it is known',
+  unknown: 'its cause is no longer kept, or not yours to read',
+  follow: (action: string, object: string) => `Go to ${action}: ${object}`,
+  notComplete: 'Not complete:',
+  asQuery: 'As a query',
+}
+
+const zh: typeof en = {
+  title: '发生了哪些变动，原因是什么',
+  heads: ['时间 (UTC)', '变动', '对象', '说明', '原因'],
+  hint: '它为什么变动：它自身发生了什么，以及导致这些变动的其他对象发生了什么。首次放置不算变动。',
+  ofTemplate: '变动记录针对模板：此处显示的是此副本所属模板的记录。',
+  at: '时间点',
+  atHint: '10:05 (UTC)、now-2h、2026-08-01T10:05',
+  within: '前后',
+  show: '显示',
+  all: '保留的全部记录',
+  last: '时间范围',
+  nothing: '在您可以读取的范围内没有变动。',
+  kept: (age) => `在限额内保留 ${age}。`,
+  more: (shown, all) => `这是 ${all} 条中最新的 ${shown} 条。`,
+  root: '没有已知的更早原因',
+  unknown: '其原因已不再保留，或您无权读取',
+  follow: (action, object) => `转到 ${action}：${object}`,
+  notComplete: '不完整：',
+  asQuery: '作为查询',
+}
+
+export const journalText: Record<Locale, typeof en> = { en, 'zh-CN': zh }

@@ -1,0 +1,87 @@
+// Why did it move? The journal about one object, around a time or all of it.
+import { useState } from 'react'
+import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
+import { readJournal, WITHIN } from '../../api/journal'
+import { Answer, useAsk } from '../../parts/Asking'
+import { ClusterName } from '../../parts/ClusterName'
+import { age } from '../../parts/format'
+import { JournalTable } from '../../parts/Journal'
+import { useTextOf } from '../../text'
+import { journalText } from '../../text/journal'
+import { useView } from './state'
+
+export function Journal({ refTo, about }: { refTo: ObjectRef; about: string }) {
+  const t = useTextOf(journalText)
+  const [view, change] = useView()
+  const journal = useAsk(['journal', about, view.at, view.within], (signal) => readJournal(about, { at: view.at, within: view.within }, signal))
+  return (
+    <>
+      <p className="notice">{refTo.cluster === CONTROL_PLANE ? t.hint : t.ofTemplate}</p>
+      <AroundForm at={view.at ?? ''} within={view.within ?? '5m'} onAsk={(at, within) => change({ at: at || undefined, within: at ? within : undefined, entry: undefined }, true)} />
+      <Answer of={journal}>
+        {({ entries, total, keptForSeconds, skipped, notices }) => (
+          <>
+            {skipped.length > 0 && (
+              <p className="bad">
+                {t.notComplete}{' '}
+                {skipped.map(({ cluster, reason }) => (
+                  <span key={cluster} className="chip">
+                    <ClusterName name={cluster} /> {reason}
+                  </span>
+                ))}
+              </p>
+            )}
+            {notices.map(({ message }) => (
+              <p key={message} className="notice">
+                {message}
+              </p>
+            ))}
+            {entries.length === 0 ? <p className="empty">{t.nothing}</p> : <JournalTable entries={entries} chosen={view.entry} onChoose={(entry) => change({ entry })} />}
+            <p className="notice">
+              {t.kept(age(keptForSeconds))} {entries.filter(({ isCause }) => !isCause).length < total && t.more(entries.filter(({ isCause }) => !isCause).length, total)}
+            </p>
+          </>
+        )}
+      </Answer>
+    </>
+  )
+}
+
+/** A time in the words of the query language, and how far around it. */
+function AroundForm({ at, within, onAsk }: { at: string; within: string; onAsk: (at: string, within: string) => void }) {
+  const t = useTextOf(journalText)
+  const [text, setText] = useState(at)
+  const [was, setWas] = useState(at)
+  // The address is what is shown, wherever it comes from.
+  if (was !== at) {
+    setWas(at)
+    setText(at)
+  }
+  return (
+    <form
+      className="tools"
+      onSubmit={(event) => {
+        event.preventDefault()
+        onAsk(text.trim(), within)
+      }}
+    >
+      <label>
+        {t.at} <input type="text" placeholder={t.atHint} title={t.atHint} spellCheck={false} size={28} value={text} onChange={(event) => setText(event.target.value)} />
+      </label>
+      <label>
+        {t.within}{' '}
+        <select value={within} onChange={(event) => onAsk(text.trim(), event.target.value)}>
+          {WITHIN.map((span) => (
+            <option key={span}>{span}</option>
+          ))}
+        </select>
+      </label>
+      <button type="submit">{t.show}</button>
+      {at !== '' && (
+        <button type="button" onClick={() => onAsk('', within)}>
+          {t.all}
+        </button>
+      )}
+    </form>
+  )
+}
