@@ -42,7 +42,7 @@ pub(crate) mod plan;
 mod portforward;
 mod process;
 mod promote;
-mod reach;
+pub(crate) mod reach;
 mod register;
 pub(crate) mod rights;
 pub(crate) mod search;
