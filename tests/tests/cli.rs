@@ -114,13 +114,22 @@ fn terminals(fleet: &Fleet) -> Result<()> {
 
 fn described(fleet: &Fleet) -> Result<()> {
     let said = says(fleet, &["describe", "pod", "both"], 0, "")?;
-    for expected in
-        ["Name:         both\n", "Cluster:      member1\n", "Cluster:      member2\n", "\nSpec:\n", "Events:"]
-    {
+    for expected in [
+        "Name:             both\n",
+        "Cluster:          member1\n",
+        "Cluster:          member2\n",
+        "\nContainers:\n",
+        "Events:",
+    ] {
         ensure!(said.out.contains(expected), "{expected:?} is missing: {said:?}");
     }
     let said = says(fleet, &["describe", "deploy/web", "-s", "karmada", "--show-events=false"], 0, "")?;
-    ensure!(said.out.contains("Cluster:      <control plane>\n") && !said.out.contains("Events:"), "{said:?}");
+    ensure!(
+        said.out.contains("<control plane>\n")
+            && said.out.contains("\nNewReplicaSet:")
+            && !said.out.contains("Events:"),
+        "{said:?}"
+    );
     says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you may see")?;
     says(fleet, &["describe", "pod/nosuch", "-C", "member1"], 1, "member1 has no pods default/nosuch")?;
     says(fleet, &["describe", "pod"], 1, "\"pod\" names no object: KIND/NAME does")?;

@@ -1,7 +1,9 @@
-//! `crowsnest describe`: an object as `kubectl describe` shows one of a kind it does not know, with its events; of one cluster, of all
-//! that have it, or of the control plane.
+//! `crowsnest describe`: an object as `kubectl describe` shows one of its kind, with its events; of one cluster, of all that have it, or of
+//! the control plane.
 
+mod kinds;
 pub(super) mod render;
+mod sheet;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -96,24 +98,40 @@ async fn one(
     cluster: Option<&str>,
     object: &Value,
 ) -> anyhow::Result<String> {
+    let related = related(client, object).await;
     let events = if args.show_events { Some(events(client, asked, object).await) } else { None };
-    Ok(render::description(object, cluster, events.as_ref(), jiff::Timestamp::now()))
+    Ok(render::description(object, cluster, &related, events.as_ref(), jiff::Timestamp::now()))
+}
+
+/// Other objects that are told of with it.
+async fn related(client: &kube::Client, object: &Value) -> kinds::Related {
+    let wanted = kinds::wanted(object).into_iter();
+    let asked = wanted.map(|(what, path)| async move { (what, listed(client, &path).await) });
+    futures::future::join_all(asked).await.into_iter().collect()
+}
+
+/// The objects of a list, or the one object that is served there.
+async fn listed(client: &kube::Client, path: &str) -> Result<Vec<Value>, String> {
+    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new());
+    let request = request.map_err(|error| error.to_string())?;
+    let answer: Value = client.request(request).await.map_err(|error| said(&error))?;
+    Ok(match answer.get("items").and_then(Value::as_array) {
+        Some(items) => items.clone(),
+        None => vec![answer],
+    })
 }
 
 /// The events about an object, the latest last; or why there are none.
 async fn events(client: &kube::Client, asked: &Asked, object: &Value) -> Result<Vec<Value>, String> {
     let namespace = asked.namespace.as_deref().unwrap_or("default");
-    let selector = format!(
-        "involvedObject.name={},involvedObject.kind={},involvedObject.uid={}",
-        asked.name,
-        text(object, "/kind"),
-        text(object, "/metadata/uid")
-    );
+    let kind = text(object, "/kind");
+    let mut selector = format!("involvedObject.name={},involvedObject.kind={kind}", asked.name);
+    // Kubelets call their node by its name where others say its UID.
+    if kind != "Node" {
+        selector.push_str(&format!(",involvedObject.uid={}", text(object, "/metadata/uid")));
+    }
     let path = format!("/api/v1/namespaces/{}/events?fieldSelector={}", escaped(namespace), escaped(&selector));
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new());
-    let request = request.map_err(|error| error.to_string())?;
-    let list: Value = client.request(request).await.map_err(|error| said(&error))?;
-    let mut events = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut events = listed(client, &path).await?;
     events.sort_by_cached_key(render::seen);
     Ok(events)
 }
