@@ -31,7 +31,7 @@ fn the_cli_shows_and_steers_the_fleet() -> Result<()> {
         described(&fleet)?;
         histories(&fleet, &members[0])?;
         differences(&fleet)?;
-        events(&fleet)?;
+        events(&fleet, &members[0])?;
         usage(&fleet)?;
         files(&fleet, dir.path())?;
         streams(&fleet)?;
@@ -167,7 +167,7 @@ fn differences(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn events(fleet: &Fleet) -> Result<()> {
+fn events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
     let of_pod = |said: &Said| ["member1", "member2"].iter().all(|member| said.out.contains(member));
     let said = shows(fleet, &["events", "pod/both"], of_pod)?;
     let head: Vec<&str> = said.out.lines().next().unwrap_or_default().split_whitespace().collect();
@@ -177,6 +177,10 @@ fn events(fleet: &Fleet) -> Result<()> {
     let first: Value = serde_json::from_str(said.out.lines().next().context("an event")?)?;
     ensure!(first["kind"] == "Event" && first["involvedObject"]["name"] == "both", "{first}");
     says(fleet, &["events", "pod/nosuch"], 0, "No events found")?;
+    let mut watch = fleet.crowsnest_stream(&["events", "-w", "pod/late"])?;
+    member1.ok(&["apply", "-f", "-"], &POD.replace("NAME", "late"))?;
+    watch.expect("LAST-SEEN")?;
+    watch.expect("pod/late")?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! `crowsnest search`: a query over all clusters, the same text as in the UI.
 
-mod watch;
+pub(super) mod watch;
 mod web;
 
 use std::io::{self, Write};
@@ -289,7 +289,7 @@ fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
 }
 
 /// Tells on standard error what the answer lacks. True when clusters were left out.
-fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<bool> {
+pub(super) fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<bool> {
     let list = |field: &str| answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     for notice in list("notices") {
         if let Some(message) = notice.get("message").and_then(Value::as_str) {
