@@ -247,7 +247,7 @@ mod tests {
     async fn hits_tell_where_it_is() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let control_plane = kube::Client::try_from(config.clone()).unwrap();
-        let kind = Kind { gvr: Gvr::new("apps", "v1", "deployments"), namespaced: true };
+        let kind = Kind { gvr: Gvr::new("apps", "v1", "deployments"), kind: "Deployment".to_owned(), namespaced: true };
         let asked = Asked { config, control_plane, kind, namespace: Some("shop".into()), name: "web".into() };
         let hit = |cluster: &str, version: &str, name: &str| {
             json!({"cluster": cluster, "apiVersion": version,

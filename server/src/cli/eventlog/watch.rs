@@ -112,15 +112,15 @@ impl Watched<'_> {
         let (mut waiting, mut until) = (Waiting::new(), None);
         let mut whole = false;
         loop {
+            if until.is_some_and(|until| until <= Instant::now()) {
+                self.print_some(&mut waiting).await?;
+                until = (!waiting.is_empty()).then(|| Instant::now() + TOGETHER);
+            }
             let line = match until {
                 None => lines.try_next().await,
-                Some(at) => match timeout_at(at, lines.try_next()).await {
+                Some(until) => match timeout_at(until, lines.try_next()).await {
                     Ok(line) => line,
-                    Err(_) => {
-                        self.print_some(&mut waiting).await?;
-                        until = (!waiting.is_empty()).then(|| Instant::now() + TOGETHER);
-                        continue;
-                    }
+                    Err(_) => continue,
                 },
             };
             let Ok(Some(line)) = line else { return Ok(whole) };

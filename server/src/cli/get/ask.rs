@@ -39,6 +39,8 @@ pub(super) struct Question {
     pub(super) labels: Option<String>,
     pub(super) fields: Option<String>,
     pub(super) as_table: bool,
+    /// Rows of tables bring their objects with them.
+    pub(super) with_objects: bool,
 }
 
 /// What was answered.
@@ -100,6 +102,7 @@ impl Question {
         }
         let said = [("labelSelector", self.labels.as_deref()), ("fieldSelector", self.fields.as_deref())];
         let said = said.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
+        let said = said.chain((self.as_table && self.with_objects).then_some(("includeObject", "Object")));
         let mut gap = '?';
         for (key, value) in said.chain(more.iter().copied()) {
             path.push_str(&format!("{gap}{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
@@ -195,12 +198,13 @@ mod tests {
 
     fn question() -> Question {
         Question {
-            kind: Kind { gvr: Gvr::new("apps", "v1", "deployments"), namespaced: true },
+            kind: Kind { gvr: Gvr::new("apps", "v1", "deployments"), kind: "Deployment".to_owned(), namespaced: true },
             namespace: Some("shop".to_owned()),
             name: None,
             labels: Some("app=web".to_owned()),
             fields: None,
             as_table: true,
+            with_objects: false,
         }
     }
 
@@ -208,6 +212,8 @@ mod tests {
     fn questions_are_paths() {
         let path = "/apis/apps/v1/namespaces/shop/deployments";
         assert_eq!(question().path(None, &[("limit", "500")]), format!("{path}?labelSelector=app%3Dweb&limit=500"));
+        let whole = Question { with_objects: true, ..question() };
+        assert_eq!(whole.path(None, &[]), format!("{path}?labelSelector=app%3Dweb&includeObject=Object"));
         let named = Question { labels: None, namespace: None, name: Some("web-1".to_owned()), ..question() };
         assert_eq!(named.path(named.name.as_deref(), &[]), "/apis/apps/v1/deployments/web-1");
         assert_eq!(
