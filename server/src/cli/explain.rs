@@ -107,7 +107,11 @@ async fn bound(
     let (api_version, wanted) = (of("apiVersion"), of("kind"));
     let found = served.resources.iter().find(|one| one.kind == wanted && one.gvr.api_version() == api_version);
     let found = found.with_context(|| format!("{name} is of no template: {api_version} {wanted} is not served"))?;
-    Ok((Kind { gvr: found.gvr.clone(), namespaced: found.namespaced }, of("namespace"), of("name")))
+    Ok((
+        Kind { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced },
+        of("namespace"),
+        of("name"),
+    ))
 }
 
 /// Prints an answer as a document, or as `tell` does.

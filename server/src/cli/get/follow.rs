@@ -12,9 +12,10 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::Told;
 use super::ask::{Answer, Question, Source, marked};
+use super::shown::Shown;
 use super::table::{Column, Table};
-use super::{Shown, Told};
 use crate::cli::reach;
 
 /// The first pause before a watch is begun anew, and the longest.

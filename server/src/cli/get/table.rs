@@ -134,7 +134,7 @@ pub(super) struct Layout {
     pub(super) kind: Option<String>,
     /// Heads of what is beside.
     pub(super) beside: Vec<String>,
-    columns: Vec<Column>,
+    pub(super) columns: Vec<Column>,
 }
 
 impl Layout {

@@ -3,6 +3,7 @@
 use super::*;
 use clap::Parser;
 use crowsnest_api::names::Gvr;
+use serde_json::json;
 
 #[derive(Debug, Parser)]
 struct Asked {
