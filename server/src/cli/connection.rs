@@ -9,11 +9,16 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 #[derive(Debug, Args)]
 pub(crate) struct ConnectionArgs {
     /// Kubeconfig of the control plane [default: $KUBECONFIG, then the running `crowsnest up`, then ~/.kube/config]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "karmada-config", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig
     #[arg(long, visible_alias = "karmada-context")]
     context: Option<String>,
+}
+
+/// The kubeconfig of a `crowsnest up` on this machine, where it has made one.
+pub(super) fn running() -> Option<PathBuf> {
+    Some(crate::up::default_data_dir().join("kubeconfigs/cp.kubeconfig")).filter(|path| path.is_file())
 }
 
 impl ConnectionArgs {
@@ -32,7 +37,7 @@ impl ConnectionArgs {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let path = self.kubeconfig.clone().or_else(|| match std::env::var_os("KUBECONFIG") {
             Some(_) => None,
-            None => Some(crate::up::default_data_dir().join("kubeconfigs/cp.kubeconfig")).filter(|p| p.is_file()),
+            None => running(),
         });
         let config = match path {
             Some(path) => {

@@ -45,6 +45,13 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
+    if !args.object.contains('/') {
+        bail!(
+            "{:?} names no object: KIND/NAME does, as in deployment/web; `kubectl explain {}` tells of the kind's fields",
+            args.object,
+            args.object
+        )
+    }
     let Asked { client, kind, namespace, name } =
         asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
     let path = path(&kind, &namespace, &name);

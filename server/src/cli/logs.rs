@@ -42,13 +42,13 @@ pub(crate) struct LogsArgs {
     #[arg(long, value_name = "REGEX")]
     pod: Option<String>,
     /// Pods of this namespace; may be repeated [default: all]
-    #[arg(short, long)]
+    #[arg(short, long, value_delimiter = ',')]
     namespace: Vec<String>,
     /// Pods with these labels
-    #[arg(short = 'l', long)]
+    #[arg(short = 'l', long, visible_alias = "labels")]
     selector: Option<String>,
-    /// Pods in this cluster; may be repeated [default: all]
-    #[arg(long)]
+    /// Pods in these clusters, by comma; may be repeated [default: all]
+    #[arg(short = 'C', long, visible_alias = "clusters", value_delimiter = ',')]
     cluster: Vec<String>,
     /// Go on with what is said, and with pods that come
     #[arg(short, long)]
@@ -63,10 +63,10 @@ pub(crate) struct LogsArgs {
     #[arg(long, allow_hyphen_values = true)]
     tail: Option<i64>,
     /// Lines that match this regular expression; may be repeated: one of them
-    #[arg(long, value_name = "REGEX")]
+    #[arg(short, long, value_name = "REGEX")]
     include: Vec<String>,
     /// Lines that do not match this regular expression; may be repeated: none of them
-    #[arg(long, value_name = "REGEX")]
+    #[arg(short, long, value_name = "REGEX")]
     exclude: Vec<String>,
     /// Of the runs before the last restarts
     #[arg(short, long, conflicts_with = "follow")]
@@ -91,8 +91,16 @@ pub(crate) struct LogsArgs {
     #[arg(long, default_value_t = 100)]
     max_log_requests: usize,
     /// Exit with 0 even when logs or clusters were left out
-    #[arg(long)]
+    #[arg(long, alias = "ignore-errors")]
     allow_partial: bool,
+    /// As kubectl has it: they always are
+    #[arg(long, hide = true)]
+    #[expect(dead_code, reason = "kubectl's users say it; nothing else is there")]
+    all_containers: bool,
+    /// As kubectl has it: it always is there, but for --no-prefix
+    #[arg(long, hide = true, conflicts_with = "no_prefix")]
+    #[expect(dead_code, reason = "kubectl's users say it; it is there unless --no-prefix says otherwise")]
+    prefix: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
