@@ -132,7 +132,10 @@ fn described(fleet: &Fleet) -> Result<()> {
     );
     says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you may see")?;
     says(fleet, &["describe", "pod/nosuch", "-C", "member1"], 1, "member1 has no pods default/nosuch")?;
-    says(fleet, &["describe", "pod"], 1, "\"pod\" names no object: KIND/NAME does")?;
+    let said = says(fleet, &["describe", "pods", "-l", "app=both"], 0, "")?;
+    ensure!(said.out.matches("Name:             both\n").count() == 2, "{said:?}");
+    says(fleet, &["describe", "pods", "-n", "empty"], 0, "No resources found in empty namespace.")?;
+    says(fleet, &["describe", "pod/both", "-A"], 1, "an object is named: -l and -A go with a kind alone")?;
     Ok(())
 }
 

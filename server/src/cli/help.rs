@@ -51,7 +51,7 @@ pub(crate) fn run(_: &OptionsArgs) -> anyhow::Result<ExitCode> {
     let verbose = Arg::new("verbose").short('v').long("verbose").action(clap::ArgAction::Count);
     let verbose = verbose.help("More log lines on standard error (-v info, -vv debug, -vvv trace)");
     let command = ConnectionArgs::augment_args(Command::new("options").arg(verbose)).disable_help_flag(true);
-    let told = command.help_template("Most commands take:\n{options}").render_help();
+    let told = command.help_template("Most commands take:\n{options}").render_long_help();
     writeln!(std::io::stdout(), "{told}")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -43,6 +43,18 @@ pub(super) struct Whereabouts {
 }
 
 impl ObjectArgs {
+    /// The kind's word, where no object of it is named.
+    pub(super) fn kind_alone(&self) -> Option<&str> {
+        match self.object.as_slice() {
+            [one] if !one.contains('/') => Some(one),
+            _ => None,
+        }
+    }
+
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// The kind's word, and the name.
     fn words(&self) -> anyhow::Result<(&str, &str)> {
         let words = match self.object.as_slice() {
