@@ -94,6 +94,25 @@ fn formats(fleet: &Fleet) -> Result<()> {
     let said = says(fleet, &["get", "deploy", "-s", "karmada"], 0, "")?;
     ensure!(said.out.lines().nth(1).is_some_and(|row| row.starts_with("web    Karmada")), "{said:?}");
 
+    let sorted =
+        ["get", "pods", "-l", "app=both", "-C", "all", "--sort-by", ".spec.nodeName", "-L", "app", "--no-headers"];
+    let said = says(fleet, &sorted, 0, "both")?;
+    let last: Vec<&str> = said.out.lines().filter_map(|row| row.split_whitespace().last()).collect();
+    ensure!(last == ["both", "both"], "{said:?}");
+    let said = says(fleet, &["get", "deploy,svc", "-s", "karmada"], 0, "deployment.apps/web")?;
+    ensure!(said.out.contains("\n\nNAME ") && said.out.contains("service/kubernetes"), "{said:?}");
+    let mut watch = fleet.crowsnest_stream(&["get", "pods", "-C", "member1", "-w", "--output-watch-events"])?;
+    watch.expect("EVENT ")?;
+    watch.expect("ADDED ")?;
+    drop(watch);
+    let served = ["api-resources", "--cluster", "member1", "--api-group", "apps", "--namespaced", "-o", "name"];
+    says(fleet, &served, 0, "deployments.apps\n")?;
+    says(fleet, &["api-versions"], 0, "policy.karmada.io/v1alpha1\n")?;
+    says(fleet, &["version"], 0, "\nServer Version: v")?;
+    says(fleet, &["options"], 0, "--request-timeout")?;
+    let said = says(fleet, &["get", "pods", "-C", "member1", "--as", "nobody"], 1, "nobody")?;
+    ensure!(said.out.is_empty(), "{said:?}");
+
     let mut watch = fleet.crowsnest_stream(&["search", "-w", "kind:pod label:app=both"])?;
     watch.expect("CLUSTER ")?;
     watch.expect("member2")?;

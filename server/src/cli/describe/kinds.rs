@@ -153,7 +153,7 @@ fn conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
         true => time(&condition[field]),
         false => condition[field].as_str().unwrap_or_default().replace('\n', " "),
     };
-    let row = |condition: &Value| columns.iter().map(|(_, field)| cell(condition, field)).collect();
+    let row = |condition: &Value| columns.iter().map(|(_, field)| cell(condition, field)).collect::<Vec<String>>();
     sheet.head(0, "Conditions");
     sheet.table(2, &heads, &all.iter().map(row).collect::<Vec<_>>());
 }
