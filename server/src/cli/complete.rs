@@ -163,6 +163,7 @@ fn named(arg: Arg, command: &str) -> Arg {
         ("object" | "kind", _) => ArgValueCompleter::new(live::objects),
         ("name", "get") => ArgValueCompleter::new(live::names),
         ("pod", "exec" | "attach" | "port-forward") => ArgValueCompleter::new(live::pods),
+        ("about", "events") => ArgValueCompleter::new(live::objects),
         ("context", _) => ArgValueCompleter::new(live::contexts),
         _ => return arg,
     };
