@@ -56,6 +56,7 @@ mod top;
 pub(crate) mod unjoin;
 pub(crate) mod up;
 mod version;
+mod waiting;
 mod workload;
 
 /// Search and steer a fleet of Kubernetes clusters.

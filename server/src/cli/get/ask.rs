@@ -1,5 +1,7 @@
 //! One question to the fleet-wide proxy or to several members, page by page, and what each said to it.
 
+use std::cell::Cell;
+
 use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +15,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::kind::Kind;
-use crate::cli::reach;
+use crate::cli::{reach, waiting};
 
 /// Objects of a page, as kubectl asks for them.
 const PAGE: &str = "500";
@@ -151,7 +153,14 @@ impl Question {
 
     /// Asks all sources, some at once; their answers are in the order of the sources.
     pub(super) async fn ask_all(&self, sources: &[Source]) -> Vec<Result<Answer, kube::Error>> {
-        futures::stream::iter(sources).map(|source| self.ask(source)).buffered(AT_ONCE).collect().await
+        let answered = &Cell::new(0_usize);
+        let ask = |source| async move {
+            let said = self.ask(source).await;
+            answered.set(answered.get() + 1);
+            said
+        };
+        let asked = futures::stream::iter(sources).map(ask).buffered(AT_ONCE).collect();
+        waiting::shown(|| format!("{}/{} clusters answered", answered.get(), sources.len()), asked).await
     }
 }
 
