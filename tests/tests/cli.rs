@@ -132,16 +132,19 @@ fn terminals(fleet: &Fleet) -> Result<()> {
 }
 
 fn described(fleet: &Fleet) -> Result<()> {
-    let said = says(fleet, &["describe", "pod", "both"], 0, "")?;
-    for expected in [
-        "Name:             both\n",
-        "Cluster:          member1\n",
-        "Cluster:          member2\n",
-        "\nContainers:\n",
-        "Events:",
-    ] {
-        ensure!(said.out.contains(expected), "{expected:?} is missing: {said:?}");
+    let lines = |said: &Said, label: &str, text: &str| {
+        said.out
+            .lines()
+            .filter(|line| line.split_once(':').is_some_and(|(l, t)| l == label && t.trim() == text))
+            .count()
+    };
+    let said = says(fleet, &["describe", "pod", "both"], 0, "\nContainers:\n")?;
+    for (label, text, count) in
+        [("Name", "both", 2), ("Cluster", "member1", 1), ("Cluster", "member2", 1), ("Status", "Running", 2)]
+    {
+        ensure!(lines(&said, label, text) == count, "{label}: {text} is missing: {said:?}");
     }
+    ensure!(said.out.contains("    State:") && said.out.contains("\nEvents:"), "{said:?}");
     let said = says(fleet, &["describe", "deploy/web", "-s", "karmada", "--show-events=false"], 0, "")?;
     ensure!(
         said.out.contains("<control plane>\n")
@@ -152,7 +155,7 @@ fn described(fleet: &Fleet) -> Result<()> {
     says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you may see")?;
     says(fleet, &["describe", "pod/nosuch", "-C", "member1"], 1, "member1 has no pods default/nosuch")?;
     let said = says(fleet, &["describe", "pods", "-l", "app=both"], 0, "")?;
-    ensure!(said.out.matches("Name:             both\n").count() == 2, "{said:?}");
+    ensure!(lines(&said, "Name", "both") == 2, "{said:?}");
     says(fleet, &["describe", "pods", "-n", "empty"], 0, "No resources found in empty namespace.")?;
     says(fleet, &["describe", "pod/both", "-A"], 1, "an object is named: -l and -A go with a kind alone")?;
     Ok(())
