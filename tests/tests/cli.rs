@@ -341,10 +341,8 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
         "{said:?}"
     );
     let bin = folder.join("bin");
-    fs::create_dir(&bin)?;
-    for name in ["kubectl-crowsnest", "kubectl_complete-crowsnest"] {
-        std::os::unix::fs::symlink(binary()?, bin.join(name))?;
-    }
+    let said = says(fleet, &["completion", "--plugin", &bin.display().to_string()], 0, "/kubectl_complete-karmada\n")?;
+    ensure!(said.out.lines().count() == 4, "{said:?}");
     let asked = |words: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
         let said = Said::of(&command.args(words).env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
@@ -367,6 +365,22 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     };
     let said = plugin(&["get", "pod", "both", "-C", "member1", "-o", "name"])?;
     ensure!(said.code == Some(0) && said.out == "member1/default/pods/both\n", "{said:?}");
+    std::os::unix::fs::symlink(&program, bin.join("kubectl"))?;
+    let with_kubectl = |args: &[&str]| -> Result<Said> {
+        let mut command = Command::new(binary()?);
+        command.args(args).env("PATH", format!("{}:{path}", bin.display()));
+        Said::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
+    };
+    let said = with_kubectl(&["label", "configmap", "settings", "seen=yes", "--overwrite"])?;
+    ensure!(said.code == Some(0) && said.out == "configmap/settings labeled\n", "{said:?}");
+    let said = with_kubectl(&["delete", "configmap", "nosuch"])?;
+    ensure!(said.code == Some(1) && said.err.contains("configmaps \"nosuch\" not found"), "{said:?}");
+    let overlay = folder.join("overlay");
+    fs::create_dir(&overlay)?;
+    fs::write(overlay.join("settings.yaml"), SETTINGS)?;
+    fs::write(overlay.join("kustomization.yaml"), "resources: [settings.yaml]\nnamePrefix: more-\n")?;
+    let said = with_kubectl(&["apply", "-k", &overlay.display().to_string(), "--dry-run=server"])?;
+    ensure!(said.out == "configmap/more-settings created (server dry run)\n", "{said:?}");
     let said = plugin(&["search", "--help"])?;
     ensure!(
         said.out.contains("Usage: kubectl crowsnest search")
