@@ -360,7 +360,7 @@ pub(super) async fn find_kind(
             Err(error) => unknown = format!("; {cluster} could not be asked: {:#}", anyhow!(error)),
         }
     }
-    Err(anyhow!("no server has a resource type {word:?}{unknown}"))
+    Err(anyhow!("no server has a resource type {word:?}{unknown}; `crowsnest api-resources` lists those there are"))
 }
 
 impl Getting<'_> {

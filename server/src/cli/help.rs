@@ -49,7 +49,7 @@ pub(crate) struct OptionsArgs {}
 /// The flags that most commands take.
 pub(crate) fn run(_: &OptionsArgs) -> anyhow::Result<ExitCode> {
     let verbose = Arg::new("verbose").short('v').long("verbose").action(clap::ArgAction::Count);
-    let verbose = verbose.help("More log lines on standard error (-v info, -vv debug, -vvv trace)");
+    let verbose = verbose.help("More log lines on standard error: -v info, -vv debug, -vvv trace");
     let command = ConnectionArgs::augment_args(Command::new("options").arg(verbose)).disable_help_flag(true);
     let told = command.help_template("Most commands take:\n{options}").render_long_help();
     writeln!(std::io::stdout(), "{told}")?;

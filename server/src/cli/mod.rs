@@ -71,9 +71,9 @@ mod workload;
     after_help = "Examples:\n  crowsnest up                                  a whole fleet on this machine\n  crowsnest search 'kind:pod -status:Running'   pods of all clusters that do not run"
 )]
 pub(crate) struct Cli {
-    /// More log lines on standard error (-v info, -vv debug, -vvv trace)
-    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
-    verbose: u8,
+    /// More log lines on standard error: -v info, -vv debug, -vvv trace; or as kubectl has it, -v=2
+    #[arg(short, long, alias = "v", global = true, num_args = 0..=1, require_equals = true, default_missing_value = "1", value_name = "LEVEL")]
+    verbose: Vec<u8>,
     /// Print help
     #[arg(short, long, global = true, action = clap::ArgAction::HelpShort)]
     #[expect(dead_code, reason = "clap prints the help and ends; the short one, as it has everything")]
@@ -203,7 +203,7 @@ impl Cli {
     }
 
     pub(crate) fn verbosity(&self) -> u8 {
-        self.verbose
+        self.verbose.iter().fold(0, |all, one| all.saturating_add(*one))
     }
 }
 
@@ -263,4 +263,20 @@ pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     // `{:#}` joins the chain; a closed standard error changes nothing.
     let _ = writeln!(std::io::stderr(), "error: {error:#}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("get pods", 0)]
+    #[case("get pods -v", 1)]
+    #[case("-vv get pods", 2)]
+    #[case("get pods -v=4", 4)]
+    #[case("get --v=2 pods", 2)]
+    fn verbosity_is_counted_or_said(#[case] line: &str, #[case] expected: u8) {
+        let cli = Cli::try_parse_from(std::iter::once("crowsnest").chain(line.split_whitespace())).unwrap();
+        assert_eq!(cli.verbosity(), expected);
+    }
 }
