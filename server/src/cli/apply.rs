@@ -70,7 +70,6 @@ pub(crate) struct ApplyArgs {
     force_conflicts: bool,
     /// As kubectl has it: it always is
     #[arg(long, hide = true)]
-    #[expect(dead_code, reason = "kubectl's users say it; nothing else is there")]
     server_side: bool,
     /// Refused
     #[arg(long, hide = true)]

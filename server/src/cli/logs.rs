@@ -105,11 +105,9 @@ pub(crate) struct LogsArgs {
     allow_partial: bool,
     /// As kubectl has it: they always are
     #[arg(long, hide = true)]
-    #[expect(dead_code, reason = "kubectl's users say it; nothing else is there")]
     all_containers: bool,
     /// As kubectl has it: it always is there, but for --no-prefix
     #[arg(long, hide = true, conflicts_with = "no_prefix")]
-    #[expect(dead_code, reason = "kubectl's users say it; it is there unless --no-prefix says otherwise")]
     prefix: bool,
     #[command(flatten)]
     connection: ConnectionArgs,

@@ -76,7 +76,6 @@ pub(crate) struct Cli {
     verbose: Vec<u8>,
     /// Print help
     #[arg(short, long, global = true, action = clap::ArgAction::HelpShort)]
-    #[expect(dead_code, reason = "clap prints the help and ends; the short one, as it has everything")]
     help: Option<bool>,
     #[command(subcommand)]
     command: Command,
