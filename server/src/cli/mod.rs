@@ -67,6 +67,7 @@ mod workload;
     about,
     arg_required_else_help = true,
     disable_help_flag = true,
+    term_width = help::WIDTH,
     help_template = help::template(),
     after_help = "Examples:\n  crowsnest up                                  a whole fleet on this machine\n  crowsnest search 'kind:pod -status:Running'   pods of all clusters that do not run"
 )]
