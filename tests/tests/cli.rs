@@ -99,8 +99,8 @@ fn formats(fleet: &Fleet) -> Result<()> {
     let said = says(fleet, &sorted, 0, "both")?;
     let last: Vec<&str> = said.out.lines().filter_map(|row| row.split_whitespace().last()).collect();
     ensure!(last == ["both", "both"], "{said:?}");
-    let said = says(fleet, &["get", "deploy,svc", "-s", "karmada"], 0, "deployment.apps/web")?;
-    ensure!(said.out.contains("\n\nNAME ") && said.out.contains("service/kubernetes"), "{said:?}");
+    let said = says(fleet, &["get", "deploy,namespaces", "-s", "karmada"], 0, "deployment.apps/web")?;
+    ensure!(said.out.contains("\n\nNAME ") && said.out.contains("\nnamespace/default "), "{said:?}");
     let mut watch = fleet.crowsnest_stream(&["get", "pods", "-C", "member1", "-w", "--output-watch-events"])?;
     watch.expect("EVENT ")?;
     watch.expect("ADDED ")?;
