@@ -127,6 +127,19 @@ pub async fn join(
     Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
 }
 
+/// What joining would do, as far as that can be told without doing it: whether name and cluster are free.
+pub async fn would_join(
+    control_plane: &Client,
+    member_config: &kube::Config,
+    options: &JoinOptions,
+) -> Result<Joined, Error> {
+    let member = Client::try_from(member_config.clone())
+        .map_err(|e| Error::kube(format!("connecting to cluster {}", options.name), e))?;
+    let id = cluster_id(&member).await?;
+    let existing = not_registered_yet(control_plane, options, &id).await?;
+    Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
+}
+
 /// UID of kube-system: the one thing every cluster has exactly once.
 pub async fn cluster_id(member: &Client) -> Result<String, Error> {
     let namespaces: Api<Namespace> = Api::all(member.clone());

@@ -1,5 +1,8 @@
 //! `crowsnest agent`: runs in a member that nobody can dial. Registers it in pull mode and keeps a tunnel open through which the
-//! control plane reaches its API server.
+//! control plane reaches its API server; renews the certificate it is known by.
+
+pub(crate) mod certificate;
+mod renewal;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -57,7 +60,12 @@ async fn serve(args: AgentArgs, stop: &CancellationToken) -> anyhow::Result<()> 
     let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
     let joined = joined.with_context(|| format!("registering cluster {}", args.cluster_name))?;
     tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered");
-    keep_open(&args, &agent, stop).await;
+    let renewing = async {
+        if args.rotation.enable_cert_rotation {
+            renewal::keep(&args, &member, stop).await;
+        }
+    };
+    tokio::join!(keep_open(&args, &agent, stop), renewing);
     Ok(())
 }
 

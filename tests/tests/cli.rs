@@ -31,7 +31,7 @@ fn the_cli_shows_and_steers_the_fleet() -> Result<()> {
         described(&fleet)?;
         histories(&fleet, &members[0])?;
         differences(&fleet)?;
-        events(&fleet)?;
+        events(&fleet, &members[0])?;
         usage(&fleet)?;
         files(&fleet, dir.path())?;
         streams(&fleet)?;
@@ -94,6 +94,25 @@ fn formats(fleet: &Fleet) -> Result<()> {
     let said = says(fleet, &["get", "deploy", "-s", "karmada"], 0, "")?;
     ensure!(said.out.lines().nth(1).is_some_and(|row| row.starts_with("web    Karmada")), "{said:?}");
 
+    let sorted =
+        ["get", "pods", "-l", "app=both", "-C", "all", "--sort-by", ".spec.nodeName", "-L", "app", "--no-headers"];
+    let said = says(fleet, &sorted, 0, "both")?;
+    let last: Vec<&str> = said.out.lines().filter_map(|row| row.split_whitespace().last()).collect();
+    ensure!(last == ["both", "both"], "{said:?}");
+    let said = says(fleet, &["get", "deploy,namespaces", "-s", "karmada"], 0, "deployment.apps/web")?;
+    ensure!(said.out.contains("\n\nNAME ") && said.out.contains("\nnamespace/default "), "{said:?}");
+    let mut watch = fleet.crowsnest_stream(&["get", "pods", "-C", "member1", "-w", "--output-watch-events"])?;
+    watch.expect("EVENT ")?;
+    watch.expect("ADDED ")?;
+    drop(watch);
+    let served = ["api-resources", "--cluster", "member1", "--api-group", "apps", "--namespaced", "-o", "name"];
+    says(fleet, &served, 0, "deployments.apps\n")?;
+    says(fleet, &["api-versions"], 0, "policy.karmada.io/v1alpha1\n")?;
+    says(fleet, &["version"], 0, "\nServer Version: v")?;
+    says(fleet, &["options"], 0, "--request-timeout")?;
+    let said = says(fleet, &["get", "pods", "-C", "member1", "--as", "nobody"], 1, "nobody")?;
+    ensure!(said.out.is_empty(), "{said:?}");
+
     let mut watch = fleet.crowsnest_stream(&["search", "-w", "kind:pod label:app=both"])?;
     watch.expect("CLUSTER ")?;
     watch.expect("member2")?;
@@ -113,17 +132,32 @@ fn terminals(fleet: &Fleet) -> Result<()> {
 }
 
 fn described(fleet: &Fleet) -> Result<()> {
-    let said = says(fleet, &["describe", "pod", "both"], 0, "")?;
-    for expected in
-        ["Name:         both\n", "Cluster:      member1\n", "Cluster:      member2\n", "\nSpec:\n", "Events:"]
+    let lines = |said: &Said, label: &str, text: &str| {
+        said.out
+            .lines()
+            .filter(|line| line.split_once(':').is_some_and(|(l, t)| l == label && t.trim() == text))
+            .count()
+    };
+    let said = says(fleet, &["describe", "pod", "both"], 0, "\nContainers:\n")?;
+    for (label, text, count) in
+        [("Name", "both", 2), ("Cluster", "member1", 1), ("Cluster", "member2", 1), ("Status", "Running", 2)]
     {
-        ensure!(said.out.contains(expected), "{expected:?} is missing: {said:?}");
+        ensure!(lines(&said, label, text) == count, "{label}: {text} is missing: {said:?}");
     }
+    ensure!(said.out.contains("    State:") && said.out.contains("\nEvents:"), "{said:?}");
     let said = says(fleet, &["describe", "deploy/web", "-s", "karmada", "--show-events=false"], 0, "")?;
-    ensure!(said.out.contains("Cluster:      <control plane>\n") && !said.out.contains("Events:"), "{said:?}");
+    ensure!(
+        said.out.contains("<control plane>\n")
+            && said.out.contains("\nNewReplicaSet:")
+            && !said.out.contains("Events:"),
+        "{said:?}"
+    );
     says(fleet, &["describe", "pod/nosuch"], 1, "no cluster has pods default/nosuch that you may see")?;
     says(fleet, &["describe", "pod/nosuch", "-C", "member1"], 1, "member1 has no pods default/nosuch")?;
-    says(fleet, &["describe", "pod"], 1, "\"pod\" names no object: KIND/NAME does")?;
+    let said = says(fleet, &["describe", "pods", "-l", "app=both"], 0, "")?;
+    ensure!(lines(&said, "Name", "both") == 2, "{said:?}");
+    says(fleet, &["describe", "pods", "-n", "empty"], 0, "No resources found in empty namespace.")?;
+    says(fleet, &["describe", "pod/both", "-A"], 1, "an object is named: -l and -A go with a kind alone")?;
     Ok(())
 }
 
@@ -158,7 +192,7 @@ fn differences(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-fn events(fleet: &Fleet) -> Result<()> {
+fn events(fleet: &Fleet, member1: &Kubectl) -> Result<()> {
     let of_pod = |said: &Said| ["member1", "member2"].iter().all(|member| said.out.contains(member));
     let said = shows(fleet, &["events", "pod/both"], of_pod)?;
     let head: Vec<&str> = said.out.lines().next().unwrap_or_default().split_whitespace().collect();
@@ -168,6 +202,10 @@ fn events(fleet: &Fleet) -> Result<()> {
     let first: Value = serde_json::from_str(said.out.lines().next().context("an event")?)?;
     ensure!(first["kind"] == "Event" && first["involvedObject"]["name"] == "both", "{first}");
     says(fleet, &["events", "pod/nosuch"], 0, "No events found")?;
+    let mut watch = fleet.crowsnest_stream(&["events", "-w", "pod/late"])?;
+    member1.ok(&["apply", "-f", "-"], &POD.replace("NAME", "late"))?;
+    watch.expect("LAST-SEEN")?;
+    watch.expect("pod/late")?;
     Ok(())
 }
 
@@ -303,10 +341,8 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
         "{said:?}"
     );
     let bin = folder.join("bin");
-    fs::create_dir(&bin)?;
-    for name in ["kubectl-crowsnest", "kubectl_complete-crowsnest"] {
-        std::os::unix::fs::symlink(binary()?, bin.join(name))?;
-    }
+    let said = says(fleet, &["completion", "--plugin", &bin.display().to_string()], 0, "/kubectl_complete-karmada\n")?;
+    ensure!(said.out.lines().count() == 4, "{said:?}");
     let asked = |words: &[&str]| -> Result<Vec<String>> {
         let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
         let said = Said::of(&command.args(words).env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
@@ -329,6 +365,22 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     };
     let said = plugin(&["get", "pod", "both", "-C", "member1", "-o", "name"])?;
     ensure!(said.code == Some(0) && said.out == "member1/default/pods/both\n", "{said:?}");
+    std::os::unix::fs::symlink(&program, bin.join("kubectl"))?;
+    let with_kubectl = |args: &[&str]| -> Result<Said> {
+        let mut command = Command::new(binary()?);
+        command.args(args).env("PATH", format!("{}:{path}", bin.display()));
+        Said::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)
+    };
+    let said = with_kubectl(&["label", "configmap", "settings", "seen=yes", "--overwrite"])?;
+    ensure!(said.code == Some(0) && said.out == "configmap/settings labeled\n", "{said:?}");
+    let said = with_kubectl(&["delete", "configmap", "nosuch"])?;
+    ensure!(said.code == Some(1) && said.err.contains("configmaps \"nosuch\" not found"), "{said:?}");
+    let overlay = folder.join("overlay");
+    fs::create_dir(&overlay)?;
+    fs::write(overlay.join("settings.yaml"), SETTINGS)?;
+    fs::write(overlay.join("kustomization.yaml"), "resources: [settings.yaml]\nnamePrefix: more-\n")?;
+    let said = with_kubectl(&["apply", "-k", &overlay.display().to_string(), "--dry-run=server"])?;
+    ensure!(said.out == "configmap/more-settings created (server dry run)\n", "{said:?}");
     let said = plugin(&["search", "--help"])?;
     ensure!(
         said.out.contains("Usage: kubectl crowsnest search")

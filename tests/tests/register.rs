@@ -52,6 +52,7 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
             .until(&["get", "nodes", "-o", "name"], |out| out.contains("node/east-node-1"))?;
         has_little(&kubectl, dir.path())?;
         gets_its_next_certificate(&kubectl, dir.path())?;
+        renews_its_certificate(&kubectl, &east, dir.path())?;
         is_not_taken_over(&words, &east, &kubectl)
     };
     walk().with_context(|| ours.log())?;
@@ -118,6 +119,24 @@ fn gets_its_next_certificate(kubectl: &Kubectl, folder: &Path) -> Result<()> {
     let stolen = agent.ok(&["get", "csr", "stolen", "-o", "jsonpath={.status}"], "")?;
     ensure!(stolen == "{}" || stolen.is_empty(), "an agent has got another's certificate: {stolen}");
     kubectl.ok(&["delete", "csr", "stolen"], "").map(drop)
+}
+
+/// An agent that is to have a newer one writes it into its kubeconfig, and is still who it was.
+fn renews_its_certificate(kubectl: &Kubectl, member: &Path, folder: &Path) -> Result<()> {
+    let kept = folder.join("agent.kubeconfig");
+    let before = std::fs::read_to_string(&kept)?;
+    let mut command = Command::new(binary()?);
+    command.args(["agent", "--cluster-name", "oslo", "--control-plane-kubeconfig"]).arg(&kept);
+    command.arg("--kubeconfig").arg(member).args(["--enable-cert-rotation", "--cert-rotation-checking-interval", "1h"]);
+    // Whatever its age.
+    command.args(["--cert-rotation-remaining-time-threshold", "0.9999999999"]);
+    let log = File::create(folder.join("renewing.log"))?;
+    let _agent = Agent(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?);
+    let told = || std::fs::read_to_string(folder.join("renewing.log")).unwrap_or_default();
+    until("another certificate", || Ok(std::fs::read_to_string(&kept)? != before)).with_context(told)?;
+    let agent = kubectl.on(&kept);
+    agent.says(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
+    agent.says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes").map(drop)
 }
 
 /// Somebody with a token asks for the name of a cluster that is there.

@@ -2,11 +2,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::Reported;
 use http::Uri;
+
+use super::unjoin::duration;
 
 /// A token of the member's that the control plane gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -58,6 +62,52 @@ pub(crate) struct AgentArgs {
     /// Tokens of this cluster that the control plane gets, by comma
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["KubeCredentials", "KubeImpersonator"])]
     pub(crate) report_secrets: Vec<Secret>,
+    #[command(flatten)]
+    pub(crate) rotation: RotationArgs,
+}
+
+/// How the certificate is renewed by which the control plane knows the agent.
+#[derive(Debug, Args)]
+pub(crate) struct RotationArgs {
+    /// Renew the certificate of that kubeconfig before it expires
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    pub(crate) enable_cert_rotation: bool,
+    /// The Secret here that the kubeconfig is mounted from: there the renewed one goes [default: into the file]
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub(crate) control_plane_kubeconfig_secret: Option<KeptIn>,
+    /// How long the renewed certificate holds
+    #[arg(long, default_value_t = 31_536_000, value_name = "SECONDS")]
+    pub(crate) cert_expiration_seconds: i32,
+    /// How often it is looked how long the certificate holds
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    pub(crate) cert_rotation_checking_interval: Duration,
+    /// It is renewed when this part of its time is left, between 0 and 1
+    #[arg(long, default_value_t = 0.2, value_parser = part, value_name = "PART")]
+    pub(crate) cert_rotation_remaining_time_threshold: f64,
+}
+
+/// A Secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptIn {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl FromStr for KeptIn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+        match parts.filter(|(_, name)| !name.contains('/')) {
+            Some((namespace, name)) => Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() }),
+            None => Err(format!("{text:?} names no Secret: NAMESPACE/NAME does")),
+        }
+    }
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse::<f64>().ok().filter(|part| *part > 0.0 && *part < 1.0);
+    part.ok_or_else(|| format!("{text:?} is no number between 0 and 1"))
 }
 
 impl AgentArgs {
@@ -105,9 +155,19 @@ mod tests {
     }
 
     #[rstest]
+    #[case("", false)]
+    #[case("--enable-cert-rotation", true)]
+    #[case("--enable-cert-rotation=false", false)]
+    fn certificates_are_renewed_where_it_is_said(#[case] more: &str, #[case] expected: bool) {
+        assert_eq!(parse(more).unwrap().rotation.enable_cert_rotation, expected);
+    }
+
+    #[rstest]
     #[case("--report-secrets Everything", "invalid value 'Everything'")]
     #[case("--cluster-api-endpoint ftp://m1", "scheme ftp is not http or https")]
     #[case("--context m1", "--kubeconfig")]
+    #[case("--control-plane-kubeconfig-secret karmada-kubeconfig", "NAMESPACE/NAME does")]
+    #[case("--cert-rotation-remaining-time-threshold 1.5", "is no number between 0 and 1")]
     fn what_makes_no_sense_is_refused(#[case] more: &str, #[case] expected: &str) {
         let error = parse(more).unwrap_err();
         assert!(error.contains(expected), "{error}");

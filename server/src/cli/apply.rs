@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::connection::ConnectionArgs;
 use super::get::ask;
 use super::interpret::files;
+use super::kubectl;
 use super::object::{escaped, text};
 use super::output::Format;
 use super::plan::place;
@@ -34,12 +35,21 @@ pub(super) enum DryRun {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest apply -f web.yaml                        in the control plane alone\n  crowsnest apply -f web.yaml -C member1,member2     and a policy that puts it there\n  crowsnest apply -f manifests/ -R --all-clusters --dry-run=server\n  crowsnest plan -f web.yaml                         what would become of the fleet"
+    after_help = "Examples:\n  crowsnest apply -f web.yaml                        in the control plane alone\n  crowsnest apply -f web.yaml -C member1,member2     and a policy that puts it there\n  crowsnest apply -f manifests/ -R --all-clusters --dry-run=server\n  crowsnest apply -k overlays/prod --all-clusters\n  crowsnest plan -f web.yaml                         what would become of the fleet"
 )]
 pub(crate) struct ApplyArgs {
     /// Files, patterns of them (in quotes), folders or URLs, - for standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE", value_delimiter = ',', required = true)]
+    #[arg(
+        short = 'f',
+        long = "filename",
+        value_name = "FILE",
+        value_delimiter = ',',
+        required_unless_present = "kustomize"
+    )]
     filenames: Vec<String>,
+    /// What `kubectl kustomize` makes of this folder or URL
+    #[arg(short = 'k', long, value_name = "FOLDER", conflicts_with_all = ["filenames", "recursive"])]
+    kustomize: Option<String>,
     /// Folders named with -f, and those in them
     #[arg(short = 'R', long)]
     recursive: bool,
@@ -58,6 +68,12 @@ pub(crate) struct ApplyArgs {
     /// Take fields over that others wrote
     #[arg(long)]
     force_conflicts: bool,
+    /// As kubectl has it: it always is
+    #[arg(long, hide = true)]
+    server_side: bool,
+    /// Refused
+    #[arg(long, hide = true)]
+    prune: bool,
     /// Who is noted as the one that wrote
     #[arg(long, default_value = "crowsnest-apply", value_name = "NAME")]
     field_manager: String,
@@ -77,7 +93,22 @@ pub(super) struct Writing<'a> {
 }
 
 pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
-    let documents = files::read(&args.filenames, args.recursive).await?;
+    if args.prune {
+        bail!(
+            "--prune is not known: what it deletes here would go from all clusters; `crowsnest search label:KEY=VALUE` shows what there is, `crowsnest delete` deletes it"
+        );
+    }
+    let documents = match &args.kustomize {
+        Some(folder) => {
+            let made = kubectl::output(&["kustomize", folder]).await;
+            files::parse(
+                folder,
+                None,
+                made.context("-k is kubectl's: `kubectl kustomize FOLDER | crowsnest apply -f -`")?,
+            )?
+        }
+        None => files::read(&args.filenames, args.recursive).await?,
+    };
     let objects = flattened(documents.into_iter().map(|document| (document.source, document.body)))?;
     let config = args.connection.config().await?;
     let default = config.default_namespace.clone();

@@ -5,10 +5,10 @@ mod live;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::{Arg, Args, Command, CommandFactory, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, complete};
@@ -38,25 +38,57 @@ enum Shell {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  source <(crowsnest completion bash)                      in ~/.bashrc\n  source <(crowsnest completion zsh)                       in ~/.zshrc\n  crowsnest completion fish | source                       in ~/.config/fish/config.fish\n  crowsnest completion powershell | Out-String | Invoke-Expression\n\nAs a plugin of kubectl: links kubectl-crowsnest and kubectl_complete-crowsnest to crowsnest, in a folder of $PATH."
+    after_help = "Examples:\n  source <(crowsnest completion bash)                      in ~/.bashrc\n  source <(crowsnest completion zsh)                       in ~/.zshrc\n  crowsnest completion fish | source                       in ~/.config/fish/config.fish\n  crowsnest completion powershell | Out-String | Invoke-Expression\n  crowsnest completion --plugin ~/.local/bin                `kubectl crowsnest`, `kubectl karmada`, and what completes them"
 )]
 pub(crate) struct CompletionArgs {
-    #[arg(value_enum)]
-    shell: Shell,
+    #[arg(value_enum, required_unless_present = "plugin")]
+    shell: Option<Shell>,
+    /// Link the plugins of kubectl, and what completes them, into this folder of $PATH
+    #[arg(long, value_name = "FOLDER", conflicts_with = "shell")]
+    plugin: Option<PathBuf>,
 }
 
+/// What kubectl calls for a plugin, and for what completes it.
+const LINKS: [&str; 4] =
+    ["kubectl-crowsnest", "kubectl-karmada", "kubectl_complete-crowsnest", "kubectl_complete-karmada"];
+
 pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<ExitCode> {
+    if let Some(folder) = &args.plugin {
+        let program = std::env::current_exe().context("finding this program")?;
+        link(&program, folder)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let shell = args.shell.as_ref().context("say which shell, or --plugin FOLDER")?;
     let called = std::env::args_os().next().unwrap_or_default();
     // A program that was named by its path is asked by it.
     let by_path = Path::new(&called).components().count() > 1;
     let completer = if by_path { std::env::current_exe().context("finding this program")? } else { called.into() };
-    let name = args.shell.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let name = shell.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let shells = Shells::builtins();
     let shell = shells.completer(&name).ok_or_else(|| anyhow!("{name} is no shell that is known"))?;
     let mut script = Vec::new();
     shell.write_registration(ASKS, "crowsnest", "crowsnest", &completer.to_string_lossy(), &mut script)?;
     std::io::stdout().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Links that are there already are ours to change; files are somebody's.
+fn link(program: &Path, folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    for name in LINKS {
+        let link = folder.join(name);
+        match link.symlink_metadata() {
+            Ok(found) if found.is_symlink() => {
+                std::fs::remove_file(&link).with_context(|| format!("replacing {}", link.display()))?;
+            }
+            Ok(_) => bail!("{} is there already, and no link: move it away", link.display()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("looking at {}", link.display())),
+        }
+        std::os::unix::fs::symlink(program, &link).with_context(|| format!("linking {}", link.display()))?;
+        writeln!(std::io::stdout(), "{}", link.display())?;
+    }
+    Ok(())
 }
 
 /// All commands, by the name we are called by.
@@ -131,6 +163,7 @@ fn named(arg: Arg, command: &str) -> Arg {
         ("object" | "kind", _) => ArgValueCompleter::new(live::objects),
         ("name", "get") => ArgValueCompleter::new(live::names),
         ("pod", "exec" | "attach" | "port-forward") => ArgValueCompleter::new(live::pods),
+        ("about", "events") => ArgValueCompleter::new(live::objects),
         ("context", _) => ArgValueCompleter::new(live::contexts),
         _ => return arg,
     };
@@ -147,6 +180,21 @@ mod tests {
     #[case("/opt/crowsnest", None)]
     fn names_we_are_called_by(#[case] program: &str, #[case] expected: Option<&str>) {
         assert_eq!(called(OsStr::new(program)), expected);
+    }
+
+    #[test]
+    fn plugins_are_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("bin");
+        for program in ["/opt/old/crowsnest", "/opt/crowsnest"] {
+            link(Path::new(program), &folder).unwrap();
+        }
+        let plugin = folder.join("kubectl_complete-karmada");
+        assert_eq!(std::fs::read_link(&plugin).unwrap(), Path::new("/opt/crowsnest"));
+        std::fs::remove_file(&plugin).unwrap();
+        std::fs::write(&plugin, "").unwrap();
+        let error = link(Path::new("/opt/crowsnest"), &folder).unwrap_err().to_string();
+        assert!(error.contains("is there already, and no link"), "{error}");
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! `crowsnest events`: what happened in all clusters, the latest last, as the cache keeps it.
+//! `crowsnest events`: what happened in all clusters, the latest last, as the cache keeps it; with `-w` what happens after that, too.
+
+mod watch;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -22,12 +24,15 @@ const CACHED_FROM: &str = "/metadata/annotations/resource.karmada.io~1cached-fro
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest events -n shop\n  crowsnest events pod/web-0 -n shop\n  crowsnest events -A --types Warning --since 15m\n  crowsnest events -A reason:BackOff region:eu-west -o jsonl"
+    after_help = "Examples:\n  crowsnest events -n shop\n  crowsnest events pod/web-0 -n shop\n  crowsnest events -A --types Warning --since 15m\n  crowsnest events -A reason:BackOff region:eu-west -o jsonl\n  crowsnest events -A --types Warning -w"
 )]
 pub(crate) struct EventsArgs {
     /// KIND/NAME the events are about, or a query in the language of searches
     #[arg(value_name = "QUERY")]
     query: Vec<String>,
+    /// The object the events are about, as `kubectl events --for`
+    #[arg(long = "for", value_name = "KIND/NAME", conflicts_with = "query")]
+    about: Option<String>,
     /// Of this namespace [default: that of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
@@ -46,6 +51,9 @@ pub(crate) struct EventsArgs {
     /// The latest ones, that many at most
     #[arg(long, default_value_t = 500)]
     limit: usize,
+    /// Go on with what happens
+    #[arg(short, long)]
+    watch: bool,
     /// table, json, jsonl, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
     #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::of_hits)]
     output: Format,
@@ -64,6 +72,7 @@ impl EventsArgs {
     /// What is searched for, in a namespace or in all.
     fn search(&self, namespace: Option<&str>) -> String {
         let mut parts = vec!["kind:event".to_owned()];
+        parts.extend(self.about.iter().map(|object| format!("about:{object}")));
         match self.query.as_slice() {
             [one] if is_object(one) => parts.push(format!("about:{one}")),
             words => parts.extend(words.iter().cloned()),
@@ -98,13 +107,22 @@ pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let query = args.search((!args.all_namespaces).then_some(namespace.as_str()));
     let client = kube::Client::try_from(config)?;
-    let mut events = export(&client, &query, args.limit).await?;
-    events.sort_by_cached_key(seen);
-    let partial = complain(&client, &query, events.len()).await?;
-    match print(&args, &events) {
-        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
-        printed => printed?,
+    let told = match args.watch {
+        true => watch::follow(&args, &client, &query).await,
+        false => once(&args, &client, &query).await,
+    };
+    match told {
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        told => told,
     }
+}
+
+async fn once(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::Result<ExitCode> {
+    let mut events = export(client, query, args.limit).await?;
+    events.sort_by_cached_key(seen);
+    let partial = complain(client, query, events.len()).await?;
+    print(args, &events)?;
     Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
 
@@ -201,6 +219,7 @@ mod tests {
     #[rstest::rstest]
     #[case("", "kind:event namespace:=shop sort:-last")]
     #[case("pod/web-0", "kind:event about:pod/web-0 namespace:=shop sort:-last")]
+    #[case("--for pod/web-0", "kind:event about:pod/web-0 namespace:=shop sort:-last")]
     #[case("reason:BackOff region:eu", "kind:event reason:BackOff region:eu namespace:=shop sort:-last")]
     #[case("name:/a/b/", "kind:event name:/a/b/ namespace:=shop sort:-last")]
     #[case(

@@ -45,6 +45,13 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
+    if !args.object.contains('/') {
+        bail!(
+            "{:?} names no object: KIND/NAME does, as in deployment/web; `kubectl explain {}` tells of the kind's fields",
+            args.object,
+            args.object
+        )
+    }
     let Asked { client, kind, namespace, name } =
         asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
     let path = path(&kind, &namespace, &name);
@@ -107,7 +114,11 @@ async fn bound(
     let (api_version, wanted) = (of("apiVersion"), of("kind"));
     let found = served.resources.iter().find(|one| one.kind == wanted && one.gvr.api_version() == api_version);
     let found = found.with_context(|| format!("{name} is of no template: {api_version} {wanted} is not served"))?;
-    Ok((Kind { gvr: found.gvr.clone(), namespaced: found.namespaced }, of("namespace"), of("name")))
+    Ok((
+        Kind { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced },
+        of("namespace"),
+        of("name"),
+    ))
 }
 
 /// Prints an answer as a document, or as `tell` does.

@@ -6,22 +6,24 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::columns::Widths;
 use super::connection::ConnectionArgs;
 use super::object::is_of_a_cluster;
+use super::output::Format;
 use super::output::color::ColorArgs;
-use super::output::{Format, items};
 use super::reach;
 use super::search::PARTIAL;
 use ask::{Answer, Question, Source};
+use beside::{Beside, SortBy};
 use kind::Kind;
-use table::{Layout, Table};
+use shown::Shown;
 
 pub(super) mod ask;
+mod beside;
 mod follow;
 pub(super) mod kind;
+mod shown;
 mod table;
 
 /// What the control plane is called beside the members.
@@ -42,14 +44,15 @@ pub(super) enum OperationScope {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest get pods -n shop\n  crowsnest get deploy -A --clusters all\n  crowsnest get node n1 --cluster member1 -o yaml\n  crowsnest get pods -A -l app=web -w\n  crowsnest get pods -A -o custom-columns=POD:.metadata.name,NODE:.spec.nodeName\n  crowsnest get deploy -s karmada"
+    after_help = "Examples:\n  crowsnest get pods -n shop\n  crowsnest get deploy -A --clusters all\n  crowsnest get node n1 --cluster member1 -o yaml\n  crowsnest get pods -A -l app=web -w\n  crowsnest get pods -A -o custom-columns=POD:.metadata.name,NODE:.spec.nodeName\n  crowsnest get deploy,svc -n shop --sort-by .metadata.creationTimestamp\n  crowsnest get deploy -s karmada"
 )]
 pub(crate) struct GetArgs {
-    /// What is to be shown: pods, deploy, deployments.apps; or KIND/NAME
+    /// What is to be shown: pods, deploy, deployments.apps, several by comma; or KIND/NAME
     #[arg(value_name = "KIND")]
     kind: String,
-    /// One object
-    name: Option<String>,
+    /// These objects; or more of KIND/NAME
+    #[arg(value_name = "NAME")]
+    name: Vec<String>,
     /// Of this cluster
     #[arg(long, conflicts_with = "clusters")]
     cluster: Option<String>,
@@ -77,6 +80,27 @@ pub(crate) struct GetArgs {
     /// Go on with what changes
     #[arg(short, long)]
     watch: bool,
+    /// Only what changes
+    #[arg(long, conflicts_with = "watch")]
+    watch_only: bool,
+    /// With what happened: ADDED, MODIFIED or DELETED
+    #[arg(long)]
+    output_watch_events: bool,
+    /// By what this path finds, as .metadata.creationTimestamp
+    #[arg(long, value_name = "PATH", value_parser = SortBy::parse)]
+    sort_by: Option<SortBy>,
+    /// With columns of these labels, by comma
+    #[arg(short = 'L', long, value_delimiter = ',', value_name = "LABELS")]
+    label_columns: Vec<String>,
+    /// With a column of all labels
+    #[arg(long)]
+    show_labels: bool,
+    /// With the kind before each name
+    #[arg(long)]
+    show_kind: bool,
+    /// With metadata.managedFields, in JSON and YAML
+    #[arg(long)]
+    show_managed_fields: bool,
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
@@ -118,23 +142,55 @@ impl GetArgs {
         }
     }
 
-    /// The kind's word, and the name.
-    fn asked(&self) -> anyhow::Result<(String, Option<String>)> {
+    /// Kinds' words, each with the name of an object, if any.
+    fn asked(&self) -> anyhow::Result<Vec<(String, Option<String>)>> {
         if self.operation_scope == Some(OperationScope::Karmada) && !self.clusters.is_empty() {
             bail!("-s karmada asks the control plane alone, not clusters: -s all asks both");
         }
-        let asked = match (self.kind.split_once('/'), &self.name) {
-            (None, name) => (self.kind.clone(), name.clone()),
-            (Some((kind, name)), None) => (kind.to_owned(), Some(name.to_owned())),
-            (Some(_), Some(_)) => bail!("there is no need to name an object besides KIND/NAME"),
-        };
-        match &asked.1 {
-            Some(name) if name.is_empty() || name.contains('/') => bail!("{name:?} is no name of an object"),
-            Some(_) if self.all_namespaces => bail!("an object is not named across all namespaces: say which with -n"),
-            Some(_) if self.selector.is_some() || self.field_selector.is_some() => {
-                bail!("selectors may not be given when an object is named")
+        let asked: Vec<(String, Option<String>)> = match self.kind.contains('/') {
+            true => {
+                std::iter::once(&self.kind).chain(&self.name).map(|one| both(one)).collect::<anyhow::Result<_>>()?
             }
+            false => {
+                let kinds: Vec<&str> = self.kind.split(',').filter(|kind| !kind.is_empty()).collect();
+                let of = |kind: &&str| match self.name.as_slice() {
+                    [] => vec![((*kind).to_owned(), None)],
+                    names => names.iter().map(|name| ((*kind).to_owned(), Some(name.clone()))).collect(),
+                };
+                kinds.iter().flat_map(of).collect::<Vec<_>>()
+            }
+        };
+        for name in asked.iter().filter_map(|(_, name)| name.as_ref()) {
+            match name {
+                name if name.is_empty() || name.contains('/') => bail!("{name:?} is no name of an object"),
+                _ if self.all_namespaces => bail!("an object is not named across all namespaces: say which with -n"),
+                _ if self.selector.is_some() || self.field_selector.is_some() => {
+                    bail!("selectors may not be given when an object is named")
+                }
+                _ => {}
+            }
+        }
+        match asked.as_slice() {
+            [] => bail!("{:?} names no kind: `crowsnest api-resources` lists them", self.kind),
+            [_, _, ..] if self.follows() => bail!("-w follows one kind, or one object of it"),
+            _ if self.output_watch_events && !self.follows() => {
+                bail!("--output-watch-events goes with --watch or --watch-only")
+            }
+            _ if self.show_labels && !self.as_table() => bail!("--show-labels goes with tables, not with -o"),
             _ => Ok(asked),
+        }
+    }
+
+    fn follows(&self) -> bool {
+        self.watch || self.watch_only
+    }
+
+    fn beside(&self) -> Beside {
+        Beside {
+            labels: self.label_columns.clone(),
+            all_labels: self.show_labels,
+            adoption: matches!(self.output, Some(Format::Wide)),
+            sort: self.sort_by.clone(),
         }
     }
 
@@ -143,12 +199,20 @@ impl GetArgs {
     }
 }
 
+/// Of `KIND/NAME`.
+fn both(text: &str) -> anyhow::Result<(String, Option<String>)> {
+    match text.split_once('/') {
+        Some((kind, name)) => Ok((kind.to_owned(), Some(name.to_owned()))),
+        None => bail!("{text:?} is no KIND/NAME, as the word before it is"),
+    }
+}
+
 /// What is asked of whom, and how it is told.
-struct Getting {
-    args: GetArgs,
-    config: kube::Config,
-    control_plane: kube::Client,
-    scope: Scope,
+struct Getting<'a> {
+    args: &'a GetArgs,
+    config: &'a kube::Config,
+    control_plane: &'a kube::Client,
+    scope: &'a Scope,
     question: Question,
 }
 
@@ -162,24 +226,107 @@ struct Told {
 }
 
 pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
-    let (word, name) = args.asked()?;
+    let asked = args.asked()?;
     let config = args.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
     let scope = args.scope();
-    let kind = find_kind(&word, &scope, &config, &control_plane).await?;
-    let namespace = (kind.namespaced && !args.all_namespaces)
-        .then(|| args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone()));
-    let (labels, fields, as_table) = (args.selector.clone(), args.field_selector.clone(), args.as_table());
-    let question = Question { kind, namespace, name, labels, fields, as_table };
-    let getting = Getting { args, config, control_plane, scope, question };
-    let told = getting.tell().await?;
-    let printed = getting.print(&told).await;
-    match printed {
-        Ok(code) => Ok(code),
+    let mut gettings = Vec::new();
+    for (word, name) in asked {
+        let kind = find_kind(&word, &scope, &config, &control_plane).await?;
+        let namespace = (kind.namespaced && !args.all_namespaces)
+            .then(|| args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone()));
+        let (labels, fields, as_table) = (args.selector.clone(), args.field_selector.clone(), args.as_table());
+        let with_objects = args.sort_by.is_some();
+        let question = Question { kind, namespace, name, labels, fields, as_table, with_objects };
+        let (config, control_plane) = (&config, &control_plane);
+        gettings.push(Getting { args: &args, config, control_plane, scope: &scope, question });
+    }
+    match show(&args, &gettings).await {
         // Whoever reads has seen enough.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(error),
+        shown => shown,
     }
+}
+
+/// One error of several is told, and the rest is shown.
+async fn show(args: &GetArgs, gettings: &[Getting<'_>]) -> anyhow::Result<ExitCode> {
+    if let [one] = gettings {
+        let told = [(one, one.tell().await?)];
+        let shown = print(args, &told)?;
+        return match (&told, shown) {
+            ([(one, told)], Some(shown)) if args.follows() => {
+                follow::follow(&one.question.watched(), told, shown).await
+            }
+            ([(_, told)], _) => Ok(args.code(told.partial)),
+        };
+    }
+    let (mut told, mut failed) = (Vec::new(), false);
+    for getting in gettings {
+        match getting.tell().await {
+            Ok(one) => told.push((getting, one)),
+            Err(error) => {
+                failed = true;
+                writeln!(io::stderr(), "error: {error:#}")?;
+            }
+        }
+    }
+    print(args, &told)?;
+    let partial = told.iter().any(|(_, told)| told.partial);
+    Ok(if failed { ExitCode::FAILURE } else { args.code(partial) })
+}
+
+impl GetArgs {
+    fn code(&self, partial: bool) -> ExitCode {
+        if partial && !self.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS }
+    }
+}
+
+/// Prints what was told: a table for each kind, or one document. Gives what goes on from there, where it is followed.
+fn print(args: &GetArgs, told: &[(&Getting<'_>, Told)]) -> anyhow::Result<Option<Shown>> {
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let answers = || told.iter().flat_map(|(_, told)| &told.answers);
+    for warning in answers().flat_map(|(_, answer)| &answer.warnings) {
+        writeln!(err, "warning: {warning}")?;
+    }
+    let Some((first, _)) = told.first() else { return Ok(None) };
+    let now = jiff::Timestamp::now();
+    if !args.as_table() && !args.follows() {
+        let mut shown = Shown::new(args, &first.question, now);
+        for (getting, _) in told {
+            let kind = &getting.question.kind;
+            shown.resources.insert(kind.kind.clone(), kind.gvr.resource.to_string());
+        }
+        let all = answers().flat_map(|(source, answer)| answer.objects(source.cluster.as_deref()));
+        shown.whole(&mut out, all.collect(), matches!(told, [(one, _)] if one.question.name.is_some()))?;
+        out.flush()?;
+        return Ok(None);
+    }
+    let (mut last, mut rows) = (None, 0);
+    let kinds: Vec<_> = told.chunk_by(|one, other| one.0.question.kind == other.0.question.kind).collect();
+    for of_kind in &kinds {
+        let Some((getting, _)) = of_kind.first() else { continue };
+        let mut shown = Shown::new(args, &getting.question, now);
+        if args.show_kind || kinds.len() > 1 {
+            shown.kind = Some(getting.question.kind.singular());
+        }
+        for (source, answer) in of_kind.iter().flat_map(|(_, told)| &told.answers).filter(|_| !args.watch_only) {
+            shown.add(source.cluster.as_deref(), answer);
+        }
+        if rows > 0 && shown.rows > 0 && args.as_table() {
+            writeln!(out)?;
+        }
+        shown.flush(&mut out)?;
+        rows += shown.rows;
+        last = Some(shown);
+    }
+    if rows == 0 && !args.follows() && !args.ignore_not_found {
+        match &first.question.namespace {
+            Some(namespace) => writeln!(err, "No resources found in {namespace} namespace.")?,
+            None => writeln!(err, "No resources found")?,
+        }
+    }
+    out.flush()?;
+    Ok(last)
 }
 
 pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -213,18 +360,18 @@ pub(super) async fn find_kind(
             Err(error) => unknown = format!("; {cluster} could not be asked: {:#}", anyhow!(error)),
         }
     }
-    Err(anyhow!("no server has a resource type {word:?}{unknown}"))
+    Err(anyhow!("no server has a resource type {word:?}{unknown}; `crowsnest api-resources` lists those there are"))
 }
 
-impl Getting {
+impl Getting<'_> {
     /// The fleet-wide proxy shows kinds of other groups by their names alone.
     fn fleet_tells_enough(&self) -> bool {
-        self.scope == Scope::Fleet && (!self.question.as_table || self.question.kind.gvr.group.is_empty())
+        *self.scope == Scope::Fleet && (!self.question.as_table || self.question.kind.gvr.group.is_empty())
     }
 
     async fn tell(&self) -> anyhow::Result<Told> {
         if self.fleet_tells_enough() {
-            let source = Source { cluster: None, client: reach::fleet(&self.config)? };
+            let source = Source { cluster: None, client: reach::fleet(self.config)? };
             match self.question.ask(&source).await {
                 Ok(answer) if answer.is_of_the_fleet() => {
                     let partial = answer.incomplete > 0;
@@ -243,13 +390,13 @@ impl Getting {
     }
 
     async fn ask_members(&self) -> anyhow::Result<Told> {
-        let clusters = match &self.scope {
+        let clusters = match self.scope {
             Scope::Named(named) => named.clone(),
             Scope::ControlPlane(Some(named)) => named.clone(),
-            _ => ask::clusters(&self.control_plane).await?,
+            _ => ask::clusters(self.control_plane).await?,
         };
         let source = |cluster: &String| {
-            Ok(Source { cluster: Some(cluster.clone()), client: reach::member(&self.config, cluster)? })
+            Ok(Source { cluster: Some(cluster.clone()), client: reach::member(self.config, cluster)? })
         };
         let mut sources: Vec<Source> = clusters.iter().map(source).collect::<anyhow::Result<_>>()?;
         if matches!(self.scope, Scope::ControlPlane(_)) {
@@ -267,7 +414,7 @@ impl Getting {
                 Err(error) => refused.push((source.cluster.clone().unwrap_or_default(), reach::said(&error))),
             }
         }
-        let alone = match &self.scope {
+        let alone = match self.scope {
             Scope::Named(named) => named.len() == 1,
             scope => *scope == Scope::ControlPlane(Some(Vec::new())),
         };
@@ -290,145 +437,12 @@ impl Getting {
                 (None, _) => Err(anyhow!("no cluster answered: {left_out}")),
             };
         }
-        if let (Scope::Fleet, Some(name), [_, _, ..]) = (&self.scope, &self.question.name, answers.as_slice()) {
+        if let (Scope::Fleet, Some(name), [_, _, ..]) = (self.scope, &self.question.name, answers.as_slice()) {
             let clusters: Vec<&str> = answers.iter().filter_map(|(source, _)| source.cluster.as_deref()).collect();
             let kind = self.question.kind.name();
             bail!("{kind} {name:?} is in clusters [{}]: {CHOOSE}", clusters.join(", "));
         }
         Ok(Told { sources, answers, partial })
-    }
-
-    async fn print(&self, told: &Told) -> anyhow::Result<ExitCode> {
-        let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
-        for warning in told.answers.iter().flat_map(|(_, answer)| &answer.warnings) {
-            writeln!(err, "warning: {warning}")?;
-        }
-        let mut shown = Shown::new(&self.args, &self.question, jiff::Timestamp::now());
-        if self.question.as_table || self.args.watch {
-            for (source, answer) in &told.answers {
-                shown.add(source.cluster.as_deref(), answer);
-            }
-            if shown.rows == 0 && !self.args.watch && !self.args.ignore_not_found {
-                match &self.question.namespace {
-                    Some(namespace) => writeln!(err, "No resources found in {namespace} namespace.")?,
-                    None => writeln!(err, "No resources found")?,
-                }
-            }
-            shown.flush(&mut out)?;
-        } else {
-            let all = told.answers.iter().flat_map(|(source, answer)| answer.objects(source.cluster.as_deref()));
-            shown.whole(&mut out, all.collect(), self.question.name.is_some())?;
-        }
-        out.flush()?;
-        drop((out, err));
-        if self.args.watch {
-            return follow::follow(&self.question.watched(), told, shown).await;
-        }
-        Ok(if told.partial && !self.args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
-    }
-}
-
-/// What is printed, in one form from the first line to the last.
-struct Shown {
-    output: Option<Format>,
-    resource: String,
-    headers: bool,
-    namespaces: bool,
-    now: jiff::Timestamp,
-    layout: Option<Layout>,
-    widths: Widths,
-    /// Rows that wait for those they stand together with.
-    waiting: Vec<Vec<String>>,
-    documents: Vec<Value>,
-    rows: usize,
-    /// No document was printed yet.
-    first: bool,
-    painted: bool,
-}
-
-impl Shown {
-    fn new(args: &GetArgs, question: &Question, now: jiff::Timestamp) -> Self {
-        Self {
-            output: args.output.clone(),
-            resource: question.kind.gvr.resource.to_string(),
-            headers: !args.no_headers,
-            namespaces: question.kind.namespaced && args.all_namespaces,
-            now,
-            layout: None,
-            widths: Widths::default(),
-            waiting: Vec::new(),
-            documents: Vec::new(),
-            rows: 0,
-            first: true,
-            painted: args.color.painted(),
-        }
-    }
-
-    fn add(&mut self, cluster: Option<&str>, answer: &Answer) {
-        match self.output {
-            None | Some(Format::Wide) => {
-                let mut columns = Vec::new();
-                for page in &answer.pages {
-                    let table = Table::read(page, cluster, &columns, self.now);
-                    self.table(&table);
-                    columns = table.columns;
-                }
-            }
-            _ => self.documents.extend(answer.objects(cluster)),
-        }
-    }
-
-    /// The head comes with the first rows.
-    fn table(&mut self, table: &Table) {
-        if table.rows.is_empty() {
-            return;
-        }
-        self.rows += table.rows.len();
-        let (namespaces, wide) = (self.namespaces, matches!(self.output, Some(Format::Wide)));
-        let first = self.layout.is_none();
-        let layout = self.layout.get_or_insert_with(|| Layout::new(&table.columns, namespaces, wide));
-        if first && self.painted {
-            self.widths.paint(&layout.head());
-        }
-        if first && self.headers {
-            self.waiting.push(layout.head());
-        }
-        self.waiting.extend(table.rows.iter().map(|row| layout.row(&table.columns, row)));
-    }
-
-    /// Prints what waits. Objects of a watch are documents, one behind the other.
-    fn flush(&mut self, out: &mut impl Write) -> anyhow::Result<()> {
-        self.widths.write(out, &std::mem::take(&mut self.waiting))?;
-        for document in std::mem::take(&mut self.documents) {
-            let first = std::mem::take(&mut self.first);
-            self.format().next(out, &document, first && self.headers, |object| self.named(object))?;
-        }
-        Ok(())
-    }
-
-    /// Prints objects as one document: the object that was named, or a list.
-    fn whole(&self, out: &mut impl Write, mut objects: Vec<Value>, named: bool) -> anyhow::Result<()> {
-        let document = match (named, objects.len()) {
-            (true, 0) => return Ok(()),
-            (true, 1) => objects.remove(0),
-            _ => json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": objects}),
-        };
-        match &self.output {
-            Some(Format::CustomColumns(columns)) => Ok(columns.write(out, items(&document), self.headers)?),
-            _ => self.format().print(out, &document, |object| self.named(object)),
-        }
-    }
-
-    fn format(&self) -> &Format {
-        self.output.as_ref().unwrap_or(&Format::Json)
-    }
-
-    /// `cluster/namespace/resource/name`, as searches name objects.
-    fn named(&self, object: &Value) -> String {
-        let of = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let cluster = of("/metadata/annotations/resource.karmada.io~1cached-from-cluster");
-        let parts = [cluster, of("/metadata/namespace"), Some(self.resource.as_str()), of("/metadata/name")];
-        parts.into_iter().flatten().collect::<Vec<_>>().join("/")
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::join::{JoinOptions, join};
+use crowsnest_fleet::join::{JoinOptions, join, would_join};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use super::connection::ConnectionArgs;
@@ -40,6 +40,9 @@ pub(crate) struct JoinArgs {
     /// Give a cluster that is joined already new credentials and these rights
     #[arg(long)]
     refresh: bool,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     rights: RightsArgs,
     #[command(flatten)]
@@ -67,6 +70,12 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
         ..JoinOptions::new(args.name.clone())
     };
     let control_plane = args.connection.client().await?;
+    if args.dry_run {
+        let would = would_join(&control_plane, &member, &options).await?;
+        let what = if would.created { "joined" } else { "joined anew" };
+        writeln!(std::io::stdout(), "cluster({}) would be {what} (dry run)", args.name)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let joined = join(&control_plane, &member, &options).await?;
     let what = if joined.created { "joined" } else { "joined anew" };
     writeln!(std::io::stdout(), "cluster({}) is {what} successfully", args.name)?;

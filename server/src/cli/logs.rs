@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::connection::ConnectionArgs;
 use super::events::Events;
+use super::output::Format;
 use super::output::color::ColorArgs;
 use super::search::PARTIAL;
 use super::workload::Workload;
@@ -23,8 +24,14 @@ const COLOURS: [u8; 12] = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
+    /// Where a line is from, and the line
     Text,
+    /// The line alone
+    Raw,
+    /// An object for each line
     Json,
+    /// The same, and lines that are JSON as what they say
+    Extjson,
 }
 
 #[derive(Debug, Args)]
@@ -42,13 +49,13 @@ pub(crate) struct LogsArgs {
     #[arg(long, value_name = "REGEX")]
     pod: Option<String>,
     /// Pods of this namespace; may be repeated [default: all]
-    #[arg(short, long)]
+    #[arg(short, long, value_delimiter = ',')]
     namespace: Vec<String>,
     /// Pods with these labels
-    #[arg(short = 'l', long)]
+    #[arg(short = 'l', long, visible_alias = "labels")]
     selector: Option<String>,
-    /// Pods in this cluster; may be repeated [default: all]
-    #[arg(long)]
+    /// Pods in these clusters, by comma; may be repeated [default: all]
+    #[arg(short = 'C', long, visible_alias = "clusters", value_delimiter = ',')]
     cluster: Vec<String>,
     /// Go on with what is said, and with pods that come
     #[arg(short, long)]
@@ -63,10 +70,10 @@ pub(crate) struct LogsArgs {
     #[arg(long, allow_hyphen_values = true)]
     tail: Option<i64>,
     /// Lines that match this regular expression; may be repeated: one of them
-    #[arg(long, value_name = "REGEX")]
+    #[arg(short, long, value_name = "REGEX")]
     include: Vec<String>,
     /// Lines that do not match this regular expression; may be repeated: none of them
-    #[arg(long, value_name = "REGEX")]
+    #[arg(short, long, value_name = "REGEX")]
     exclude: Vec<String>,
     /// Of the runs before the last restarts
     #[arg(short, long, conflicts_with = "follow")]
@@ -85,16 +92,29 @@ pub(crate) struct LogsArgs {
     no_prefix: bool,
     #[command(flatten)]
     color: ColorArgs,
-    #[arg(short, long, value_enum, default_value = "text")]
+    #[arg(short, long, value_enum, default_value = "text", value_name = "FORMAT")]
     output: Output,
+    /// Each line by a Go template, which sees what -o json prints: {{.pod}} {{.text}}
+    #[arg(long, value_name = "TEMPLATE", value_parser = template, conflicts_with = "output")]
+    template: Option<Format>,
     /// Logs that are read at once, 500 at most
     #[arg(long, default_value_t = 100)]
     max_log_requests: usize,
     /// Exit with 0 even when logs or clusters were left out
-    #[arg(long)]
+    #[arg(long, alias = "ignore-errors")]
     allow_partial: bool,
+    /// As kubectl has it: they always are
+    #[arg(long, hide = true)]
+    all_containers: bool,
+    /// As kubectl has it: it always is there, but for --no-prefix
+    #[arg(long, hide = true, conflicts_with = "no_prefix")]
+    prefix: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
+}
+
+fn template(text: &str) -> Result<Format, String> {
+    Format::of_an_object(&format!("go-template={text}"))
 }
 
 impl LogsArgs {
@@ -149,9 +169,10 @@ impl LogsArgs {
 
     fn printer(&self) -> Printer {
         let colored = self.color.painted();
-        let prefix = !self.no_prefix;
+        let prefix = !self.no_prefix && self.output != Output::Raw;
         Printer {
             output: self.output,
+            template: self.template.clone(),
             colored,
             prefix,
             timestamps: self.timestamps,
@@ -198,6 +219,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 struct Printer {
     output: Output,
+    template: Option<Format>,
     colored: bool,
     prefix: bool,
     timestamps: bool,
@@ -211,8 +233,15 @@ impl Printer {
     fn print(&mut self, out: &mut impl Write, err: &mut impl Write, name: &str, data: &Value) -> anyhow::Result<()> {
         let of = |data: &Value, field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         match name {
-            "line" if self.output == Output::Json => writeln!(out, "{data}")?,
-            "line" => self.line(out, data)?,
+            "line" => match (&self.template, self.output) {
+                (Some(template), _) => {
+                    template.print(out, data, named)?;
+                    writeln!(out)?;
+                }
+                (None, Output::Json) => writeln!(out, "{data}")?,
+                (None, Output::Extjson) => writeln!(out, "{}", opened(data))?,
+                (None, Output::Text | Output::Raw) => self.line(out, data)?,
+            },
             "joined" if self.follow => writeln!(err, "+ {}", named(data))?,
             "left" => writeln!(err, "- {}: {}", named(data), of(data, "why"))?,
             "refused" => {
@@ -262,6 +291,15 @@ impl Printer {
     }
 }
 
+/// With what a line says where it is JSON.
+fn opened(data: &Value) -> Value {
+    let mut data = data.clone();
+    if let Some(said) = data["text"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
+        data["text"] = said;
+    }
+    data
+}
+
 fn named(data: &Value) -> String {
     let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
     format!("{} {}/{} {}", of("cluster"), of("namespace"), of("pod"), of("container"))
@@ -306,6 +344,7 @@ mod tests {
         "kind:pod web -n a -n b -l app=x --cluster m1 -f --tail -1 --init-containers=false",
         "q=kind%3Apod%20web&maxStreams=100&labelSelector=app%3Dx&namespace=a&namespace=b&cluster=m1&tail=%2D1&follow=true&init=false"
     )]
+    #[case("-C m1,m2 -i a -e c", "q=&maxStreams=100&cluster=m1&cluster=m2&include=a&exclude=c")]
     #[case("--include a --include b --exclude c -p", "q=&maxStreams=100&include=a&include=b&exclude=c&previous=true")]
     fn arguments_are_parameters(#[case] line: &str, #[case] expected: &str) {
         assert_eq!(args(line).parameters(), expected);
@@ -327,12 +366,22 @@ mod tests {
 
     #[rstest::rstest]
     #[case::plain("", "m1 shop/web-0 web | hi [cut]\n")]
+    #[case::raw("-o raw", "hi [cut]\n")]
+    #[case::template("--template {{.pod}}:{{.text}}", "web-0:hi\n")]
     #[case::bare("--no-prefix --timestamps", "2026-01-01T00:00:00Z hi [cut]\n")]
     #[case::colored("--color always", "\u{1b}[COLOURmm1 shop/web-0 web\u{1b}[0m | hi [cut]\n")]
     fn lines_are_printed(#[case] line: &str, #[case] expected: &str) {
         let event = of(json!({"text": "hi", "time": "2026-01-01T00:00:00Z", "cut": true}));
         let expected = expected.replace("COLOUR", &colour("m1", "shop", "web-0").to_string());
         assert_eq!(printed(line, &[("line", event)]), (expected, String::new(), false));
+    }
+
+    #[test]
+    fn lines_that_are_json_are_opened() {
+        let (out, _, _) = printed("-o extjson", &[("line", of(json!({"text": "{\"level\": \"info\"}"})))]);
+        assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["text"], json!({"level": "info"}));
+        let (out, _, _) = printed("-o extjson", &[("line", of(json!({"text": "hi"})))]);
+        assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["text"], "hi");
     }
 
     #[test]

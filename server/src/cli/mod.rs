@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{FromArgMatches, Parser, Subcommand};
 
 pub(crate) mod agent;
+mod apiresources;
 pub(crate) mod apiserver;
 mod apply;
 mod attach;
@@ -28,11 +29,13 @@ mod events;
 pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod get;
+mod help;
 mod history;
 pub(crate) mod interpret;
 pub(crate) mod join;
 pub(crate) mod journal;
 pub(crate) mod keep;
+mod kubectl;
 pub(crate) mod logs;
 mod man;
 mod object;
@@ -42,7 +45,7 @@ pub(crate) mod plan;
 mod portforward;
 mod process;
 mod promote;
-mod reach;
+pub(crate) mod reach;
 mod register;
 pub(crate) mod rights;
 pub(crate) mod search;
@@ -52,6 +55,8 @@ mod token;
 mod top;
 pub(crate) mod unjoin;
 pub(crate) mod up;
+mod version;
+mod waiting;
 mod workload;
 
 /// Search and steer a fleet of Kubernetes clusters.
@@ -61,12 +66,18 @@ mod workload;
     version,
     about,
     arg_required_else_help = true,
+    disable_help_flag = true,
+    term_width = help::WIDTH,
+    help_template = help::template(),
     after_help = "Examples:\n  crowsnest up                                  a whole fleet on this machine\n  crowsnest search 'kind:pod -status:Running'   pods of all clusters that do not run"
 )]
 pub(crate) struct Cli {
-    /// More log lines on standard error (-v info, -vv debug, -vvv trace)
-    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
-    verbose: u8,
+    /// More log lines on standard error: -v info, -vv debug, -vvv trace; or as kubectl has it, -v=2
+    #[arg(short, long, alias = "v", global = true, num_args = 0..=1, require_equals = true, default_missing_value = "1", value_name = "LEVEL")]
+    verbose: Vec<u8>,
+    /// Print help
+    #[arg(short, long, global = true, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
     #[command(subcommand)]
     command: Command,
 }
@@ -141,6 +152,44 @@ enum Command {
     Sim(sim::SimArgs),
     /// Measure: each benchmark prints one line per figure
     Bench(bench::BenchArgs),
+    /// What kinds the control plane serves, or a member
+    ApiResources(apiresources::ApiResourcesArgs),
+    /// Which versions of groups the control plane serves, or a member
+    ApiVersions(apiresources::ApiVersionsArgs),
+    /// Make an object in the control plane, by kubectl
+    #[command(
+        after_help = "Examples:\n  crowsnest create configmap settings -n shop --from-literal level=one\n\n`kubectl create --help` tells what it takes."
+    )]
+    Create(kubectl::KubectlArgs),
+    /// Delete objects of the control plane, and so what was propagated of them, by kubectl
+    #[command(
+        after_help = "Examples:\n  crowsnest delete configmap settings -n shop\n\n`kubectl delete --help` tells what it takes."
+    )]
+    Delete(kubectl::KubectlArgs),
+    /// Edit an object of the control plane, by kubectl
+    #[command(
+        after_help = "Examples:\n  crowsnest edit deploy/web -n shop\n\n`kubectl edit --help` tells what it takes."
+    )]
+    Edit(kubectl::KubectlArgs),
+    /// Change fields of an object of the control plane, by kubectl
+    #[command(
+        after_help = "Examples:\n  crowsnest patch deploy/web -n shop -p '{}'\n\n`kubectl patch --help` tells what it takes."
+    )]
+    Patch(kubectl::KubectlArgs),
+    /// Label objects of the control plane, by kubectl
+    #[command(
+        after_help = "Examples:\n  crowsnest label deploy/web tier=front -n shop\n\n`kubectl label --help` tells what it takes."
+    )]
+    Label(kubectl::KubectlArgs),
+    /// Annotate objects of the control plane, by kubectl
+    #[command(
+        after_help = "Examples:\n  crowsnest annotate deploy/web note=hello -n shop\n\n`kubectl annotate --help` tells what it takes."
+    )]
+    Annotate(kubectl::KubectlArgs),
+    /// Print the flags that most commands take
+    Options(help::OptionsArgs),
+    /// Print our version, and the control plane's
+    Version(version::VersionArgs),
     /// Print what completes commands and names in a shell
     Completion(complete::CompletionArgs),
     /// Print manual pages
@@ -154,7 +203,7 @@ impl Cli {
     }
 
     pub(crate) fn verbosity(&self) -> u8 {
-        self.verbose
+        self.verbose.iter().fold(0, |all, one| all.saturating_add(*one))
     }
 }
 
@@ -194,6 +243,16 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Cache(args) => cache::run(args).await,
         Command::Sim(args) => sim::run(args).await,
         Command::Bench(args) => bench::run(args).await,
+        Command::ApiResources(args) => apiresources::run_resources(args).await,
+        Command::ApiVersions(args) => apiresources::run_versions(args).await,
+        Command::Create(args) => kubectl::run("create", args).await,
+        Command::Delete(args) => kubectl::run("delete", args).await,
+        Command::Edit(args) => kubectl::run("edit", args).await,
+        Command::Patch(args) => kubectl::run("patch", args).await,
+        Command::Label(args) => kubectl::run("label", args).await,
+        Command::Annotate(args) => kubectl::run("annotate", args).await,
+        Command::Options(args) => help::run(&args),
+        Command::Version(args) => version::run(args).await,
         Command::Completion(args) => complete::run(&args),
         Command::Man(args) => man::run(&args),
     }
@@ -204,4 +263,20 @@ pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     // `{:#}` joins the chain; a closed standard error changes nothing.
     let _ = writeln!(std::io::stderr(), "error: {error:#}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("get pods", 0)]
+    #[case("get pods -v", 1)]
+    #[case("-vv get pods", 2)]
+    #[case("get pods -v=4", 4)]
+    #[case("get --v=2 pods", 2)]
+    fn verbosity_is_counted_or_said(#[case] line: &str, #[case] expected: u8) {
+        let cli = Cli::try_parse_from(std::iter::once("crowsnest").chain(line.split_whitespace())).unwrap();
+        assert_eq!(cli.verbosity(), expected);
+    }
 }

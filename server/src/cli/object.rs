@@ -43,6 +43,18 @@ pub(super) struct Whereabouts {
 }
 
 impl ObjectArgs {
+    /// The kind's word, where no object of it is named.
+    pub(super) fn kind_alone(&self) -> Option<&str> {
+        match self.object.as_slice() {
+            [one] if !one.contains('/') => Some(one),
+            _ => None,
+        }
+    }
+
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// The kind's word, and the name.
     fn words(&self) -> anyhow::Result<(&str, &str)> {
         let words = match self.object.as_slice() {
@@ -247,7 +259,7 @@ mod tests {
     async fn hits_tell_where_it_is() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let control_plane = kube::Client::try_from(config.clone()).unwrap();
-        let kind = Kind { gvr: Gvr::new("apps", "v1", "deployments"), namespaced: true };
+        let kind = Kind { gvr: Gvr::new("apps", "v1", "deployments"), kind: "Deployment".to_owned(), namespaced: true };
         let asked = Asked { config, control_plane, kind, namespace: Some("shop".into()), name: "web".into() };
         let hit = |cluster: &str, version: &str, name: &str| {
             json!({"cluster": cluster, "apiVersion": version,

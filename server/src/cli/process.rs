@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::connection::ConnectionArgs;
+use super::get::OperationScope;
 use super::reach;
 use super::workload::{Workload, default_container};
 
@@ -35,6 +36,9 @@ pub(super) struct ContainerArgs {
     /// The container [default: the one its pod's annotation names, or the first one]
     #[arg(short, long)]
     pub(super) container: Option<String>,
+    /// As karmadactl has it: a member's
+    #[arg(short = 's', long, value_enum, value_name = "SCOPE", hide = true)]
+    pub(super) operation_scope: Option<OperationScope>,
     #[command(flatten)]
     pub(super) connection: ConnectionArgs,
 }
@@ -87,6 +91,9 @@ impl Found {
 impl ContainerArgs {
     /// The pod a name or TYPE/NAME means.
     pub(super) async fn find(&self, named: &str) -> anyhow::Result<Found> {
+        if self.operation_scope == Some(OperationScope::Karmada) {
+            bail!("no pod runs in the control plane itself: leave -s away, and say --cluster where several have it");
+        }
         let config = self.connection.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let workload = Workload::parse(named)?;

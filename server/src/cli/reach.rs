@@ -25,7 +25,7 @@ fn below(config: &kube::Config, path: &str) -> anyhow::Result<kube::Client> {
 }
 
 /// What an API server said, without the layers it came through.
-pub(super) fn said(error: &kube::Error) -> String {
+pub(crate) fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),

@@ -11,27 +11,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
-use rand::Rng;
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-use serde_json::json;
 
-use super::agent::{AgentArgs, Secret};
+use super::agent::{AgentArgs, RotationArgs, Secret};
 use super::reach::said;
 use super::unjoin::duration;
-use discovery::{ControlPlane, Pins, Token};
+use crate::agent::certificate::Wanted;
+use discovery::{Pins, Token};
 
-const ORGANIZATION: &str = "system:karmada:agents";
+/// How often the agent that runs here looks at its certificate, and which part of its time is left when it renews it: its flags' defaults.
+const CHECKED_EVERY: Duration = Duration::from_secs(300);
+const RENEWED_AT: f64 = 0.2;
 /// How long the agent's Deployment may take to be available.
 const ROLLOUT: Duration = Duration::from_secs(120);
 
@@ -79,6 +75,9 @@ pub(crate) struct RegisterArgs {
     /// How long the agent's certificate holds
     #[arg(long, default_value_t = 31_536_000, value_name = "SECONDS")]
     cert_expiration_seconds: i32,
+    /// The agent renews it in time
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    enable_cert_rotation: bool,
     /// A proxy on the way to the control plane
     #[arg(long, value_name = "URL")]
     proxy_server_address: Option<http::Uri>,
@@ -113,10 +112,10 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
         format!("{} did not answer within {} s", args.control_plane, args.discovery_timeout.as_secs())
     })??;
     writeln!(std::io::stderr(), "the control plane at {} is the one the token is of", control_plane.server)?;
-    let key = KeyPair::generate().context("making the agent's key")?;
-    let certificate = certificate(&args, &control_plane, &key).await?;
-    let kubeconfig =
-        manifests::kubeconfig(&control_plane, args.proxy_server_address.as_ref(), &certificate, &key.serialize_pem());
+    let wanted =
+        Wanted { cluster: &args.cluster_name, seconds: args.cert_expiration_seconds, within: args.discovery_timeout };
+    let issued = wanted.ask(control_plane.client(&args.token)?).await?;
+    let kubeconfig = manifests::kubeconfig(&control_plane, args.proxy_server_address.as_ref(), &issued);
     writeln!(std::io::stderr(), "the agent of cluster {} has its certificate", args.cluster_name)?;
     if args.run {
         return run_here(args, &kubeconfig).await;
@@ -158,50 +157,6 @@ async fn nothing_there(member: &Client, args: &RegisterArgs) -> anyhow::Result<(
     }
 }
 
-/// The agent's certificate, which the control plane signs when it approves of who asks.
-async fn certificate(args: &RegisterArgs, control_plane: &ControlPlane, key: &KeyPair) -> anyhow::Result<String> {
-    let cluster = &args.cluster_name;
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, ORGANIZATION);
-    params.distinguished_name.push(DnType::CommonName, format!("system:karmada:agent:{cluster}"));
-    let request =
-        params.serialize_request(key).and_then(|request| request.pem()).context("asking for a certificate")?;
-    let name = format!("{cluster}-{:05x}", rand::rng().random_range(0..0x10_0000));
-    let object: CertificateSigningRequest = serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(request),
-            "expirationSeconds": args.cert_expiration_seconds,
-            "usages": ["digital signature", "key encipherment", "client auth"]},
-    }))?;
-    let requests: Api<CertificateSigningRequest> = Api::all(control_plane.client(&args.token)?);
-    let made = requests.create(&PostParams::default(), &object).await;
-    made.map_err(|error| anyhow!("asking for a certificate: {}", said(&error)))?;
-    let decided = |request: Option<&CertificateSigningRequest>| {
-        let status = request.and_then(|request| request.status.as_ref());
-        status.is_some_and(|status| status.certificate.is_some() || refused(status).is_some())
-    };
-    let waited = tokio::time::timeout(args.discovery_timeout, await_condition(requests, &name, decided)).await;
-    let request = waited.map_err(|_| {
-        anyhow!(
-            "nobody approved of the certificate {name} within {} s: has the fleet a cluster {cluster} already, or the token other groups? `kubectl certificate approve {name}` approves",
-            args.discovery_timeout.as_secs()
-        )
-    })??;
-    let status = request.and_then(|request| request.status).context("the request for a certificate is gone")?;
-    match (refused(&status), status.certificate) {
-        (Some(why), _) => bail!("the certificate {name} was refused: {why}"),
-        (None, Some(pem)) => String::from_utf8(pem.0).context("reading the certificate"),
-        (None, None) => bail!("the control plane signed no certificate"),
-    }
-}
-
-fn refused(status: &k8s_openapi::api::certificates::v1::CertificateSigningRequestStatus) -> Option<String> {
-    let mut conditions = status.conditions.iter().flatten();
-    let refused = conditions.find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed"))?;
-    Some(refused.message.clone().unwrap_or_else(|| refused.type_.clone()))
-}
-
 async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCode> {
     manifests::keep(&args.agent_kubeconfig, kubeconfig)?;
     let kept = args.agent_kubeconfig.display();
@@ -226,6 +181,13 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
         cluster_region: args.cluster_region,
         cluster_zones: args.cluster_zones,
         report_secrets: vec![Secret::KubeCredentials, Secret::KubeImpersonator],
+        rotation: RotationArgs {
+            enable_cert_rotation: args.enable_cert_rotation,
+            control_plane_kubeconfig_secret: None,
+            cert_expiration_seconds: args.cert_expiration_seconds,
+            cert_rotation_checking_interval: CHECKED_EVERY,
+            cert_rotation_remaining_time_threshold: RENEWED_AT,
+        },
     })
     .await
 }
@@ -248,6 +210,7 @@ async fn deploy(args: &RegisterArgs, member: &Client, kubeconfig: &str) -> anyho
         provider: args.cluster_provider.as_deref(),
         region: args.cluster_region.as_deref(),
         zones: &args.cluster_zones,
+        renewed: args.enable_cert_rotation.then_some(args.cert_expiration_seconds),
     };
     let applied = crate::install::apply_all(member, &command.manifests(kubeconfig)).await;
     applied.context("putting the agent into this cluster")?;

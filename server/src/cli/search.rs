@@ -1,6 +1,6 @@
 //! `crowsnest search`: a query over all clusters, the same text as in the UI.
 
-mod watch;
+pub(super) mod watch;
 mod web;
 
 use std::io::{self, Write};
@@ -18,6 +18,7 @@ use super::get::is_broken_pipe;
 use super::output::color::ColorArgs;
 use super::output::{Format, csv};
 use super::reach::said;
+use super::waiting;
 
 /// Exit code of `--fail-on-empty` with no hit.
 const EMPTY: u8 = 3;
@@ -97,7 +98,8 @@ async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     let resource = if args.explain { "explain" } else { "query" };
     let path = path(resource, query, &format!("&limit={}", args.limit));
     let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let answer = waiting::shown(|| "searching".to_owned(), client.request::<Value>(request)).await;
+    let answer = answer.map_err(|error| anyhow!("{}", said(&error)))?;
     let mut out = io::stdout().lock();
     if args.explain {
         match &args.output {
@@ -289,7 +291,7 @@ fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
 }
 
 /// Tells on standard error what the answer lacks. True when clusters were left out.
-fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<bool> {
+pub(super) fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<bool> {
     let list = |field: &str| answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     for notice in list("notices") {
         if let Some(message) = notice.get("message").and_then(Value::as_str) {

@@ -55,7 +55,7 @@ struct CommonArgs {
     /// One of them
     name: Option<String>,
     /// With these labels
-    #[arg(short = 'l', long, conflicts_with = "name")]
+    #[arg(short = 'l', long, visible_alias = "labels", conflicts_with = "name")]
     selector: Option<String>,
     /// Of these clusters, by comma [default: all]
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]

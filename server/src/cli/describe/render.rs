@@ -1,68 +1,62 @@
-//! An object as text: labelled fields below one another, as `kubectl describe` prints kinds it does not know. Pure.
+//! An object as text, with its events: by what is known of its kind (`kinds`), or all its fields as words. Pure.
 
 use crowsnest_api::print::human_duration;
 use serde_json::{Map, Value};
 
-use crate::cli::columns;
+use super::kinds::{self, Related};
+use super::sheet::{NONE, Sheet, plain};
 use crate::cli::object::text;
-
-const NONE: &str = "<none>";
-/// Of ConfigMaps and Secrets.
-const DATA: [&str; 3] = ["binaryData", "data", "stringData"];
-
-/// A line of a description: how deep, what it is called, what it says.
-struct Line {
-    depth: usize,
-    label: String,
-    said: Option<String>,
-}
 
 pub(super) fn description(
     object: &Value,
     cluster: Option<&str>,
+    related: &Related,
     events: Option<&Result<Vec<Value>, String>>,
     now: jiff::Timestamp,
 ) -> String {
-    let mut lines = Vec::new();
-    let mut line = |label: &str, said: &str| {
-        lines.push(Line { depth: 0, label: label.to_owned(), said: Some(said.to_owned()) });
-    };
-    line("Name", text(object, "/metadata/name"));
-    line("Namespace", text(object, "/metadata/namespace"));
-    line("Cluster", cluster.unwrap_or("<control plane>"));
-    pairs(&mut lines, "Labels", &object["metadata"]["labels"], "=");
-    pairs(&mut lines, "Annotations", &object["metadata"]["annotations"], ": ");
-    for (label, path) in [("API Version", "/apiVersion"), ("Kind", "/kind")] {
-        lines.push(Line { depth: 0, label: label.to_owned(), said: Some(text(object, path).to_owned()) });
+    let mut sheet = Sheet::default();
+    sheet.say(0, "Name", text(object, "/metadata/name"));
+    sheet.maybe(0, "Namespace", &object["metadata"]["namespace"]);
+    sheet.say(0, "Cluster", cluster.unwrap_or("<control plane>"));
+    if !kinds::told(&mut sheet, object, related, now) {
+        unknown(&mut sheet, object);
     }
-    if let Value::Object(mut fields) = shown(object) {
-        // What their data is called, nobody but their writer has named.
-        for name in DATA.into_iter().filter(|_| holds_data(object)) {
-            if let Some(Value::Object(data)) = fields.remove(name) {
-                lines.push(Line { depth: 0, label: label(name), said: None });
-                content(&mut lines, 1, &data, &str::to_owned);
-            }
-        }
-        content(&mut lines, 0, &fields, &label);
-    }
-    let mut written = aligned(&lines);
     if let Some(events) = events {
-        written.push_str(&told(events, now));
+        told(&mut sheet, events, now);
     }
-    written
+    sheet.written()
 }
 
-/// What was not said yet; a Secret's values are told by their length.
+/// Labels and annotations, where most kinds have them.
+pub(super) fn marks(sheet: &mut Sheet, object: &Value) {
+    sheet.pairs(0, "Labels", &object["metadata"]["labels"], "=");
+    sheet.pairs(0, "Annotations", &object["metadata"]["annotations"], ": ");
+}
+
+/// Those of a template, whose annotations are told where it has some.
+pub(super) fn marks_of(sheet: &mut Sheet, indent: usize, metadata: &Value) {
+    sheet.pairs(indent, "Labels", &metadata["labels"], "=");
+    if metadata["annotations"].as_object().is_some_and(|annotations| !annotations.is_empty()) {
+        sheet.pairs(indent, "Annotations", &metadata["annotations"], ": ");
+    }
+}
+
+/// All fields of a kind that nobody knows.
+fn unknown(sheet: &mut Sheet, object: &Value) {
+    marks(sheet, object);
+    sheet.say(0, "API Version", text(object, "/apiVersion"));
+    sheet.say(0, "Kind", text(object, "/kind"));
+    if let Value::Object(fields) = shown(object) {
+        content(sheet, 0, &fields);
+    }
+}
+
+/// What was not said yet.
 fn shown(object: &Value) -> Value {
     let mut shown = object.clone();
-    let is_secret = text(object, "/kind") == "Secret" && holds_data(object);
     if let Some(fields) = shown.as_object_mut() {
         fields.remove("apiVersion");
         fields.remove("kind");
-        for field in DATA.into_iter().filter(|_| is_secret) {
-            let values = fields.get_mut(field).and_then(Value::as_object_mut).into_iter().flatten();
-            values.for_each(|(_, value)| *value = bytes(value).into());
-        }
         if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
             for field in ["managedFields", "name", "namespace", "labels", "annotations"] {
                 metadata.remove(field);
@@ -75,63 +69,28 @@ fn shown(object: &Value) -> Value {
     shown
 }
 
-/// Whether it is a ConfigMap or a Secret.
-fn holds_data(object: &Value) -> bool {
-    text(object, "/apiVersion") == "v1" && matches!(text(object, "/kind"), "ConfigMap" | "Secret")
-}
-
-/// How long what base64 stands for is.
-fn bytes(value: &Value) -> String {
-    let text = value.as_str().unwrap_or_default();
-    let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
-    format!("{} bytes", (text.len() / 4 * 3).saturating_sub(padding))
-}
-
-/// One pair a line, the label before the first.
-fn pairs(lines: &mut Vec<Line>, label: &str, of: &Value, between: &str) {
-    let pairs: Vec<String> = of
-        .as_object()
-        .into_iter()
-        .flatten()
-        // What kubectl keeps there is the object once more.
-        .filter(|(key, _)| *key != "kubectl.kubernetes.io/last-applied-configuration")
-        .map(|(key, value)| format!("{key}{between}{}", plain(value)))
-        .collect();
-    let said = if pairs.is_empty() { NONE.to_owned() } else { pairs.join("\n") };
-    lines.push(Line { depth: 0, label: label.to_owned(), said: Some(said) });
-}
-
-/// `word` is what a field is called.
-fn content(lines: &mut Vec<Line>, depth: usize, fields: &Map<String, Value>, word: &dyn Fn(&str) -> String) {
+/// Fields as words, those of a field two blanks deeper.
+pub(super) fn content(sheet: &mut Sheet, indent: usize, fields: &Map<String, Value>) {
     let mut names: Vec<&String> = fields.keys().collect();
     names.sort();
     for name in names {
-        let label = word(name);
-        let head = |label: String| Line { depth, label, said: None };
+        let label = label(name);
         match &fields[name] {
             Value::Object(inner) => {
-                lines.push(head(label));
-                content(lines, depth + 1, inner, word);
+                sheet.head(indent, &label);
+                content(sheet, indent + 2, inner);
             }
             Value::Array(items) => {
-                lines.push(head(label));
+                sheet.head(indent, &label);
                 for item in items {
                     match item {
-                        Value::Object(inner) => content(lines, depth + 1, inner, word),
-                        item => lines.push(Line { depth: depth + 1, label: String::new(), said: Some(plain(item)) }),
+                        Value::Object(inner) => content(sheet, indent + 2, inner),
+                        item => sheet.line(indent + 2, plain(item)),
                     }
                 }
             }
-            value => lines.push(Line { depth, label, said: Some(plain(value)) }),
+            value => sheet.say(indent, &label, plain(value)),
         }
-    }
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => NONE.to_owned(),
-        other => other.to_string(),
     }
 }
 
@@ -159,39 +118,6 @@ fn label(name: &str) -> String {
     }
 }
 
-/// What is said stands in one column, for lines that follow each other.
-fn aligned(lines: &[Line]) -> String {
-    let mut written = String::new();
-    let mut rest = lines;
-    while let Some(first) = rest.first() {
-        let is_alone = |line: &Line| line.said.is_none() || line.label.is_empty();
-        let together = rest.iter().take_while(|line| !is_alone(line)).count().max(1);
-        let (block, after) = rest.split_at(together);
-        rest = after;
-        if is_alone(first) {
-            let indent = "  ".repeat(first.depth);
-            match &first.said {
-                None => written.push_str(&format!("{indent}{}:\n", first.label)),
-                Some(said) => written.push_str(&format!("{indent}{}\n", said.replace('\n', &format!("\n{indent}")))),
-            }
-            continue;
-        }
-        let width = block.iter().map(|line| line.depth * 2 + line.label.chars().count() + 1).max().unwrap_or_default();
-        for line in block {
-            let begin = format!("{}{}:", "  ".repeat(line.depth), line.label);
-            let said = line
-                .said
-                .as_deref()
-                .unwrap_or_default()
-                .trim_end()
-                .replace('\n', &format!("\n{}", " ".repeat(width + 2)));
-            written.push_str(format!("{begin:<width$}  {said}").trim_end());
-            written.push('\n');
-        }
-    }
-    written
-}
-
 /// When an event was last seen, as it says itself.
 pub(in crate::cli) fn seen(event: &Value) -> String {
     let times =
@@ -211,25 +137,20 @@ pub(in crate::cli) fn age(event: &Value, now: jiff::Timestamp) -> String {
     }
 }
 
-fn told(events: &Result<Vec<Value>, String>, now: jiff::Timestamp) -> String {
+fn told(sheet: &mut Sheet, events: &Result<Vec<Value>, String>, now: jiff::Timestamp) {
     let events = match events {
-        Ok(events) if events.is_empty() => return format!("Events:  {NONE}\n"),
+        Ok(events) if events.is_empty() => return sheet.say(0, "Events", NONE),
         Ok(events) => events,
-        Err(why) => return format!("Events:  <unknown: {why}>\n"),
+        Err(why) => return sheet.say(0, "Events", format!("<unknown: {why}>")),
     };
     let row = |event: &Value| {
         let from = [text(event, "/source/component"), text(event, "/reportingComponent")];
         let from = from.into_iter().find(|from| !from.is_empty()).unwrap_or(NONE);
         let message = text(event, "/message").trim().replace('\n', " ");
-        let cells = [text(event, "/type"), text(event, "/reason"), &age(event, now), from, &message];
-        std::iter::once(String::new()).chain(cells.map(str::to_owned)).collect::<Vec<_>>()
+        [text(event, "/type"), text(event, "/reason"), &age(event, now), from, &message].map(str::to_owned).to_vec()
     };
-    let head = ["", "Type", "Reason", "Age", "From", "Message"].map(str::to_owned).to_vec();
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(events.iter().map(row)).collect();
-    let mut table = Vec::new();
-    // A buffer takes all that is written.
-    let written = columns::write(&mut table, &rows).map(|()| String::from_utf8_lossy(&table).into_owned());
-    format!("Events:\n{}", written.unwrap_or_default())
+    sheet.head(0, "Events");
+    sheet.table(2, &["Type", "Reason", "Age", "From", "Message"], &events.iter().map(row).collect::<Vec<_>>());
 }
 
 #[cfg(test)]
@@ -238,22 +159,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn objects_are_described() {
-        let object: Value = serde_saphyr::from_str(include_str!("pod.yaml")).unwrap();
+    fn kinds_that_nobody_knows_are_described() {
+        let object: Value = serde_saphyr::from_str(include_str!("unknown.yaml")).unwrap();
         let events = Ok(vec![
             json!({"type": "Warning", "reason": "BackOff", "source": {"component": "kubelet"}, "count": 3,
                 "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:05:00Z", "message": "Back-off\n"}),
         ]);
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
-        assert_eq!(description(&object, Some("member1"), Some(&events), now), include_str!("pod.txt"));
-    }
-
-    #[test]
-    fn secrets_stay_secret() {
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "data": {"password": "aHVudGVyMg=="}});
-        let told = description(&secret, None, Some(&Ok(Vec::new())), jiff::Timestamp::UNIX_EPOCH);
-        assert!(told.contains("password:  7 bytes") && !told.contains("aHVudGVyMg"), "{told}");
-        assert!(told.contains("Cluster:      <control plane>\n") && told.ends_with("Events:  <none>\n"), "{told}");
+        let told = description(&object, Some("member1"), &Related::new(), Some(&events), now);
+        assert_eq!(told, include_str!("unknown.txt"));
     }
 
     #[rstest::rstest]

@@ -1,5 +1,7 @@
 //! One question to the fleet-wide proxy or to several members, page by page, and what each said to it.
 
+use std::cell::Cell;
+
 use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +15,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::kind::Kind;
-use crate::cli::reach;
+use crate::cli::{reach, waiting};
 
 /// Objects of a page, as kubectl asks for them.
 const PAGE: &str = "500";
@@ -39,6 +41,8 @@ pub(super) struct Question {
     pub(super) labels: Option<String>,
     pub(super) fields: Option<String>,
     pub(super) as_table: bool,
+    /// Rows of tables bring their objects with them.
+    pub(super) with_objects: bool,
 }
 
 /// What was answered.
@@ -100,6 +104,7 @@ impl Question {
         }
         let said = [("labelSelector", self.labels.as_deref()), ("fieldSelector", self.fields.as_deref())];
         let said = said.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
+        let said = said.chain((self.as_table && self.with_objects).then_some(("includeObject", "Object")));
         let mut gap = '?';
         for (key, value) in said.chain(more.iter().copied()) {
             path.push_str(&format!("{gap}{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
@@ -148,7 +153,14 @@ impl Question {
 
     /// Asks all sources, some at once; their answers are in the order of the sources.
     pub(super) async fn ask_all(&self, sources: &[Source]) -> Vec<Result<Answer, kube::Error>> {
-        futures::stream::iter(sources).map(|source| self.ask(source)).buffered(AT_ONCE).collect().await
+        let answered = &Cell::new(0_usize);
+        let ask = |source| async move {
+            let said = self.ask(source).await;
+            answered.set(answered.get() + 1);
+            said
+        };
+        let asked = futures::stream::iter(sources).map(ask).buffered(AT_ONCE).collect();
+        waiting::shown(|| format!("{}/{} clusters answered", answered.get(), sources.len()), asked).await
     }
 }
 
@@ -195,12 +207,13 @@ mod tests {
 
     fn question() -> Question {
         Question {
-            kind: Kind { gvr: Gvr::new("apps", "v1", "deployments"), namespaced: true },
+            kind: Kind { gvr: Gvr::new("apps", "v1", "deployments"), kind: "Deployment".to_owned(), namespaced: true },
             namespace: Some("shop".to_owned()),
             name: None,
             labels: Some("app=web".to_owned()),
             fields: None,
             as_table: true,
+            with_objects: false,
         }
     }
 
@@ -208,6 +221,8 @@ mod tests {
     fn questions_are_paths() {
         let path = "/apis/apps/v1/namespaces/shop/deployments";
         assert_eq!(question().path(None, &[("limit", "500")]), format!("{path}?labelSelector=app%3Dweb&limit=500"));
+        let whole = Question { with_objects: true, ..question() };
+        assert_eq!(whole.path(None, &[]), format!("{path}?labelSelector=app%3Dweb&includeObject=Object"));
         let named = Question { labels: None, namespace: None, name: Some("web-1".to_owned()), ..question() };
         assert_eq!(named.path(named.name.as_deref(), &[]), "/apis/apps/v1/deployments/web-1");
         assert_eq!(

@@ -12,9 +12,10 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::Told;
 use super::ask::{Answer, Question, Source, marked};
+use super::shown::Shown;
 use super::table::{Column, Table};
-use super::{Shown, Told};
 use crate::cli::reach;
 
 /// The first pause before a watch is begun anew, and the longest.
@@ -27,7 +28,8 @@ const WAITING: usize = 64;
 enum Event {
     /// Everything, where it could not go on.
     Anew(Answer),
-    Object(Value),
+    /// What happened, in the API's word, and what it is now.
+    Object(String, Value),
     /// Why it broke off; it goes on.
     Broke(String),
     /// Why it goes on no more.
@@ -37,7 +39,7 @@ enum Event {
 /// A line of a watch, for whoever follows it. Pure.
 #[derive(Debug, PartialEq)]
 enum Line {
-    Object(Value),
+    Object(String, Value),
     Bookmark,
     /// The version it began at is not known any more.
     Expired,
@@ -57,7 +59,7 @@ pub(super) async fn follow(question: &Question, told: &Told, mut shown: Shown) -
     let mut columns: BTreeMap<Option<String>, Vec<Column>> = BTreeMap::new();
     for (source, answer) in &told.answers {
         if let Some(page) = answer.pages.first().filter(|_| question.as_table) {
-            let table = Table::read(page, source.cluster.as_deref(), &[], jiff::Timestamp::now());
+            let table = Table::read(page, source.cluster.as_deref(), &[], &shown.beside, jiff::Timestamp::now());
             columns.insert(source.cluster.clone(), table.columns);
         }
     }
@@ -67,13 +69,13 @@ pub(super) async fn follow(question: &Question, told: &Told, mut shown: Shown) -
         shown.now = jiff::Timestamp::now();
         match event {
             Event::Anew(answer) => shown.add(cluster.as_deref(), &answer),
-            Event::Object(object) if question.as_table => {
+            Event::Object(what, object) if question.as_table => {
                 let known = columns.entry(cluster.clone()).or_default();
-                let table = Table::read(&object, cluster.as_deref(), known, shown.now);
-                shown.table(&table);
+                let table = Table::read(&object, cluster.as_deref(), known, &shown.beside, shown.now);
+                shown.table(&table, &what);
                 *known = table.columns;
             }
-            Event::Object(object) => shown.documents.push(marked(object, cluster.as_deref())),
+            Event::Object(what, object) => shown.document(&what, marked(object, cluster.as_deref())),
             Event::Broke(text) => writeln!(io::stderr(), "note: {whom}: {text}; watching on")?,
             Event::Ended(text) => {
                 writeln!(io::stderr(), "warning: {whom}: {text}")?;
@@ -171,8 +173,8 @@ async fn stream(question: &Question, source: &Source, version: &mut String, even
             Err(error) => return Err(End::Broke(error.to_string())),
         };
         match read(&line, version) {
-            Line::Object(object) => {
-                let told = events.send((source.cluster.clone(), Event::Object(object))).await;
+            Line::Object(what, object) => {
+                let told = events.send((source.cluster.clone(), Event::Object(what, object))).await;
                 told.map_err(|_| End::Unheard)?;
             }
             Line::Bookmark => {}
@@ -202,7 +204,7 @@ fn read(line: &str, version: &mut String) -> Line {
     if let Some(said) = said.filter(|said| !said.is_empty()) {
         *version = said;
     }
-    if kind == "BOOKMARK" { Line::Bookmark } else { Line::Object(object) }
+    if kind == "BOOKMARK" { Line::Bookmark } else { Line::Object(kind, object) }
 }
 
 #[cfg(test)]
@@ -212,10 +214,10 @@ mod tests {
 
     #[rstest::rstest]
     #[case::object(json!({"type": "ADDED", "object": {"metadata": {"resourceVersion": "7"}}}),
-        Line::Object(json!({"metadata": {"resourceVersion": "7"}})), "7")]
+        Line::Object("ADDED".to_owned(), json!({"metadata": {"resourceVersion": "7"}})), "7")]
     #[case::row(
         json!({"type": "ADDED", "object": {"metadata": {}, "rows": [{"object": {"metadata": {"resourceVersion": "8"}}}]}}),
-        Line::Object(json!({"metadata": {}, "rows": [{"object": {"metadata": {"resourceVersion": "8"}}}]})), "8")]
+        Line::Object("ADDED".to_owned(), json!({"metadata": {}, "rows": [{"object": {"metadata": {"resourceVersion": "8"}}}]})), "8")]
     #[case::bookmark(json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}), Line::Bookmark, "9")]
     #[case::expired(json!({"type": "ERROR", "object": {"code": 410, "message": "too old"}}), Line::Expired, "1")]
     #[case::failed(json!({"type": "ERROR", "object": {"code": 500, "message": "no"}}), Line::Failed("no".to_owned()), "1")]

@@ -7,6 +7,7 @@ use crowsnest_fleet::{ApiResource, ApiResources};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Kind {
     pub(in crate::cli) gvr: Gvr,
+    pub(in crate::cli) kind: String,
     pub(in crate::cli) namespaced: bool,
 }
 
@@ -30,12 +31,18 @@ impl Kind {
         let short = |resource: &ApiResource| resource.short_names.iter().any(|short| short == name);
         let found =
             fitting.clone().find(|resource| whole(resource)).or_else(|| fitting.find(|resource| short(resource)))?;
-        Some(Self { gvr: found.gvr.clone(), namespaced: found.namespaced })
+        Some(Self { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced })
     }
 
     /// `deployments.apps`, as API servers write it.
     pub(in crate::cli) fn name(&self) -> String {
         self.gvr.group_resource()
+    }
+
+    /// `deployment.apps`, of one object.
+    pub(in crate::cli) fn singular(&self) -> String {
+        let kind = self.kind.to_lowercase();
+        if self.gvr.group.is_empty() { kind } else { format!("{kind}.{}", self.gvr.group) }
     }
 }
 

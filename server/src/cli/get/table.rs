@@ -3,6 +3,8 @@
 use crowsnest_api::print::human_duration;
 use serde_json::Value;
 
+use super::beside::{Beside, Key};
+
 /// The column that a fleet's tables have already.
 const CLUSTER: &str = "Cluster";
 const NONE: &str = "<none>";
@@ -14,15 +16,19 @@ pub(super) struct Column {
     wide: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
     cluster: String,
     namespace: String,
     cells: Vec<String>,
+    /// What is shown behind them.
+    beside: Vec<String>,
+    /// What rows are sorted by.
+    pub(super) key: Key,
 }
 
 /// What one API server answered.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Row>,
@@ -31,15 +37,21 @@ pub(super) struct Table {
 impl Table {
     /// Of a `Table`, or of objects that are none: some API servers know no tables. `cluster` is the one that answered;
     /// none is the fleet, whose rows have theirs. A table that goes on without columns has those of before.
-    pub(super) fn read(answer: &Value, cluster: Option<&str>, before: &[Column], now: jiff::Timestamp) -> Self {
+    pub(super) fn read(
+        answer: &Value,
+        cluster: Option<&str>,
+        before: &[Column],
+        beside: &Beside,
+        now: jiff::Timestamp,
+    ) -> Self {
         let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         if answer.get("kind").and_then(Value::as_str) != Some("Table") {
             let objects = answer.get("items").and_then(Value::as_array);
             let objects = objects.map_or_else(|| std::slice::from_ref(answer), Vec::as_slice);
-            return Self::of_objects(objects, cluster, now);
+            return Self::of_objects(objects, cluster, beside, now);
         }
         let mut columns: Vec<Column> = list("columnDefinitions").iter().map(column).collect();
-        let mut rows: Vec<Row> = list("rows").iter().filter_map(|row| read_row(row, cluster)).collect();
+        let mut rows: Vec<Row> = list("rows").iter().filter_map(|row| read_row(row, cluster, beside)).collect();
         let own = columns.iter().position(|column| column.name == CLUSTER).filter(|_| cluster.is_none());
         if columns.is_empty() {
             columns = before.to_vec();
@@ -55,7 +67,7 @@ impl Table {
         Self { columns, rows }
     }
 
-    fn of_objects(objects: &[Value], cluster: Option<&str>, now: jiff::Timestamp) -> Self {
+    fn of_objects(objects: &[Value], cluster: Option<&str>, beside: &Beside, now: jiff::Timestamp) -> Self {
         let columns = ["Name", "Age"].map(|name| Column { name: name.to_owned(), wide: false }).to_vec();
         let row = |object: &Value| {
             let of = |field: &str| object.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
@@ -66,6 +78,8 @@ impl Table {
                 cluster: cluster.unwrap_or_default().to_owned(),
                 namespace: of("namespace").unwrap_or_default().to_owned(),
                 cells: vec![of("name").unwrap_or_default().to_owned(), age],
+                beside: beside.cells(object, cluster.unwrap_or_default()),
+                key: beside.key(object),
             }
         };
         Self { columns, rows: objects.iter().map(row).collect() }
@@ -87,12 +101,14 @@ fn column(column: &Value) -> Column {
 }
 
 /// None of a row that is about no object, as a bookmark's.
-fn read_row(row: &Value, cluster: Option<&str>) -> Option<Row> {
+fn read_row(row: &Value, cluster: Option<&str>, beside: &Beside) -> Option<Row> {
     let cells = row.get("cells").and_then(Value::as_array).filter(|cells| !cells.is_empty())?;
     let of = |path: &str| row.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     let cluster = cluster
         .map_or_else(|| of("/object/metadata/annotations/resource.karmada.io~1cached-from-cluster"), str::to_owned);
-    Some(Row { cluster, namespace: of("/object/metadata/namespace"), cells: cells.iter().map(cell).collect() })
+    let (beside, key) = (beside.cells(&row["object"], &cluster), beside.key(&row["object"]));
+    let namespace = of("/object/metadata/namespace");
+    Some(Row { cluster, namespace, cells: cells.iter().map(cell).collect(), beside, key })
 }
 
 /// The first line of a text; what is not text, as it is.
@@ -107,39 +123,57 @@ fn cell(cell: &Value) -> String {
     }
 }
 
-/// Which columns are printed, in which order: the namespace where several are asked for, the name, the cluster, the rest.
+/// Which columns are printed, in which order: what happened, where that is told, the namespace where several are asked for, the name,
+/// the cluster, the rest, and what is beside them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
-    namespaces: bool,
-    columns: Vec<Column>,
+    pub(super) events: bool,
+    pub(super) namespaces: bool,
+    pub(super) wide: bool,
+    /// What goes before names, where several kinds are shown.
+    pub(super) kind: Option<String>,
+    /// Heads of what is beside.
+    pub(super) beside: Vec<String>,
+    pub(super) columns: Vec<Column>,
 }
 
 impl Layout {
-    pub(super) fn new(columns: &[Column], namespaces: bool, wide: bool) -> Self {
-        Self { namespaces, columns: columns.iter().filter(|column| wide || !column.wide).cloned().collect() }
+    /// With the columns of a table.
+    pub(super) fn of(mut self, columns: &[Column]) -> Self {
+        self.columns = columns.iter().filter(|column| self.wide || !column.wide).cloned().collect();
+        self
     }
 
     pub(super) fn head(&self) -> Vec<String> {
-        let mut head: Vec<String> = self.columns.iter().map(|column| column.name.to_uppercase()).collect();
-        head.insert(1.min(head.len()), CLUSTER.to_uppercase());
-        if self.namespaces {
-            head.insert(0, "NAMESPACE".to_owned());
-        }
-        head
+        let columns = self.columns.iter().map(|column| column.name.to_uppercase()).collect();
+        self.placed("EVENT", "NAMESPACE", columns, &CLUSTER.to_uppercase(), &self.beside)
     }
 
     /// A row of a table with these columns, whose API server may be of another version.
-    pub(super) fn row(&self, columns: &[Column], row: &Row) -> Vec<String> {
+    pub(super) fn row(&self, columns: &[Column], row: &Row, event: &str) -> Vec<String> {
         let of = |wanted: &Column| {
             let at = columns.iter().position(|column| column.name == wanted.name);
             at.and_then(|at| row.cells.get(at)).cloned().unwrap_or_else(|| NONE.to_owned())
         };
         let mut cells: Vec<String> = self.columns.iter().map(of).collect();
-        cells.insert(1.min(cells.len()), row.cluster.clone());
-        if self.namespaces {
-            cells.insert(0, row.namespace.clone());
+        if let (Some(kind), Some(name)) = (&self.kind, cells.first_mut()) {
+            *name = format!("{kind}/{name}");
         }
-        cells
+        self.placed(event, &row.namespace, cells, &row.cluster, &row.beside)
+    }
+
+    fn placed(
+        &self,
+        event: &str,
+        namespace: &str,
+        mut cells: Vec<String>,
+        cluster: &str,
+        beside: &[String],
+    ) -> Vec<String> {
+        cells.insert(1.min(cells.len()), cluster.to_owned());
+        let event = self.events.then(|| event.to_owned());
+        let namespace = self.namespaces.then(|| namespace.to_owned());
+        event.into_iter().chain(namespace).chain(cells).chain(beside.iter().cloned()).collect()
     }
 }
 
@@ -159,9 +193,10 @@ mod tests {
     }
 
     fn printed(answers: &[(Option<&str>, Value)], namespaces: bool, wide: bool) -> Vec<String> {
-        let tables: Vec<Table> = answers.iter().map(|(of, answer)| Table::read(answer, *of, &[], NOW)).collect();
-        let layout = Layout::new(&tables[0].columns, namespaces, wide);
-        let rows = tables.iter().flat_map(|table| table.rows.iter().map(|row| layout.row(&table.columns, row)));
+        let tables: Vec<Table> =
+            answers.iter().map(|(of, answer)| Table::read(answer, *of, &[], &Beside::default(), NOW)).collect();
+        let layout = Layout { namespaces, wide, ..Layout::default() }.of(&tables[0].columns);
+        let rows = tables.iter().flat_map(|table| table.rows.iter().map(|row| layout.row(&table.columns, row, "")));
         std::iter::once(layout.head()).chain(rows).map(|row| row.join(" ")).collect()
     }
 
@@ -189,17 +224,27 @@ mod tests {
         );
         assert_eq!(printed(&[(None, whole.clone())], false, false), ["NAME CLUSTER AGE", "web m1 5s", "web m2 <none>"]);
         // A watch says the columns once.
-        let first = Table::read(&whole, None, &[], NOW);
-        let later = table(&[], vec![json!(["web", "m1", "6s"])]);
-        let later = Table::read(&later, None, &first.columns, NOW);
-        assert_eq!(Layout::new(&first.columns, false, false).row(&later.columns, &later.rows[0]), ["web", "m1", "6s"]);
-        assert_eq!(Table::read(&table(&[], vec![json!([])]), None, &first.columns, NOW).rows, []);
+        let read = |answer: &Value, before: &[Column]| Table::read(answer, None, before, &Beside::default(), NOW);
+        let first = read(&whole, &[]);
+        let later = read(&table(&[], vec![json!(["web", "m1", "6s"])]), &first.columns);
+        let layout = Layout::default().of(&first.columns);
+        assert_eq!(layout.row(&later.columns, &later.rows[0], ""), ["web", "m1", "6s"]);
+        assert_eq!(read(&table(&[], vec![json!([])]), &first.columns).rows, []);
     }
 
     #[test]
     fn a_members_own_column_of_that_name_stays() {
         let backups = table(&[("Name", 0), ("Cluster", 0)], vec![json!(["nightly", "db-1"])]);
         assert_eq!(printed(&[(Some("m1"), backups)], false, false), ["NAME CLUSTER CLUSTER", "nightly m1 db-1"]);
+    }
+
+    #[test]
+    fn kinds_and_events_are_told_where_they_are_asked_for() {
+        let told = Table::read(&table(&[("Name", 0)], vec![json!(["web"])]), Some("m1"), &[], &Beside::default(), NOW);
+        let layout = Layout { events: true, kind: Some("deployment.apps".to_owned()), ..Layout::default() };
+        let layout = layout.of(&told.columns);
+        assert_eq!(layout.head(), ["EVENT", "NAME", "CLUSTER"]);
+        assert_eq!(layout.row(&told.columns, &told.rows[0], "ADDED"), ["ADDED", "deployment.apps/web", "m1"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use clap::Parser;
 use crowsnest_api::names::Gvr;
+use serde_json::json;
 
 #[derive(Debug, Parser)]
 struct Asked {
@@ -28,8 +29,20 @@ fn parse(line: &str) -> Result<GetArgs, String> {
 fn flags_say_what_and_where(#[case] line: &str, #[case] scope: Scope, #[case] asked: (&str, Option<&str>)) {
     let args = parse(line).unwrap();
     assert_eq!(args.scope(), scope);
-    let (word, name) = args.asked().unwrap();
-    assert_eq!((word.as_str(), name.as_deref()), asked);
+    let all = args.asked().unwrap();
+    let all: Vec<(&str, Option<&str>)> = all.iter().map(|(word, name)| (word.as_str(), name.as_deref())).collect();
+    assert_eq!(all, [asked]);
+}
+
+#[rstest::rstest]
+#[case("deploy,svc", &[("deploy", None), ("svc", None)])]
+#[case("pods web db", &[("pods", Some("web")), ("pods", Some("db"))])]
+#[case("deploy,svc web", &[("deploy", Some("web")), ("svc", Some("web"))])]
+#[case("deploy/web svc/db", &[("deploy", Some("web")), ("svc", Some("db"))])]
+fn several_things_are_asked_for(#[case] line: &str, #[case] expected: &[(&str, Option<&str>)]) {
+    let all = parse(line).unwrap().asked().unwrap();
+    let all: Vec<(&str, Option<&str>)> = all.iter().map(|(word, name)| (word.as_str(), name.as_deref())).collect();
+    assert_eq!(all, expected);
 }
 
 #[rstest::rstest]
@@ -37,7 +50,12 @@ fn flags_say_what_and_where(#[case] line: &str, #[case] scope: Scope, #[case] as
 #[case("pods web -l app=web", "cannot be used with")]
 #[case("pods -s karmada -C m1", "-s karmada asks the control plane alone, not clusters")]
 #[case("pods -o xml", "invalid value 'xml' for '--output <FORMAT>': unable to match a printer")]
-#[case("pod/web db", "there is no need to name an object besides KIND/NAME")]
+#[case("pod/web db", "\"db\" is no KIND/NAME, as the word before it is")]
+#[case(",", "\",\" names no kind")]
+#[case("pods,svc -w", "-w follows one kind, or one object of it")]
+#[case("pods --output-watch-events", "goes with --watch or --watch-only")]
+#[case("pods --show-labels -o json", "--show-labels goes with tables")]
+#[case("pods --sort-by .spec[", "error parsing jsonpath .spec[")]
 #[case("pod/web -l app=web", "selectors may not be given when an object is named")]
 #[case("pod/a/b", "\"a/b\" is no name of an object")]
 #[case("pod/", "\"\" is no name of an object")]
@@ -58,9 +76,10 @@ fn table(rows: &[&str]) -> Value {
 
 fn printed(line: &str, parts: &[(&str, Value)], named: bool) -> String {
     let args = parse(line).unwrap();
-    let kind = Kind { gvr: Gvr::new("", "v1", "pods"), namespaced: true };
+    let kind = Kind { gvr: Gvr::new("", "v1", "pods"), kind: "Pod".to_owned(), namespaced: true };
     let (namespace, as_table) = (None, args.as_table());
-    let question = Question { kind, namespace, name: None, labels: None, fields: None, as_table };
+    let with_objects = args.sort_by.is_some();
+    let question = Question { kind, namespace, name: None, labels: None, fields: None, as_table, with_objects };
     let mut shown = Shown::new(&args, &question, jiff::Timestamp::UNIX_EPOCH);
     let answer = |page: &Value| Answer { pages: vec![page.clone()], ..Answer::default() };
     let mut out = Vec::new();
@@ -81,6 +100,35 @@ fn tables_have_one_head() {
         shop        db     m2        1/1\nshop        web    m3        1/1\n";
     assert_eq!(printed("pods -A", &parts, false), expected);
     assert_eq!(printed("pods --no-headers", &parts[..2], false), "web   m2   1/1\ndb    m2   1/1\n");
+}
+
+#[test]
+fn rows_and_objects_are_sorted() {
+    let parts = [("m1", table(&["web-10", "web-2"])), ("m2", table(&["db"]))];
+    let expected = "NAME     CLUSTER   READY\ndb       m2        1/1\nweb-2    m1        1/1\nweb-10   m1        1/1\n";
+    assert_eq!(printed("pods --sort-by .metadata.name", &parts, false), expected);
+    let parts = [("m1", pod("web")), ("m2", pod("db"))];
+    let told = printed("pods --sort-by {.metadata.name} -o jsonpath={.items[*].metadata.name}", &parts, false);
+    assert_eq!(told, "db web");
+}
+
+#[test]
+fn labels_and_adoption_are_columns() {
+    let mut told = table(&["web"]);
+    told["rows"][0]["object"]["metadata"]["labels"] = json!({"app": "web"});
+    let parts = [("m1", told)];
+    let expected =
+        "NAME   CLUSTER   READY   ADOPTION   APP   LABELS\nweb    m1        1/1     N          web   app=web\n";
+    assert_eq!(printed("pods -o wide -L app --show-labels", &parts, false), expected);
+}
+
+#[test]
+fn who_wrote_what_is_told_where_it_is_asked_for() {
+    let mut told = pod("web");
+    told["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
+    let parts = [("m1", told)];
+    assert!(!printed("pod/web -o yaml", &parts, true).contains("managedFields"));
+    assert!(printed("pod/web -o yaml --show-managed-fields", &parts, true).contains("manager: kubectl"));
 }
 
 #[test]

@@ -125,7 +125,7 @@ async fn fetch(url: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The documents in a text; empty ones are left out.
-fn parse(source: &str, path: Option<&Path>, bytes: Vec<u8>) -> anyhow::Result<Vec<Document>> {
+pub(in crate::cli) fn parse(source: &str, path: Option<&Path>, bytes: Vec<u8>) -> anyhow::Result<Vec<Document>> {
     let wrong = || format!("error parsing {source}");
     let text = String::from_utf8(bytes).with_context(wrong)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);

@@ -64,7 +64,7 @@ fn parts(text: &str) -> Vec<&str> {
 }
 
 /// A path as kubectl takes it here: with or without braces, with or without the dot it begins with.
-fn relaxed(text: &str) -> Result<JsonPath, String> {
+pub(in crate::cli) fn relaxed(text: &str) -> Result<JsonPath, String> {
     let inner = text.trim();
     let inner = inner.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(inner);
     let dotted = if inner.starts_with(['.', '[', '$', '@']) { inner.to_owned() } else { format!(".{inner}") };

@@ -8,6 +8,7 @@ use crowsnest_controllers::plan::overriding::yaml;
 use serde_json::Value;
 
 use columns::CustomColumns;
+pub(super) use columns::relaxed;
 use go::GoTemplate;
 use path::PathTemplate;
 

@@ -14,6 +14,7 @@ use crowsnest_fleet::unregister::AGENT;
 use serde_json::{Value, json};
 
 use super::discovery::ControlPlane;
+use crate::agent::certificate::Issued;
 
 const ACCOUNT: &str = "karmada-agent-sa";
 const SECRET: &str = "karmada-kubeconfig";
@@ -21,12 +22,7 @@ const FOLDER: &str = "/etc/karmada/kubeconfig";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// By which the agent is known in the control plane, as YAML.
-pub(super) fn kubeconfig(
-    control_plane: &ControlPlane,
-    proxy: Option<&http::Uri>,
-    certificate: &str,
-    key: &str,
-) -> String {
+pub(super) fn kubeconfig(control_plane: &ControlPlane, proxy: Option<&http::Uri>, issued: &Issued) -> String {
     let authority: String = control_plane.authority.iter().map(|der| pem(der)).collect();
     let server = control_plane.server.to_string();
     let mut cluster =
@@ -34,8 +30,8 @@ pub(super) fn kubeconfig(
     if let Some(proxy) = proxy {
         cluster["proxy-url"] = proxy.to_string().into();
     }
-    let user =
-        json!({"client-certificate-data": STANDARD.encode(certificate), "client-key-data": STANDARD.encode(key)});
+    let user = json!({"client-certificate-data": STANDARD.encode(&issued.certificate),
+        "client-key-data": STANDARD.encode(&issued.key)});
     yaml::written(&json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "agent", "preferences": {},
         "clusters": [{"name": "control-plane", "cluster": cluster}],
@@ -72,6 +68,8 @@ pub(super) struct Agent<'a> {
     pub(super) provider: Option<&'a str>,
     pub(super) region: Option<&'a str>,
     pub(super) zones: &'a [String],
+    /// It renews its certificate, by one that holds so many seconds.
+    pub(super) renewed: Option<i32>,
 }
 
 impl Agent<'_> {
@@ -105,6 +103,11 @@ impl Agent<'_> {
         if !self.zones.is_empty() {
             command.push(format!("--cluster-zones={}", self.zones.join(",")));
         }
+        if let Some(seconds) = self.renewed {
+            command.push("--enable-cert-rotation".to_owned());
+            command.push(format!("--control-plane-kubeconfig-secret={}/{SECRET}", self.namespace));
+            command.push(format!("--cert-expiration-seconds={seconds}"));
+        }
         let labels = json!({"app": AGENT});
         let container = json!({"name": AGENT, "image": self.image, "args": command,
             "volumeMounts": [{"name": "kubeconfig", "mountPath": FOLDER, "readOnly": true}]});
@@ -135,6 +138,7 @@ mod tests {
             provider: None,
             region: Some("north"),
             zones: &zones,
+            renewed: Some(3600),
         };
         let manifests = agent.manifests("x");
         let deployment: Deployment = serde_json::from_value(manifests[5].clone()).unwrap();
@@ -142,7 +146,9 @@ mod tests {
         assert_eq!(
             pod.containers[0].args.as_ref().unwrap().join(" "),
             "agent --cluster-name=oslo --control-plane-kubeconfig=/etc/karmada/kubeconfig/karmada-kubeconfig \
-             --cluster-namespace=karmada-cluster --cluster-region=north --cluster-zones=a,b"
+             --cluster-namespace=karmada-cluster --cluster-region=north --cluster-zones=a,b \
+             --enable-cert-rotation --control-plane-kubeconfig-secret=karmada-system/karmada-kubeconfig \
+             --cert-expiration-seconds=3600"
         );
         assert_eq!(pod.service_account_name.as_deref(), Some("karmada-agent-sa"));
     }

@@ -41,15 +41,13 @@ pub(super) async fn follow(args: &SearchArgs, query: &str) -> anyhow::Result<Exi
     let (known, head, first) = (BTreeMap::new(), !args.no_headers, true);
     let mut watched = Watched { args, query, widths, known, found: None, head, first };
     let path = path("query", query, &format!("&limit={}&watch=true", args.limit));
-    let mut pause = SHORTEST;
+    let mut pauses = Pauses::default();
     loop {
         let request = http::Request::get(&path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
+        let began = tokio::time::Instant::now();
         let why = match client.request_stream(request).await {
             Ok(stream) => match watched.read(stream.lines()).await? {
-                true => {
-                    pause = SHORTEST;
-                    None
-                }
+                true => None,
                 false => Some("the connection broke off".to_owned()),
             },
             Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => bail!("{}", status.message),
@@ -57,9 +55,22 @@ pub(super) async fn follow(args: &SearchArgs, query: &str) -> anyhow::Result<Exi
         };
         if let Some(why) = why {
             writeln!(io::stderr(), "note: {why}; watching on")?;
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST);
         }
+        tokio::time::sleep(pauses.next(began.elapsed())).await;
+    }
+}
+
+/// How long it is waited before a stream is asked for anew: longer each time, unless one has lasted.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct Pauses {
+    last: Option<Duration>,
+}
+
+impl Pauses {
+    pub(in crate::cli) fn next(&mut self, lasted: Duration) -> Duration {
+        let longer = self.last.filter(|_| lasted < LONGEST).map_or(SHORTEST, |last| (last * 2).min(LONGEST));
+        self.last = Some(longer);
+        longer
     }
 }
 
@@ -181,6 +192,17 @@ mod tests {
 
     fn hit(name: &str, status: &str, score: f64) -> Value {
         json!({"cluster": "m1", "kind": "Pod", "resource": "pods", "namespace": "a", "name": name, "status": status, "score": score})
+    }
+
+    #[test]
+    fn streams_that_end_at_once_are_asked_for_ever_later() {
+        let mut pauses = Pauses::default();
+        let told: Vec<u64> = [0, 0, 0, 29, 60, 1, 0]
+            .map(|lasted| u64::try_from(pauses.next(Duration::from_secs(lasted)).as_millis()).unwrap())
+            .to_vec();
+        assert_eq!(told, [500, 1000, 2000, 4000, 500, 1000, 2000]);
+        let longest = (0..20).map(|_| pauses.next(Duration::ZERO)).max();
+        assert_eq!(longest, Some(LONGEST));
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! The certificate by which the control plane knows an agent: asked for with a bootstrap token at first (`crowsnest register`), later by
+//! the agent as itself (`renewal`). Whoever asks waits until the control plane has signed or refused it, or time is up.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::names::ClusterName;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use rand::Rng;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::json;
+
+use crate::cli::reach::said;
+
+const ORGANIZATION: &str = "system:karmada:agents";
+/// How long until it is looked whether somebody has decided: an agent may read requests, not watch them.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What is asked for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) cluster: &'a ClusterName,
+    pub(crate) seconds: i32,
+    /// How long the control plane may take.
+    pub(crate) within: Duration,
+}
+
+/// A certificate and its key, as PEM.
+pub(crate) struct Issued {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Wanted<'_> {
+    /// Makes a key, and has its certificate signed.
+    pub(crate) async fn ask(&self, control_plane: Client) -> anyhow::Result<Issued> {
+        let key = KeyPair::generate().context("making the agent's key")?;
+        let name = format!("{}-{:05x}", self.cluster, rand::rng().random_range(0..0x10_0000));
+        let requests: Api<CertificateSigningRequest> = Api::all(control_plane);
+        let made = requests.create(&PostParams::default(), &self.request(&name, &key)?).await;
+        made.map_err(|error| anyhow!("asking for a certificate: {}", said(&error)))?;
+        let decided = tokio::time::timeout(self.within, decided(&requests, &name)).await;
+        let certificate = decided.map_err(|_| {
+            anyhow!(
+                "nobody approved of the certificate {name} within {} s: has the fleet a cluster {} already, or the token other groups? `kubectl certificate approve {name}` approves",
+                self.within.as_secs(),
+                self.cluster
+            )
+        })??;
+        Ok(Issued { certificate, key: key.serialize_pem() })
+    }
+
+    fn request(&self, name: &str, key: &KeyPair) -> anyhow::Result<CertificateSigningRequest> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, ORGANIZATION);
+        params.distinguished_name.push(DnType::CommonName, format!("system:karmada:agent:{}", self.cluster));
+        let pem =
+            params.serialize_request(key).and_then(|request| request.pem()).context("asking for a certificate")?;
+        Ok(serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(pem),
+                "expirationSeconds": self.seconds,
+                "usages": ["digital signature", "key encipherment", "client auth"]},
+        }))?)
+    }
+}
+
+async fn decided(requests: &Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<String> {
+    loop {
+        let request = requests.get_opt(name).await;
+        let request = request.map_err(|error| anyhow!("reading the request {name}: {}", said(&error)))?;
+        let request = request.with_context(|| format!("the request for the certificate {name} is gone"))?;
+        if let Some(status) = request.status {
+            match (refused(&status), status.certificate) {
+                (Some(why), _) => bail!("the certificate {name} was refused: {why}"),
+                (None, Some(pem)) => return String::from_utf8(pem.0).context("reading the certificate"),
+                (None, None) => {}
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+fn refused(status: &CertificateSigningRequestStatus) -> Option<String> {
+    let mut conditions = status.conditions.iter().flatten();
+    let refused = conditions.find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed"))?;
+    Some(refused.message.clone().unwrap_or_else(|| refused.type_.clone()))
+}

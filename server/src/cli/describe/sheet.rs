@@ -1,0 +1,219 @@
+//! What a description is written on: labels with what they say, below one another and deeper, and tables. Lines that follow each other say
+//! theirs in one column, as `kubectl describe` has it. Pure.
+
+use serde_json::Value;
+
+pub(super) const NONE: &str = "<none>";
+
+/// A line: how many blanks before it, what it is called, what it says.
+struct Line {
+    indent: usize,
+    label: String,
+    said: Option<String>,
+}
+
+#[derive(Default)]
+pub(super) struct Sheet {
+    lines: Vec<Line>,
+}
+
+impl Sheet {
+    pub(super) fn say(&mut self, indent: usize, label: &str, said: impl Into<String>) {
+        self.lines.push(Line { indent, label: label.to_owned(), said: Some(said.into()) });
+    }
+
+    /// Where there is something to say.
+    pub(super) fn maybe(&mut self, indent: usize, label: &str, value: &Value) {
+        if !is_empty(value) {
+            self.say(indent, label, plain(value));
+        }
+    }
+
+    /// Of what is below it.
+    pub(super) fn head(&mut self, indent: usize, label: &str) {
+        self.lines.push(Line { indent, label: label.to_owned(), said: None });
+    }
+
+    /// A line of its own.
+    pub(super) fn line(&mut self, indent: usize, said: impl Into<String>) {
+        self.lines.push(Line { indent, label: String::new(), said: Some(said.into()) });
+    }
+
+    /// Several things that are said of one label, a line each.
+    pub(super) fn list(&mut self, indent: usize, label: &str, said: &[String]) {
+        self.say(indent, label, if said.is_empty() { NONE.to_owned() } else { said.join("\n") });
+    }
+
+    /// One pair a line, the label before the first.
+    pub(super) fn pairs(&mut self, indent: usize, label: &str, of: &Value, between: &str) {
+        let mut pairs: Vec<String> = of
+            .as_object()
+            .into_iter()
+            .flatten()
+            // What kubectl keeps there is the object once more.
+            .filter(|(key, _)| *key != "kubectl.kubernetes.io/last-applied-configuration")
+            .map(|(key, value)| format!("{key}{between}{}", plain(value)))
+            .collect();
+        pairs.sort();
+        self.list(indent, label, &pairs);
+    }
+
+    /// Rows below their heads.
+    pub(super) fn table(&mut self, indent: usize, heads: &[&str], rows: &[Vec<String>]) {
+        let ruled: Vec<String> = heads.iter().map(|head| "-".repeat(head.len())).collect();
+        let all: Vec<Vec<String>> =
+            [heads.iter().map(|head| (*head).to_owned()).collect(), ruled].into_iter().chain(rows.to_vec()).collect();
+        for row in columns(&all) {
+            self.line(indent, row);
+        }
+    }
+
+    /// What is said stands in one column, for lines that follow each other.
+    pub(super) fn written(&self) -> String {
+        let mut written = String::new();
+        let mut rest = self.lines.as_slice();
+        while let Some(first) = rest.first() {
+            let is_alone = |line: &Line| line.said.is_none() || line.label.is_empty();
+            let together = rest.iter().take_while(|line| !is_alone(line)).count().max(1);
+            let (block, after) = rest.split_at(together);
+            rest = after;
+            if is_alone(first) {
+                written.push_str(&first.alone());
+                continue;
+            }
+            let width = block.iter().map(|line| line.indent + line.label.chars().count() + 1).max().unwrap_or_default();
+            for line in block {
+                let begin = format!("{}{}:", " ".repeat(line.indent), line.label);
+                let below = format!("\n{}", " ".repeat(width + 2));
+                let said = line.said.as_deref().unwrap_or_default().trim_end().replace('\n', &below);
+                written.push_str(format!("{begin:<width$}  {said}").trim_end());
+                written.push('\n');
+            }
+        }
+        written
+    }
+}
+
+impl Line {
+    fn alone(&self) -> String {
+        let indent = " ".repeat(self.indent);
+        match &self.said {
+            None => format!("{indent}{}:\n", self.label),
+            Some(said) => format!("{indent}{said}").replace('\n', &format!("\n{indent}")).trim_end().to_owned() + "\n",
+        }
+    }
+}
+
+/// Cells below one another, two blanks between.
+fn columns(rows: &[Vec<String>]) -> Vec<String> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..count).map(|at| width(at).unwrap_or_default()).collect();
+    let line = |row: &Vec<String>| {
+        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+pub(super) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => NONE.to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// It, or that there is none.
+pub(super) fn or_none(value: &Value) -> String {
+    if is_empty(value) { NONE.to_owned() } else { plain(value) }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+pub(super) fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Texts with commas between, or that there are none.
+pub(super) fn joined(value: &Value, between: &str) -> String {
+    let texts: Vec<String> = list(value).iter().map(plain).collect();
+    if texts.is_empty() { NONE.to_owned() } else { texts.join(between) }
+}
+
+/// As a number; none is nought.
+pub(super) fn number(value: &Value) -> i64 {
+    value.as_i64().unwrap_or_default()
+}
+
+/// `Mon, 02 Jan 2006 15:04:05 +0000`, as kubectl writes times.
+pub(super) fn time(value: &Value) -> String {
+    match value.as_str().map(str::parse::<jiff::Timestamp>) {
+        Some(Ok(time)) => time.strftime("%a, %d %b %Y %H:%M:%S %z").to_string(),
+        _ => or_none(value),
+    }
+}
+
+/// A label selector, as it is written in queries.
+pub(super) fn selector(of: &Value) -> String {
+    let labels = of["matchLabels"].as_object().into_iter().flatten();
+    let mut parts: Vec<String> = labels.map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    parts.sort();
+    parts.extend(list(&of["matchExpressions"]).iter().map(|one| {
+        let (key, values) = (plain(&one["key"]), list(&one["values"]).iter().map(plain).collect::<Vec<_>>().join(","));
+        match one["operator"].as_str() {
+            Some("In") => format!("{key} in ({values})"),
+            Some("NotIn") => format!("{key} notin ({values})"),
+            Some("DoesNotExist") => format!("!{key}"),
+            _ => key,
+        }
+    }));
+    parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lines_that_follow_each_other_are_aligned() {
+        let mut sheet = Sheet::default();
+        sheet.say(0, "Name", "web");
+        sheet.pairs(0, "Labels", &json!({"b": "2", "a": "1"}), "=");
+        sheet.head(0, "Containers");
+        sheet.head(2, "web");
+        sheet.say(4, "State", "Running");
+        sheet.say(6, "Started", "now");
+        sheet.maybe(4, "Nothing", &json!(""));
+        sheet.table(2, &["Type", "Status"], &[vec!["Ready".to_owned(), "True".to_owned()]]);
+        let expected = "Name:    web\nLabels:  a=1\n         b=2\nContainers:\n  web:\n    State:      Running\n      Started:  now\n  Type   Status\n  ----   ------\n  Ready  True\n";
+        assert_eq!(sheet.written(), expected);
+    }
+
+    #[rstest::rstest]
+    #[case(json!({}), "")]
+    #[case(json!({"matchLabels": {"b": "2", "a": "1"}}), "a=1,b=2")]
+    #[case(json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "y"]}, {"key": "b", "operator": "Exists"},
+        {"key": "c", "operator": "DoesNotExist"}]}), "a in (x,y),b,!c")]
+    fn selectors_are_written_as_in_queries(#[case] of: Value, #[case] expected: &str) {
+        assert_eq!(selector(&of), expected);
+    }
+
+    #[test]
+    fn times_are_written_as_kubectl_does() {
+        assert_eq!(time(&json!("2026-01-01T00:05:00Z")), "Thu, 01 Jan 2026 00:05:00 +0000");
+        assert_eq!(
+            (time(&Value::Null), number(&json!(3)), joined(&json!(["a", 1]), ", ")),
+            (NONE.to_owned(), 3, "a, 1".to_owned())
+        );
+    }
+}
