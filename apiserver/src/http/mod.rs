@@ -13,6 +13,7 @@ mod layers;
 pub mod negotiate;
 pub mod path;
 mod protobuf;
+mod read_ahead;
 #[cfg(test)]
 mod refusals_tests;
 pub mod respond;
