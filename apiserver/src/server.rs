@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, WebhookClient, plugins};
+use crate::admission::{Admission, Plugin, WebhookClient, plugins, priority};
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
 use crate::audit::Auditor;
@@ -60,6 +60,8 @@ pub struct Config {
     pub names: Vec<String>,
     /// What is written down of requests that come from outside of this process.
     pub auditor: Auditor,
+    /// Admission plugins this server does without.
+    pub disabled_admission: Vec<Plugin>,
 }
 
 impl Config {
@@ -78,6 +80,7 @@ impl Config {
                 .map(String::from)
                 .to_vec(),
             auditor: Auditor::default(),
+            disabled_admission: Vec::new(),
         }
     }
 }
@@ -99,6 +102,7 @@ struct Inner {
     stopped: CancellationToken,
     services: Arc<ClusterServices>,
     outbound: Arc<Outbound>,
+    disabled_admission: Vec<Plugin>,
 }
 
 /// Common name of the certificate that extension API servers see.
@@ -155,6 +159,7 @@ impl ApiServer {
                 stopped: stopped.clone(),
                 services,
                 outbound: outbound.clone(),
+                disabled_admission: config.disabled_admission,
             }),
         };
         server.set_admission(Vec::new());
@@ -163,6 +168,7 @@ impl ApiServer {
             registry.set_allocators("", "services", Arc::new(allocators));
         }
         bootstrap::write_defaults(&registry).await?;
+        priority::write_system_classes(&registry).await?;
         aggregate::pass(&registry).await?;
         {
             let (mut tasks, names, stopped) = (server.inner.tasks.lock(), config.names, stopped.clone());
@@ -202,7 +208,7 @@ impl ApiServer {
     }
 
     /// Sets the admission steps between the first ones every server has (namespace lifecycle, RBAC escalation) and its last
-    /// ones (limits, tolerations, webhooks, quota).
+    /// ones (limits, priority, tolerations, webhooks, quota).
     pub fn set_admission(&self, more: Vec<Arc<dyn Admission>>) {
         let registry = &self.inner.api.registry;
         let mut chain: Vec<Arc<dyn Admission>> = vec![
@@ -210,7 +216,7 @@ impl ApiServer {
             Arc::new(EscalationGuard::new(self.inner.api.authorizer.clone())),
         ];
         chain.extend(more);
-        chain.extend(plugins(registry, &self.inner.outbound));
+        chain.extend(plugins(registry, &self.inner.outbound, &self.inner.disabled_admission));
         registry.set_admission(chain);
     }
 

@@ -4,6 +4,7 @@
 //! `validate`.
 
 pub mod limits;
+pub mod priority;
 pub mod quota;
 pub mod tolerations;
 pub mod webhook;
@@ -80,13 +81,51 @@ pub trait Admission: Send + Sync {
     }
 }
 
-/// The later part of every chain, in kube-apiserver's order: limits, tolerations, webhooks; quota last, because what it charges
-/// is final.
-pub fn plugins(registry: &Arc<Registry>, outbound: &Arc<Outbound>) -> Vec<Arc<dyn Admission>> {
-    vec![
-        Arc::new(limits::LimitRanger::new(registry)),
-        Arc::new(tolerations::DefaultTolerationSeconds),
-        Arc::new(webhook::Webhooks::new(registry, Arc::new(WebhookClient::new(outbound.clone())))),
-        Arc::new(quota::ResourceQuota::new(registry)),
-    ]
+/// A plugin that a server can do without, by kube-apiserver's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plugin {
+    LimitRanger,
+    Priority,
+    DefaultTolerationSeconds,
+    ResourceQuota,
+}
+
+impl Plugin {
+    const ALL: [Plugin; 4] =
+        [Plugin::LimitRanger, Plugin::Priority, Plugin::DefaultTolerationSeconds, Plugin::ResourceQuota];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Plugin::LimitRanger => "LimitRanger",
+            Plugin::Priority => "Priority",
+            Plugin::DefaultTolerationSeconds => "DefaultTolerationSeconds",
+            Plugin::ResourceQuota => "ResourceQuota",
+        }
+    }
+}
+
+impl std::str::FromStr for Plugin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|plugin| plugin.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("admission plugin {text:?} is unknown or can't be left out; these can be: {names}")
+        })
+    }
+}
+
+/// The later part of every chain, in kube-apiserver's order: limits, priority, tolerations, webhooks; quota last, because what it
+/// charges is final.
+pub fn plugins(registry: &Arc<Registry>, outbound: &Arc<Outbound>, disabled: &[Plugin]) -> Vec<Arc<dyn Admission>> {
+    let webhooks = webhook::Webhooks::new(registry, Arc::new(WebhookClient::new(outbound.clone())));
+    let chain: [(Option<Plugin>, Arc<dyn Admission>); 5] = [
+        (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger::new(registry))),
+        (Some(Plugin::Priority), Arc::new(priority::Priority::new(registry))),
+        (Some(Plugin::DefaultTolerationSeconds), Arc::new(tolerations::DefaultTolerationSeconds)),
+        (None, Arc::new(webhooks)),
+        (Some(Plugin::ResourceQuota), Arc::new(quota::ResourceQuota::new(registry))),
+    ];
+    let kept = chain.into_iter().filter(|(plugin, _)| plugin.is_none_or(|plugin| !disabled.contains(&plugin)));
+    kept.map(|(_, step)| step).collect()
 }
