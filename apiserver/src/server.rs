@@ -1,6 +1,7 @@
 //! The public face of the crate: configure, start, serve, get clients, stop.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Admission, Plugin, WebhookClient, plugins, priority};
+use crate::advertise;
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
 use crate::audit::Auditor;
@@ -279,6 +281,14 @@ impl ApiServer {
         self.inner.stopped.clone()
     }
 
+    /// Makes the Service `kubernetes` lead to where this server listens.
+    pub async fn advertise(&self, address: SocketAddr) {
+        // As with kube-apiserver a server without it serves all the same.
+        if let Err(error) = advertise::write(self.registry(), address).await {
+            tracing::warn!(%error, "writing the Service kubernetes");
+        }
+    }
+
     /// Serves HTTPS on a socket until cancelled or stopped; watches end, running requests finish.
     pub async fn serve(&self, listener: TcpListener, cancelled: CancellationToken) -> Result<()> {
         self.serve_beside(Router::new(), listener, cancelled).await
@@ -293,6 +303,9 @@ impl ApiServer {
     ) -> Result<()> {
         let router = routes.fallback_service(self.router());
         let address = listener.local_addr();
+        if let Ok(address) = address {
+            self.advertise(address).await;
+        }
         let io = |source| Error::Io { path: PathBuf::from(format!("{address:?}")), source };
         let either = self.inner.stopped.child_token();
         let stop = either.clone();
