@@ -3,9 +3,12 @@
 //! [`plugins`] is the chain in its order; `registry/` runs every step's `mutate`, then, on the finished object, every step's
 //! `validate`.
 
+mod expression;
 pub mod limits;
+pub mod policy;
 pub mod priority;
 pub mod quota;
+mod surroundings;
 pub mod tolerations;
 pub mod webhook;
 
@@ -87,18 +90,25 @@ pub enum Plugin {
     LimitRanger,
     Priority,
     DefaultTolerationSeconds,
+    ValidatingAdmissionPolicy,
     ResourceQuota,
 }
 
 impl Plugin {
-    const ALL: [Plugin; 4] =
-        [Plugin::LimitRanger, Plugin::Priority, Plugin::DefaultTolerationSeconds, Plugin::ResourceQuota];
+    const ALL: [Plugin; 5] = [
+        Plugin::LimitRanger,
+        Plugin::Priority,
+        Plugin::DefaultTolerationSeconds,
+        Plugin::ValidatingAdmissionPolicy,
+        Plugin::ResourceQuota,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Plugin::LimitRanger => "LimitRanger",
             Plugin::Priority => "Priority",
             Plugin::DefaultTolerationSeconds => "DefaultTolerationSeconds",
+            Plugin::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Plugin::ResourceQuota => "ResourceQuota",
         }
     }
@@ -115,14 +125,15 @@ impl std::str::FromStr for Plugin {
     }
 }
 
-/// The later part of every chain, in kube-apiserver's order: limits, priority, tolerations, webhooks; quota last, because what it
-/// charges is final.
+/// The later part of every chain, in kube-apiserver's order: limits, priority, tolerations, policies, webhooks; quota last,
+/// because what it charges is final.
 pub fn plugins(registry: &Arc<Registry>, outbound: &Arc<Outbound>, disabled: &[Plugin]) -> Vec<Arc<dyn Admission>> {
     let webhooks = webhook::Webhooks::new(registry, Arc::new(WebhookClient::new(outbound.clone())));
-    let chain: [(Option<Plugin>, Arc<dyn Admission>); 5] = [
+    let chain: [(Option<Plugin>, Arc<dyn Admission>); 6] = [
         (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger::new(registry))),
         (Some(Plugin::Priority), Arc::new(priority::Priority::new(registry))),
         (Some(Plugin::DefaultTolerationSeconds), Arc::new(tolerations::DefaultTolerationSeconds)),
+        (Some(Plugin::ValidatingAdmissionPolicy), Arc::new(policy::ValidatingPolicies::new(registry))),
         (None, Arc::new(webhooks)),
         (Some(Plugin::ResourceQuota), Arc::new(quota::ResourceQuota::new(registry))),
     ];

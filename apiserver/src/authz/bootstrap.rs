@@ -27,6 +27,7 @@ pub fn loopback(namespace: &str) -> RequestContext {
         dry_run: false,
         subresource: String::new(),
         namespace: namespace.to_owned(),
+        record: None,
     }
 }
 

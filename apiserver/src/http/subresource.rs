@@ -315,6 +315,8 @@ async fn connect(call: &mut Call, resource: &ResourceRef, request: Request) -> A
         registry.get(resource, namespace(&info, resource), &info.name).await?;
     }
     registry.admit_connect(resource, &ctx, &info.name, &Value::Null, &mut call.warnings).await?;
+    // What is written down of a conversation is the answer's business, not that of its tasks.
+    let ctx = RequestContext { record: None, ..ctx };
     Ok(connect
         .connect(ConnectRequest {
             ctx,

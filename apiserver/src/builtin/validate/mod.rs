@@ -147,6 +147,12 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
             e.0.extend(crate::admission::webhook::validation::validate(object));
         }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            e.0.extend(crate::admission::policy::validation::policy(object));
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
+            e.0.extend(crate::admission::policy::validation::binding(object));
+        }
         _ => {}
     }
     errors.0
