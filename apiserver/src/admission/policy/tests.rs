@@ -58,7 +58,7 @@ async fn writes_are_judged_where_bindings_say_so() {
             policy(
                 "few",
                 json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": few,
-            "matchConditions": [{"name": "marked", "expression": "object.metadata.?labels['few'].orValue('') == 'yes'"}]}),
+            "matchConditions": [{"name": "marked", "expression": "has(object.metadata.labels) && 'few' in object.metadata.labels"}]}),
             ),
         ),
         (BINDINGS, binding("few", "few", json!({"paramRef": {"name": "limits", "parameterNotFoundAction": "Deny"}}))),
@@ -66,7 +66,7 @@ async fn writes_are_judged_where_bindings_say_so() {
         (BINDINGS, binding("named", "named", json!({}))),
         (
             POLICIES,
-            policy("old", json!({"validations": [{"expression": "!has(object.data.old)", "message": "too old"}]})),
+            policy("old", json!({"validations": [{"expression": "!has(object.data) || !has(object.data.old)", "message": "too old"}]})),
         ),
         (BINDINGS, binding("old", "old", json!({"validationActions": ["Warn", "Audit"]}))),
         (
