@@ -66,7 +66,10 @@ async fn writes_are_judged_where_bindings_say_so() {
         (BINDINGS, binding("named", "named", json!({}))),
         (
             POLICIES,
-            policy("old", json!({"validations": [{"expression": "!has(object.data) || !has(object.data.old)", "message": "too old"}]})),
+            policy(
+                "old",
+                json!({"validations": [{"expression": "!has(object.data) || !has(object.data.old)", "message": "too old"}]}),
+            ),
         ),
         (BINDINGS, binding("old", "old", json!({"validationActions": ["Warn", "Audit"]}))),
         (
