@@ -8,8 +8,6 @@ use super::{
     probe, qualified_name, resources, set, text, unset, windows,
 };
 
-const SECURITY_CONTEXT: &str = "io.k8s.api.core.v1.SecurityContext";
-
 /// What a container is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
@@ -450,11 +448,11 @@ fn security(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
     if at(context, "allowPrivilegeEscalation") == false {
         const WHY: &str = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
         if flag(context, "privileged") {
-            e.push(super::go::invalid(path, context, SECURITY_CONTEXT, WHY));
+            e.push(super::go::invalid_internal(path, context, super::go::SECURITY_CONTEXT, WHY));
         }
         for _ in items(context, "capabilities.add").iter().filter(|c| *c == "CAP_SYS_ADMIN") {
             let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            e.push(super::go::invalid(path, context, SECURITY_CONTEXT, why));
+            e.push(super::go::invalid_internal(path, context, super::go::SECURITY_CONTEXT, why));
         }
     }
     windows::options(e, context, path);
