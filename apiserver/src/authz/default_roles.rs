@@ -60,7 +60,7 @@ struct BindingEntry {
 
 /// Every default object, roles before bindings.
 pub fn default_objects() -> ApiResult<Vec<Value>> {
-    let read = |text: &str| serde_saphyr::from_str::<Policy>(text).map_err(ApiError::internal);
+    let read = |text: &str| -> ApiResult<Policy> { serde_saphyr::from_str(text).map_err(ApiError::internal) };
     let (cluster, controllers, namespaced) = (read(CLUSTER)?, read(CONTROLLERS)?, read(NAMESPACED)?);
     let (mut roles, mut bindings) = (cluster.cluster_roles, cluster.cluster_role_bindings);
     for controller in controllers.controllers {
