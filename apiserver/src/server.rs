@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, Plugin, WebhookClient, plugins, priority};
+use crate::admission::{Admission, Plugin, WebhookClient, plugins, policy, priority};
 use crate::advertise;
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
@@ -175,6 +175,7 @@ impl ApiServer {
         {
             let (mut tasks, names, stopped) = (server.inner.tasks.lock(), config.names, stopped.clone());
             tasks.spawn(aggregate::run(registry.clone(), stopped.clone()));
+            tasks.spawn(policy::status::run(registry.clone(), stopped.clone()));
             let outbound = outbound.clone();
             tasks.spawn(async move {
                 let serves = authority.renew(&serving, &names, &stopped);

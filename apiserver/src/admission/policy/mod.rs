@@ -1,10 +1,11 @@
 //! ValidatingAdmissionPolicy: writes are judged by CEL expressions of policies, where bindings say so.
 //!
 //! Policies and bindings are read anew when one of them changed. Errors are worded as kube-apiserver words them.
-//! `status.typeChecking` is not written, and expressions can't ask the `authorizer`.
+//! Types are not checked beforehand (`status.typeChecking` stays empty), and expressions can't ask the `authorizer`.
 
 mod config;
 mod evaluate;
+pub mod status;
 #[cfg(test)]
 mod tests;
 pub mod validation;

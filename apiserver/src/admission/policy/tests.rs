@@ -128,6 +128,15 @@ async fn writes_are_judged_where_bindings_say_so() {
             assert!(message.ends_with(text), "{text}");
         }
     }
+    let seen = async || loop {
+        let (_, _, policy) = ask(&service, "GET", &format!("{POLICIES}/few"), &Value::Null).await;
+        if policy["status"]["observedGeneration"] == 1 {
+            return policy;
+        }
+        tokio::task::yield_now().await;
+    };
+    let policy = tokio::time::timeout(std::time::Duration::from_secs(10), seen()).await.unwrap();
+    assert_eq!(policy["status"]["typeChecking"], json!({}));
     // Without its parameters, and with a policy that can't be applied.
     let (code, _, _) = ask(&service, "DELETE", &format!("{MAPS}/limits"), &Value::Null).await;
     assert_eq!(code, 200);
